@@ -29,6 +29,7 @@ from eigenveil_common.notify.config import NotifyAnalysts
 
 CONFIG_NAME = "coordinator.toml"
 MAX_HOURS = 24.0 * 366
+MAX_MINUTES = 7 * 24 * 60.0
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
 HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,63})?")
 PERSON = re.compile(r"(analyst|operator)/[a-z0-9-]{1,63}")
@@ -40,6 +41,9 @@ DATABASE = Rule(
 FROM_ZERO = Rule(holds=lambda value: value >= 0, words="{key} must be 0, a number above, or inf")
 HOURS = Rule(
     holds=lambda value: 0 <= value <= MAX_HOURS, words=f"{{key}} must lie between 0 and {MAX_HOURS:g}"
+)
+MINUTES = Rule(
+    holds=lambda value: 0 <= value <= MAX_MINUTES, words=f"{{key}} must lie between 0 and {MAX_MINUTES:g}"
 )
 LISTENER = Rule(holds=lambda value: not value or bool(split_listen(value)), words="")  # it raises itself
 PORT = Rule(holds=lambda value: 0 <= value < 65536, words="{key} must lie between 0 and 65535")
@@ -146,6 +150,7 @@ class Config:
     analyst_certificate_days: float = key(90.0, at_most(90))
     long_poll_seconds: float = key(30.0, at_most(50))
     approval_hours: float = key(168.0, HOURS)
+    start_minutes: float = key(10.0, MINUTES)
     max_calls: int = key(1000, AT_LEAST_ONE)
     max_streams: int = key(100, AT_LEAST_ONE)
     max_uploads: int = key(64, AT_LEAST_ONE)
@@ -193,6 +198,7 @@ class Files:
         self.folder = folder
         self.database = folder / "state.db"  # everything durable but keys, unless `database` names a server
         self.lock = folder / "serve.lock"  # held while serving: two coordinators never share a folder
+        self.presence = folder / "presence.json"  # when each site called last, for `status` alone
         self.marker = folder / "behind.json"  # that the ledger is older than what a site has seen [R20]
         self.ca_key = folder / "ca.key"  # secret key of the federation's certificate authority (PEM)
         # Certificates of the federation's certificate authorities (PEM); the first one issues.

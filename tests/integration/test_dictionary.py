@@ -207,7 +207,7 @@ def test_what_a_site_wrote_is_shown_as_it_is_written(capfd: Capture, monkeypatch
     marks = "[red]x[/red] [link=http://a]"
     said = SiteStatement(offers=(marks,), asks=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1)
     site = ListedSite(name="anna", statement=said, seen=None)
-    view = FederationView(name="fed", sites=(site,), dictionary=OWN, approval_seconds=0.0)
+    view = FederationView(name="fed", sites=(site,), dictionary=OWN, approval_seconds=0.0, start_seconds=0.0)
     show_columns(columns_value(OWN, view))
     show_sites(sites_value(view))
     assert marks in capfd.readouterr().out

@@ -20,7 +20,9 @@ assert all(getattr(eigenveil, name) for name in eigenveil.__all__)
 with eigenveil.connect(profile) as federation:
     study = federation.study(columns=["radius", "area"], epsilon=0.3, components=1, name="elsewhere")
     print(study.plan(), study.explain(), federation.sites, federation.budget)
-    assert study.submit().wait().result.components.shape == (1, 2)
+    run = study.submit()
+    run.wait()
+    assert run.result.components.shape == (1, 2)
 assert "eigenveil_client.site" not in sys.modules
 """
 LOCK = """

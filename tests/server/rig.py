@@ -100,8 +100,9 @@ class Client:
     ended: dict[str, int] = field(default_factory=dict)
 
     async def work(self) -> RoundQuery | None:
-        """One NextWork; remembers plans and ends."""
-        request = pb.NextWorkRequest(known_plans=self.known, answered=self.answered)
+        """One NextWork; agrees to every plan, and remembers plans and ends."""
+        agreed = [pb.Agreed(plan_digest=plan) for plan in self.known]
+        request = pb.NextWorkRequest(known_plans=self.known, answered=self.answered, agreed=agreed)
         found = await self.stub.NextWork(request)
         if found.HasField("plan"):
             plan = plan_from_json(found.plan.plan_json)

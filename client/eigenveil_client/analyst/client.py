@@ -180,6 +180,7 @@ class Analyst:
             sites=tuple(sites),
             dictionary=dictionary,
             approval_seconds=answer.approval_seconds,
+            start_seconds=answer.start_seconds,
         )
 
     async def cancel(self, plan_digest: bytes) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from datetime import UTC, datetime
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -11,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.errors import spoken
+from eigenveil.queries.words import called
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -24,6 +27,9 @@ STATES = {
 MARKS = {
     "waiting": ("○", "yellow"),
     "waiting for approval": ("○", "yellow"),
+    "waiting for a person": ("○", "yellow"),
+    "not heard of": ("○", "yellow"),
+    "agreed": ("●", "green"),
     "answered": ("●", "green"),
     "absent": ("×", "red"),
 }
@@ -35,11 +41,36 @@ def state_word(state: int) -> str:
     return STATES.get(state, "unknown")  # type: ignore[call-overload, no-any-return]
 
 
+def moment(milliseconds: int) -> str:
+    """A time to the minute."""
+    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} (UTC)"
+
+
+def consent_line(message: pb.StudyEvent | pb.StudyRow) -> str:
+    """What a study that has asked nothing yet waits for."""
+    if message.consent_ends_unix_ms:
+        return f"waits for every site to agree, until {moment(message.consent_ends_unix_ms)}"
+    if message.starts_unix_ms:
+        return f"every site has said its word; asks nothing before {moment(message.starts_unix_ms)}"
+    return "every site has said its word"
+
+
+def site_words(sites: Iterable[pb.SiteStatus]) -> list[tuple[str, str]]:
+    """Each site and what is known of it; what a person there wrote is cleaned of what is no character."""
+    words = []
+    for one in sites:
+        text = "".join(c if c.isprintable() else "?" for c in one.text)
+        words.append((one.site, f'{one.status} ("{text}")' if text else one.status))
+    return words
+
+
 def rounds_line(event: pb.StudyEvent) -> str:
     """Which round of about how many, and what it asks."""
     if event.state != pb.STUDY_STATE_RUNNING:
         return state_word(event.state)
-    kind = f": {event.query_kind}" if event.query_kind else ""
+    if event.consent:
+        return consent_line(event)
+    kind = f": {called(event.query_kind)}" if event.query_kind else ""
     state = f", {event.round_state}" if event.round_state else ""
     return f"{spoken(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{state}"
 
@@ -61,16 +92,18 @@ def panel(event: pb.StudyEvent, title: str) -> RenderableType:
     share = 100 * event.spent_micro_rho / max(event.micro_rho, 1)
     grid.add_row("budget", spent, f"{share:.0f} % of this study's")
     sites = Text()
-    for site in event.sites:
-        mark, style = MARKS.get(site.status.split(":")[0], ("×", "red"))
-        sites.append(f"{mark} {site.site} ", style=style)
-        sites.append(f"{site.status}   ", style="dim")
+    for site, words in site_words(event.consent or event.sites):
+        mark, style = MARKS.get(words.split(":")[0], ("×", "red"))
+        sites.append(f"{mark} {site} ", style=style)
+        sites.append(f"{words}   ", style="dim")
     return Group(Text(title, style="bold"), grid, sites)
 
 
 def plain(event: pb.StudyEvent) -> str:
     """One line for a log."""
-    sites = " ".join(f"{site.site}={site.status}" for site in event.sites)
+    sites = "; ".join(f"{site}: {words}" for site, words in site_words(event.consent)) or " ".join(
+        f"{site}={words}" for site, words in site_words(event.sites)
+    )
     share = 100 * event.spent_micro_rho / max(event.micro_rho, 1)
     return f"{rounds_line(event)}; budget {share:.0f} %; {sites}".rstrip("; ")
 
@@ -113,7 +146,7 @@ class Display:
             self._live.update(panel(event, self._title))
         elif not self._quiet:
             # One line for each state of a round; where a person is waited for, for each answer as well.
-            waits = any(site.status == "waiting for approval" for site in event.sites)
+            waits = event.consent or any(site.status == "waiting for approval" for site in event.sites)
             state = plain(event) if waits else rounds_line(event)
             if state != self._last:
                 self._console.print(plain(event), markup=False, soft_wrap=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from eigenveil.dictionary.admission import Directory
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
 from eigenveil.errors import Code, PeerError
-from eigenveil.study.study import NAME
+from eigenveil.study.study import NAME, Study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
@@ -36,6 +37,16 @@ class FederationView:
     sites: tuple[ListedSite, ...]
     dictionary: Dictionary | None
     approval_seconds: float
+    start_seconds: float
+
+    def asked(self, study: Study) -> dict[str, Any]:
+        """At which of its sites a person decides, as these state, and how long it waits for them: seconds."""
+        asking = {site.name for site in self.sites if site.statement is not None and site.statement.asks}
+        return {
+            "sites": [name for name in study.federation.sites if name in asking],
+            "approval_seconds": max(self.approval_seconds, study.federation.deadline_seconds),
+            "start_seconds": self.start_seconds,
+        }
 
     @property
     def directory(self) -> Directory:

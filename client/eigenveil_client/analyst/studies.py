@@ -15,6 +15,7 @@ from eigenveil_client.analyst.profile import follow
 from eigenveil_client.analyst.python.connected import ConnectedFederation
 from eigenveil_client.analyst.python.run import SHORT, Run
 from eigenveil_client.analyst.python.study import FederatedStudy, repeated
+from eigenveil_client.analyst.releases.shown import components_table, error_words
 from eigenveil_client.analyst.releases.verify import write_result
 from eigenveil_client.analyst.study_text import event_value
 from eigenveil_common.command import console, errors, say
@@ -83,6 +84,8 @@ def fetch(run: Run, out: Path, as_json: bool) -> None:
         "declined": declined,
         "warnings": found["warnings"],
     }
-    outcome = [f"no release: {declined}"] if declined else []
+    outcome = [f"no release: {declined}" if declined else error_words(found)]
     outcome += [f"warning: {sentence}" for sentence in found["warnings"]]
-    say(value, as_json, "\n".join([str(written.release), str(written.report), words, *outcome]))
+    if not declined and not as_json:
+        console.print(components_table(found))
+    say(value, as_json, "\n".join([str(written.release), str(written.report), words, *filter(None, outcome)]))

@@ -63,6 +63,7 @@ def submit(
     from eigenveil_client.analyst.profile import follow
     from eigenveil_client.analyst.python.connected import ConnectedFederation
     from eigenveil_client.analyst.releases.verify import check_folder
+    from eigenveil_client.analyst.study_text import asked_text
 
     chosen = submission or uuid.uuid4().hex
     if wait:
@@ -74,12 +75,16 @@ def submit(
         run = wanted.submit(again=True, submission=chosen)
         for sentence in run.warnings:
             errors.print(f"warning: {sentence}", style="yellow", markup=False)
-        value = {"study": run.digest, "name": run.name, "submission": chosen, "warnings": run.warnings}
-        value |= {"overrides": wanted.whole.overrides}
+        value: dict[str, Any] = {"study": run.digest, "name": run.name}
+        value |= {"submission": chosen, "warnings": run.warnings}
+        value |= {"overrides": wanted.whole.overrides, "asked": wanted.asked}
         if not wait:
             watching = follow(profile, "study", "watch", run.short)
-            say(value, as_json, f"Submitted {run.name} as {run.short}.\nFollow it with: {watching}")
+            told = f"Submitted {run.name} as {run.short}. {asked_text(wanted.asked)}"
+            say(value, as_json, f"{told}\nFollow it with: {watching}")
             return 0
+        if not as_json:
+            console.print(asked_text(wanted.asked), markup=False, soft_wrap=True)
         if not studies.watch(run, profile, quiet=as_json):
             return INTERRUPTED
         studies.fetch(run, out, as_json)
@@ -133,7 +138,7 @@ def list_(profile: Path | None, as_json: bool) -> None:
     from rich.table import Table
 
     from eigenveil_client.analyst.profile import follow
-    from eigenveil_client.analyst.study_text import row_value
+    from eigenveil_client.analyst.study_text import row_value, share
     from eigenveil_client.analyst.talk import at
 
     rows = at(profile, lambda analyst: analyst.studies())
@@ -144,12 +149,11 @@ def list_(profile: Path | None, as_json: bool) -> None:
         submitting = follow(profile, "study", "submit", "STUDY.toml")
         console.print(f"No study yet. Submit one with: {submitting}", markup=False, soft_wrap=True)
         return
-    table = Table("study", "name", "state", "rounds", "spent (micro-rho)", "submitted")
+    table = Table("study", "name", "state", "rounds", "spent of its price", "submitted")
     for row in rows:
         told = row_value(row)
-        spent = f"{row.spent_micro_rho} of {row.micro_rho}"
         submitted = told["submitted"][:16].replace("T", " ")  # to the minute
-        table.add_row(told["study"][:12], row.name, told["state"], str(row.rounds), spent, submitted)
+        table.add_row(told["study"][:12], row.name, told["state"], str(row.rounds), share(row), submitted)
     console.print(table)
 
 
@@ -177,12 +181,11 @@ def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
 @at_profile
 def show(wanted: str, profile: Path | None, as_json: bool) -> None:
     """What is known of STUDY."""
-    from eigenveil_client.analyst.study_text import row_value
+    from eigenveil_client.analyst.study_text import row_lines, row_value
     from eigenveil_client.analyst.talk import at
 
     row = at(profile, lambda analyst: analyst.find(wanted))
-    value = row_value(row)
-    say(value, as_json, "\n".join(f"{key}: {value[key]}" for key in value if value[key] != ""))
+    say(row_value(row), as_json, row_lines(row))
 
 
 @study.command()
@@ -203,7 +206,7 @@ def explain(file: Path, profile: Path | None, as_json: bool) -> None:
 @out_option
 @at_profile
 def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
-    """Fetch the release of STUDY, check its signature, write release.json and report.html."""
+    """Fetch the release of STUDY, check its signature, show it, write release.json and report.html."""
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.python.connected import ConnectedFederation
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eigenveil_client.analyst.display import plain, state_word
+from eigenveil.queries.words import called
+from eigenveil_client.analyst.display import plain, site_words, state_word
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
@@ -19,9 +20,30 @@ def row_value(row: pb.StudyRow) -> dict[str, Any]:
         "rounds": row.rounds,
         "micro_rho": row.micro_rho,
         "spent_micro_rho": row.spent_micro_rho,
-        "submitted": datetime.fromtimestamp(row.submitted_unix_ms / 1000, UTC).isoformat(),
+        "submitted": _iso(row.submitted_unix_ms),
         "failure": row.failure,
+    } | consent_value(row)
+
+
+def consent_value(message: pb.StudyEvent | pb.StudyRow) -> dict[str, Any]:
+    """What sites say of a study, and what it waits for; empty where nothing is said of that."""
+    times = {"consent_ends": message.consent_ends_unix_ms, "starts": message.starts_unix_ms}
+    return {"consent": dict(site_words(message.consent))} | {
+        name: _iso(at) if at else "" for name, at in times.items()
     }
+
+
+def row_lines(row: pb.StudyRow) -> str:
+    """What is known of a study, for a person."""
+    told = row_value(row)
+    told |= {"spent": f"{share(row)} of its price", "rounds": f"{row.rounds} released"}
+    hidden = ("micro_rho", "spent_micro_rho")
+    return "\n".join(f"{key}: {one}" for key, one in told.items() if one != "" and key not in hidden)
+
+
+def share(row: pb.StudyRow) -> str:
+    """How much of its price a study has spent."""
+    return f"{100 * row.spent_micro_rho / max(row.micro_rho, 1):.0f} %"
 
 
 def event_value(event: pb.StudyEvent) -> dict[str, Any]:
@@ -35,7 +57,23 @@ def event_value(event: pb.StudyEvent) -> dict[str, Any]:
         "spent_micro_rho": event.spent_micro_rho,
         "micro_rho": event.micro_rho,
         "failure": event.failure,
-    }
+    } | consent_value(event)
+
+
+def _iso(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
+
+
+def asked_text(asked: Mapping[str, Any]) -> str:
+    """Who is asked about a study that was just submitted (`FederationView.asked`), and how long at most."""
+    if not asked["sites"]:
+        return "No site states that a person decides: it begins once every one has agreed."
+    until = f"{datetime.now(UTC) + timedelta(seconds=asked['approval_seconds']):%Y-%m-%d %H:%M} (UTC)"
+    minutes = f"{asked['start_seconds'] / 60:g} minutes"
+    return (
+        f"A person decides at {', '.join(asked['sites'])}, and has until {until}. It begins {minutes} after "
+        "the last one agreed; nothing is asked before."
+    )
 
 
 def explanation_text(value: Mapping[str, Any]) -> str:
@@ -52,9 +90,9 @@ def explanation_text(value: Mapping[str, Any]) -> str:
         "What each site is asked:",
     ]
     for kind, entries in kinds.items():
-        cost = sum(entry["micro_rho"] for entry in entries)
+        share = 100 * sum(entry["micro_rho"] for entry in entries) / value["micro_rho"]
         times = "once" if len(entries) == 1 else f"{len(entries)} times"
-        lines.append(f"  {kind}, {times}, {cost} micro-rho: {entries[0]['meaning']}")
+        lines.append(f"  {called(kind)}, {times}, {share:.0f} % of the price: {entries[0]['meaning']}")
     lines += [value["depends"]] if value["depends"] is not None else []
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]
     return "\n".join(lines)

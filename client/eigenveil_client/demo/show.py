@@ -11,10 +11,9 @@ from typing import Any
 from rich.table import Table
 
 from eigenveil.queries import KINDS
+from eigenveil_client.analyst.releases.shown import components_table
 from eigenveil_client.demo.demo import Demonstration
 from eigenveil_common.command import console, typed
-
-STRONGEST = 4
 
 
 @contextmanager
@@ -37,7 +36,7 @@ def show(value: dict[str, Any], shown: Demonstration, *, kept: bool) -> None:
     document = shown.document
     console.print()
     if value["declined"] is None:
-        console.print(_components(shown))
+        console.print(components_table(document["result"]))
     console.print(_sites(shown))
     console.print(document["guarantee"]["words"], markup=False)
     console.print()
@@ -73,34 +72,24 @@ def _outcome(value: Mapping[str, Any]) -> str:
     return f"accuracy    {accuracy}; measured because these records are public"
 
 
-def _components(shown: Demonstration) -> Table:
-    result = shown.document["result"]
-    table = Table(title="Principal components", title_justify="left")
-    for heading in ("component", "variance", "share"):
-        table.add_column(heading, justify="right")
-    table.add_column("strongest columns (loading)")
-    rows = zip(
-        result["components"], result["explained_variance"], result["explained_variance_ratio"], strict=True
-    )
-    for i, (row, variance, ratio) in enumerate(rows, 1):
-        strongest = sorted(zip(result["columns"], row, strict=True), key=lambda pair: -abs(pair[1]))
-        words = ", ".join(f"{name} ({loading:+.2f})" for name, loading in strongest[:STRONGEST])
-        table.add_row(str(i), f"{variance:.4g}", f"{100 * ratio:.1f} %", words)
-    return table
-
-
 def _sites(shown: Demonstration) -> Table:
     table = Table(title="What each site spent, by its own ledgers", title_justify="left")
     table.add_column("site")
-    for heading in ("records", "micro-rho", "epsilon left", "answers", "bytes sent"):
+    for heading in ("records", "epsilon spent", "epsilon left", "answers", "bytes sent"):
         table.add_column(heading, justify="right")
     for name, records in shown.records.items():
         books = shown.books.sites[name]
         left = books["ledger"]["left"]
-        epsilon = left["epsilon"] if left["epsilon_gaussian"] is None else left["epsilon_gaussian"]
+        spent = books["ledger"]["spent"]
         answers = [row for row in books["egress"]["rows"] if row["kind"] in KINDS]
         table.add_row(
-            name, str(records), str(shown.spent(name)), f"{epsilon:.2f}",
+            name, str(records), f"{_epsilon(spent):.2f}", f"{_epsilon(left):.2f}",
             str(len(answers)), f"{shown.sent(name):,}",
         )  # fmt: skip
     return table
+
+
+def _epsilon(amount: Mapping[str, Any]) -> float:
+    """As a site's own command tells an amount: exactly where that is known."""
+    exactly = amount["epsilon_gaussian"]
+    return float(amount["epsilon"] if exactly is None else exactly)

@@ -119,7 +119,7 @@ class Policy:
         need(
             self.noise is NoiseRule.ANY or not other,
             f'algorithms: {", ".join(other)} not with Gaussian noise alone; state noise = "any", and the '
-            "budget holds by zCDP",
+            "same epsilon of the budget buys less",
         )
         check_rules(self)
         need(

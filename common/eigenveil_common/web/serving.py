@@ -46,14 +46,19 @@ def server(app: ASGIApp, **options: Any) -> Server:
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A bound socket; port 0 is any that is free.
+    """A socket that takes connections from now on; port 0 is any that is free.
 
     Raises:
         OSError: the port is taken, or the address is not this machine's.
     """
     made = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    made.bind((host, port))
+    try:
+        made.bind((host, port))
+        made.listen()
+    except OSError:
+        made.close()
+        raise
     return made
 
 

@@ -55,6 +55,14 @@ def epsilons(micro_rho: int, delta: float, *, gaussian_only: bool) -> tuple[floa
     return by_zcdp, gaussian.epsilon_at(micro_rho, delta) if gaussian_only else None
 
 
+def epsilon_of(micro_rho: int, delta: float, *, gaussian_only: bool) -> float:
+    """An amount as people are told it: exactly where that is known, and never as less than it is."""
+    if micro_rho <= 0:
+        return 0.0
+    by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
+    return by_zcdp if exactly is None else exactly
+
+
 def studies_left(left: Cost, price: Cost) -> int | None:
     """How many more studies of one price fit into what is left; None if it costs nothing."""
     counts = [

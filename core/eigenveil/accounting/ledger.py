@@ -17,7 +17,7 @@ from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoke
 from eigenveil.numerics.encoding import digest
 
 GENESIS = "0" * 64
-KEYS = {"micro-rho": "budget_epsilon", "atto-delta": "budget_own_delta"}  # of every daemon's configuration
+LOSS, OWN_DELTA = "budget_epsilon", "budget_own_delta"  # of every daemon's configuration
 
 
 class EntryKind(Enum):
@@ -159,10 +159,8 @@ class Ledger:
     @staticmethod
     def _check_fits(cost: Cost, budget: Cost, name: str) -> None:
         if not cost.fits(budget):
-            column, much, most = _beyond(cost, budget)
-            raise RequestError(
-                Code.BUDGET, f"{much} {column} would exceed {name} of {most}; nothing was charged"
-            )
+            key, much = _beyond(cost, budget)
+            raise RequestError(Code.BUDGET, f"{much} of {name} would exceed it ({key}); nothing was charged")
 
     def apply(self, entry: Entry) -> None:
         """Take one entry into the state, after checking that it continues the chain and is allowed."""
@@ -217,18 +215,18 @@ def replay(budget: Budget, entries: Iterable[Entry]) -> Ledger:
     ledger.budget = budget
     committed = ledger.committed()
     if not committed.fits(ledger.limit):
-        column, much, most = _beyond(committed, ledger.limit)
+        key, much = _beyond(committed, ledger.limit)
         raise RequestError(
             Code.BUDGET,
-            f"the configured budget of {most} {column} is below what is already spent or set aside "
-            f"({much} {column}): raise {KEYS[column]}"
+            f"the configured budget is below what is already spent or set aside, {much} of it: raise {key}"
             + (', or set noise back to "gaussian"' if ledger.gaussian and budget.gaussian is None else ""),
         )
     return ledger
 
 
-def _beyond(cost: Cost, budget: Cost) -> tuple[str, int, int]:
-    """The first column in which `cost` is beyond `budget`, and both in it."""
-    if cost.micro_rho > budget.micro_rho:
-        return "micro-rho", cost.micro_rho, budget.micro_rho
-    return "atto-delta", cost.atto_delta, budget.atto_delta
+def _beyond(cost: Cost, budget: Cost) -> tuple[str, str]:
+    """The first column in which `cost` is beyond `budget`: the key that states it, and by how much."""
+    loss = cost.micro_rho > budget.micro_rho
+    key = LOSS if loss else OWN_DELTA
+    much, most = (cost.micro_rho, budget.micro_rho) if loss else (cost.atto_delta, budget.atto_delta)
+    return key, f"{-(-100 * much // most)} %" if most else "more than nothing"

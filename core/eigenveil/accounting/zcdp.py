@@ -154,6 +154,6 @@ def most_micro_rho(gives: Callable[[int], bool], epsilon: float, delta: float) -
     if low < 1:
         raise RequestError(
             Code.BAD_STUDY,
-            f"epsilon = {epsilon:g} at delta = {delta:g} leaves less than one micro-rho; raise epsilon",
+            f"epsilon = {epsilon:g} at delta = {delta:g} is too small to be counted; raise epsilon",
         )
     return low

@@ -26,9 +26,7 @@ def check_affordable(
         RequestError: `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow.
     """
     if not (spent + asked.cost).fits(plan.cost):
-        raise RequestError(
-            Code.BUDGET, f"{spoken(asked.round)} would exceed the study's {plan.micro_rho} micro-rho"
-        )
+        raise RequestError(Code.BUDGET, f"{spoken(asked.round)} would exceed what the study may spend")
     check_composition(plan, asked, asked.cost, pico)
     check_noise_ratio(asked, plan.study)
     batch = batch_of(asked.query)

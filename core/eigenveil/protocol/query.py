@@ -17,7 +17,7 @@ from eigenveil.queries.columns import Frame
 from eigenveil.queries.contract import Contract
 from eigenveil.queries.limits import SUM_LIMIT, need
 
-TOO_LITTLE = "a question's share of the budget is below one micro-rho; raise epsilon"
+TOO_LITTLE = "a question's share of the budget is too small to be counted; raise epsilon"
 
 
 class NoiseLaw(Enum):
@@ -75,8 +75,8 @@ class RoundQuery:
         if not (priced and self.round >= 0):
             raise RequestError(
                 Code.BAD_STUDY,
-                f"round = {self.round} at {self.micro_rho} micro-rho: every question has a round from 0 "
-                "and a whole price from one micro-rho to below 2**53",
+                f"round = {self.round} at a price of {self.micro_rho}: every question has a round from 0 "
+                "and a whole price from 1 to below 2**53",
             )
         need(
             self.frame is None or not isinstance(self.query, OnSubspaces),

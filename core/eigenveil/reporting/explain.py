@@ -57,8 +57,8 @@ def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> d
     >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
     ...               federation=Federation(sites=("north", "south")))
     >>> said = explain(make_plan(study))
-    >>> said["guarantee"]["words"][:27], len(said["rounds"]), said["rounds"][0]["kind"]
-    ('0.448335-Gaussian different', 15, 'count')
+    >>> said["guarantee"]["words"][:10], len(said["rounds"]), said["rounds"][0]["kind"]
+    ('(2, 1e-06)', 15, 'count')
     """
     ways = courses(plan) if ways is None else ways
     study = plan.study
@@ -173,6 +173,7 @@ def guarantee(plan: Plan) -> dict[str, Any]:
         "other_neighbours": Neighbours.REPLACE_ONE.value if adds else None,
         "other_epsilon": other_epsilon,
         "other_delta": other_delta,
+        "technical": _measure(plan),
         "words": _words(plan, epsilon, delta),
     }
 
@@ -210,12 +211,12 @@ def _measure(plan: Plan) -> str:
     """What holds before it is read as (epsilon, delta)."""
     match plan.composition:
         case Composition.GAUSSIAN:
-            return f"{_mu(plan):.6f}-Gaussian differential privacy, hence "
+            return f"{_mu(plan):.6f}-Gaussian differential privacy"
         case Composition.ZCDP:
             own = plan.atto_delta / ATTO
-            return f"{f'{_up(own, 3)}-approximate ' if own else ''}{plan.micro_rho / MICRO:.6f}-zCDP, hence "
+            return f"{f'{_up(own, 3)}-approximate ' if own else ''}{plan.micro_rho / MICRO:.6f}-zCDP"
         case Composition.BASIC:
-            return ""
+            return "the privacy losses of its questions, added up as they are"
 
 
 def _words(plan: Plan, epsilon: float, delta: float) -> str:
@@ -230,7 +231,7 @@ def _words(plan: Plan, epsilon: float, delta: float) -> str:
     epsilon_said, delta_said = _up(epsilon, 4), _up(delta, 3)
     except_for = f", except with probability {delta_said}" if delta > 0 else ""
     return (
-        f"{_measure(plan)}({epsilon_said}, {delta_said})-differential privacy: {change}{where} changes the "
+        f"({epsilon_said}, {delta_said})-differential privacy: {change}{where} changes the "
         f"probability of any set of released results by a factor of at most e^{epsilon_said}{except_for}."
         f"{_kept(plan)}"
     )

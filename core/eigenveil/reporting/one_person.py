@@ -8,6 +8,7 @@ from eigenveil.accounting.guess import most_right, most_right_gaussian, most_rig
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.protocol.plan import Plan
+from eigenveil.reporting.explain import guarantee
 from eigenveil.study.price import Composition
 
 EVEN = Fraction(1, 2)
@@ -28,11 +29,17 @@ def most_guessed(plan: Plan) -> Fraction:
         case Composition.GAUSSIAN:
             return most_right_gaussian(2 * rho * steps**2)
         case Composition.ZCDP:
-            return odds_of_chain(most_right_zcdp(rho, own), steps) if own else most_right_zcdp(rho * steps**2)
-        case Composition.BASIC if own:
-            return odds_of_chain(most_right(plan.study.epsilon, float(own)), steps)
+            return min(_stated(plan), odds_of_chain(most_right_zcdp(rho, own), steps))
         case Composition.BASIC:
-            return most_right(steps * plan.study.epsilon, 0.0)
+            return _stated(plan)
+
+
+def _stated(plan: Plan) -> Fraction:
+    """What the stated (epsilon, delta) of that chain allow."""
+    told = guarantee(plan)
+    other = "other_" if plan.study.neighbours is Neighbours.ADD_REMOVE else ""
+    epsilon, delta = told[f"{other}epsilon"], told[f"{other}delta"]
+    return Fraction(1) if delta >= 1 else most_right(epsilon, delta)
 
 
 def ever_guessed(rho: Fraction, own: Fraction, *, gaussian: bool) -> Fraction:

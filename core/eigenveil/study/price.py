@@ -52,7 +52,7 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
             rho = zcdp.micro_rho_for(study.epsilon, study.delta - own / ATTO)
         case Composition.BASIC:
             rho = min(micro_rho_of(study.epsilon), EXACT - 1)  # what canonical JSON cannot write is not spent
-            need(rho >= 1, f"epsilon = {study.epsilon:g} leaves less than one micro-rho; raise epsilon")
+            need(rho >= 1, f"epsilon = {study.epsilon:g} is too small to be counted; raise epsilon")
     return Cost(micro_rho=rho, atto_delta=own)
 
 

@@ -124,9 +124,12 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
 
     Only when there is no newer backup. Each site's operator must then agree, too.
     """
+    from eigenveil.accounting.budget import epsilon_of
     from eigenveil_server.recovery.accept_loss import accept_loss
 
-    accepted = accept_loss(load(config_path, Config))
+    config = load(config_path, Config)
+    accepted = accept_loss(config)
+    epsilon = epsilon_of(accepted.charged.micro_rho, config.budget_delta, gaussian_only=False)
     told = {
         "site": accepted.site,
         "rows": accepted.checkpoint.size,
@@ -135,7 +138,7 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
         "ended": list(accepted.ended),
     }
     text = (
-        f"Charged {accepted.charged.micro_rho} micro-rho for what site {accepted.site} has seen; "
+        f"Charged epsilon {epsilon:.4g} for what site {accepted.site} has seen; "
         f"{len(accepted.ended)} studies ended.\nEach site now stops at the shorter ledger until its operator "
         "runs: eigenveil-site accept-checkpoint --config site.toml"
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from cryptography import x509
 
+from eigenveil.accounting.budget import epsilon_of
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.config import load
 from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fail, ok, permissions, warn
@@ -100,9 +101,9 @@ def _database(config: Config, store: Store) -> Check:
 
 def _ledger(config: Config, store: Store) -> Check:
     books = LedgerStore(store.reader, config.budget, unix_ms).ledger
-    budget, committed = books.limit.micro_rho, books.committed().micro_rho
-    text = f"the chain replays; {budget - committed} of {budget} micro-rho are left"
-    return ok("ledger", text)
+    left = books.limit.micro_rho - books.committed().micro_rho
+    epsilon = epsilon_of(left, config.budget_delta, gaussian_only=books.exact)
+    return ok("ledger", f"the chain replays; epsilon {epsilon:.4g} of {config.budget_epsilon:g} is left")
 
 
 def _checkpoints(config: Config, store: Store) -> Check:

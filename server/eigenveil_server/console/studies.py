@@ -29,7 +29,7 @@ STATES = {
 }
 ROUNDS = {
     RoundState.PLANNED.value: "about to be asked",
-    RoundState.OPEN.value: "asked; waiting for sites",
+    RoundState.OPEN.value: "asked, and waits for sites",
     RoundState.CLOSED.value: "answered; noise is being added",
     RoundState.RELEASED.value: "released",
     RoundState.FAILED.value: "ended without a release",

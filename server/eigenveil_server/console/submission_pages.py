@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import uuid
+from collections import Counter, defaultdict
 from dataclasses import replace
 from typing import Any
 
@@ -42,7 +43,8 @@ class SubmissionPages:
     def __init__(self, desk: Desk, rooms: Rooms) -> None:
         self._desk = desk
         self._rooms = rooms
-        self._predicting: dict[str, asyncio.Task[Prediction]] = {}
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._latest: Counter[str] = Counter()
 
     def routes(self) -> list[Route]:
         return [
@@ -80,22 +82,17 @@ class SubmissionPages:
         return HTMLResponse(html)
 
     async def _predict(self, request: Request, said: Typed) -> Prediction:
-        """What the study would be. Whoever types on is not kept waiting for what they typed before."""
+        """What the study would be. Of what somebody typed while another prediction was made, the last counts.
+
+        Raises:
+            RequestError: as `Submissions.foreseen`; code `not-ready`, they have typed on.
+        """
         who = request.state.visitor.identity.name
-        earlier = self._predicting.get(who)
-        if earlier is not None:
-            earlier.cancel()
-        task = asyncio.create_task(self._foreseen(who, said))
-        self._predicting[who] = task
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # a request runs in a task
-                raise
-            raise RequestError(Code.NOT_READY, "the study was changed meanwhile") from None
-        finally:
-            if self._predicting.get(who) is task:
-                del self._predicting[who]
+        mine = self._latest[who] = self._latest[who] + 1
+        async with self._turns[who]:
+            if mine != self._latest[who]:
+                raise RequestError(Code.NOT_READY, "the study was changed meanwhile")
+            return await self._foreseen(who, said)
 
     async def _foreseen(self, who: str, said: Typed) -> Prediction:
         directory = self._desk.serving.directory.current()

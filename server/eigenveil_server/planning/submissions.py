@@ -88,6 +88,7 @@ class Submissions:
         plan_json = made["plan"].encode()
         plan = await self._compute.run(self._repository.studies.plan, plan_json)
         check_price(plan, self._config)
+        at = self._repository.clock()
         stored = StoredStudy(
             digest=plan.digest,
             name=plan.study.name,
@@ -99,7 +100,8 @@ class Submissions:
             expected_rounds=made["rounds"],
             state=first_state(plan, self._config),
             failure="",
-            submitted_at=self._repository.clock(),
+            submitted_at=at,
+            begun_at=at,
             stated=_stated(plan, submission.directory),
         )
         return Prepared(stored=stored, plan=plan, warnings=made["warnings"])
@@ -156,13 +158,15 @@ class Submissions:
             )
         running = [one for one in own if one.state is StudyState.RUNNING]
         held = sum(one.micro_rho - self._repository.ledger.spent(one.digest) for one in running)
-        most = int(self._config.max_share_per_analyst * self._repository.ledger.ledger.limit.micro_rho)
+        whole = self._repository.ledger.ledger.limit.micro_rho
+        most = int(self._config.max_share_per_analyst * whole)
         if held and held + micro_rho > most:
             raise RequestError(
                 Code.BUDGET,
-                f"your studies under way hold {held} micro-rho, and the operator lets one analyst hold "
-                f"{most} with several (max_share_per_analyst); nothing was reserved: wait for one to end, or "
-                "cancel one",
+                f"your studies under way hold {100 * held / whole:.1f} % of the budget, this one would add "
+                f"{100 * micro_rho / whole:.1f} %, and the operator lets one analyst hold "
+                f"{100 * most / whole:.1f} % with several (max_share_per_analyst); nothing was reserved: "
+                "wait for one to end, or cancel one",
             )
 
     def _words(self, submission: Submission) -> dict[str, Any]:

@@ -8,12 +8,16 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.studies.consent import ConsentPhase
 
 
-def study_row(stored: StoredStudy, repository: Repository, caller: Identity) -> pb.StudyRow:
-    """One line of a list of studies; what only its analyst needs, only to its analyst."""
+def study_row(
+    stored: StoredStudy, repository: Repository, caller: Identity, consent: ConsentPhase | None
+) -> pb.StudyRow:
+    """One line of a list of studies; what only its analyst needs, only to its analyst. `consent` is what the
+    sites say of one that runs."""
     own = caller.role is Role.ANALYST and caller.name == stored.analyst
-    return pb.StudyRow(
+    row = pb.StudyRow(
         plan_digest=bytes.fromhex(stored.digest),
         name=stored.name,
         state=stored.state.proto,
@@ -26,6 +30,9 @@ def study_row(stored: StoredStudy, repository: Repository, caller: Identity) -> 
         submission=stored.submission if own else "",
         study_digest=repository.studies.content(stored) if own else b"",
     )
+    if consent is not None:
+        consent.tell(row)
+    return row
 
 
 def federation_budget(repository: Repository, delta: float) -> pb.FederationBudget:

@@ -14,6 +14,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc.presence import Presence
 from eigenveil_server.storage import directory
 from eigenveil_server.storage.repository import Repository
 
@@ -32,6 +33,7 @@ class SiteDirectory:
         self._registry = registry
         self._statements = directory.statements(repository.store.reader)
         self._seen: dict[str, int] = {}
+        self._presence = Presence(config.files.presence, repository.clock)
         self._read: tuple[int, Dictionary] | None = None
 
     def stated(self, caller: Identity, hello: pb.HelloRequest) -> SiteStatement | None:
@@ -62,8 +64,10 @@ class SiteDirectory:
         log.event("site-stated", site=site)
 
     def heard(self, site: str) -> None:
-        """A site has just called. To the hour: more would tell when its people start and stop it."""
+        """A site has just called. To the hour for analysts: more would tell when its people start and stop
+        it; whoever runs the coordinator sees the moment."""
         self._seen[site] = self._repository.clock() // HOUR_MS * HOUR_MS
+        self._presence.heard(site)
 
     def dictionary(self) -> pb.GetDictionaryResponse:
         """The published dictionary, as it was signed."""
@@ -118,7 +122,10 @@ class SiteDirectory:
     def listed(self, after: str) -> pb.ListSitesResponse:
         """The enrolled sites behind the name `after`, as many as a message holds."""
         names = [name for name in sorted(self._registry.sites()) if name > after]
-        answer = pb.ListSitesResponse(approval_seconds=HOUR_SECONDS * self._config.approval_hours)
+        answer = pb.ListSitesResponse(
+            approval_seconds=HOUR_SECONDS * self._config.approval_hours,
+            start_seconds=60 * self._config.start_minutes,
+        )
         size = 0
         for name in names:
             row = self._row(name)

@@ -25,15 +25,15 @@ from eigenveil_server.rpc.calls import Watches
 from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
 from eigenveil_server.rpc.site_sessions import SiteSessions
-from eigenveil_server.storage.states import decline_word
+from eigenveil_server.storage.states import decline_of
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.contributions import Contributions, invited
 from eigenveil_server.studies.engine import Engine
+from eigenveil_server.studies.poll import poll_of
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.uploads import Upload
 
 RELEASE_PART_BYTES = 3 * 2**20
-MOST_LISTED = 4096  # plans or rounds that one NextWork may name
 LARGEST_ROW = 2**63 - 1
 
 
@@ -114,22 +114,16 @@ class Service(CoordinatorServicer):
     # ------------------------------------------------------------ sites
 
     async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
-        """The next open round for this site, at once or when it opens [R5]."""
-        listed = (request.known_plans, request.answered, request.awaiting, request.held)
-        if max(map(len, listed)) > MOST_LISTED:
-            raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
-        site = CALLER.get().name
+        """The next open round for this site, or a plan that wants its word, once there is one [R5]."""
+        poll, site = poll_of(request), CALLER.get().name
         self.directory.heard(site)
-        known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)
-        known |= zip(known, request.held, strict=False)
-        answered = frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered)
         if self._checkpoints.parted_from(request.checkpoint_digest):
             return pb.NextWorkResponse(
                 checkpoint=self._checkpoints.other_than(request.checkpoint_digest), parted=True
             )
         with self._runtime.metrics.polling(site):
-            await self._engine.hear_of_waiting(site, map(digest_from_bytes, request.awaiting))
-            found = await self._engine.next_work(site, known, answered, self._config.long_poll_seconds)
+            await self._engine.hear(site, poll)
+            found = await self._engine.next_work(site, poll, self._config.long_poll_seconds)
         still_admitted()
         checkpoint = self._checkpoints.other_than(request.checkpoint_digest)
         if checkpoint is not None:
@@ -205,9 +199,9 @@ class Service(CoordinatorServicer):
         return taken
 
     async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
-        """This site will not answer this round [R9]."""
-        run = self._engine.run(digest_from_bytes(request.plan_digest))
-        await self._contributions.decline(run, CALLER.get().name, request.round, decline_word(request.reason))
+        """This site will not answer this round, or this study [R9]."""
+        said, run = decline_of(request), self._engine.run(digest_from_bytes(request.plan_digest))
+        await self._contributions.decline(run, CALLER.get().name, request.round, said)
         return pb.DeclineResponse()
 
     # ------------------------------------------------------------ analysts
@@ -245,11 +239,12 @@ class Service(CoordinatorServicer):
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
         """Every study of the federation, oldest first, and what is left for more [R26]."""
-        studies, caller = self._repository.studies.all(), CALLER.get()
-        return pb.ListStudiesResponse(
-            studies=[study_row(one, self._repository, caller) for one in studies],
-            budget=federation_budget(self._repository, self._config.budget_delta),
-        )
+        caller, rows = CALLER.get(), []
+        for one in self._repository.studies.all():
+            run = self._engine.running(one.digest)
+            rows.append(study_row(one, self._repository, caller, None if run is None else run.consent))
+        budget = federation_budget(self._repository, self._config.budget_delta)
+        return pb.ListStudiesResponse(studies=rows, budget=budget)
 
     async def WatchStudy(
         self, request: pb.WatchStudyRequest, context: Context

@@ -21,7 +21,7 @@ from eigenveil_server.config import Config
 
 # A new table or column goes into both files, and once a version was released, into a step of MIGRATIONS that
 # leads there, in words that both databases read: (VERSION, the statements).
-VERSION = 7
+VERSION = 8
 MIGRATIONS: Migrations = ()
 Change = Callable[[Connection], None]
 

@@ -16,6 +16,7 @@ from eigenveil.protocol.wire import round_to_proto
 from eigenveil.reporting.document import RoundRecord
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.consents import Standing, consents
 from eigenveil_server.storage.states import StudyState
 
 EVENTS_AT_ONCE = 256
@@ -26,7 +27,7 @@ PLANS = 16  # kept read, so that no call has to read one again
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStudy:
     """One row of `studies` without its release; times in Unix milliseconds. `stated` is what the sites had
-    stated of themselves when it was submitted, as JSON."""
+    stated of themselves when it was submitted, as JSON; it has run since it was submitted, or approved."""
 
     digest: str
     name: str
@@ -40,6 +41,7 @@ class StoredStudy:
     failure: str
     submitted_at: int
     stated: str = "{}"
+    begun_at: int = 0
 
     @property
     def signed_plan(self) -> pb.SignedPlan:
@@ -178,6 +180,11 @@ class Studies:
             declined={row["site"]: row["declined"] for row in rows if row["declined"] is not None},
         )
 
+    def declined(self, digest: str) -> dict[str, str]:
+        """The sites that declined the whole study, and why."""
+        said = consents(self._reader, digest)
+        return {site: one.reason for site, one in said.items() if one.standing is Standing.DECLINED}
+
     def records(self, digest: str) -> list[RoundRecord]:
         """What the release says of each round besides its numbers."""
         rows = self._reader.rows(
@@ -194,12 +201,6 @@ class Studies:
             (digest,),
         )
         return [max(0, row[0]) for row in rows]
-
-    def begun_at(self, digest: str) -> int | None:
-        """When its first question was opened, if it was. Unix milliseconds."""
-        rows = self._reader.rows("SELECT MIN(opened_at) FROM rounds WHERE study = ?", (digest,))
-        began: int | None = rows[0][0]
-        return began
 
     def rounds(self, digest: str) -> int:
         count: int = self._reader.rows("SELECT COUNT(*) FROM rounds WHERE study = ?", (digest,))[0][0]

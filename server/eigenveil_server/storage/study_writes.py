@@ -55,6 +55,16 @@ def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -
         add_event(change, study, event)
 
 
+def add_early_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
+    """Append an event from before the first round, unless that is open by now, or the study over."""
+    early = (
+        "SELECT 1 FROM studies WHERE (digest, state) = (?, ?) AND NOT EXISTS "
+        "(SELECT 1 FROM rounds WHERE study = ?)"
+    )
+    if change.execute(early, (study, StudyState.RUNNING.value, study)):
+        add_event(change, study, event)
+
+
 def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: object) -> None:
     """Move a round, and note what is known of it by now."""
     where = (study, round)
@@ -132,7 +142,8 @@ def release_round(
 
 def begin_study(change: Connection, begun: StoredStudy) -> None:
     """The operator has approved it, and its budget is set aside."""
-    change.execute("UPDATE studies SET state = ? WHERE digest = ?", (begun.state.value, begun.digest))
+    row = (begun.state.value, begun.begun_at, begun.digest)
+    change.execute("UPDATE studies SET (state, begun_at) = (?, ?) WHERE digest = ?", row)
     add_event(change, begun.digest, begun.begun)
 
 

@@ -56,9 +56,20 @@ CREATE TABLE studies (
   failure TEXT COLLATE "C" NOT NULL DEFAULT '',
   submitted_at BIGINT NOT NULL,
   stated TEXT COLLATE "C" NOT NULL DEFAULT '{}',
+  begun_at BIGINT NOT NULL,
   ended_at BIGINT,
   release BYTEA,
   UNIQUE (analyst, submission)
+);
+CREATE TABLE consents (
+  study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),
+  site TEXT COLLATE "C" NOT NULL,
+  standing TEXT COLLATE "C" NOT NULL,
+  reason TEXT COLLATE "C" NOT NULL,
+  text TEXT COLLATE "C" NOT NULL,
+  starts_at BIGINT NOT NULL,
+  at BIGINT NOT NULL,
+  PRIMARY KEY (study, site)
 );
 CREATE TABLE rounds (
   study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),

@@ -56,9 +56,20 @@ CREATE TABLE studies (
   failure TEXT NOT NULL DEFAULT '',
   submitted_at INTEGER NOT NULL,
   stated TEXT NOT NULL DEFAULT '{}',
+  begun_at INTEGER NOT NULL,
   ended_at INTEGER,
   release BLOB,
   UNIQUE (analyst, submission)
+) STRICT;
+CREATE TABLE consents (
+  study TEXT NOT NULL REFERENCES studies (digest),
+  site TEXT NOT NULL,
+  standing TEXT NOT NULL,
+  reason TEXT NOT NULL,
+  text TEXT NOT NULL,
+  starts_at INTEGER NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (study, site)
 ) STRICT;
 CREATE TABLE rounds (
   study TEXT NOT NULL REFERENCES studies (digest),

@@ -14,7 +14,9 @@ from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.consents import Consent, Standing
 from eigenveil_server.storage.database import audit_once
+from eigenveil_server.storage.states import Decline
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.open_round import DifferentAnswer, LateAnswer, OpenRound
 from eigenveil_server.studies.runtime import Runtime
@@ -176,16 +178,24 @@ class Contributions:
             lambda change: audit_once(change, at, kind, f"site/{site}", detail)
         )
 
-    async def decline(self, run: StudyRun, site: str, round: int, reason: str) -> None:
-        """Note that a site will not answer.
+    async def decline(self, run: StudyRun, site: str, round: int, said: Decline) -> None:
+        """Note that a site will not answer a round; before the first one, or by a person's word, the study.
 
         Raises:
             RequestError: the round is not open, or the site answered it.
         """
+        word = Consent(standing=Standing.DECLINED, reason=said.reason, text=said.text)
+        if run.consent.open and round == 0:
+            invited(run.plan, site)
+            if word.follows(run.consent.word(site)):
+                await self._repository.finish(run.consent.note(site, word))
+            return
         opened = self._opened(run, site, round)
-        opened.decline(site, reason)
+        opened.decline(site, said.reason)
         if not opened.holds(site):
-            await self._repository.finish(self._store_decline(run, opened, site, reason))
+            await self._repository.finish(self._store_decline(run, opened, site, said.reason))
+        if said.person and word.follows(run.consent.word(site)):
+            await self._repository.finish(run.consent.note(site, word))
 
     async def _store_decline(self, run: StudyRun, opened: OpenRound, site: str, reason: str) -> None:
         study, round = run.digest, opened.asked.round

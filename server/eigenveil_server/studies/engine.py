@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +19,13 @@ from eigenveil_server.recovery.checkpoints import awaited
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.studies.consent import Patience
 from eigenveil_server.studies.operator_approvals import OperatorApprovals
+from eigenveil_server.studies.poll import Place, Poll
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
 from eigenveil_server.studies.uploads import Upload, Uploads
 
-Place = tuple[str, int]  # a study's digest and a round
 CHECKPOINTS_SECONDS = 0.5  # how often to look whether every checkpoint is there
 OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says it answered it [R5]
 
@@ -38,7 +39,7 @@ class Engine:
         self.submissions = Submissions(
             runtime.repository, runtime.keys, runtime.planning, runtime.compute, config
         )
-        self._approval_hours = config.approval_hours
+        self._patience = Patience.of(config)
         self.uploads = Uploads(config.max_uploads)
         self._taking = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -125,7 +126,7 @@ class Engine:
         digest = stored.digest
         if digest in self._runs or self._repository.studies.state(digest) is not StudyState.RUNNING:
             return
-        run = StudyRun(stored, plan, self._runtime, self._approval_hours)
+        run = StudyRun(stored, plan, self._runtime, self._patience)
         self._states[digest] = StudyState.RUNNING
         self._runs[digest] = run
         self._tasks[digest] = asyncio.create_task(self._drive(run))
@@ -227,28 +228,26 @@ class Engine:
         run = self._runs.get(upload.study)
         return run is not None and run.opened is not None and run.opened.asked.round == upload.round
 
-    async def hear_of_waiting(self, site: str, studies: Iterable[str]) -> None:
-        """Which studies wait for a person's word at `site`, as of now; whoever watches is told."""
-        waiting = frozenset(studies)
+    async def hear(self, site: str, poll: Poll) -> None:
+        """What `site` says of the studies under way, as of now; whoever watches is told."""
         for run in tuple(self._runs.values()):
-            if run.approvals.hear(site, asks=run.digest in waiting):
-                await self._repository.finish(run.tell_of_waiting(site))
+            said = run.consent.heard(site, poll)
+            if said is not None:
+                await self._repository.finish(run.note(site, said))
 
-    async def next_work(
-        self, site: str, known: Mapping[str, int], answered: frozenset[Place], seconds: float
-    ) -> pb.NextWorkResponse:
-        """What `site` should do next; waits up to `seconds` for something [R5]. `known` are the plans that it
-        holds, and of how many rounds it holds the releases."""
+    async def next_work(self, site: str, poll: Poll, seconds: float) -> pb.NextWorkResponse:
+        """What `site` should do next; waits up to `seconds` for something [R5]."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         while True:
             waited = loop.time() - start
-            claims = answered if waited < OFFER_AGAIN else self._moving(site, answered)
-            found = self._work(site, known, claims)
+            if waited >= OFFER_AGAIN:
+                poll = replace(poll, answered=self._moving(site, poll.answered))
+            found = self._work(site, poll)
             if found is not None or waited >= seconds or self.closing or self._hurries(site):
                 return found or pb.NextWorkResponse()
             left = seconds - waited
-            await self._runtime.signals.work.wait(min(left, OFFER_AGAIN) if answered else left)
+            await self._runtime.signals.work.wait(min(left, OFFER_AGAIN) if poll.answered else left)
 
     def hurry(self, site: str) -> None:
         """Answer the site's long-poll now, even with nothing, to see whether anybody asks again [R18]."""
@@ -263,19 +262,17 @@ class Engine:
     def _moving(self, site: str, answered: frozenset[Place]) -> frozenset[Place]:
         return frozenset(place for place in answered if self.uploads.moving((*place, site)))
 
-    def _work(
-        self, site: str, known: Mapping[str, int], answered: frozenset[Place]
-    ) -> pb.NextWorkResponse | None:
+    def _work(self, site: str, poll: Poll) -> pb.NextWorkResponse | None:
         ended = [
             pb.StudyEnd(plan_digest=bytes.fromhex(digest), state=self._end_of(digest))
-            for digest in sorted(known)
+            for digest in sorted(poll.known)
             if self._states.get(digest) is not StudyState.RUNNING
         ]
         for run in self._runs.values():
-            offer = run.offer(site, answered, known.get(run.digest, 0))
+            offer = run.offer(site, poll)
             if offer is not None:
                 failpoint("round-offered")
-                if run.digest not in known:
+                if run.digest not in poll.known:
                     offer.plan.CopyFrom(run.stored.signed_plan)
                 offer.ended.extend(ended)
                 return offer

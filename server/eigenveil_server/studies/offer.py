@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.protocol.query import RoundQuery
@@ -86,6 +86,7 @@ def opening(session: Session, repository: Repository, tell: Tell) -> Opening | N
     if before not in (None, asked.digest):
         raise InternalError(Code.BUG, f"{spoken(asked.round)} was opened with another query before")
     earlier = studies.answers(asked.plan_digest, asked.round)
+    earlier = replace(earlier, declined=studies.declined(asked.plan_digest) | earlier.declined)
     opened = OpenRound(asked, session.plan.study.federation, earlier)
     opened.enter(RoundState.OPEN)
     return Opening(

@@ -20,6 +20,7 @@ from eigenveil_server.storage.study_reads import Answers
 LATE = "did not answer"
 WAITING = "waiting"
 APPROVAL = "waiting for approval"
+UNDECIDED = "nobody has approved the study there"
 
 
 class DifferentAnswer(RequestError):
@@ -136,12 +137,6 @@ class OpenRound:
             raise RequestError(Code.CONFLICT, f"site {site} answered {spoken(self.asked.round)} already")
         self._declined[site] = reason
 
-    def needs(self, asking: Collection[str]) -> bool:
-        """Whether the round cannot go on yet and awaits one of `asking`."""
-        federation = self._federation
-        enough = len(self._answered) >= federation.least and self._answered.issuperset(federation.required)
-        return not enough and any(self.wants(site) for site in asking)
-
     @property
     def closed(self) -> bool:
         """Whether the set of sites is frozen, of which nobody is told before the release."""
@@ -173,6 +168,11 @@ class OpenRound:
             for site in self._federation.sites
             if site not in self._answered
         }
+
+    def reasons(self, waiting: Collection[str]) -> str:
+        """Who is not in, and why; a person has not agreed yet at those in `waiting`."""
+        late = {site: UNDECIDED for site, why in self.absent().items() if why == LATE and site in waiting}
+        return "; ".join(f"{site}: {why}" for site, why in (self.absent() | late).items())
 
     def statuses(self, waiting: Collection[str] = ()) -> dict[str, str]:
         """What to tell analysts of every invited site; a person has to agree first at those in `waiting`."""

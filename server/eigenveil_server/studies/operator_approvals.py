@@ -63,7 +63,7 @@ class OperatorApprovals:
                 raise
             await self.drop(stored, str(problem), StudyState.FAILED)
             return
-        begun = replace(stored, state=StudyState.RUNNING)
+        begun = replace(stored, state=StudyState.RUNNING, begun_at=self._repository.clock())
         begin = partial(study_writes.begin_study, begun=begun)
         async with self._taking:
             if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:

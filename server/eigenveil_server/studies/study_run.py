@@ -32,14 +32,16 @@ from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.consents import Consent
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.studies.consent import ConsentPhase, Patience
 from eigenveil_server.studies.journal import RoundJournal
 from eigenveil_server.studies.offer import Offer, Opening, after, open_first, opening
 from eigenveil_server.studies.open_round import OpenRound
+from eigenveil_server.studies.poll import Poll
 from eigenveil_server.studies.prepared_noise import NoiseAhead
 from eigenveil_server.studies.runtime import Runtime
-from eigenveil_server.studies.site_approvals import HOUR_MS, SiteApprovals
 
 
 class Cancelled(Exception):
@@ -49,7 +51,7 @@ class Cancelled(Exception):
 class StudyRun:
     """One study under way: `state` is RUNNING until `drive` returns, `opened` is the latest round."""
 
-    def __init__(self, stored: StoredStudy, plan: Plan, runtime: Runtime, approval_hours: float) -> None:
+    def __init__(self, stored: StoredStudy, plan: Plan, runtime: Runtime, patience: Patience) -> None:
         self.stored = stored
         self.plan = plan
         self.state = StudyState.RUNNING
@@ -58,10 +60,9 @@ class StudyRun:
         self._noise = NoiseAhead(runtime.noise, runtime.compute.draws)
         self._offer: Offer | None = None
         self._cancelled = False
-        clock = self._repository.clock
-        begun = self._repository.studies.begun_at(stored.digest) or clock()
-        asked_until = begun + int(HOUR_MS * approval_hours)
-        self.approvals = SiteApprovals(plan.study.federation.sites, asked_until, clock)
+        self.consent = ConsentPhase(
+            stored, plan.study.federation, runtime.repository, runtime.signals.news, patience
+        )
 
     @property
     def digest(self) -> str:
@@ -91,6 +92,9 @@ class StudyRun:
         compute = self._runtime.compute
         sealed = await compute.run(self._repository.studies.sealed_rounds, self.digest)
         session = await compute.run(Session.replay, self.plan, [one.release for one in sealed])
+        self._runtime.signals.work.ring()
+        await self.consent.complete(self._stop_if_cancelled)
+        failpoint("consent-complete")
         self._stop_if_cancelled()
         sign = self._runtime.keys.release.sign
         offer = await compute.run(open_first, session, self._repository, sign, self._event)
@@ -123,7 +127,7 @@ class StudyRun:
             spec = noise_ahead(opened.asked, self.plan.study)
             if spec is not None:
                 self._noise.prepare(spec)  # only now: the question leaves first, then the sites compute
-            await self.approvals.answered(opened, self.plan.study.federation.deadline_seconds)
+            await opened.complete(self.plan.study.federation.deadline_seconds)
             answers = self._close(opened)
             await self._noise.drawn()
             failpoint("noise-drawn")
@@ -159,7 +163,7 @@ class StudyRun:
         try:
             self.plan.study.federation.check_present(answers)
         except RequestError as problem:
-            why = f"{spoken(opened.asked.round)}: {problem} ({self.approvals.reasons(opened)})"
+            why = f"{spoken(opened.asked.round)}: {problem} ({opened.reasons(self.consent.waiting())})"
             raise RequestError(problem.code, why) from problem
 
     def _journal(self, offer: Offer, session: Session) -> RoundJournal:
@@ -268,35 +272,39 @@ class StudyRun:
         )
         if opened is not None:
             event.round, event.query_kind = opened.asked.round, NAMES[type(opened.asked.query)]
-            statuses = opened.statuses(self.approvals.asking)
+            statuses = opened.statuses(self.consent.waiting())
             event.sites.extend(pb.SiteStatus(site=site, status=said) for site, said in statuses.items())
         return event
 
     def cancel(self) -> None:
         """Stop before the next close; a round whose set of sites is frozen is released first."""
         self._cancelled = True
+        self.consent.wake()
         if self.opened is not None:
             self.opened.ready.set()
 
-    def offer(self, site: str, answered: frozenset[tuple[str, int]], held: int) -> pb.NextWorkResponse | None:
-        """The open round, if it waits for `site` and is not among `answered`, nor for a person's word there.
-        `held` is of how many rounds the site holds the releases."""
-        if self._offer is None or site in self.approvals.asking:
+    def offer(self, site: str, poll: Poll) -> pb.NextWorkResponse | None:
+        """What waits for `site`: its word, before the first round; then the open round, unless it says that
+        it answers that, or that a person there has to agree first."""
+        if self.consent.open:
+            return self.consent.offer(site, poll)
+        if self._offer is None or self.digest in poll.awaiting:
             return None
         opened = self._offer.opened
-        if not opened.wants(site) or (self.digest, opened.asked.round) in answered:
+        if not opened.wants(site) or (self.digest, opened.asked.round) in poll.answered:
             return None
-        return self._offer.to(held)
+        return self._offer.to(poll.known.get(self.digest, 0))
 
-    async def tell_of_waiting(self, site: str) -> None:
-        """Have whoever watches see that `site` waits."""
+    async def note(self, site: str, said: Consent) -> None:
+        """Remember what `site` says of the study, and have whoever watches see it."""
         opened = self.opened
         if opened is None or opened.state is not RoundState.OPEN:
+            await self.consent.note(site, said)
             return
-        study, round, event = self.digest, opened.asked.round, self.news(opened)
-        log.event("site-waits", study=study, round=round, site=site)
-        await self._repository.writer.write(lambda change: study_writes.add_news(change, study, round, event))
-        self._runtime.signals.news.ring()
+        await self.consent.note(site, said, lambda change: self._tell(change, opened))
+
+    def _tell(self, change: Connection, opened: OpenRound) -> None:
+        study_writes.add_news(change, self.digest, opened.asked.round, self.news(opened))
 
     def news(self, opened: OpenRound) -> pb.StudyEvent:
         return self._event(opened, opened.state)

@@ -13,6 +13,7 @@ from eigenveil.identity import Role
 from eigenveil_server.admin.status import report
 from tests.server.console.visits import Answer, Browser, a_dictionary, in_loop, visited
 from tests.server.rig import SITES, answering, study_toml
+from tests.support import a_hello
 
 SCRIPT = "<script>alert(1)</script>"
 BREAKING = "\"'><img src=x onerror=alert(1)>{{7*7}}"
@@ -192,8 +193,16 @@ async def test_operators_see_who_is_online_and_analysts_only_the_hour(tmp_path: 
         async with answering(sites):
             client = await visits.rig.client(Role.ANALYST, "bea")
             await client.events(await client.submit(study_toml()))
+            greeting = a_hello(next_generation=b"g" * 32)
+            await sites["anna"].stub.Hello(greeting)
         told = (await analyst.get("/")).text
         assert "online" not in told
         assert "in the hour of" in told
         assert "Certificate until" not in told
-        assert "Certificate until" in (await operator.get("/")).text
+        told = (await operator.get("/")).text
+        assert "Certificate until" in told
+        assert told.count(">online<") == 1
+        await sites["anna"].channel.close()
+        async with asyncio.timeout(20):
+            while ">online<" in (await operator.get("/")).text:
+                await asyncio.sleep(0.1)

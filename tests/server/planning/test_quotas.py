@@ -14,7 +14,7 @@ from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
-from eigenveil_server.studies.site_approvals import HOUR_MS
+from eigenveil_server.studies.consent import HOUR_MS
 from tests.server.process import command
 from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
 
@@ -129,24 +129,29 @@ def test_an_approved_study_that_another_version_planned_ends_and_stops_nobody(
     asyncio.run(scenario())
 
 
-def test_hours_for_persons_count_from_the_first_question_and_not_anew_after_a_restart(tmp_path: Path) -> None:
+def test_hours_for_persons_count_from_the_operator_s_word_and_not_anew_after_a_restart(
+    tmp_path: Path,
+) -> None:
     """Found on reading: an operator who took six days to approve left the sites one."""
-    config, ahead = made(tmp_path / "c", approve_above_epsilon=0.5, approval_hours=2.0), [0]
+    config, ahead = (
+        made(tmp_path / "c", approve_above_epsilon=0.5, approval_hours=2.0, long_poll_seconds=0.1),
+        [0],
+    )
 
     def clock() -> int:
         return unix_ms() + ahead[0] * HOUR_MS
 
     async def approved_late() -> str:
         async with serving(config, clock=clock) as rig:
-            await rig.sites()
+            anna = (await rig.sites())["anna"]
             ada = await rig.client(Role.ANALYST, "ada")
             digest = await ada.submit(study_toml())
             ahead[0] = 5
             assert (await decided(config, "approve", digest[:12]))[0] == 0
-            request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
-            async for event in ada.stub.WatchStudy(request):
-                if event.round_state == "open":
-                    break
+            while rig.daemon.engine.running(digest) is None:
+                await asyncio.sleep(0.05)
+            plan = [bytes.fromhex(digest)]
+            await anna.stub.NextWork(pb.NextWorkRequest(known_plans=plan, awaiting=plan))
             assert hours_left(rig, digest) == pytest.approx(2, abs=0.1)
             return digest
 
@@ -157,7 +162,9 @@ def test_hours_for_persons_count_from_the_first_question_and_not_anew_after_a_re
     def hours_left(rig: Rig, digest: str) -> float:
         run = rig.daemon.engine.running(digest)
         assert run is not None
-        return (run.approvals.ends - clock()) / HOUR_MS
+        row = pb.StudyRow()
+        run.consent.tell(row)
+        return (row.consent_ends_unix_ms - clock()) / HOUR_MS
 
     digest = asyncio.run(approved_late())
     ahead[0] = 6

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from eigenveil.errors import Code, RequestError
 from eigenveil.released import ReleasedResult, load_release
 from eigenveil.reporting.notebook import card, lines
-from eigenveil_client.analyst.display import state_word
+from eigenveil_client.analyst.display import consent_line, rounds_line, site_words, state_word
 from eigenveil_client.analyst.python.progress import watching
 from eigenveil_client.analyst.study_text import event_value
 from eigenveil_client.analyst.talk import Talk
@@ -23,13 +23,16 @@ SHORT = 12
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """How a run stands: `state` is running, awaiting approval, released, failed or cancelled; so many
-    `rounds` are done and such a share of its price is `spent`; `failure` says why it failed."""
+    `rounds` are done and such a share of its price is `spent`; `failure` says why it failed. Before anything
+    is asked, `consent` is what is known of each site's word, and `waits` for what the run waits."""
 
     state: str
     rounds: int
     spent: float
     submitted: datetime
     failure: str
+    consent: Mapping[str, str]
+    waits: str
 
     @property
     def ended(self) -> bool:
@@ -86,8 +89,8 @@ class Run:
             if isinstance(message, pb.StudyEvent):
                 yield event_value(message)
 
-    def wait(self, timeout: float | None = None) -> Run:
-        """Wait until it has released its result, and show how far it is; the same run.
+    def wait(self, timeout: float | None = None) -> None:
+        """Wait until it has released its result, and show how far it is.
 
         Ctrl-C (in a notebook: interrupt) ends the wait and leaves the study going on.
 
@@ -109,7 +112,6 @@ class Run:
             print(f"Stopped waiting; the study goes on: it is {self.short}.")
             raise
         self.check_released()
-        return self
 
     def check_released(self) -> None:
         """Whether the last event that was seen says that it released.
@@ -157,14 +159,15 @@ class Run:
         seen = self._seen
         rows = [("run", self.short)]
         if seen is None:
-            state = "submitted; wait() for it" if self._stood is None else self._stood.state
-            return [*rows, ("state", state)]
-        told = event_value(seen)
-        rows.append(("state", told["state"]))
+            if self._stood is None:
+                return [*rows, ("state", "submitted; wait() for it")]
+            stood = self._stood
+            return [*rows, ("state", stood.waits or stood.state), *stood.consent.items()]
+        rows.append(("state", state_word(seen.state)))
         if not self._ended:
-            rows.append(("round", f"{seen.round + 1} of {max(seen.expected_rounds, seen.round + 1)}"))
+            rows.append(("now", rounds_line(seen)))
         rows.append(("spent", f"{100 * seen.spent_micro_rho / max(seen.micro_rho, 1):.0f} % of its price"))
-        rows += sorted(told["sites"].items())
+        rows += site_words(seen.consent or seen.sites)
         return [*rows, ("why", seen.failure)] if seen.failure else rows
 
     def __repr__(self) -> str:
@@ -187,4 +190,6 @@ def status_of(row: pb.StudyRow) -> RunStatus:
         spent=row.spent_micro_rho / max(row.micro_rho, 1),
         submitted=datetime.fromtimestamp(row.submitted_unix_ms / 1000, UTC),
         failure=row.failure,
+        consent=dict(site_words(row.consent)),
+        waits=consent_line(row) if row.consent else "",
     )

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from eigenveil.dictionary.admission import check_study
 from eigenveil.dictionary.resolve import Resolved
@@ -30,7 +32,8 @@ SHOWN = 8  # columns of a card
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FederatedStudy:
     """A study for one federation: `toml` is the text to keep, which names columns of the dictionary; `whole`
-    is what is sent, with every unit and bound, and in what it is not the dictionary's; `study` is its value.
+    is what is sent, with every unit and bound, and in what it is not the dictionary's; `study` is its value;
+    `asked` says at which sites a person decides about it, as these state, and for how long it waits.
 
     `plan` asks nobody, `explain` the coordinator; neither charges anything. `submit` starts it.
     """
@@ -39,6 +42,7 @@ class FederatedStudy:
     toml: str
     whole: Resolved
     study: Study
+    asked: Mapping[str, Any]
 
     def plan(self) -> StudyPlan:
         """What public numbers say of it: nobody is asked.
@@ -103,10 +107,14 @@ class FederatedStudy:
         ]
 
     def __repr__(self) -> str:
-        return lines(f"study {self.study.name}", self._rows(), note="Not submitted.")
+        return lines(f"study {self.study.name}", self._rows(), note=self._note())
 
     def _repr_html_(self) -> str:
-        return card(f"Study {self.study.name}", self._rows(), note="Not submitted.")
+        return card(f"Study {self.study.name}", self._rows(), note=self._note())
+
+    def _note(self) -> str:
+        people = ", ".join(self.asked["sites"])
+        return f"Not submitted. A person decides about it at {people}." if people else "Not submitted."
 
 
 def repeated(row: pb.StudyRow, study: Study) -> str:
@@ -127,7 +135,7 @@ def study_from(talk: Talk, view: FederationView, toml: str, folder: Path) -> Fed
     whole = made_whole(toml, folder, talk.profile)
     study = parse_study(whole.text)
     check_study(study, view.directory)
-    return FederatedStudy(talk=talk, toml=toml, whole=whole, study=study)
+    return FederatedStudy(talk=talk, toml=toml, whole=whole, study=study, asked=view.asked(study))
 
 
 def study_of(talk: Talk, view: FederationView, choices: Choices) -> FederatedStudy:

@@ -49,7 +49,7 @@ class Table(Sequence[T]):
         printed = Printed(*headings, title=Text(self.title), title_justify="left")
         for line in lines:
             printed.add_row(*map(Text, line))
-        console = Console(file=StringIO(), width=WIDTH)
+        console = Console(file=StringIO(), width=WIDTH, force_jupyter=False)  # which would display it
         console.print(printed if lines else Text(f"{self.title}: none"))
         told: str = console.file.getvalue()  # type: ignore[attr-defined]
         return printable(told.rstrip())

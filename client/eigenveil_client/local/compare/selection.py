@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from eigenveil.accounting.budget import epsilons
+from eigenveil.accounting.budget import epsilon_of
 from eigenveil.accounting.zcdp import ATTO, NOTHING, Cost
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
@@ -79,13 +79,12 @@ def cost_words(study: Study, algorithms: Sequence[Algorithm]) -> str:
     if study.delta > 0:
         delta = study.delta + cost.atto_delta / ATTO
         alike = all(algorithm.properties.gaussian for algorithm in algorithms)
-        by_zcdp, exactly = epsilons(cost.micro_rho, study.delta, gaussian_only=alike)
-        epsilon = by_zcdp if exactly is None else exactly
+        epsilon = epsilon_of(cost.micro_rho, study.delta, gaussian_only=alike)
         meaning = f"together ({epsilon:.3g}, {delta:.2g})-differential privacy"
     else:
         meaning = f"together an epsilon of {study.epsilon * len(algorithms):.3g}"
     number = "1 study" if len(algorithms) == 1 else f"{len(algorithms)} studies"
-    return f"{number}, up to {cost.micro_rho} micro-rho of every budget, {meaning}"
+    return f"{number} out of every budget, {meaning} at most"
 
 
 def one_study(study: Study, algorithm: Algorithm) -> Study:

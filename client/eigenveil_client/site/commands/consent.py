@@ -9,11 +9,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eigenveil.accounting.budget import epsilons
+from eigenveil.accounting.budget import epsilons, studies_left
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.queries.words import called
 from eigenveil.reporting.explain import explain
 from eigenveil.study.consent import DeclineWord
 from eigenveil.study.toml import parse_study
@@ -70,6 +71,7 @@ def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any
         "policy": [{"rule": v.rule, "passed": v.passed, "text": v.text} for v in verdicts],
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
+        "studies_left": _more(store, plan.cost),
     }
 
 
@@ -87,6 +89,17 @@ def budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     }
 
 
+def _more(store: SiteStore, price: Cost) -> int | None:
+    """How many studies of that price fit into what is neither spent nor set aside."""
+    state = store.ledger.ledger
+    limit, committed = state.limit, state.committed()
+    left = Cost(
+        micro_rho=max(0, limit.micro_rho - committed.micro_rho),
+        atto_delta=max(0, limit.atto_delta - committed.atto_delta),
+    )
+    return studies_left(left, price)
+
+
 def amount(micro_rho: int, config: SiteConfig, gaussian_only: bool) -> dict[str, Any]:
     """A price in micro-rho, as epsilon by zCDP and, if it is of Gaussian noise alone, exactly."""
     by_zcdp, exactly = epsilons(micro_rho, config.policy.budget_delta, gaussian_only=gaussian_only)
@@ -98,10 +111,10 @@ def amount(micro_rho: int, config: SiteConfig, gaussian_only: bool) -> dict[str,
 
 
 def amount_words(amount: dict[str, Any], delta: float) -> str:
-    """`amount` as text."""
+    """`amount` for a person: exactly where that is known."""
     exactly = amount["epsilon_gaussian"]
-    also = "" if exactly is None else f"; {exactly:g} of Gaussian noise alone"
-    return f"{amount['micro_rho']} micro-rho (epsilon {amount['epsilon']:g} at delta {delta:g}{also})"
+    epsilon = amount["epsilon"] if exactly is None else exactly
+    return f"epsilon {epsilon if amount['micro_rho'] else 0:g}, except with probability {delta:g}"
 
 
 def studies(store: SiteStore) -> dict[str, Any]:
@@ -132,11 +145,11 @@ def studies(store: SiteStore) -> dict[str, Any]:
 
 def show_studies(told: dict[str, Any], config_file: Path) -> None:
     """Print `studies`, and the commands that decide about what waits."""
-    listed = table("came (UTC)", "study", "name", "analyst", "micro-rho", "standing", "why")
+    listed = table("came (UTC)", "study", "name", "analyst", "epsilon", "standing", "why")
     for row in told["studies"]:
         words = (row["study"][:12], row["name"], row["analyst"])
         why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
-        listed.add_row(moment(row["at"]), *plain(*words), str(row["micro_rho"]), *plain(_decided(row), why))
+        listed.add_row(moment(row["at"]), *plain(*words), f"{row['epsilon']:g}", *plain(_decided(row), why))
     show(listed)
     if told["pending"]:
         console.print(f"{told['pending']} of them wait; decide about each:")
@@ -163,16 +176,17 @@ def show_explanation(told: dict[str, Any]) -> None:
         bounds = (f"{column['lower']:g}", f"{column['upper']:g}")
         columns.add_row(*plain(column["name"], column["unit"]), *bounds)
     show(columns)
-    rounds = table("round", "question", "bytes", "micro-rho", "what it reveals", title="Rounds")
+    rounds = table("round", "question", "bytes", "% of its price", "what it reveals", title="Rounds")
     for row in told["rounds"]:
-        rounds.add_row(
-            str(row["round"] + 1), row["kind"], str(row["bytes"]), str(row["micro_rho"]), row["meaning"]
-        )
+        share = f"{100 * row['micro_rho'] / told['micro_rho']:.1f}"
+        rounds.add_row(str(row["round"] + 1), called(row["kind"]), str(row["bytes"]), share, row["meaning"])
     show(rounds)
     if told["depends"] is not None:
         console.print(told["depends"], markup=False)
-    console.print(f"in all: {told['bytes_per_site']} bytes and {told['micro_rho']} micro-rho")
-    console.print(_left(told["budget"]))
+    study = told["study"]
+    price = f"epsilon {study['epsilon']:g}, except with probability {study['delta']:g}"
+    console.print(f"in all: {told['bytes_per_site']} bytes, at a price of {price}")
+    console.print(_left(told["budget"], told["studies_left"]))
     for name in ("rows", "clip", "trust"):
         console.print(f"{name}: {told[name]}", markup=False)
     ends = told["approval_ends"]
@@ -188,11 +202,12 @@ def show_explanation(told: dict[str, Any]) -> None:
         console.print(f"warning: {warning}", markup=False)
 
 
-def _left(budget: dict[str, Any]) -> str:
-    year = budget["left_this_year"]
-    return f"left of the budget before it: {amount_words(budget['left'], budget['delta'])}" + (
-        "" if year is None else f"; of this year's: {year['micro_rho']} micro-rho"
-    )
+def _left(budget: dict[str, Any], more: int | None) -> str:
+    delta, year = budget["delta"], budget["left_this_year"]
+    this_year = "" if year is None else f"; of this year's: {amount_words(year, delta)}"
+    studies = "any number of studies" if more is None else "1 study" if more == 1 else f"{more} studies"
+    left = f"{amount_words(budget['left'], delta)}{this_year}"
+    return f"left of the budget before it: {left}; {studies} like this one"
 
 
 def show_move(seen: ReceivedPlan, standing: Decision, cost: Cost, config: SiteConfig, as_json: bool) -> None:

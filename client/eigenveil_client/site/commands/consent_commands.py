@@ -179,10 +179,13 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
 
     Only when there is no newer copy of the state. What was spent or set aside counts as spent.
     """
+    from eigenveil_client.site.commands import consent
     from eigenveil_client.site.state import opening
 
     charged = opening.accept_loss(config)
-    text = f"Charged {charged.micro_rho} micro-rho for the rows that are lost. Start the daemon again."
+    delta = config.policy.budget_delta
+    words = consent.amount_words(consent.amount(charged.micro_rho, config, gaussian_only=False), delta)
+    text = f"Charged {words}, for the rows that are lost. Start the daemon again."
     say({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from eigenveil.errors import spoken
 from eigenveil.queries import centre_of
 from eigenveil.queries.describe import grid
+from eigenveil.queries.words import called
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.recompute import Numbers
 from eigenveil_client.site.commands.tables import moment, plain, show, table
@@ -40,12 +41,13 @@ def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
 
 
 def show_ledger(told: dict[str, Any]) -> None:
-    listed = table("entry", "time (UTC)", "what", "study", "round", "micro-rho")
+    listed = table("entry", "time (UTC)", "what", "study", "round", "% of the budget")
     for entry in told["entries"]:
+        share = 100 * entry["micro_rho"] / told["budget"]["micro_rho"]
         round_number = str(entry["round"] + 1) if entry["kind"] == "charge" else ""
         listed.add_row(
             str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12],
-            round_number, str(entry["micro_rho"]),
+            round_number, f"{share:.4f}" if entry["micro_rho"] else "",
         )  # fmt: skip
     show(listed)
     console.print("the chain is whole; head " + told["head"], markup=False)
@@ -69,12 +71,12 @@ def show_egress(told: dict[str, Any]) -> None:
     listed = table("row", "time (UTC)", "study", "round", "what", "bytes", "keyed digest of what was sent")
     for row in told["rows"]:
         listed.add_row(
-            str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"] + 1), row["kind"],
-            str(row["bytes"]), row["contribution"][:16],
+            str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"] + 1),
+            called(row["kind"]), str(row["bytes"]), row["contribution"][:16],
         )  # fmt: skip
     show(listed)
     for kind, meaning in sorted({(row["kind"], row["meaning"]) for row in told["rows"]}):
-        console.print(f"{kind}: {meaning}", markup=False)
+        console.print(f"{called(kind)}: {meaning}", markup=False)
     console.print(f"the chain is whole; {told['messages']} messages, {told['bytes']} bytes of numbers")
     if told["calls"]:
         calls = table("day (UTC)", "call", "messages", "bytes", title="Every call, by day")

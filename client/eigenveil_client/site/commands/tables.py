@@ -10,7 +10,20 @@ from rich.table import Table
 
 from eigenveil_common.command import console
 
-NUMERIC = ("bytes", "micro-rho", "lower", "upper", "round", "entry", "row", "messages", "numbers", "value")
+NUMERIC = (
+    "bytes",
+    "% of its price",
+    "% of the budget",
+    "epsilon",
+    "lower",
+    "upper",
+    "round",
+    "entry",
+    "row",
+    "messages",
+    "numbers",
+    "value",
+)
 WHOLE = 2**16  # characters: wider than any row
 
 

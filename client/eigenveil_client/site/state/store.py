@@ -163,8 +163,8 @@ class SiteStore:
         if committed + plan.micro_rho > limit:
             raise RequestError(
                 Code.BUDGET,
-                f"{plan.micro_rho} micro-rho would exceed what this site allows in one year "
-                f"({limit}, of which {committed} are spent or set aside); nothing was charged",
+                "the study would exceed what this site allows in one year, of which "
+                f"{100 * committed / limit:.0f} % are spent or set aside; nothing was charged",
             )
 
     def decline(self, seen: ReceivedPlan, reason: Code, *, person: PersonsWord | None = None) -> None:

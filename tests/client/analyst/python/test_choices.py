@@ -30,6 +30,7 @@ VIEW = FederationView(
     sites=(site("north", "age", "bmi"), site("silent"), site("south", "age")),
     dictionary=shipped(),
     approval_seconds=1e6,
+    start_seconds=0,
 )
 
 

@@ -18,6 +18,7 @@ PEOPLES = {
     Decision.DECLINED.value: mark("declined by a person"),
     Decision.WITHDRAWN.value: mark("withdrawn by a person"),
 }
+UNITS = {"a": mark("years")}  # which nobody reads out of UCUM; the others are written as they are known
 OF_ONE_PERSON = next(name for name, query in KINDS.items() if query is ShuffledRecord)
 # What each question's answer holds, to who never heard of it.
 ANSWERS = {

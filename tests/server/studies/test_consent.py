@@ -1,0 +1,353 @@
+"""Before anything is asked every site has its say, and nobody starts a study early or holds it up [R24]."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Role
+from eigenveil.study.study import Federation
+from eigenveil_common.failpoints import arm, disarm
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.config import Config
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.consents import Consent, Standing
+from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.studies.consent import ConsentPhase, Patience
+from eigenveil_server.studies.poll import Poll, poll_of
+from eigenveil_server.studies.signal import Signal
+from tests.server.rig import SITES, Rig, answering, made, refusal, serving, study_toml
+from tests.support import refused
+from tests.torture.programs.virtual import VirtualLoop, play
+
+STUDY = "ab" * 32
+MINUTE, HOUR = 60.0, 3600.0
+REFUSED = Consent(standing=Standing.DECLINED, reason="purpose")
+
+
+def says(agreed: bool | None = None, *, waits: bool = False, known: bool = True) -> Poll:
+    """A site asks for work: it agrees (by a person's word or not), waits for a person, or says neither."""
+    return Poll(
+        known={STUDY: 0} if known else {},
+        answered=frozenset(),
+        awaiting=frozenset({STUDY} if waits else ()),
+        agreed={} if agreed is None else {STUDY: agreed},
+    )
+
+
+RULES, PERSON = says(False), says(True)
+WAITS = says(waits=True)
+
+
+@dataclass
+class Life:
+    """One life of a coordinator with one study, at which a person decides at `carl` alone."""
+
+    loop: VirtualLoop
+    phase: ConsentPhase
+    repository: Repository
+
+    async def hear(self, site: str, poll: Poll) -> None:
+        said = self.phase.heard(site, poll)
+        if said is not None:
+            await self.phase.note(site, said)
+
+    async def started(self) -> float:
+        """The second at which the first question may be asked."""
+        await self.phase.complete(lambda: None)
+        return self.loop.time()
+
+    def events(self) -> list[pb.StudyEvent]:
+        return self.repository.studies.events(STUDY, 0)
+
+
+def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
+    store = open_store(folder / "state.db")
+    repository = Repository.of(
+        Config(federation="f", state=folder), store, lambda: int(1000 * loop.time()), lambda problem: None
+    )
+    stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "ask"}}'
+    stored = StoredStudy(
+        digest=STUDY, name="s", analyst="ada", submission="one", plan_json=b"{}", signature=b"",
+        micro_rho=1, expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=0, stated=stated,
+    )  # fmt: skip
+    if repository.studies.state(STUDY) is None:
+        with store.writer.transaction() as change:
+            study_writes.add_study(change, stored, "submitted")
+    invited = Federation(**({"sites": SITES, "deadline_seconds": MINUTE} | federation))
+    patience = Patience(approval=int(2000 * HOUR), start=int(10_000 * MINUTE))
+    return Life(loop, ConsentPhase(stored, invited, repository, Signal(), patience), repository)
+
+
+Script = Callable[[Life], Coroutine[Any, Any, Any]]
+
+
+def lived(folder: Path, *scripts: Script, **federation: Any) -> list[Any]:
+    """What each script comes to, each in a life of its own: the coordinator is restarted in between."""
+
+    async def scenario(loop: VirtualLoop) -> list[Any]:
+        found = []
+        for script in scripts:
+            life = a_life(loop, folder, **federation)
+            found.append(await script(life))
+            life.repository.close()
+        return found
+
+    return play(scenario, seed=1)
+
+
+async def said(life: Life, **polls: Poll) -> None:
+    for site, poll in polls.items():
+        await life.hear(site, poll)
+
+
+# ---------------------------------------------------------------- when it starts
+
+
+def test_where_the_rules_decide_nothing_waits_longer_than_the_last_site(tmp_path: Path) -> None:
+    async def script(life: Life) -> float:
+        started = asyncio.create_task(life.started())
+        await said(life, anna=RULES, bert=RULES)
+        await asyncio.sleep(30)
+        assert not started.done(), "carl has not said a word"
+        await said(life, carl=RULES)
+        return await started
+
+    assert lived(tmp_path, script) == [pytest.approx(30, abs=0.1)]
+
+
+def test_after_a_person_agreed_the_whole_window_passes_whatever_restarts(tmp_path: Path) -> None:
+    async def agreed(life: Life) -> None:
+        await said(life, anna=RULES, bert=RULES, carl=WAITS)
+        await asyncio.sleep(HOUR)
+        await said(life, carl=PERSON)
+
+    async def restarted(life: Life) -> None:
+        await asyncio.sleep(4 * MINUTE)
+        assert life.phase.open
+
+    assert lived(tmp_path, agreed, restarted, Life.started)[-1] == pytest.approx(HOUR + 10 * MINUTE, abs=5)
+
+
+def test_who_withdraws_in_the_window_is_not_asked_and_who_is_required_ends_the_study(tmp_path: Path) -> None:
+    async def withdrawn(life: Life) -> Any:
+        await said(life, anna=RULES, bert=RULES, carl=PERSON)
+        await life.phase.note("carl", REFUSED)
+        assert life.phase.offer("carl", says()) is None
+        return await life.started(), life.repository.studies.declined(STUDY)
+
+    (first,) = lived(tmp_path, withdrawn, quorum=2)
+    assert first == (pytest.approx(0, abs=0.1), {"carl": "purpose"})
+
+    async def required(life: Life) -> None:
+        with refused(Code.STUDY_FAILED, "carl: declined: purpose; nothing was asked of any site"):
+            await withdrawn(life)
+        assert life.loop.time() < MINUTE
+
+    (tmp_path / "other").mkdir()
+    lived(tmp_path / "other", required, required=("carl",), quorum=1)
+
+
+# ---------------------------------------------------------------- how long it waits
+
+
+async def waits(life: Life) -> float:
+    await said(life, anna=RULES, bert=RULES, carl=WAITS)
+    return await life.started()
+
+
+def test_a_person_is_waited_for_until_the_operators_hours_are_over(tmp_path: Path) -> None:
+    """Then the study begins without that site, if it can."""
+    assert lived(tmp_path, waits, quorum=2) == [pytest.approx(2 * HOUR, abs=0.1)]
+
+
+def test_a_study_that_needs_a_person_who_never_decides_says_whom_it_waited_for(tmp_path: Path) -> None:
+    async def script(life: Life) -> float:
+        with refused(Code.STUDY_FAILED, "waited for approval at carl until 1970-01-01 02:00 (UTC); nothing"):
+            await waits(life)
+        return life.loop.time()
+
+    assert lived(tmp_path, script) == [pytest.approx(2 * HOUR, abs=0.1)]
+
+
+def test_no_restart_gives_a_person_more_than_the_operators_hours(tmp_path: Path) -> None:
+    async def most(life: Life) -> None:
+        await said(life, anna=RULES, bert=RULES, carl=WAITS)
+        await asyncio.sleep(1.5 * HOUR)
+
+    assert lived(tmp_path, most, waits, quorum=2)[-1] == pytest.approx(2 * HOUR, abs=0.1)
+
+
+def test_a_silent_site_where_nobody_is_asked_has_the_deadline_of_the_study(tmp_path: Path) -> None:
+    async def script(life: Life) -> float:
+        await said(life, anna=RULES, carl=RULES)
+        with refused(Code.STUDY_FAILED, "bert: not heard of; nothing was asked"):
+            await life.started()
+        return life.loop.time()
+
+    assert lived(tmp_path, script) == [pytest.approx(MINUTE, abs=0.1)]
+
+
+def test_a_study_that_is_cancelled_waits_for_nobody(tmp_path: Path) -> None:
+    async def script(life: Life) -> float:
+        stop: list[bool] = []
+
+        def check() -> None:
+            if stop:
+                raise RequestError(Code.CANCELLED, "cancelled")
+
+        waiting = asyncio.create_task(life.phase.complete(check))
+        await asyncio.sleep(10)
+        stop.append(True)
+        life.phase.wake()
+        with refused(Code.CANCELLED, "cancelled"):
+            await waiting
+        return life.loop.time()
+
+    assert lived(tmp_path, script) == [pytest.approx(10, abs=0.1)]
+
+
+# ---------------------------------------------------------------- attacks
+
+
+def test_to_and_fro_neither_starts_a_study_early_nor_holds_it_up_nor_fills_the_disk(tmp_path: Path) -> None:
+    async def script(life: Life) -> float:
+        started = asyncio.create_task(life.started())
+        await said(life, anna=RULES, bert=RULES)
+        for number in range(1000):
+            await said(life, carl=(PERSON, WAITS, says(), RULES)[number % 4])
+            await asyncio.sleep(1)
+        assert len(life.events()) <= 2 + 2 * len(SITES)
+        return await started
+
+    assert lived(tmp_path, script) == [pytest.approx(10 * MINUTE, abs=5)]
+
+
+def test_only_an_invited_site_that_holds_the_plan_has_a_word(tmp_path: Path) -> None:
+    async def script(life: Life) -> None:
+        for site, poll in (("dora", RULES), ("dora", WAITS), ("carl", says(known=False, waits=True))):
+            assert life.phase.heard(site, poll) is None
+        assert life.phase.offer("dora", says(known=False)) is None
+        offer = life.phase.offer("carl", says(known=False))
+        assert offer is not None
+        assert offer.consent.hex() == STUDY
+
+    lived(tmp_path, script)
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        pb.NextWorkRequest(agreed=[pb.Agreed(plan_digest=bytes(32))]),
+        pb.NextWorkRequest(
+            known_plans=[bytes(32)], awaiting=[bytes(32)], agreed=[pb.Agreed(plan_digest=bytes(32))]
+        ),
+        pb.NextWorkRequest(known_plans=[bytes(32)], agreed=[pb.Agreed(plan_digest=b"short")]),
+    ],
+)
+def test_who_contradicts_itself_is_refused(request_: pb.NextWorkRequest) -> None:
+    with refused(Code.PROTOCOL, ""):
+        poll_of(request_)
+
+
+def test_what_is_not_durable_does_not_count(tmp_path: Path) -> None:
+    """The process dies while it stores the last agreement: the next one has not heard of it."""
+
+    async def dying(life: Life) -> None:
+        await said(life, anna=RULES, bert=RULES)
+        arm("consent-storing", _die)
+        started = asyncio.create_task(life.started())
+        with pytest.raises(Exception, match="a change failed"):
+            await said(life, carl=RULES)
+        disarm()
+        await asyncio.sleep(30)
+        assert not started.done()
+        started.cancel()
+
+    async def again(life: Life) -> float:
+        assert life.phase.word("carl").standing is Standing.SILENT
+        assert life.phase.word("anna").standing is Standing.AGREED
+        await said(life, carl=RULES)
+        return await life.started()
+
+    assert lived(tmp_path, dying, again)[-1] == pytest.approx(30, abs=0.1)
+
+
+def _die() -> None:
+    raise RuntimeError("the power is gone")
+
+
+# ---------------------------------------------------------------- over the wire
+
+
+def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c", long_poll_seconds=0.1)) as rig:
+            sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
+            carl = sites.pop("carl")
+            async with answering(sites):
+                digest = await ada.submit(study_toml(deadline_seconds=3.0, quorum=2))
+                while not carl.known:
+                    await carl.work()
+                waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
+                for _ in range(3):
+                    found = await carl.stub.NextWork(waiting)
+                    assert (found.consent, found.HasField("query")) == (b"", False), "nothing to do meanwhile"
+                row = next(iter((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies))
+                assert {one.site: one.status for one in row.consent}["carl"] == "waiting for a person"
+                assert row.consent_ends_unix_ms > row.submitted_unix_ms
+                assert rig.daemon.runtime.repository.studies.rounds(digest) == 0, "nothing was asked"
+                async with answering({"carl": carl}):
+                    events = await ada.events(digest)
+            assert events[-1].state == pb.STUDY_STATE_RELEASED
+            words = [{one.site: one.status for one in event.consent} for event in events]
+            assert [word["carl"] for word in words if word][-1] == "agreed"
+            assert not any(words[-3:]), "once a round is open, its answers are shown"
+
+    asyncio.run(scenario())
+
+
+async def declined(rig: Rig, digest: str, reason: int, text: str = "") -> pb.DeclineRequest:
+    return pb.DeclineRequest(plan_digest=bytes.fromhex(digest), reason=reason, text=text)
+
+
+def test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothing(tmp_path: Path) -> None:
+    config = made(tmp_path / "c", long_poll_seconds=0.1)
+
+    async def scenario() -> None:
+        async with serving(config) as rig:
+            sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
+            carl = sites.pop("carl")
+            digest = await ada.submit(study_toml(quorum=2))
+            no = await declined(rig, digest, pb.DECLINE_REASON_PERSON_PURPOSE, "ask our board")
+            await carl.stub.Decline(no)
+            await carl.stub.Decline(no)  # the first reply was lost
+            dora = await rig.client(Role.SITE, "dora")
+            assert (await refusal(dora.stub.Decline(no))).code is Code.NOT_FOUND
+            for odd in (
+                await declined(rig, digest, pb.DECLINE_REASON_POLICY, "a machine has no words"),
+                await declined(rig, digest, pb.DECLINE_REASON_PERSON_TIMING, "two\nlines"),
+            ):
+                assert (await refusal(sites["anna"].stub.Decline(odd))).code is Code.PROTOCOL
+            async with answering(sites):
+                events = await ada.events(digest)
+            assert events[-1].state == pb.STUDY_STATE_RELEASED
+            told = {one.site: (one.status, one.text) for event in events for one in event.consent}
+            assert told["carl"] == ("declined: purpose", "ask our board")
+            assert (await carl.work()) is None
+            assert carl.plans == {}, "no question, no plan"
+            (line,) = rig.daemon.runtime.repository.store.reader.rows(
+                "SELECT detail FROM audit WHERE kind = 'declined'"
+            )
+            assert line["detail"].endswith(": purpose")
+
+    asyncio.run(scenario())
