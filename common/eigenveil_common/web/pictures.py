@@ -25,28 +25,34 @@ def gauge(used: float, wanted: float, words: str) -> Markup:
     ).format(words, 100 * first, 100 * first, 100 * second)
 
 
-def steps(points: Sequence[tuple[float, float]], most: float, words: str) -> Markup:
+def steps(
+    points: Sequence[tuple[float, float]], most: float, words: str, labels: tuple[str, str, str]
+) -> Markup:
     """A line from value to value in steps, under the line of `most`. `points` are (time, value), the earliest
-    first; `words` say what it shows."""
+    first; `words` say what it shows, `labels` name `most`, the first time and the last."""
     first, last = points[0][0], points[-1][0]
     span, top = (last - first) or 1.0, max(most, *(value for _, value in points)) or 1.0
 
     def place(time: float, value: float) -> tuple[float, float]:
         across = LEFT + (WIDTH - 2 * LEFT) * (time - first) / span
-        return across, (HEIGHT - BOTTOM) * (1 - 0.9 * value / top)
+        return across, (HEIGHT - BOTTOM) * (1 - 0.88 * value / top)
 
     start = place(*points[0])
     drawn = f"M{start[0]:.1f},{start[1]:.1f}" + "".join(
         f"H{across:.1f}V{up:.1f}" for across, up in (place(*point) for point in points[1:])
     )
-    limit = place(first, most)[1]
-    return Markup(
-        '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">'
+    limit, below = place(first, most)[1], HEIGHT - BOTTOM
+    lines = Markup(
         '<path class="limit" d="M{:.1f},{:.1f}H{:.1f}"/><path class="line" d="{}"/>'
-        '<path class="axis" d="M{:.1f},{:.1f}H{:.1f}"/></svg>'
-    ).format(
-        WIDTH, HEIGHT, words, LEFT, limit, WIDTH - LEFT, drawn, LEFT, HEIGHT - BOTTOM, WIDTH - LEFT
-    )  # fmt: skip
+        '<path class="axis" d="M{:.1f},{:.1f}H{:.1f}"/>'
+    ).format(LEFT, limit, WIDTH - LEFT, drawn, LEFT, below, WIDTH - LEFT)
+    written = Markup(
+        '<text x="{:.1f}" y="{:.1f}">{}</text><text x="{:.1f}" y="{:.1f}">{}</text>'
+        '<text class="last" x="{:.1f}" y="{:.1f}">{}</text>'
+    ).format(LEFT, limit - 5, labels[0], LEFT, HEIGHT - 6, labels[1], WIDTH - LEFT, HEIGHT - 6, labels[2])
+    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}{}</svg>').format(
+        WIDTH, HEIGHT, words, lines, written
+    )
 
 
 def bars(counts: Sequence[int]) -> Markup:

@@ -89,6 +89,7 @@ def test_a_session_ends_when_nobody_uses_it_and_after_a_day_s_work(rig: Rig) -> 
         assert busy.get("/").status == 200
         rig.now += IDLE_SECONDS / 2
     assert idle.get("/").status == 401
+    assert busy.get("/").status == 200
     rig.now += IDLE_SECONDS / 2
     ended = busy.get("/")
     assert ended.status == 401

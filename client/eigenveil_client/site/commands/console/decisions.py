@@ -20,20 +20,12 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.card import card
 from eigenveil_client.site.commands.console.room import Console
 from eigenveil_client.site.commands.console.studies import asked_for
+from eigenveil_client.site.commands.console.words import REASONS
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.web.messages import mark
 
 Act = Callable[[SiteConfig, SiteStore, ReceivedPlan, FormData], object]
-REASONS = {
-    DeclineWord.PURPOSE: mark("What it is for is not covered here"),
-    DeclineWord.COLUMNS: mark("A measurement may not be used"),
-    DeclineWord.ANALYST: mark("We do not know who asks"),
-    DeclineWord.BUDGET: mark("It would take too much of the budget"),
-    DeclineWord.TIMING: mark("Not at this time"),
-    DeclineWord.UNSTATED: mark("No reason is given"),
-}
 
 
 def _approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:

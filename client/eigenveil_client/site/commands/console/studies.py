@@ -52,5 +52,5 @@ async def _shown(console: Console, request: Request, template: str) -> Response:
     told = await console.from_store(lambda config, store: card(config, store, asked_for(store, request)))
     return console.page(
         request, template, card=told, answers=words.ANSWERS, rules=words.RULES, standings=words.STANDINGS,
-        peoples=words.PEOPLES, units=words.UNITS,
+        peoples=words.PEOPLES, units=words.UNITS, reasons=words.REASONS,
     )  # fmt: skip

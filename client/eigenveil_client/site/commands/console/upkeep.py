@@ -19,7 +19,7 @@ from eigenveil_client.site.commands.console.card import right_ever
 from eigenveil_client.site.commands.console.room import Console
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.web.messages import mark
+from eigenveil_common.web.messages import Words, mark
 from eigenveil_common.web.pictures import bars, gauge, steps
 
 
@@ -40,7 +40,7 @@ def routes(console: Console) -> list[Route]:
         share = words.number(100 * told["used"], 3)
         used = words(mark("%(share)s %% of the budget is used or set aside"), share=share)
         picture = gauge(told["used"], 0.0, used)
-        chart = _chart(told, words(mark("The use of the budget over time, as in the table below")))
+        chart = _chart(told, words)
         return console.page(request, "budget.html", picture=picture, chart=chart, **told)
 
     async def connection(request: Request) -> Response:
@@ -110,5 +110,10 @@ def _over_time(entries: list[Entry]) -> list[int]:
     return totals
 
 
-def _chart(told: dict[str, Any], words: str) -> Markup:
-    return steps(told["points"], 1.0, words) if len(told["points"]) > 1 else Markup("")
+def _chart(told: dict[str, Any], words: Words) -> Markup:
+    """Nothing to draw before there are two entries."""
+    points = told["points"]
+    if len(points) < 2:
+        return Markup("")
+    about = words(mark("The use of the budget over time, as in the table below"))
+    return steps(points, 1.0, about, ("100 %", words.day(points[0][0]), words.day(points[-1][0])))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eigenveil.queries import KINDS, ShuffledRecord
+from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_common.web.messages import mark
 
@@ -14,9 +15,9 @@ STANDINGS = {
     Decision.ENDED: (mark("over"), ""),
 }
 PEOPLES = {
-    Decision.ACCEPTED.value: mark("agreed to by a person"),
-    Decision.DECLINED.value: mark("declined by a person"),
-    Decision.WITHDRAWN.value: mark("withdrawn by a person"),
+    Decision.ACCEPTED.value: mark("Agreed to by a person"),
+    Decision.DECLINED.value: mark("Declined by a person"),
+    Decision.WITHDRAWN.value: mark("Withdrawn by a person"),
 }
 UNITS = {"a": mark("years")}  # which nobody reads out of UCUM; the others are written as they are known
 OF_ONE_PERSON = next(name for name, query in KINDS.items() if query is ShuffledRecord)
@@ -73,6 +74,14 @@ ANSWERS = {
     ),
     "preimage": mark("what the published code number stands for"),
     "decline": mark("a refusal: no number left"),
+}
+REASONS = {
+    DeclineWord.PURPOSE: mark("What it is for is not covered here"),
+    DeclineWord.COLUMNS: mark("A measurement may not be used"),
+    DeclineWord.ANALYST: mark("We do not know who asks"),
+    DeclineWord.BUDGET: mark("It would take too much of the budget"),
+    DeclineWord.TIMING: mark("Not at this time"),
+    DeclineWord.UNSTATED: mark("No reason is given"),
 }
 # What each rule of site.toml asks for, and when a study breaks it.
 RULES = {

@@ -9,7 +9,6 @@ import pytest
 from eigenveil.queries import NAMES
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands.console import program, words
-from eigenveil_client.site.commands.console.decisions import REASONS
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.opening import opened
 from eigenveil_client.site.state.received_plans import Decision
@@ -188,7 +187,7 @@ def test_there_is_a_word_for_whatever_can_be_shown(rig: Rig) -> None:
     assert set(words.ANSWERS) == {*NAMES.values(), DECLINE}
     assert set(words.RULES) == rules
     assert set(words.STANDINGS) == set(Decision)
-    assert set(REASONS) == set(DeclineWord)
+    assert set(words.REASONS) == set(DeclineWord)
 
 
 def test_the_page_listens_on_this_machine_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
