@@ -11,6 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 import click
 from example_keys import entries
@@ -185,11 +186,12 @@ def python() -> str:
     for module in (eigenveil, eigenveil.algorithms):
         lines += ["", f"## {module.__name__}", "", "```{eval-rst}"]
         for name in sorted(module.__all__, key=str.lower):
-            kind = "autoclass" if isinstance(getattr(module, name), type) else "autofunction"
-            if not callable(getattr(module, name)):
-                kind = "autodata"
+            one = getattr(module, name)
+            kind = "autoclass" if isinstance(one, type) else "autofunction"
+            if not callable(one):
+                kind = "automodule" if isinstance(one, ModuleType) else "autodata"
             lines += [f".. {kind}:: {module.__name__}.{name}"]
-            lines += ["   :members:", ""] if kind == "autoclass" else [""]
+            lines += ["   :members:", ""] if kind in ("autoclass", "automodule") else [""]
         lines += ["```"]
     return "\n".join(lines) + "\n"
 

@@ -53,9 +53,10 @@ def noisy(components: int = 3) -> Any:
 
 def meshes(axes: Axes) -> Any:
     """The coloured cells of a heat map, as an array with holes, without those that are grey."""
-    (grey, cells) = [one for one in axes.collections if isinstance(one, QuadMesh)]
     d = len(NAMES)
-    return np.ma.reshape(cells.get_array(), (d, d)), np.ma.reshape(grey.get_array(), (d, d))
+    found = [one.get_array() for one in axes.collections if isinstance(one, QuadMesh)]
+    grey, cells = (np.ma.masked_array(one).reshape((d, d)) for one in found)
+    return cells, grey
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -68,7 +69,7 @@ def test_a_release_a_simulation_and_an_estimator_are_drawn_alike(name: str) -> N
         assert DRAWN[name](one, ax=axes) is axes
         texts.append([text.get_text() for text in axes.findobj(Text)])
     assert texts[0] == texts[1] == texts[2] == texts[3]
-    assert DRAWN[name](released()).get_figure() in map(pyplot.figure, pyplot.get_fignums())
+    assert DRAWN[name](released()).get_figure() is pyplot.gcf()
 
 
 def test_bars_are_the_variances_and_whiskers_the_noise() -> None:
@@ -149,7 +150,7 @@ def test_on_a_narrow_figure_every_word_is_inside_and_large_enough(name: str) -> 
     with mpl.rc_context(STYLE):
         figure = Figure(figsize=(3.5, 3.0), layout="constrained")
         axes = DRAWN[name](released(), ax=figure.add_subplot())
-        figure.canvas.draw()
+        figure.draw_without_rendering()
     for text in axes.findobj(Text):
         if text.get_text() and text.get_visible():
             box = text.get_window_extent()

@@ -7,7 +7,9 @@ import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
@@ -90,20 +92,26 @@ async def enrolled(
     return await asyncio.to_thread(enrol, path, folder)
 
 
+def config_of(identity: Path, **rules: Any) -> SiteConfig:
+    """What the site whose identity is in this folder is configured to."""
+    folder = identity.with_name(f"{identity.name}-site")
+    return SiteConfig(
+        name=load_identity(identity).identity.name, records=RecordsConfig(source=folder / "records.csv"),
+        identity=identity, state=folder / "state.db",
+        policy=Policy(**({"minimum_records": 5, "analysts": (ANY,)} | rules)),
+    )  # fmt: skip
+
+
 @asynccontextmanager
 async def living(
-    identity: Path, offers: tuple[str, ...] = (), approval: Approval = Approval.AUTO
+    identity: Path, offers: tuple[str, ...] = (), approval: Approval = Approval.AUTO, **rules: Any
 ) -> AsyncIterator[SiteDaemon]:
     """The daemon of the site whose identity is in this folder."""
     folder = identity.with_name(f"{identity.name}-site")
     folder.mkdir(exist_ok=True)
     write_records(folder / "records.csv", columns=COLUMNS)
-    config = SiteConfig(
-        name=SITE, records=RecordsConfig(source=folder / "records.csv"), identity=identity,
-        state=folder / "state.db",
-        policy=Policy(minimum_records=5, approval=approval, analysts=(ANY,)),
-        offers=offers,
-    )  # fmt: skip
+    config = config_of(identity, approval=approval, **rules)
+    config = replace(config, offers=offers)
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))
     worker = SiteWorker(load_identity(identity), config.policy, store, reader(config))
     daemon = SiteDaemon(worker, lambda: load_identity(identity), statement_of(config))

@@ -25,6 +25,7 @@ from eigenveil_client.analyst import client
 from eigenveil_client.analyst.python.connected import ConnectedFederation
 from eigenveil_client.demo.federation import COORDINATOR
 from eigenveil_client.demo.layout import demo_dictionary
+from eigenveil_client.demo.processes import command_line
 from tests.integration.stage import SITES, Stage
 
 COLUMNS = ["radius", "texture", "area"]
@@ -100,7 +101,7 @@ def test_from_nothing_to_a_result_without_an_event_loop_in_sight(
     for shown in (federation, federation.sites, federation.columns, before, study, plan, told, run):
         html = shown._repr_html_()
         assert html.startswith('<div class="eigenveil">')
-        assert "micro-rho" not in html
+        assert not any(word in html + repr(shown) for word in ("micro-rho", "zCDP"))
 
 
 def test_what_was_asked_before_is_paid_for_again_only_when_it_is_meant(
@@ -190,14 +191,31 @@ def test_a_study_is_cancelled_and_holds_its_price_until_then(
             run.fetch()
 
 
-def test_a_study_that_sites_decline_fails_with_their_names(federation: ConnectedFederation) -> None:
-    run = federation.study(columns=COLUMNS, epsilon=0.2, components=1, minimum_cohort=250).submit()
-    with refused(Code.STUDY_FAILED):
-        run.wait()
-    said = list(run.events())[-1]["sites"]
-    declined = [site for site, how in said.items() if how.startswith("declined")]
-    assert declined
-    assert all(site in repr(run) for site in declined)
+def test_a_study_waits_for_a_person_and_fails_with_the_word_of_who_declines(
+    federation: ConnectedFederation, published: Stage
+) -> None:
+    config = published.layout.site_config(LAST)
+    by_its_rules = config.read_text()
+    with without(published, LAST):
+        config.write_text(by_its_rules.replace('approval = "auto"', 'approval = "ask"'))
+    try:
+        study = federation.study(columns=COLUMNS, epsilon=0.2, components=1, deadline_seconds=3600)
+        run = study.submit()
+        for _ in run.messages():
+            if f"{LAST}  waiting for a person" in repr(run):
+                break
+        assert run.status.consent[LAST] == "waiting for a person"
+        assert LAST in repr(study)
+        assert "until" in run.status.waits
+        declined = [*command_line("eigenveil-site"), "decline", run.short, "--config", str(config)]
+        subprocess.run([*declined, "--reason", "purpose", "--by", "Ada"], check=True, capture_output=True)
+        with refused(Code.STUDY_FAILED, f"{LAST}: declined: .*nothing was asked of any site"):
+            run.wait()
+        assert run.status.failure in repr(run)
+        assert run.status.spent == 0
+    finally:
+        with without(published, LAST):
+            config.write_text(by_its_rules)
 
 
 def test_who_is_nobody_or_cannot_reach_anybody_is_told_so(

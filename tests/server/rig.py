@@ -37,6 +37,7 @@ from eigenveil_server.daemon import Daemon, Ports
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.studies import journal
+from eigenveil_server.studies.poll import Poll
 from tests.support import a_hello
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class Client:
     name: str
     stub: CoordinatorAsyncStub
     channel: grpc.aio.Channel
+    daemon: Daemon | None = None  # None: it is another process
     known: list[bytes] = field(default_factory=list)
     answered: list[pb.Answered] = field(default_factory=list)
     plans: dict[str, Plan] = field(default_factory=dict)
@@ -181,10 +183,14 @@ class Client:
                 sites[digest] = Site(to_grid(values, self.plans[digest].study))
             await self.contribute(asked, await asyncio.to_thread(sites[digest].answer, asked.query))
 
-    async def submit(self, toml: str, submission: str = "one") -> str:
-        """Submit a study; its digest."""
+    async def submit(self, toml: str, submission: str = "one", *, agreed: bool = True) -> str:
+        """Submit a study; its digest. Every site agrees at once, unless a test is about that."""
         request = pb.SubmitStudyRequest(study_toml=toml, submission=submission)
-        return (await self.stub.SubmitStudy(request)).plan_digest.hex()
+        digest = (await self.stub.SubmitStudy(request)).plan_digest.hex()
+        poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
+        for site in SITES if agreed and self.daemon is not None else ():
+            await self.daemon.engine.hear(site, poll)
+        return digest
 
     async def events(self, digest: str, after: int = 0) -> list[pb.StudyEvent]:
         """Every event until the study ends."""
@@ -262,7 +268,7 @@ class Rig:
             credentials,
             options=(*OPTIONS, ("grpc.use_local_subchannel_pool", 1)),
         )
-        client = Client(name=held.name, stub=CoordinatorStub(channel), channel=channel)
+        client = Client(name=held.name, daemon=self.daemon, stub=CoordinatorStub(channel), channel=channel)
         self.clients.append(client)
         return client
 

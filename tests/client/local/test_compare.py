@@ -107,6 +107,16 @@ def test_for_people(study: Path, data: Path, capfd: Capture) -> None:
     assert "private-oja-shuffled: private-oja-shuffled runs at one site only" in " ".join(shown.out.split())
 
 
+def test_it_is_drawn_the_least_error_on_top(study: Path, data: Path, tmp_path: Path, capfd: Capture) -> None:
+    path, names = tmp_path / "table.svg", "gauss-cov,refined-cov,zero"
+    _, value = told(capfd, study, "--data", data, "--seed", 1, "--algorithms", names, "--plot", path)
+    wanted = [row["algorithm"] for row in value["rows"] if row["sin_angle"] is not None]
+    drawn = path.read_text()
+    assert sorted(wanted, key=lambda name: drawn.index(f">{name}<")) == wanted
+    refused = told(capfd, study, "--data", data, "--plot", tmp_path / "none" / "table.svg")
+    assert refused[1]["error"] == "storage"
+
+
 def test_sites_may_be_another_number(study: Path, data: Path, capfd: Capture) -> None:
     wanted = ["--algorithms", "gauss-cov", "--seed", 1]
     one, four = (told(capfd, study, "--data", data, *wanted, "--sites", n)[1]["rows"][0] for n in (1, 4))

@@ -20,6 +20,8 @@ from eigenveil import simulate
 from eigenveil.reporting.figures.biplot import WIDE, Projection, biplot
 from eigenveil.reporting.figures.heatmap import Pairs, heatmap
 from eigenveil.reporting.figures.style import svg
+from eigenveil.reporting.figures.subject import Subject
+from eigenveil.reporting.figures.words import loadings_words, scree_words
 from eigenveil.reporting.report import RAISED, bound, number, render
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
@@ -107,7 +109,9 @@ def test_it_is_one_whole_page(algorithm: Algorithm, k: int) -> None:
     known = algorithm is Algorithm.GAUSS_COV  # the noise of a covariance: then there are correlations
     assert checker.tags["img"] == len(found) / 2 == (3 if k == 1 else 4) + known  # wide, and for a phone
     assert ('id="correlations"' in page) is known
-    assert all(value for name, value in checker.attributes if name == "alt")
+    said = {value for name, value in checker.attributes if name == "alt"}
+    assert len(said) == checker.tags["img"]
+    assert said >= {words(Subject.of(document(6, k, algorithm))) for words in (scree_words, loadings_words)}
 
 
 def test_it_says_what_it_must() -> None:

@@ -295,7 +295,7 @@ def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_path: 
             sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
             carl = sites.pop("carl")
             async with answering(sites):
-                digest = await ada.submit(study_toml(deadline_seconds=3.0, quorum=2))
+                digest = await ada.submit(study_toml(deadline_seconds=3.0, quorum=2), agreed=False)
                 while not carl.known:
                     await carl.work()
                 waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
@@ -327,7 +327,7 @@ def test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothing(tmp
         async with serving(config) as rig:
             sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
             carl = sites.pop("carl")
-            digest = await ada.submit(study_toml(quorum=2))
+            digest = await ada.submit(study_toml(quorum=2), agreed=False)
             no = await declined(rig, digest, pb.DECLINE_REASON_PERSON_PURPOSE, "ask our board")
             await carl.stub.Decline(no)
             await carl.stub.Decline(no)  # the first reply was lost

@@ -12,6 +12,7 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.reporting.verify import load_release
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.consents import Consent, Standing
 from eigenveil_server.studies import contributions
 from tests.server.rig import (
     SITES,
@@ -219,7 +220,7 @@ def test_nobody_is_told_with_whom_a_round_was_closed_before_its_release(
                 asyncio.create_task(sites[name].contribute(query, frozen([60]))) for name in ("anna", "bert")
             ]
             await tick.due()
-            await rig.daemon.engine.run(digest).tell_of_waiting("carl")
+            await rig.daemon.engine.run(digest).note("carl", Consent(standing=Standing.WAITING))
             await asyncio.sleep(3 * SHORT)
             events = rig.daemon.runtime.repository.studies.events(digest, 0)
             said = {one.status for event in events for one in event.sites}

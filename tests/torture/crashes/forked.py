@@ -141,7 +141,8 @@ class Federation:
         most = MODEST if name == SITES[0] else 5.0
         await self._well(
             name, "init", "--dir", str(self.folder / name), "--name", name, "--records", str(table),
-            "--max-epsilon-per-study", str(most), "--minimum-records", "80", *BUDGET,
+            "--approval", "auto", "--analyst", "*", "--max-epsilon-per-study", str(most),
+            "--minimum-records", "80", *BUDGET,
             "--algorithm", "private-oja", "--algorithm", "gauss-cov", "--algorithm", "dp-pca",
         )  # fmt: skip
 

@@ -39,6 +39,7 @@ PATIENCE = 9  # studies without a kill, after which an armed failpoint counts as
 # The highest passage at which to kill; a study passes it at least so often, and a process one study.
 AT_COORDINATOR: Mapping[str, int] = {
     "study-planned": 1, "study-reserving": 1, "study-reserved": 1, "study-resumed": 1,
+    "consent-storing": 2, "consent-stored": 2, "consent-complete": 1,
     "round-opening": 4, "round-opened": 4, "round-offered": 6,
     "answer-taken": 6, "answer-storing": 3, "answer-stored": 3,
     "upload-opened": 2, "chunk-taken": 3, "upload-committing": 2,
@@ -65,9 +66,10 @@ AT_ENROLMENT: Mapping[str, int] = {
 AT_OPERATOR: Mapping[str, int] = {"backup-copied": 1, "restore-checked": 1, "folder-replacing": 1}
 # Where a crash could cost privacy or a result; everything else is killed less often.
 CORE = (
-    "study-reserving", "study-reserved", "study-resumed", "round-opening", "round-opened", "answer-taken",
-    "answer-storing", "answer-stored", "chunk-taken", "upload-committing", "round-closed", "noise-drawn",
-    "noise-taken", "round-followed", "round-sealing", "round-sealed", "round-released",
+    "study-reserving", "study-reserved", "study-resumed", "consent-storing", "consent-stored",
+    "consent-complete", "round-opening", "round-opened", "answer-taken", "answer-storing", "answer-stored",
+    "chunk-taken", "upload-committing", "round-closed", "noise-drawn", "noise-taken",
+    "round-followed", "round-sealing", "round-sealed", "round-released",
     "bundle-built", "study-settling", "study-settled",
     "plan-storing", "answer-charging", "answer-charged", "reply-sending", "reply-sent", "study-ending",
 )  # fmt: skip

@@ -17,6 +17,7 @@ WAITS = (0.001, 0.01, 0.05, 0.2, 1.0, 3.0)
 POINTS = {
     COORDINATOR: (
         "study-planned", "study-reserving", "study-reserved", "study-resumed", "study-cancelling",
+        "consent-storing", "consent-stored", "consent-complete",
         "round-opening", "round-opened", "round-offered", "answer-taken", "answer-storing", "answer-stored",
         "upload-opened", "chunk-taken", "upload-committing", "round-closing", "round-charging",
         "round-charged", "noise-drawn", "noise-taken", "round-sealing", "round-sealed", "round-published",

@@ -40,7 +40,7 @@ class Table(Sequence[T]):
 
     def to_pandas(self) -> Any:
         """The same as a DataFrame, which needs pandas."""
-        import pandas  # type: ignore[import-untyped]
+        import pandas
 
         return pandas.DataFrame([dict(self._cells(one)) for one in self])
 

@@ -1,0 +1,117 @@
+"""Persons decide at real sites, and a study waits for them: with the sites' daemons, over the wire [R24]."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from eigenveil.identity import Role
+from eigenveil.study.consent import DeclineWord
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.integration.living import config_of, enrolled, living
+from tests.server.rig import SITES, Client, Rig, made, serving, study_toml
+
+SHORT = 1.0  # the deadline of a round: no person is so quick
+WATCH = 0.05
+
+
+def asking(tmp_path: Path, work: Callable[[Rig, Client], Coroutine[Any, Any, None]], **changes: Any) -> None:
+    """A federation in which a person decides at every site but `anna`, while `work` goes on."""
+
+    async def scenario() -> None:
+        async with AsyncExitStack() as stack:
+            config = made(tmp_path / "c", long_poll_seconds=2.0, **changes)
+            rig = await stack.enter_async_context(serving(config))
+            for name in SITES:
+                identity = await enrolled(rig, tmp_path / name, name)
+                approval = Approval.AUTO if name == "anna" else Approval.ASK
+                rules = {"approval": approval, "tell_reasons": name == "carl"}
+                await stack.enter_async_context(living(identity.folder, **rules))
+            await work(rig, await rig.client(Role.ANALYST, "ada"))
+
+    asyncio.run(scenario())
+
+
+def person(tmp_path: Path, site: str, decide: Callable[..., object], **words: Any) -> None:
+    """Somebody at `site` decides about the only study there, beside its daemon."""
+    config = config_of(tmp_path / site, approval=Approval.ASK)
+    with closing(SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))) as store:
+        decide(config, store, store.studies.all()[0], by=f"{site}'s officer", **words)
+
+
+async def words_are(ada: Client, digest: str, **wanted: str) -> pb.StudyRow:
+    """Wait until these sites say so of the study."""
+    while True:
+        rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+        (row,) = (one for one in rows if one.plan_digest.hex() == digest)
+        said = {one.site: one.status for one in row.consent}
+        if said.items() >= wanted.items():
+            return row
+        await asyncio.sleep(WATCH)
+
+
+WAITS = dict.fromkeys(("bert", "carl"), "waiting for a person")
+
+
+def test_two_persons_who_take_longer_than_a_round_are_waited_for(tmp_path: Path) -> None:
+    async def work(rig: Rig, ada: Client) -> None:
+        digest = await ada.submit(study_toml(deadline_seconds=SHORT), agreed=False)
+        await words_are(ada, digest, anna="agreed", **WAITS)
+        await asyncio.sleep(2 * SHORT)
+        person(tmp_path, "bert", consent.approve)
+        row = await words_are(ada, digest, bert="agreed", carl="waiting for a person")
+        assert (row.rounds, row.spent_micro_rho) == (0, 0), "nothing was asked meanwhile"
+        person(tmp_path, "carl", consent.approve)
+        events = await ada.events(digest)
+        assert events[-1].state == pb.STUDY_STATE_RELEASED, events[-1].failure
+
+    asking(tmp_path, work, start_minutes=0.0)
+
+
+def test_who_withdraws_before_the_start_was_asked_nothing_and_nothing_is_charged(tmp_path: Path) -> None:
+    async def work(rig: Rig, ada: Client) -> None:
+        digest = await ada.submit(study_toml(deadline_seconds=SHORT), agreed=False)
+        await words_are(ada, digest, anna="agreed", **WAITS)
+        for site in WAITS:
+            person(tmp_path, site, consent.approve)
+        row = await words_are(ada, digest, bert="agreed", carl="agreed")
+        assert row.starts_unix_ms > row.submitted_unix_ms
+        person(tmp_path, "carl", consent.withdraw)
+        last = (await ada.events(digest))[-1]
+        assert (last.state, last.spent_micro_rho) == (pb.STUDY_STATE_FAILED, 0)
+        assert last.failure == "carl: declined: unstated; nothing was asked of any site"
+        assert not rig.daemon.runtime.repository.ledger.ledger.reserved
+        config = config_of(tmp_path / "carl")
+        with closing(SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))) as store:
+            assert store.ledger.ledger.committed().micro_rho == 0
+            assert [row.bytes for row in store.egress.rows()] == [0], "one refusal left, and no number"
+
+    asking(tmp_path, work)
+
+
+def test_a_reason_is_told_and_the_study_goes_on_without_that_site(tmp_path: Path) -> None:
+    """`carl` tells what its officer wrote, `bert` keeps it."""
+
+    async def work(rig: Rig, ada: Client) -> None:
+        digest = await ada.submit(study_toml(deadline_seconds=SHORT, quorum=1), agreed=False)
+        await words_are(ada, digest, anna="agreed", **WAITS)
+        no = partial(consent.decline, text="not before the board has met")
+        person(tmp_path, "bert", no, word=DeclineWord.PURPOSE)
+        person(tmp_path, "carl", no, word=DeclineWord.TIMING)
+        events = await ada.events(digest)
+        assert events[-1].state == pb.STUDY_STATE_RELEASED, events[-1].failure
+        told = {one.site: (one.status, one.text) for event in events for one in event.consent}
+        assert told["bert"] == ("declined: purpose", "")
+        assert told["carl"] == ("declined: timing", "not before the board has met")
+        absent = {one.site: one.status for one in events[-1].sites}
+        assert absent == {"anna": "answered", "bert": "declined:purpose", "carl": "declined:timing"}
+
+    asking(tmp_path, work)
