@@ -1520,7 +1520,7 @@ class NextWorkResponse(_message.Message):
     RELEASE_FIELD_NUMBER: _builtins.int
     CONSENT_FIELD_NUMBER: _builtins.int
     deadline_unix_ms: _builtins.int
-    """for information: later if persons had to be asked [R5]"""
+    """for information"""
     parted: _builtins.bool
     """checkpoint_digest is of rows that this ledger lost: checkpoint does not follow it [R20]"""
     consent: _builtins.bytes

@@ -56,7 +56,7 @@ CREATE TABLE studies (
   failure TEXT COLLATE "C" NOT NULL DEFAULT '',
   submitted_at BIGINT NOT NULL,
   stated TEXT COLLATE "C" NOT NULL DEFAULT '{}',
-  begun_at BIGINT NOT NULL,
+  begun_at BIGINT NOT NULL DEFAULT 0,
   ended_at BIGINT,
   release BYTEA,
   UNIQUE (analyst, submission)

@@ -56,7 +56,7 @@ CREATE TABLE studies (
   failure TEXT NOT NULL DEFAULT '',
   submitted_at INTEGER NOT NULL,
   stated TEXT NOT NULL DEFAULT '{}',
-  begun_at INTEGER NOT NULL,
+  begun_at INTEGER NOT NULL DEFAULT 0,
   ended_at INTEGER,
   release BLOB,
   UNIQUE (analyst, submission)

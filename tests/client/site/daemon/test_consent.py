@@ -1,0 +1,153 @@
+"""What a site says before anything is asked of it: its word, by its own book, and no record is read [R24]."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil.aggregation import Contribution
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.consent import DeclineWord
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.command_line import site, written
+from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, until, work
+
+PLAN = a_plan()
+FIRST, *_ = rehearse(PLAN)
+DIGEST = bytes.fromhex(PLAN.digest)
+
+
+def wanted(stage: Stage | None = None, plan: Plan = PLAN) -> pb.NextWorkResponse:
+    """The coordinator wants the site's word on a plan, which comes along if the site lacks it."""
+    signed = None if stage is None else stage.signed(plan)
+    return pb.NextWorkResponse(plan=signed, consent=bytes.fromhex(plan.digest))
+
+
+@contextmanager
+def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
+    """One life of the site's process."""
+    with closing(stage.store()) as store:
+        yield store, stage.worker(store)
+
+
+def decide(stage: Stage, decision: Any, **words: Any) -> None:
+    """A person at the site decides, beside the daemon."""
+    with closing(stage.store()) as store:
+        decision(stage.config, store, store.studies.find(PLAN.digest), by="Dr. Grau", **words)
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Stage:
+    """A site where a person decides."""
+    return a_stage(tmp_path, approval=Approval.ASK)
+
+
+def test_the_rules_agree_at_once_without_a_look_at_the_records(stage: Stage) -> None:
+    """Records that are gone, or too poor, are told of in the round, as ever: a word says nothing of them."""
+    stage.records.unlink()
+    with process(stage) as (store, worker):
+        assert worker.work(wanted(stage)) is None
+        assert worker.agreed() == {PLAN.digest: False}
+        assert store.egress.rows() == []
+        refusal = worker.work(work(FIRST))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+    with process(stage) as (_, worker):  # a restart forgets nothing
+        assert worker.agreed() == {PLAN.digest: False}
+
+
+def test_a_person_s_word_is_said_as_one_and_a_question_before_it_waits(asking: Stage) -> None:
+    with process(asking) as (_, worker):
+        assert worker.work(wanted(asking)) is None
+        assert (worker.awaiting(), worker.agreed()) == ({PLAN.digest}, {})
+        assert worker.work(work(FIRST)) is None, "a coordinator that does not wait gets no answer"
+        decide(asking, consent.approve)
+        assert (worker.awaiting(), worker.agreed()) == (frozenset(), {PLAN.digest: True})
+        assert worker.work(wanted()) is None, "asked again, it stands by it"
+        assert isinstance(worker.work(work(FIRST)), Contribution)
+
+
+@pytest.mark.parametrize("tells", [False, True])
+def test_the_officer_s_sentence_leaves_only_if_the_site_tells_it(tmp_path: Path, tells: bool) -> None:
+    stage = a_stage(tmp_path, approval=Approval.ASK, tell_reasons=tells)
+    with process(stage) as (store, worker):
+        worker.work(wanted(stage))
+        decide(stage, consent.decline, word=DeclineWord.COLUMNS, text="no birth dates")
+        refusal = worker.work(wanted())
+        assert isinstance(refusal, Refusal)
+        assert (refusal.reason, refusal.text) == (
+            pb.DECLINE_REASON_PERSON_COLUMNS,
+            "no birth dates" if tells else "",
+        )
+        (row,) = store.egress.rows()
+        assert ("no birth dates" in row.meaning) == tells, "the ledger of what left says what left"
+        assert store.studies.find(PLAN.digest).text == "no birth dates"
+
+
+def test_who_refuses_by_rules_has_no_person_s_word(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, columns=("a",))
+    with process(stage) as (_, worker):
+        for _ in range(2):
+            refusal = worker.work(wanted(stage))
+            assert isinstance(refusal, Refusal)
+            assert (refusal.reason, refusal.round) == (pb.DECLINE_REASON_POLICY, 0)
+        assert worker.agreed() == {}
+
+
+def test_a_word_is_given_on_the_plan_that_came_and_nothing_beside_it(stage: Stage) -> None:
+    other = a_plan(submission="two")
+    both = wanted(stage)
+    both.MergeFrom(work(FIRST))
+    for odd in (wanted(None), pb.NextWorkResponse(plan=stage.signed(other), consent=DIGEST), both):
+        with process(stage) as (_, worker):
+            refusal = worker.work(odd)
+            assert isinstance(refusal, Refusal)
+            assert (refusal.plan_digest, refusal.reason) == (PLAN.digest, pb.DECLINE_REASON_PROTOCOL)
+
+
+def test_the_daemon_says_its_word_and_takes_it_back_without_being_asked(asking: Stage) -> None:
+    coordinator, config = Coordinator(work=[wanted(asking)]), written(asking, 'approval = "ask"\n')
+
+    async def scenario() -> None:
+        async with asking.serving(coordinator), asking.daemon():
+            await until(lambda: coordinator.asked and coordinator.asked[-1].awaiting == [DIGEST])
+            await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
+            agreed = [pb.Agreed(plan_digest=DIGEST, person=True)]
+            await until(lambda: coordinator.asked[-1].agreed == agreed)
+            await asyncio.to_thread(site, config, "withdraw", PLAN.digest[:8])
+            await until(lambda: coordinator.asked[-1].agreed == [])
+            coordinator.work.append(wanted())
+            await until(lambda: coordinator.declines)
+
+    asyncio.run(scenario())
+    (decline,) = coordinator.declines
+    assert (decline.round, decline.reason) == (0, pb.DECLINE_REASON_PERSON_UNSTATED)
+    assert coordinator.contributions == []
+
+
+def test_the_command_keeps_who_said_what_and_refuses_what_cannot_be_shown(asking: Stage) -> None:
+    config = written(asking, 'approval = "ask"\n')
+    with process(asking) as (_, worker):
+        worker.work(wanted(asking))
+    for words in (("--text", "a\x1b[2Jb"), ("--by", "x" * 200), ("--by", "a\u202eb")):
+        ran = site(config, "decline", PLAN.digest, "--json", *words)
+        assert (ran.code, ran.json["error"]) == (2, "bad-argument")
+    assert site(config, "decline", PLAN.digest, "--reason", "because", "--json").json["error"] == "usage"
+    said = ("--reason", "analyst", "--text", "[b]who?[/b]", "--by", "Dr. [i]Grau")
+    assert site(config, "decline", PLAN.digest, *said, "--json").code == 0
+    (row,) = site(config, "studies", "--json").json["studies"]
+    assert (row["word"], row["text"], row["by"]) == ("analyst", "[b]who?[/b]", "Dr. [i]Grau")
+    shown = site(config, "studies").out
+    assert "declined by Dr. [i]Grau" in shown
+    assert "analyst: [b]who?[/b]" in shown
