@@ -139,7 +139,7 @@ def speed(layout: Layout) -> float:
             "SELECT COUNT(*), MIN(opened_at), MAX(released_at) FROM rounds WHERE study = "
             "(SELECT digest FROM studies ORDER BY submitted_at DESC LIMIT 1)"
         ).fetchall()
-    return 1000 * float(many) / (last - first)
+    return 1000 * float(many) / float(last - first)
 
 
 def run() -> tuple[list[float], list[float]]:

@@ -33,6 +33,7 @@ BLOCK = re.compile(
 COMMAND = re.compile(r"^\$ (?P<typed>(?:.*\\\n)*.*)\n(?P<output>(?:(?!\$ ).*\n)*)", re.MULTILINE)
 EXIT = re.compile(r" # exit (\d+)$")
 VARYING = (
+    (re.compile(r"\b[0-9a-f]{4}(?: [0-9a-f]{4}){3,}\b"), "#"),  # a key's digest, to be read aloud
     (re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{6,}\b"), "#"),
     (re.compile(r"\d+(?:[.,:]\d+)*(?:e[+-]?\d+)?"), "#"),
     (re.compile(r"[+\-−]?#"), "#"),

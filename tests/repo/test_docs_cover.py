@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import fields
@@ -15,7 +16,9 @@ import pytest
 import eigenveil
 import eigenveil.algorithms
 from eigenveil.errors import Code
-from eigenveil.study.study import Study
+from eigenveil.planning.resolve import make_plan
+from eigenveil.reporting.one_person import most_guessed
+from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
@@ -156,6 +159,25 @@ def test_what_does_not_exist_is_found() -> None:
         "there is no metric eigenveil_speed",
         "eigenveil has no Nothing",
     ]
+
+
+def test_the_bets_that_officers_read_are_what_the_guarantee_says() -> None:
+    page = (ROOT / "docs" / "guide" / "officer.md").read_text()
+    rows = re.findall(r"^\| epsilon = ([\d.]+)[^|]*\| (\d+) \|$", page, re.MULTILINE)
+    assert len(rows) >= 4
+    for epsilon, most in rows:
+        study = Study(
+            name="bet",
+            columns=(
+                Column(name="a", unit="1", lower=0, upper=1),
+                Column(name="b", unit="1", lower=0, upper=1),
+            ),
+            epsilon=float(epsilon),
+            delta=1e-6,
+            components=1,
+            federation=Federation(sites=("here",)),
+        )
+        assert math.ceil(100 * most_guessed(make_plan(study))) == int(most)
 
 
 @pytest.mark.parametrize("page", GUIDE[2:], ids=lambda page: page.stem)

@@ -9,6 +9,7 @@ from eigenveil.identity import CALLERS, Role
 from eigenveil.study.checks import check_readable
 from eigenveil_server.console.desk import Books
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.storage.consents import Standing
 
 PAGE = 50
 LONGEST_REASON = 200
@@ -39,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decline:
-    """A site that did not answer a round; rounds count from 1."""
+    """A site that declined a study (`round` is 0), or to answer one of its rounds, which count from 1."""
 
     study: str
     name: str
@@ -133,10 +134,11 @@ def entries(books: Books, before: int) -> list[Entry]:
 def refusals(books: Books, calls: dict[str, int]) -> Refusals:
     """The latest of each."""
     declined = books.reader.rows(
-        "SELECT a.study, s.name, a.round, a.site, a.declined FROM answers a "
-        "JOIN studies s ON s.digest = a.study WHERE a.declined IS NOT NULL "
-        "ORDER BY s.submitted_at DESC, a.round DESC, a.site LIMIT ?",
-        (PAGE,),
+        "SELECT d.study, s.name, d.round, d.site, d.reason FROM ("
+        "SELECT study, round + 1 AS round, site, declined AS reason FROM answers WHERE declined IS NOT NULL "
+        "UNION ALL SELECT study, 0, site, reason FROM consents WHERE standing = ?) d "
+        "JOIN studies s ON s.digest = d.study ORDER BY s.submitted_at DESC, d.round DESC, d.site LIMIT ?",
+        (Standing.DECLINED.value, PAGE),
     )
     ended = books.reader.rows(
         "SELECT digest, name, analyst, failure FROM studies WHERE state IN (?, ?) "
@@ -152,9 +154,9 @@ def refusals(books: Books, calls: dict[str, int]) -> Refusals:
             Decline(
                 study=row["study"],
                 name=row["name"],
-                round=row["round"] + 1,
+                round=row["round"],
                 site=row["site"],
-                reason=row["declined"],
+                reason=row["reason"],
             )
             for row in declined
         ),

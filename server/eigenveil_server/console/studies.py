@@ -13,9 +13,12 @@ from eigenveil.identity import Role
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
 from eigenveil.reporting.digits import rounded_up
+from eigenveil.study.consent import DeclineWord
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.clock import as_datetime
 from eigenveil_server.console.desk import Books
 from eigenveil_server.console.visitors import Visitor
+from eigenveil_server.storage.consents import Standing
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import WAITING, StoredStudy
 
@@ -39,9 +42,18 @@ SITES = {
     "waiting for approval": "a person there decides",
     "answered": "has answered",
     "absent": "did not answer",
+    Standing.SILENT.value: "was not heard of yet",
+    Standing.WAITING.value: "a person there decides",
+    Standing.AGREED.value: "has agreed",
 }
-MOST_NAMED = 4  # columns of one component
 GOOD, BAD, CARE = "good", "bad", "care"
+SITE_TONES = {
+    "answered": GOOD,
+    "absent": BAD,
+    "waiting for approval": CARE,
+    Standing.WAITING.value: CARE,
+    Standing.AGREED.value: GOOD,
+}
 TONES = {
     StudyState.AWAITING: CARE,
     StudyState.RUNNING: "",
@@ -73,11 +85,12 @@ class StudyLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteLine:
-    """One site of a study, now."""
+    """One site of a study, now; `text` is what a person there wrote to the analyst."""
 
     site: str
     words: str
     tone: str
+    text: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,7 +210,7 @@ def progress(books: Books, digest: str, visitor: Visitor | None = None) -> Progr
     stored, last = stored_study(books, digest), sequence(books, digest)
     events = books.studies.events(digest, last - 1)
     event = events[-1] if events else stored.begun
-    found = tuple(site_line(one) for one in event.sites)
+    found = tuple(site_line(one) for one in event.sites or event.consent)
     return Progress(
         line=line(books, stored, visitor),
         sequence=last,
@@ -217,6 +230,8 @@ def now(stored: StoredStudy, event: pb.StudyEvent) -> str:
             return "It has ended, and its result is released."
         case StudyState.FAILED | StudyState.CANCELLED:
             return f"It has ended without a result: {stored.failure}"
+        case StudyState.RUNNING if event.consent:
+            return consent_words(event)
         case StudyState.RUNNING:
             number = event.round + 1
             most = max(event.expected_rounds, number)
@@ -224,18 +239,44 @@ def now(stored: StoredStudy, event: pb.StudyEvent) -> str:
             return f"Round {number} of at most {most} is {said}."
 
 
+def consent_words(event: pb.StudyEvent) -> str:
+    """What a study waits for before its first round [R24]."""
+    if event.consent_ends_unix_ms:
+        return (
+            f"Nothing is asked before every site has said its word, or {_moment(event.consent_ends_unix_ms)}."
+        )
+    if event.starts_unix_ms:
+        return (
+            "Every site has said its word. Nothing is asked before "
+            f"{_moment(event.starts_unix_ms)}: until then whoever agreed may withdraw."
+        )
+    return "Every site has said its word; the first round is about to be asked."
+
+
+def _moment(milliseconds: int) -> str:
+    return f"{as_datetime(milliseconds):%Y-%m-%d %H:%M} (UTC)"
+
+
 def waited_for(event: pb.StudyEvent) -> tuple[str, ...]:
     """Sites that have still to say something."""
-    return tuple(one.site for one in event.sites if one.status.startswith("waiting"))
+    silent = ("waiting", Standing.SILENT.value)
+    return tuple(one.site for one in event.sites or event.consent if one.status.startswith(silent))
 
 
 def site_line(status: pb.SiteStatus) -> SiteLine:
     """A site's part in the round that is open, or in the last one."""
-    head, _, reason = status.status.partition(":")
+    head, _, reason = (part.strip() for part in status.status.partition(":"))
     if head == "declined":
-        return SiteLine(site=status.site, words=f"declined{': ' if reason else ''}{reason}", tone=BAD)
-    tone = {"answered": GOOD, "absent": BAD, "waiting for approval": CARE}.get(head, "")
+        return SiteLine(site=status.site, words=declined_words(reason), tone=BAD, text=status.text)
+    tone = SITE_TONES.get(head, "")
     return SiteLine(site=status.site, words=SITES.get(head, status.status), tone=tone)
+
+
+def declined_words(reason: str) -> str:
+    """Why a site declined: a person's word as a sentence, any other as it is; nothing if nobody is told."""
+    if reason in set(DeclineWord):
+        return f"declined: {DeclineWord(reason).sentence}"
+    return f"declined: {reason}" if reason else "declined"
 
 
 def _rounds(books: Books, digest: str) -> tuple[RoundLine, ...]:
@@ -257,43 +298,3 @@ def _rounds(books: Books, digest: str) -> tuple[RoundLine, ...]:
 def shown(value: float) -> str:
     """An epsilon in three digits, never less than it is."""
     return f"{rounded_up(value, 3):.3g}"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Component:
-    """One direction: its share of the variance, and the columns that it is mostly made of."""
-
-    number: int
-    share: float
-    columns: tuple[tuple[str, float], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """`declined` is why there are no components, if there are none."""
-
-    records: float
-    components: tuple[Component, ...]
-    declined: str
-    guarantee: str
-
-
-def result(document: Mapping[str, Any]) -> Result:
-    """What the document of a release says."""
-    found = document["result"]
-    return Result(
-        records=found["records"],
-        components=tuple(
-            _component(number, share, direction, found["columns"])
-            for number, (share, direction) in enumerate(
-                zip(found["explained_variance_ratio"], found["components"], strict=True), 1
-            )
-        ),
-        declined=found["declined"] or "",
-        guarantee=document["guarantee"]["words"],
-    )
-
-
-def _component(number: int, share: float, direction: list[float], names: list[str]) -> Component:
-    order = sorted(range(len(names)), key=lambda one: -abs(direction[one]))[:MOST_NAMED]
-    return Component(number=number, share=share, columns=tuple((names[i], direction[i]) for i in order))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.requests import Request
@@ -20,6 +22,7 @@ from eigenveil_server.rpc.answers import no_release
 from eigenveil_server.rpc.calls import Calls, Watches
 
 EVERYTHING = "under-way"  # the key of the overview's live piece
+MOST_NAMED = 4  # columns of one component
 REPORTS = 16  # kept, since a release never changes
 # The report is one file with its style and pictures in it, and all that it says of a study is others' words:
 # it may load nothing, run nothing, and is of no origin.
@@ -27,6 +30,46 @@ REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox"
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Component:
+    """One direction: its share of the variance, and the columns that it is mostly made of."""
+
+    number: int
+    share: float
+    columns: tuple[tuple[str, float], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """`declined` is why there are no components, if there are none."""
+
+    records: float
+    components: tuple[Component, ...]
+    declined: str
+    guarantee: str
+
+
+def result(document: Mapping[str, Any]) -> Result:
+    """What the document of a release says."""
+    found = document["result"]
+    return Result(
+        records=found["records"],
+        components=tuple(
+            _component(number, share, direction, found["columns"])
+            for number, (share, direction) in enumerate(
+                zip(found["explained_variance_ratio"], found["components"], strict=True), 1
+            )
+        ),
+        declined=found["declined"] or "",
+        guarantee=document["guarantee"]["words"],
+    )
+
+
+def _component(number: int, share: float, direction: list[float], names: list[str]) -> Component:
+    order = sorted(range(len(names)), key=lambda one: -abs(direction[one]))[:MOST_NAMED]
+    return Component(number=number, share=share, columns=tuple((names[i], direction[i]) for i in order))
 
 
 class StudyPages:
@@ -62,7 +105,7 @@ class StudyPages:
         found = await self._desk.look(studies.page, books, digest, request.state.visitor)
         told = None
         if found.line.released:
-            told = await self._desk.look(lambda: studies.result(self._document(digest)))
+            told = await self._desk.look(lambda: result(self._document(digest)))
         return await self._rooms.render(request, "study.html", study=found, told=told, live_page=True)
 
     async def overview_live(self, request: Request) -> Response:

@@ -7,7 +7,7 @@ holds nothing here.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 
@@ -53,7 +53,7 @@ class Hub:
         self._pause = pause
         self._channels: dict[str, Channel] = {}
 
-    async def pieces(self, key: str) -> AsyncIterator[str]:
+    async def pieces(self, key: str) -> AsyncGenerator[str, None]:
         """The pieces of a study from now on, until its last."""
         channel = self._channels.setdefault(key, Channel())
         channel.watchers += 1

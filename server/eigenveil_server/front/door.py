@@ -127,8 +127,9 @@ class Door:
         return connection.arrival
 
     def holds(self, peer: str) -> bool:
-        """Whether the connection that gRPC calls `peer` is open."""
-        return peer.rpartition("/")[2] in self._connections
+        """Whether a caller's connection from the address `peer` is open."""
+        arrivals = (one.arrival for one in self._connections.values())
+        return any(arrival is not None and arrival.peer == peer for arrival in arrivals)
 
     # ------------------------------------------------------------ coming
 
