@@ -44,7 +44,7 @@ class Metrics:
         )  # fmt: skip
         self._unvisited = Counter(
             "eigenveil_console_refusals",
-            "Requests of the console that were refused: identity, role, host, form, quota or size.",
+            "Requests of the console that nobody was let in with: identity, role, session or quota.",
             ["why"], registry=self.registry,
         )  # fmt: skip
         Gauge(

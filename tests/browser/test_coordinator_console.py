@@ -99,9 +99,11 @@ async def submitted(visits: Visits, held: Credentials, name: str) -> str:
 def visit(running: Running, opened: Opened, held: Credentials, **more: Any) -> Page:
     """A browser that holds a certificate."""
     certificate = {"origin": running.origin, "cert": held.certificate, "key": held.key}
-    return opened(
+    page = opened(
         ignore_https_errors=True, client_certificates=[certificate], base_url=running.origin, **more
     )
+    page.set_default_timeout(90_000)  # what is submitted is planned, and a report drawn, in other processes
+    return page
 
 
 def fill(page: Page, name: str) -> None:

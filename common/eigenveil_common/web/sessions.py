@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 IDLE_SECONDS = 30 * 60.0
 LONGEST_SECONDS = 8 * 3600.0
 LINK_SECONDS = 10 * 60.0
+MOST_OF_ONE = 50  # of one person, who may keep no cookie
 MOST = 1000  # sessions at once; the one that was idle for longest makes room
 
 
@@ -53,8 +54,10 @@ class Sessions:
         """A new session."""
         now = self._clock()
         self._open = {key: one for key, one in self._open.items() if self._in_time(one)}
-        while len(self._open) >= MOST:
-            del self._open[min(self._open, key=lambda key: self._open[key].seen)]
+        own = [key for key, one in self._open.items() if one.owner == owner]
+        crowded = own if len(own) >= MOST_OF_ONE else self._open if len(self._open) >= MOST else ()
+        if crowded:
+            del self._open[min(crowded, key=lambda key: self._open[key].seen)]
         made = Session(owner=owner, opened=now, seen=now)
         self._open[_digest(made.token)] = made
         return made

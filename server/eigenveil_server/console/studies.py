@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import as_datetime
 from eigenveil_server.console.desk import Books
 from eigenveil_server.console.visitors import Visitor
-from eigenveil_server.storage.consents import Standing
+from eigenveil_server.storage.consents import UNHEARD, Standing, consents
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import WAITING, StoredStudy
 
@@ -210,13 +210,13 @@ def progress(books: Books, digest: str, visitor: Visitor | None = None) -> Progr
     stored, last = stored_study(books, digest), sequence(books, digest)
     events = books.studies.events(digest, last - 1)
     event = events[-1] if events else stored.begun
-    found = tuple(site_line(one) for one in event.sites or event.consent)
+    said = event.sites or _words(books, stored)
     return Progress(
         line=line(books, stored, visitor),
         sequence=last,
         now=now(stored, event),
-        waits_for=() if stored.state.ended else waited_for(event),
-        sites=found,
+        waits_for=() if stored.state.ended else waited_for(said),
+        sites=tuple(map(site_line, said)),
         rounds=_rounds(books, digest),
     )
 
@@ -230,7 +230,7 @@ def now(stored: StoredStudy, event: pb.StudyEvent) -> str:
             return "It has ended, and its result is released."
         case StudyState.FAILED | StudyState.CANCELLED:
             return f"It has ended without a result: {stored.failure}"
-        case StudyState.RUNNING if event.consent:
+        case StudyState.RUNNING if not event.sites:
             return consent_words(event)
         case StudyState.RUNNING:
             number = event.round + 1
@@ -241,6 +241,8 @@ def now(stored: StoredStudy, event: pb.StudyEvent) -> str:
 
 def consent_words(event: pb.StudyEvent) -> str:
     """What a study waits for before its first round [R24]."""
+    if not event.consent:
+        return "It is offered to its sites. Nothing is asked before each of them has said its word."
     if event.consent_ends_unix_ms:
         return (
             f"Nothing is asked before every site has said its word, or {_moment(event.consent_ends_unix_ms)}."
@@ -257,10 +259,17 @@ def _moment(milliseconds: int) -> str:
     return f"{as_datetime(milliseconds):%Y-%m-%d %H:%M} (UTC)"
 
 
-def waited_for(event: pb.StudyEvent) -> tuple[str, ...]:
+def _words(books: Books, stored: StoredStudy) -> list[pb.SiteStatus]:
+    """What each site of a study said of it."""
+    said = consents(books.reader, stored.digest)
+    words = {site: said.get(site, UNHEARD) for site in _study(stored)["federation"]["sites"]}
+    return [pb.SiteStatus(site=site, status=one.status, text=one.text) for site, one in words.items()]
+
+
+def waited_for(said: Iterable[pb.SiteStatus]) -> tuple[str, ...]:
     """Sites that have still to say something."""
     silent = ("waiting", Standing.SILENT.value)
-    return tuple(one.site for one in event.sites or event.consent if one.status.startswith(silent))
+    return tuple(one.site for one in said if one.status.startswith(silent))
 
 
 def site_line(status: pb.SiteStatus) -> SiteLine:

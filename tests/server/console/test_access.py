@@ -16,7 +16,7 @@ from starlette.routing import Route
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_common.web.guard import MOST_BYTES
-from eigenveil_common.web.sessions import LONGEST_SECONDS
+from eigenveil_common.web.sessions import LONGEST_SECONDS, MOST, Sessions
 from eigenveil_server.config import Config, Console
 from eigenveil_server.console.access import ADMITTED, BURST
 from eigenveil_server.console.federation_pages import FederationPages
@@ -158,6 +158,15 @@ async def test_a_form_needs_its_session_its_secret_and_a_page_of_ours(tmp_path: 
         assert (await stranger.post(path, [why, csrf], stolen)).status == 401, "another's session"
         assert "denied" not in (await operator.get("/people")).text
         assert (await operator.post(path, [why, csrf])).status == 303
+
+
+def test_whoever_keeps_no_cookie_closes_no_session_of_others() -> None:
+    sessions = Sessions()
+    kept = sessions.open("olga")
+    for _ in range(2 * MOST):
+        latest = sessions.open("mallory")
+    assert sessions.find(kept.token) is kept
+    assert sessions.find(latest.token) is latest
 
 
 @in_loop

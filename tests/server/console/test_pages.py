@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.identity import Role
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.status import report
 from tests.server.console.visits import Answer, Browser, a_dictionary, in_loop, visited
 from tests.server.rig import SITES, answering, study_toml
@@ -203,3 +204,30 @@ async def test_operators_see_who_is_online_and_analysts_only_the_hour(tmp_path: 
         async with asyncio.timeout(20):
             while ">online<" in (await operator.get("/")).text:
                 await asyncio.sleep(0.1)
+
+
+@in_loop
+async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_declined(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        sites = await visits.rig.sites()
+        analyst = await visits.visitor(Role.ANALYST, "ada")
+        operator = await visits.visitor(Role.OPERATOR, "olga")
+        path = (await typed(analyst, "submit")).headers["location"]
+        digest = bytes.fromhex(path.rpartition("/")[2])
+        known, agreed = [digest], [pb.Agreed(plan_digest=digest)]
+        await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=known, awaiting=known), timeout=30)
+        told = await shown(operator, path, "a person there decides")
+        assert "Nothing is asked before" in told.text
+        assert "Waits for: anna, bert, carl." in told.text
+        asked = pb.NextWorkRequest(known_plans=known, agreed=agreed)
+        waiting = sites["bert"].stub.NextWork(asked)
+        await shown(operator, path, "Waits for: anna, carl.")
+        declining = pb.DeclineRequest(
+            plan_digest=digest, reason=pb.DECLINE_REASON_PERSON_PURPOSE, text=f"no {SCRIPT}"
+        )
+        await sites["carl"].stub.Decline(declining)
+        for browser in (analyst, operator):
+            told = await shown(browser, path, "what the study is for is not covered there")
+            assert SCRIPT not in told.text
+        assert "purpose" in (await operator.get("/refusals")).text
+        waiting.cancel()
