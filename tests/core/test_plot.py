@@ -151,6 +151,7 @@ def test_on_a_narrow_figure_every_word_is_inside_and_large_enough(name: str) -> 
         figure = Figure(figsize=(3.5, 3.0), layout="constrained")
         axes = DRAWN[name](released(), ax=figure.add_subplot())
         figure.draw_without_rendering()
+    assert axes.get_position().width > 0.45, "the words leave no room for the picture"
     for text in axes.findobj(Text):
         if text.get_text() and text.get_visible():
             box = text.get_window_extent()
