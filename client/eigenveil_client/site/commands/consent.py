@@ -183,8 +183,8 @@ def show_explanation(told: dict[str, Any]) -> None:
     show(rounds)
     if told["depends"] is not None:
         console.print(told["depends"], markup=False)
-    study = told["study"]
-    price = f"epsilon {study['epsilon']:g}, except with probability {study['delta']:g}"
+    promised = told["guarantee"]
+    price = f"epsilon {promised['epsilon']:.4g}, except with probability {promised['delta']:g}"
     console.print(f"in all: {told['bytes_per_site']} bytes, at a price of {price}")
     console.print(_left(told["budget"], told["studies_left"]))
     for name in ("rows", "clip", "trust"):
