@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from eigenveil_client.analyst.client import shown_names
 from eigenveil_client.analyst.display import Display
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -48,3 +49,8 @@ def test_while_a_person_is_waited_for_every_answer_is_seen() -> None:
     )
     assert said[-1].endswith("a=answered b=waiting for approval")
     assert len(said) == 3
+
+
+def test_studies_of_one_name_are_told_apart_and_all_others_keep_theirs() -> None:
+    rows = [pb.StudyRow(name=name) for name in ("age", "bmi", "age", "age")]
+    assert shown_names(rows) == ["age", "bmi", "age (2)", "age (3)"]
