@@ -26,7 +26,7 @@ def test_who_was_heard_is_remembered_beyond_the_process_and_readable_by_its_owne
 
 def test_many_calls_write_once_in_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[Presence] = []
-    monkeypatch.setattr(Presence, "_write", written.append)
+    monkeypatch.setattr(Presence, "_write", lambda self: written.append(self))
     now = [10 * EVERY_MS]
     kept = Presence(tmp_path / "presence.json", lambda: now[0])
     for _ in range(10):
