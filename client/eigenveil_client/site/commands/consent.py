@@ -14,8 +14,8 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.queries.words import called
 from eigenveil.reporting.explain import explain
+from eigenveil.reporting.questions import called
 from eigenveil.study.consent import DeclineWord
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named

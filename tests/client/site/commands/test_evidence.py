@@ -14,7 +14,7 @@ from eigenveil.accounting.ledger import GENESIS
 from eigenveil.aggregation import Contribution
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.queries import Gram
-from eigenveil.queries.words import called
+from eigenveil.reporting.questions import called
 from eigenveil.study.grid import S
 from eigenveil_client.site.commands.sbom import sbom
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
