@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,6 +48,8 @@ from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 DIGEST = "ab" * 32
+# The ledgers' unit, how prices add up, a matrix: words of PRIVACY.md, and of nobody's daily work.
+JARGON = re.compile(r"micro.?(?:rho|ρ)|zcdp|zero-concentrated|\bgram\b|atto", re.IGNORECASE)
 
 
 def a_hello(**more: Any) -> pb.HelloRequest:

@@ -1,4 +1,5 @@
-"""The first second of a command: Ctrl-C while its modules are loaded is one line, not a traceback.
+"""The first and the last second of a command: Ctrl-C while its modules are loaded, or as it ends, is one
+line and not a traceback.
 
 Nothing is imported here but what Python has loaded anyway, or loads in no time. Only while Python itself
 starts, before any of our code, does Ctrl-C still end in a traceback.
@@ -22,13 +23,25 @@ def start(module: str) -> int:
     heeded = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if heeded:
         signal.signal(signal.SIGINT, _leave)
+        sys.unraisablehook = _unraisable
     main: Callable[[], int] = import_module(module).main
     try:
-        if heeded:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        return main()
+        try:
+            if heeded:
+                signal.signal(signal.SIGINT, signal.default_int_handler)
+            return main()
+        finally:
+            if heeded:  # from here on Python ends its threads, and nobody would catch what is raised
+                signal.signal(signal.SIGINT, _leave)
     except KeyboardInterrupt:
         _leave()
+
+
+def _unraisable(thrown: sys.UnraisableHookArgs) -> None:
+    """What a callback or a destructor raises goes nowhere: Ctrl-C there would be lost, with a traceback."""
+    if issubclass(thrown.exc_type, KeyboardInterrupt):
+        _leave()
+    sys.__unraisablehook__(thrown)
 
 
 def _leave(number: int = signal.SIGINT, frame: FrameType | None = None) -> NoReturn:

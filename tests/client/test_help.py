@@ -19,6 +19,7 @@ from eigenveil_client.site import config
 from eigenveil_client.site.commands import main as site
 from eigenveil_server import cli as coordinator
 from tests.repo.tree import PACKAGES, ROOT
+from tests.support import JARGON
 
 PROGRAMS = {
     "eigenveil": analyst.main,
@@ -124,6 +125,12 @@ def test_no_help_and_no_file_that_is_written_names_a_file_that_is_not_installed(
     said = [text for group in GROUPS for text in helps(group, click.Context(group))]
     assert [text for text in [*said, config.HEADING] if ELSEWHERE.search(text)] == []
     assert "eigenveil-site example" in config.HEADING
+
+
+def test_no_help_speaks_of_what_only_a_derivation_needs() -> None:
+    said = [text for group in GROUPS for text in helps(group, click.Context(group))]
+    assert [JARGON.findall(text) for text in said if JARGON.search(text)] == []
+    assert JARGON.findall("12 micro-rho of 0.02-zCDP for a gram") == ["micro-rho", "zCDP", "gram"]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from eigenveil_client.demo.layout import MARKER
 from eigenveil_client.demo.processes import command_line
 from tests.client.commands import eigenveil, spawned
 from tests.integration.test_kills import charges
+from tests.support import JARGON
 
 PATIENCE = 120.0
 KEYS = {
@@ -85,6 +86,8 @@ def test_the_main_job(tmp_path: Path) -> None:
     assert (value["algorithm"], value["n_sites"], value["neighbours"]) == ("refined-cov", 3, "add-remove")
     assert 1.9 < value["epsilon"] <= 2.0
     assert value["sin_angle"] < 0.9
+    shown = demo(folder)
+    assert JARGON.findall(shown.stdout + shown.stderr) == []
 
 
 # Their budgets and policies follow the study: a default site would allow two of them.

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 
 from eigenveil_client.demo.federation import COORDINATOR
+from eigenveil_client.demo.processes import command_line
 from tests.client.commands import eigenveil, spawned
 from tests.integration.stage import SITES, Stage
+from tests.support import JARGON
 
 PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 PATIENCE = 120.0
@@ -48,6 +50,26 @@ def digests(capfd: Capture) -> list[str]:
     return [row["study"] for row in told(capfd, "list")[1]["studies"]]
 
 
+def operators_and_officers_read(stage: Stage) -> str:
+    """What the commands of the other two programs print here."""
+    coordinator = str(stage.layout.root / COORDINATOR / "coordinator.toml")
+    site = str(stage.layout.site_config(SITES[0]))
+    said = [
+        *(
+            ("eigenveil-coordinator", word, "--config", coordinator)
+            for word in ("status", "studies", "doctor")
+        ),
+        *(("eigenveil-site", *words, "--config", site) for words in (("studies",), ("ledger", "show"))),
+        ("eigenveil-site", "egress", "show", "--config", site),
+        ("eigenveil-site", "explain", "--config", site, "commands"),
+    ]
+    done = [
+        subprocess.run([*command_line(program), *words], **PIPES, text=True, check=False)
+        for program, *words in said
+    ]
+    return "".join(one.stdout + one.stderr for one in done)
+
+
 def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     name = 'name = "breast-cancer"'
     file = study_file(stage, tmp_path, name, 'name = "commands"')
@@ -67,6 +89,22 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     code, last = told(capfd, "watch", "commands")
     assert (code, last["state"]) == (0, "released")
     assert set(last["sites"]) == set(SITES)
+
+    capfd.readouterr()
+    for words in (["list"], ["show", "commands"], ["explain", file], ["watch", "commands"]):
+        assert eigenveil(["study", *words]) == 0
+    assert eigenveil(["study", "result", "commands", "--out", str(tmp_path / "shown")]) == 0
+    said = capfd.readouterr().out + operators_and_officers_read(stage)
+    assert JARGON.findall(said) == []
+    for word in (
+        "Principal components",
+        "% of its price",
+        "with noise",
+        "epsilon",
+        "like commands",
+        "online",
+    ):
+        assert word in said
 
     first = Path(done["release"]).read_bytes()
     code, again = told(capfd, "result", done["study"][:8], "--out", str(tmp_path / "again"))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Self, TypeVar
 
 import grpc
@@ -138,7 +139,8 @@ class Analyst:
         return await self._call(lambda stub: stub.ListStudies, pb.ListStudiesRequest())
 
     async def find(self, wanted: str) -> pb.StudyRow:
-        """The study whose digest starts with `wanted` (6 characters or more), or whose name it is.
+        """The study whose digest starts with `wanted` (6 characters or more), or whose name it is, also with
+        the number by which lists tell it from others of that name.
 
         Raises:
             RequestError: code `not-found`, no such study, or several.
@@ -147,6 +149,8 @@ class Analyst:
         prefix = wanted.lower() if len(wanted) >= SHORTEST_PREFIX else None
         found = [row for row in rows if prefix and row.plan_digest.hex().startswith(prefix)]
         found = found or [row for row in rows if row.name == wanted]
+        named = zip(shown_names(rows), rows, strict=True)
+        found = found or [row for name, row in named if name == wanted]
         if len(found) == 1:
             return found[0]
         several = ", ".join(row.plan_digest.hex()[:12] for row in found)
@@ -251,3 +255,13 @@ class Analyst:
                 await self._disconnect()
             await asyncio.sleep(pause(attempt))
             attempt += 1
+
+
+def shown_names(rows: Iterable[pb.StudyRow]) -> list[str]:
+    """The name of each study in a list, oldest first; what is not the first of its name has a number."""
+    seen = Counter[str]()
+    names = []
+    for row in rows:
+        seen[row.name] += 1
+        names.append(row.name if seen[row.name] == 1 else f"{row.name} ({seen[row.name]})")
+    return names

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.errors import spoken
-from eigenveil.queries.words import called
+from eigenveil.reporting.questions import called
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 

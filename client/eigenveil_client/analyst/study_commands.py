@@ -137,6 +137,7 @@ def list_(profile: Path | None, as_json: bool) -> None:
     """Every study of the federation, oldest first."""
     from rich.table import Table
 
+    from eigenveil_client.analyst.client import shown_names
     from eigenveil_client.analyst.profile import follow
     from eigenveil_client.analyst.study_text import row_value, share
     from eigenveil_client.analyst.talk import at
@@ -150,10 +151,10 @@ def list_(profile: Path | None, as_json: bool) -> None:
         console.print(f"No study yet. Submit one with: {submitting}", markup=False, soft_wrap=True)
         return
     table = Table("study", "name", "state", "rounds", "spent of its price", "submitted")
-    for row in rows:
+    for name, row in zip(shown_names(rows), rows, strict=True):
         told = row_value(row)
         submitted = told["submitted"][:16].replace("T", " ")  # to the minute
-        table.add_row(told["study"][:12], row.name, told["state"], str(row.rounds), share(row), submitted)
+        table.add_row(told["study"][:12], name, told["state"], str(row.rounds), share(row), submitted)
     console.print(table)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eigenveil.queries.words import called
+from eigenveil.reporting.questions import called
 from eigenveil_client.analyst.display import plain, site_words, state_word
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 

@@ -15,6 +15,7 @@ from sklearn.utils.validation import validate_data
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import RequestError
+from eigenveil.estimators._warnings import doubts_of_the_call
 from eigenveil.estimators.bounds import lower_upper
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import Simulation, simulate
@@ -92,7 +93,7 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     if study.neighbours is Neighbours.ADD_REMOVE:  # what may be said about n is the noised count
         counted = min(max(round(result.records), 1), MAX_RECORDS)
         study = replace(study, expected_records=counted)
-    for sentence in (*study.warnings(), *result.warnings):
+    for sentence in (*study.warnings(), *result.warnings, *doubts_of_the_call(estimator)):
         warnings.warn(sentence, stacklevel=3)
     if result.declined:
         warnings.warn(f"no release: {result.declined}", stacklevel=3)

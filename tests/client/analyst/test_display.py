@@ -6,6 +6,7 @@ import io
 
 from rich.console import Console
 
+from eigenveil_client.analyst.client import shown_names
 from eigenveil_client.analyst.display import Display
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -64,3 +65,8 @@ def test_before_the_first_round_every_word_is_seen_and_a_stranger_s_text_moves_n
     assert "asks nothing before 1970-01-01 01:00 (UTC)" in said
     assert '("[red]?[2Jno?no")' in said
     assert "round 1" not in said
+
+
+def test_studies_of_one_name_are_told_apart_and_all_others_keep_theirs() -> None:
+    rows = [pb.StudyRow(name=name) for name in ("age", "bmi", "age", "age")]
+    assert shown_names(rows) == ["age", "bmi", "age (2)", "age (3)"]

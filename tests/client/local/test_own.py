@@ -121,7 +121,7 @@ def test_one_of_several_may_be_named(tmp_path: Path) -> None:
     ("body", "message"),
     [
         ("    yield\n    plan.nothing\n", "own.py, line 4: AttributeError: 'Plan' object has no attribute"),
-        ("    yield PricedQuery(query=Count(), micro_rho=0)\n", "own.py, line 3: .* below one micro-rho"),
+        ("    yield PricedQuery(query=Count(), micro_rho=0)\n", "own.py, line 3: .* too small to be counted"),
         (
             "    return (yield from _two(plan))\ndef _two(plan):\n    1 / 0\n    yield\n",
             "own.py, line 5: Zero",

@@ -160,10 +160,10 @@ def test_for_people(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) 
     assert "component 2: variance" in out
     assert "measured sine to the exact components" in out
     assert "NOT PRIVATE" in out
-    assert "Gaussian differential" not in out
+    assert "-differential privacy" not in out
     assert "warning" not in out
     assert eigenveil(["simulate", str(study), "--data", str(data)]) == 0
-    assert "Gaussian differential" in capfd.readouterr().out
+    assert "-differential privacy" in capfd.readouterr().out
 
 
 def test_a_noisy_answer_says_so(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:

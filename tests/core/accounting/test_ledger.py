@@ -167,7 +167,7 @@ def test_a_row_where_any_noise_was_admitted_is_of_any_and_a_later_rule_refunds_n
     exact = Ledger(budget=EXACT)
     full = exact.reserve("a" * 64, Cost(micro_rho=115), at=1, gaussian=True)
     assert replay(EXACT, [full]).exact
-    with refused(Code.BUDGET, "115 micro-rho", 'raise budget_epsilon, or set noise back to "gaussian"'):
+    with refused(Code.BUDGET, "115 %", 'raise budget_epsilon, or set noise back to "gaussian"'):
         replay(BUDGET, [full])
     small = exact.reserve("a" * 64, Cost(micro_rho=99), at=1, gaussian=True)
     opened = replay(BUDGET, [small])
@@ -254,8 +254,8 @@ def test_a_prefix_is_a_ledger_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("lowered", "words"),
     [
-        ({"micro_rho": 1}, ("budget of 1 micro-rho is below", "(80 micro-rho): raise budget_epsilon")),
-        ({"atto_delta": 0}, ("budget of 0 atto-delta is below", "atto-delta): raise budget_own_delta")),
+        ({"micro_rho": 1}, ("8000 % of it: raise budget_epsilon",)),
+        ({"atto_delta": 0}, ("more than nothing of it: raise budget_own_delta",)),
     ],
 )
 def test_a_budget_lowered_below_what_is_committed_is_named(

@@ -11,6 +11,8 @@ import pytest
 from eigenveil.algorithms import Estimate
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import no_release
+from eigenveil.queries import KINDS
+from eigenveil.reporting.questions import WORDS
 from eigenveil.reporting.result import caveats, most_variance
 from eigenveil.study.study import Scaling
 from tests.support import a_column, a_plan, a_study
@@ -55,3 +57,8 @@ def test_variances_have_a_most(scaling: Scaling, most: float) -> None:
     (sentence,) = caveats(study, an_estimate(explained_variance=np.array([1.01 * most, 0.1])), 16.0)
     assert f"a variance of {16.16 * most:.4g}" in sentence
     assert f"bounds allow, {16 * most:g} in all" in sentence
+
+
+def test_every_kind_of_question_has_words_of_its_own() -> None:
+    assert WORDS.keys() == KINDS.keys()
+    assert len(set(WORDS.values())) == len(WORDS)

@@ -237,12 +237,12 @@ def test_a_budget_too_small_for_one_share_is_refused_before_anything_is_spent() 
     """The mean's share depends on the noised count: 15 % below 5,000 records, 5 % from there on."""
     small = a_plan_of(Algorithm.GAUSS_COV, delta=1e-6, epsilon=0.08, expected_records=400)
     asked = rehearse(small)
-    with refused(Code.BAD_STUDY, "below one micro-rho"):
+    with refused(Code.BAD_STUDY, "too small to be counted"):
         check_every_size(small, asked)
     large = a_plan_of(Algorithm.GAUSS_COV, delta=1e-6)
     check_every_size(large, rehearse(large))
     tiny = a_plan_of(Algorithm.PRIVATE_OJA, delta=1e-6, epsilon=0.054, centring=False)
-    with refused(Code.BAD_STUDY, "below one micro-rho"):
+    with refused(Code.BAD_STUDY, "too small to be counted"):
         rehearse(tiny)
 
 

@@ -14,8 +14,8 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.queries.words import called
 from eigenveil.reporting.explain import explain
+from eigenveil.reporting.questions import called
 from eigenveil.study.consent import DeclineWord
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
@@ -183,8 +183,8 @@ def show_explanation(told: dict[str, Any]) -> None:
     show(rounds)
     if told["depends"] is not None:
         console.print(told["depends"], markup=False)
-    study = told["study"]
-    price = f"epsilon {study['epsilon']:g}, except with probability {study['delta']:g}"
+    promised = told["guarantee"]
+    price = f"epsilon {promised['epsilon']:.4g}, except with probability {promised['delta']:g}"
     console.print(f"in all: {told['bytes_per_site']} bytes, at a price of {price}")
     console.print(_left(told["budget"], told["studies_left"]))
     for name in ("rows", "clip", "trust"):

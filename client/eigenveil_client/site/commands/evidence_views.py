@@ -8,7 +8,7 @@ from typing import Any
 from eigenveil.errors import spoken
 from eigenveil.queries import centre_of
 from eigenveil.queries.describe import grid
-from eigenveil.queries.words import called
+from eigenveil.reporting.questions import called
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.recompute import Numbers
 from eigenveil_client.site.commands.tables import moment, plain, show, table

@@ -1,0 +1,69 @@
+"""A fit says when it is one of many on the same records, or follows a step that read them without noise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
+
+from eigenveil import PrivateCovariance, PrivatePCA
+from eigenveil.numerics.encoding import FloatArray
+
+AGAIN, READ = "a search or a cross-validation", "without noise"
+
+
+def records() -> FloatArray:
+    return np.random.default_rng(1).uniform(-1, 1, (400, 3))
+
+
+def pca() -> PrivatePCA:
+    return PrivatePCA(1, bounds=(-1, 1), epsilon=5.0)
+
+
+def score(estimator: PrivatePCA, X: FloatArray, y: None = None) -> float:
+    return float(np.var(estimator.transform(X)))
+
+
+def said(fit: Callable[[], object]) -> tuple[bool, bool]:
+    """Whether it was warned that a fit spends again, and that something read the records before."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        fit()
+    texts = [str(one.message) for one in caught]
+    return any(AGAIN in text for text in texts), any(READ in text for text in texts)
+
+
+def searching(jobs: int | None) -> GridSearchCV:
+    return GridSearchCV(pca(), {"n_components": [1, 2]}, scoring=score, cv=2, n_jobs=jobs, refit=False)
+
+
+def test_each_fit_of_a_search_or_a_cross_validation_warns_that_it_spends_again() -> None:
+    assert said(lambda: searching(None).fit(records())) == (True, False)
+    assert said(lambda: cross_val_score(pca(), records(), scoring=score, cv=2)) == (True, False)
+
+
+def test_a_fit_of_its_own_says_nothing_of_the_kind() -> None:
+    assert said(lambda: pca().fit(records())) == (False, False)
+    assert said(lambda: PrivateCovariance(bounds=(-1, 1), epsilon=5.0).fit(records())) == (False, False)
+
+
+@pytest.mark.parametrize("memory", [False, True])
+def test_a_step_that_learned_from_the_records_is_named_and_one_that_learns_nothing_is_not(
+    memory: bool, tmp_path: Path
+) -> None:
+    def pipe(*steps: object) -> Pipeline:
+        return make_pipeline(*steps, memory=str(tmp_path) if memory else None)
+
+    before = (
+        (FunctionTransformer(lambda X: X), Normalizer(), "passthrough") if not memory else (Normalizer(),)
+    )
+    assert said(lambda: pipe(*before, pca()).fit(records())) == (False, False)
+    assert said(lambda: pipe(pca(), StandardScaler()).fit(records())) == (False, False)
+    assert said(lambda: pipe(StandardScaler(), pca()).fit(records())) == (False, True)
+    assert said(lambda: pipe(StandardScaler(), pca(), Normalizer()).fit(records())) == (False, True)

@@ -1,0 +1,45 @@
+"""When a site called last is known to whoever runs the coordinator, and to nobody by accident."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eigenveil_server.rpc.presence import EVERY_MS, Presence, last_heard
+
+
+def test_who_was_heard_is_remembered_beyond_the_process_and_readable_by_its_owner_only(
+    tmp_path: Path,
+) -> None:
+    path, now = tmp_path / "presence.json", [10 * EVERY_MS]
+    first = Presence(path, lambda: now[0])
+    first.heard("anna")
+    now[0] += EVERY_MS
+    first.heard("bert")
+    now[0] += EVERY_MS
+    Presence(path, lambda: now[0]).heard("anna")
+    assert last_heard(path) == {"anna": now[0], "bert": now[0] - EVERY_MS}
+    assert path.stat().st_mode & 0o077 == 0
+    assert [one.name for one in tmp_path.iterdir()] == [path.name]
+
+
+def test_many_calls_write_once_in_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[Presence] = []
+    monkeypatch.setattr(Presence, "_write", lambda self: written.append(self))
+    now = [10 * EVERY_MS]
+    kept = Presence(tmp_path / "presence.json", lambda: now[0])
+    for _ in range(10):
+        kept.heard("anna")
+        now[0] += EVERY_MS // 5
+    assert len(written) == 2
+
+
+@pytest.mark.parametrize("held", [b"", b"[]", b'{"anna": "soon"}', b"\xff"])
+def test_a_file_that_is_not_whole_is_as_none_and_one_that_cannot_be_written_stops_nothing(
+    tmp_path: Path, held: bytes
+) -> None:
+    path = tmp_path / "presence.json"
+    path.write_bytes(held)
+    assert last_heard(path) == {}
+    Presence(tmp_path / "gone" / "presence.json", lambda: 10 * EVERY_MS).heard("anna")
