@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+from contextlib import chdir
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +16,7 @@ from myst_nb.core.read import read_myst_markdown_notebook  # type: ignore[import
 from tests.integration.test_demo import started
 from tests.repo.tree import ROOT
 
+README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "notebooks" / "tutorial.md"
 # What a person must type, from an empty machine to a picture; the rest of the page only looks.
 NEEDED = (
@@ -50,6 +53,8 @@ def test_the_tutorial_runs_from_its_first_cell_to_its_picture(tmp_path: Path) ->
     with kept_federation().kept(folder):
         client = nbclient.NotebookClient(notebook, timeout=120, resources={"metadata": {"path": tmp_path}})
         client.execute()
+        with chdir(tmp_path):
+            exec(re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)[0], {})
     assert started(folder) == []
     cells = notebook.cells
     for typed in NEEDED:

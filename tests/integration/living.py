@@ -98,7 +98,7 @@ def config_of(identity: Path, **rules: Any) -> SiteConfig:
     return SiteConfig(
         name=load_identity(identity).identity.name, records=RecordsConfig(source=folder / "records.csv"),
         identity=identity, state=folder / "state.db",
-        policy=Policy(**({"minimum_records": 5, "analysts": (ANY,)} | rules)),
+        policy=replace(Policy(minimum_records=5, analysts=(ANY,)), **rules),
     )  # fmt: skip
 
 

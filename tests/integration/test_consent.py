@@ -33,8 +33,8 @@ def asking(tmp_path: Path, work: Callable[[Rig, Client], Coroutine[Any, Any, Non
             for name in SITES:
                 identity = await enrolled(rig, tmp_path / name, name)
                 approval = Approval.AUTO if name == "anna" else Approval.ASK
-                rules = {"approval": approval, "tell_reasons": name == "carl"}
-                await stack.enter_async_context(living(identity.folder, **rules))
+                site = living(identity.folder, approval=approval, tell_reasons=name == "carl")
+                await stack.enter_async_context(site)
             await work(rig, await rig.client(Role.ANALYST, "ada"))
 
     asyncio.run(scenario())

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 from unittest import mock
 
 import pytest
@@ -120,4 +121,4 @@ def test_an_end_that_is_unknown_here_ends_no_study(
 def test_a_reason_that_is_unknown_here_declines_nothing() -> None:
     for reason in (0, 99, -1):
         with refused(Code.PROTOCOL, "unknown here"):
-            decline_of(pb.DeclineRequest(reason=reason))
+            decline_of(pb.DeclineRequest(reason=cast("pb.DeclineReason.ValueType", reason)))

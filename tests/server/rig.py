@@ -188,8 +188,9 @@ class Client:
         request = pb.SubmitStudyRequest(study_toml=toml, submission=submission)
         digest = (await self.stub.SubmitStudy(request)).plan_digest.hex()
         poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
-        for site in SITES if agreed and self.daemon is not None else ():
-            await self.daemon.engine.hear(site, poll)
+        if agreed and self.daemon is not None:
+            for site in SITES:
+                await self.daemon.engine.hear(site, poll)
         return digest
 
     async def events(self, digest: str, after: int = 0) -> list[pb.StudyEvent]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.identity import Role
 from eigenveil.study.study import Federation
 from eigenveil_common.failpoints import arm, disarm
@@ -70,10 +70,14 @@ class Life:
         return self.repository.studies.events(STUDY, 0)
 
 
+def raised(problem: InternalError) -> NoReturn:
+    raise problem
+
+
 def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
     store = open_store(folder / "state.db")
     repository = Repository.of(
-        Config(federation="f", state=folder), store, lambda: int(1000 * loop.time()), lambda problem: None
+        Config(federation="f", state=folder), store, lambda: int(1000 * loop.time()), raised
     )
     stated = '{"anna": {"approval": "auto"}, "bert": null, "carl": {"approval": "ask"}}'
     stored = StoredStudy(
@@ -83,7 +87,7 @@ def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
     if repository.studies.state(STUDY) is None:
         with store.writer.transaction() as change:
             study_writes.add_study(change, stored, "submitted")
-    invited = Federation(**({"sites": SITES, "deadline_seconds": MINUTE} | federation))
+    invited = replace(Federation(sites=SITES, deadline_seconds=MINUTE), **federation)
     patience = Patience(approval=int(2000 * HOUR), start=int(10_000 * MINUTE))
     return Life(loop, ConsentPhase(stored, invited, repository, Signal(), patience), repository)
 
@@ -316,7 +320,9 @@ def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_path: 
     asyncio.run(scenario())
 
 
-async def declined(rig: Rig, digest: str, reason: int, text: str = "") -> pb.DeclineRequest:
+async def declined(
+    rig: Rig, digest: str, reason: pb.DeclineReason.ValueType, text: str = ""
+) -> pb.DeclineRequest:
     return pb.DeclineRequest(plan_digest=bytes.fromhex(digest), reason=reason, text=text)
 
 
