@@ -81,7 +81,7 @@ class FederationPages:
     async def audit(self, request: Request) -> Response:
         """The record, a page at a time."""
         before = request.query_params.get("before", str(LAST))
-        if not (before.isascii() and before.isdigit() and int(before) <= LAST):
+        if not (before.isascii() and before.isdigit() and len(before) < 20 and int(before) <= LAST):
             raise HTTPException(400)
         found = await self._desk.look(records.entries, self._desk.books, int(before))
         older = found[-1].number if len(found) == records.PAGE else 0
