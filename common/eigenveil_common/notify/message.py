@@ -75,7 +75,8 @@ class Notice:
                     f"A person at {self.site} is asked about {study}.\n\n"
                     "What it is for, what would leave and what it costs:\n\n"
                     f"    eigenveil-site explain {self.study} --config FILE\n\n"
-                    "Then, with the same ending: eigenveil-site approve, or eigenveil-site decline."
+                    "Then, with the same ending: eigenveil-site approve, or eigenveil-site decline.\n"
+                    "All of it as pages in a browser: eigenveil-site console --config FILE"
                 )
                 return subject, body
             case What.RELEASED:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from eigenveil.errors import EigenveilError
+from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.identity import compared, read_join
@@ -39,7 +39,7 @@ def begun(
         UsageError: something is missing, and nobody is there to ask; or the join file is of another name.
         RequestError: the join file cannot be used.
     """
-    joined = None if join is None else read_join(join).name
+    joined = None if join is None else _site_of(join)
     if joined is not None and name not in (None, joined):
         raise click.UsageError(f"the join file is for {joined}, and --name says {name}")
     name = name or joined
@@ -54,6 +54,16 @@ def begun(
             default="", show_default=False, value_proc=_names,
         )  # fmt: skip
     return Beginning(name=str(name), records=Path(str(records)), analysts=analysts)
+
+
+def _site_of(path: Path) -> str:
+    join = read_join(path)
+    if join.identity.role is not Role.SITE:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"{path} enrols {join.identity.role.value} {join.name}; a site needs a join file of its own",
+        )
+    return join.name
 
 
 def _name(text: str) -> str:
@@ -95,7 +105,9 @@ def joined(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
     try:
         return enrolled(config_file, join_file)
     except EigenveilError as problem:
-        again = typed("eigenveil-site", "enrol", "--config", config_file, "--join", join_file)
+        # A token that was used, or is of nobody, will not do a second time.
+        file = "FILE" if problem.code is Code.IDENTITY else join_file
+        again = typed("eigenveil-site", "enrol", "--config", config_file, "--join", file)
         raise type(problem)(
             problem.code, f"{problem}\n{config_file} is written; go on with: {again}"
         ) from problem

@@ -13,7 +13,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.one_person import ever_guessed, most_guessed
-from eigenveil.study.study import Column
+from eigenveil.study.study import Column, Missing
 from eigenveil_client.connection.held_dictionary import held_dictionary
 from eigenveil_client.connection.identity import load_identity, named
 from eigenveil_client.site.commands import consent
@@ -92,6 +92,11 @@ class Card:
     def one_person(self) -> bool:
         """Whether any answer is about one single person."""
         return any(step.kind == OF_ONE_PERSON for step in self.steps)
+
+    @property
+    def drops(self) -> bool:
+        """Whether patients without a value are left out, so that few may be left."""
+        return self.plan.study.missing is Missing.DROP
 
     @property
     def fingerprint(self) -> str:

@@ -119,7 +119,7 @@ RULES = {
         mark("It has no room for as many patients as you may have"),
     ),
     "minimum_records_per_part": (
-        mark("Every sum is over enough patients"),
-        mark("A sum would be over too few patients"),
+        mark("It divides your patients into parts that are large enough, or not at all"),
+        mark("It divides your patients into parts that are too small"),
     ),
 }
