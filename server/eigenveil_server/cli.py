@@ -122,7 +122,7 @@ def token(
 @click.option("--name", required=True)
 @json_option
 def deny(config_path: Path, role: str, name: str, as_json: bool) -> None:
-    """Refuse a site or an analyst from now on, and void its unused join files.
+    """Refuse a site, an analyst or an operator from now on, and void its unused join files.
 
     Only a token made with --lift-denial lets it in again.
     """

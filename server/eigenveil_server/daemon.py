@@ -133,11 +133,17 @@ class Daemon:
         await self.engine.start()
         await self._main.start()
         await self._enrol.start()
-        ports = Ports(
-            port=await self._open(self._front, self.config.port),
-            enrol_port=await self._open(self._side, self.config.enrol_port),
-            console_port=await self._open_console(),
-        )
+        try:
+            ports = Ports(
+                port=await self._open(self._front, self.config.port),
+                enrol_port=await self._open(self._side, self.config.enrol_port),
+                console_port=await self._open_console(),
+            )
+        except RequestError:
+            # One that is let go of unstopped complains once the loop has ended, like a defect of ours.
+            await self._main.stop(None)
+            await self._enrol.stop(None)
+            raise
         if self._health is not None:
             await self._health.start()
         self._guard.start()
