@@ -44,6 +44,7 @@ nb_execution_timeout = 300  # for one block, on a busy machine
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 autodoc_typehints = "description"
+autodoc_type_aliases = {"ArrayLike": "ArrayLike"}  # a name for people, not the union behind it
 default_role = "code"  # a word between single backticks, as in Markdown
 autodoc_member_order = "bysource"
 nitpicky = False

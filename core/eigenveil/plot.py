@@ -5,6 +5,8 @@ new axes, and returns the axes. All is read off released numbers [P7]: it costs 
 privacy noise leaves unknown, where that is known. What noise alone may have made is hatched, starred or grey.
 Titles are the caller's.
 
+::
+
     from eigenveil import load_release, plot
 
     plot.scree(load_release("release.json")).figure.savefig("scree.png")

@@ -32,8 +32,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         released variance, noise included: the fewest components that hold more than that, chosen after the
         release at no cost. It needs every variance to be released, which "gauss-cov" and "analyze-gauss" do;
         "auto" then takes "gauss-cov".
-    epsilon, delta : float, default=1.0 and 1e-6
-        The guarantee of one call of `fit`. Fitting twice on the same records spends it twice.
+    epsilon : float, default=1.0
+        With delta, the guarantee of one call of `fit`. Fitting twice on the same records spends it twice.
+    delta : float, default=1e-6
+        Except with this probability epsilon holds. 0 is pure differential privacy, by "gauss-cov" alone.
     bounds : (lower, upper), each a number or an array of shape (n_features,), pairs or mapping
         Public bounds of the columns, in their units: for all at once, as a list of a pair for each column, or
         by name, as a mapping of each column's name to its pair. Required: bounds read off the records would

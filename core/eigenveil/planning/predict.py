@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eigenveil.algorithms import ALGORITHMS
-from eigenveil.errors import RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import choose
 from eigenveil.planning.dry_run import courses
 from eigenveil.planning.error_models import law
@@ -61,7 +61,7 @@ class Prediction:
 
 def predict(
     study: Study,
-    algorithm: Algorithm | None = None,
+    algorithm: Algorithm | str | None = None,
     spectrum: AssumedSpectrum | Sequence[float] | None = None,
 ) -> Prediction:
     """What an algorithm would give this study, from public numbers alone: nothing is asked, nothing spent.
@@ -71,7 +71,8 @@ def predict(
     no error: `refused` says why. Source: laws fitted to simulations.
 
     Raises:
-        RequestError: code `bad-argument`: the spectrum cannot be one of so many columns.
+        RequestError: code `bad-argument`: no algorithm has that name, or the spectrum cannot be one of so
+            many columns.
 
     >>> from eigenveil import Algorithm, Column, Federation, Study, predict
     >>> columns = tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc")
@@ -81,7 +82,7 @@ def predict(
     >>> found.rounds, found.bytes_per_site, found.error.median < 0.05
     (7, 1064, True)
     """
-    algorithm, guess = algorithm or choose(study), assumed(study, spectrum)
+    algorithm, guess = _named(algorithm) or choose(study), assumed(study, spectrum)
     try:
         plan = make_plan(study.running(algorithm))
         error = law(plan, guess)
@@ -97,6 +98,15 @@ def predict(
         bytes_per_site=max(sum(8 * asked.query.length for asked in way) for way in ways),
         seconds=max(seconds(plan, way) for way in ways),
     )
+
+
+def _named(algorithm: Algorithm | str | None) -> Algorithm | None:
+    try:
+        return None if algorithm is None else Algorithm(algorithm)
+    except ValueError as problem:
+        known = ", ".join(one.value for one in Algorithm)
+        sentence = f"algorithm = {algorithm!r} is unknown; choose one of: {known}"
+        raise RequestError(Code.BAD_ARGUMENT, sentence) from problem
 
 
 def assumed(study: Study, spectrum: AssumedSpectrum | Sequence[float] | None) -> AssumedSpectrum:

@@ -39,6 +39,7 @@ class StudyPlan:
         return [
             ("asked", f"{study.components} components of {study.dimension} columns at {named}"),
             ("epsilon", f"{study.epsilon:g}, except with probability {study.delta:g}"),
+            ("records", f"about {study.expected_records:,} expected, in all"),
             ("algorithm", found.algorithm.value),
             ("predicted error", _error(found)),
             ("size", f"{found.rounds} rounds, {found.bytes_per_site:,} bytes from each site"),

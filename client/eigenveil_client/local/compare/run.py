@@ -25,9 +25,10 @@ from eigenveil_common.command import console, errors
 MEANING = (
     "error: sine of the largest angle to the records' exact components, 0 is exact, 1 is noise (median of "
     "repeats). matrix: relative Frobenius error of the covariance matrix. stated: the error that the release "
-    "itself states. apart: sine to the release of the algorithm that `auto` means. bytes: from each site. "
-    "trust: whether the coordinator works on sums only, or must be trusted with exact ones."
+    "itself states. {apart}bytes: from each site. trust: whether the coordinator works on sums only, or must "
+    "be trusted with exact ones."
 )
+APART = "apart: sine to the release of the algorithm that `auto` means. "
 
 
 def asked(
@@ -87,7 +88,8 @@ def show(study: Study, rows: Sequence[Row], whole: bool, as_json: bool) -> None:
         click.echo(json.dumps(value, sort_keys=True))
         return
     console.print(table(rows))
-    console.print(MEANING, style="dim", markup=False)
+    apart = "" if all(row.apart is None for row in rows) else APART
+    console.print(MEANING.format(apart=apart), style="dim", markup=False)
     for sentence in remarks(rows):
         console.print(sentence, style="dim", markup=False)
     if not whole:
