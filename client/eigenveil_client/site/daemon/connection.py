@@ -107,7 +107,8 @@ class SiteConnection:
             await self._pending
 
     def _words(self) -> tuple[frozenset[str], dict[str, bool]]:
-        return self._worker.awaiting(), self._worker.agreed()
+        agreed = self._worker.agreed()  # first: a plan that is approved in between is in neither, not in both
+        return self._worker.awaiting(), agreed
 
     def _ask(self) -> asyncio.Task[pb.NextWorkResponse]:
         self._said = awaiting, agreed = self._words()
