@@ -176,4 +176,6 @@ def application(
 
     every = Router([safe(one) for one in (*inside, *doors, static(OWN / "static", *folders))])
     guarded = Mount(door.pages.base, Guarded(app=every, origins=door.origins))
-    return Headed(app=Starlette(routes=[guarded], exception_handlers={HTTPException: refuse}))
+    # Elsewhere nothing is said: a page of ours would tell `base` to whoever does not know it.
+    elsewhere = Mount("", Response(status_code=404))
+    return Headed(app=Starlette(routes=[guarded, elsewhere], exception_handlers={HTTPException: refuse}))

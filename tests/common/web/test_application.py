@@ -202,3 +202,18 @@ def test_pages_hold_nothing_inline_and_nothing_of_elsewhere(rig: Rig) -> None:
     for forbidden in ("<style", " style=", "onclick", "http://", "https://", "//cdn"):
         assert forbidden not in text
     assert text.count("<script") == text.count('<script src="/static/')
+
+
+def test_who_does_not_know_where_the_pages_are_is_not_told(tmp_path: Path) -> None:
+    base = "/only-the-link-says-this"
+    pages = Pages(tmp_path, program="Trial", languages=Languages(), base=base)
+    origins = Origins(scheme="http", hosts=frozenset({HOST}))
+    door = Door(pages=pages, sessions=Sessions(), origins=origins, cookie="trial")
+    gate = ByLink(door=door)
+    browser = Browser(app=application([], door=door, gate=gate, doors=[gate.entrance()]))
+    for path in ("/", "/favicon.ico", "/static/site.css", f"{base}x/", base):
+        for host in (HOST, "elsewhere.example"):
+            answer = browser.get(path, host=host)
+            assert answer.status == 404
+            assert base not in f"{answer.headers}{answer.text}"
+    assert browser.get(f"{base}/static/site.css").status == 200
