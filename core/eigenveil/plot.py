@@ -138,8 +138,8 @@ def _subject(of: Any) -> Subject:
     if not isinstance(document, Mapping):
         raise RequestError(
             Code.BAD_ARGUMENT,
-            f"there is nothing to draw in a {type(of).__name__}: give what load_release returns, a "
-            "Simulation, or an estimator that was fitted",
+            f"there is nothing to draw in a {type(of).__name__}: give run.result, what "
+            "load_release returns, a Simulation, or an estimator that was fitted",
         )
     return Subject.of(document)
 

@@ -164,7 +164,7 @@ def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("price", [0, -1])
 def test_no_question_is_free(price: int) -> None:
-    with refused(Code.BAD_STUDY, "micro-rho"):
+    with refused(Code.BAD_STUDY, "too small to be counted"):
         PricedQuery(query=ClippedSum(centre=frozen([0]), radius=S), micro_rho=price)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_client.analyst.profile import load_profile
+from eigenveil_client.analyst.profile import load_profile, proxy_rule
 from eigenveil_client.connection.channel import call
 from eigenveil_client.connection.identity import load_identity, open_channel
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule, connect
@@ -194,9 +194,11 @@ def test_the_example_profile_shows_every_key() -> None:
 
 def test_an_analyst_s_profile_names_its_proxy(stage: Stage) -> None:
     folder = stage.config.identity
-    assert load_profile(folder).proxy == DIRECT
+    with refused(Code.BAD_CONFIG, "a site's identity"):
+        load_profile(folder)
+    assert proxy_rule(folder) == DIRECT
     (folder / "profile.toml").write_text('proxy = "http://proxy:3128"\n')
-    assert load_profile(folder).proxy == ProxyRule(proxy="http://proxy:3128")
+    assert proxy_rule(folder) == ProxyRule(proxy="http://proxy:3128")
     (folder / "profile.toml").write_text('color = "red"\n')
     with refused(Code.BAD_CONFIG, "unknown key color"):
-        load_profile(folder)
+        proxy_rule(folder)

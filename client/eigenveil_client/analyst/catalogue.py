@@ -118,6 +118,7 @@ def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -
         epsilon=asked["epsilon"],
         delta=asked["delta"],
         dictionary=named,
+        purpose=asked["purpose"],
         person_column=asked["person_column"],
         deadline_seconds=patience(view, chosen),
     )

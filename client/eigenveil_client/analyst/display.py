@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.errors import spoken
-from eigenveil.reporting.notebook import printable
+from eigenveil.reporting.notebook import one_line
 from eigenveil.reporting.questions import called
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -59,7 +59,7 @@ def consent_line(message: pb.StudyEvent | pb.StudyRow) -> str:
 def site_words(sites: Iterable[pb.SiteStatus]) -> list[tuple[str, str]]:
     """Each site and what is known of it, without what a terminal would obey: all of it is others' words."""
     return [
-        (printable(one.site), printable(f'{one.status} ("{one.text}")' if one.text else one.status))
+        (one_line(one.site), one_line(f'{one.status} ("{one.text}")' if one.text else one.status))
         for one in sites
     ]
 

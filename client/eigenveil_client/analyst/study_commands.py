@@ -101,6 +101,7 @@ def submit(
 @click.option("--delta", default=1e-6, show_default=True)
 @click.option("--person-column", help="What the sites call it, where one person may have several rows.")
 @click.option("--name", help="The study's name [default: as its file].")
+@click.option("--purpose", default="", help="What for, in a sentence: those who must consent read it.")
 @dictionary_option
 @click.option(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("study.toml"), show_default=True

@@ -19,6 +19,7 @@ from eigenveil.derived.matrix import Noised
 from eigenveil.derived.regression import Regression, regress
 from eigenveil.derived.uncertain import LEVEL
 from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.tables import in_order
 from eigenveil.protocol.estimate import MatrixNoise
 
 Word = TypeVar("Word", bound=Enum)
@@ -28,6 +29,13 @@ class Said(Protocol):
     """A result, which says what a release document holds of it."""
 
     def to_dict(self) -> dict[str, Any]: ...
+
+
+class Holder(Protocol):
+    """What holds a result: a release that was read, or a simulation."""
+
+    @property
+    def result(self) -> Said: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -55,13 +63,13 @@ class Moments:
     matrix: Noised
 
     @classmethod
-    def of(cls, result: Said | Mapping[str, Any]) -> Self:
-        """The moments of a `result`, or of the same as a release document holds it.
+    def of(cls, result: Said | Holder | Mapping[str, Any]) -> Self:
+        """The moments of a `result`, of a release or simulation that holds one, or of either as plain values.
 
         Raises:
             RequestError: code `bad-argument`: it has no covariance whose noise is known.
         """
-        said = result if isinstance(result, Mapping) else result.to_dict()
+        said = _plain(result)
         if said["covariance"] is None or said["noise"] is None:
             raise RequestError(
                 Code.BAD_ARGUMENT,
@@ -136,12 +144,29 @@ class Moments:
     ) -> Distances:
         """Distances of rows that you hold, in standard deviations of the release. Nothing is sent.
 
-        Shape: rows (n, m), in the columns' own units and order.
+        Shape: rows (n, m), in the columns' own units and order; a table's columns are found by their names.
+
+        Raises:
+            RequestError: code `bad-argument`: a column is missing or there twice, or rows are not finite.
         """
-        return mahalanobis(self._of(columns), np.asarray(rows, dtype=np.float64), level)
+        matrix = self._of(columns)
+        try:
+            held = in_order(matrix.columns, rows)
+        except ValueError as problem:
+            raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
+        return mahalanobis(matrix, np.asarray(held, dtype=np.float64), level)
 
     def _of(self, columns: Sequence[str] | None) -> Noised:
         return self.matrix if columns is None else self.matrix.of(columns)
+
+
+def _plain(result: Said | Holder | Mapping[str, Any]) -> Mapping[str, Any]:
+    """A result as plain values, whatever holds it."""
+    if isinstance(result, Mapping):
+        return result if "covariance" in result or "result" not in result else _plain(result["result"])
+    holder: Any = result
+    held: Said = getattr(holder, "result", holder)
+    return held.to_dict()
 
 
 def _member(kind: type[Word], word: str | Word, name: str) -> Word:

@@ -81,6 +81,8 @@ def regress(matrix: Noised, target: str, on: Sequence[str], ridge: float, level:
     Raises:
         RequestError: no column, an unknown one or the target among them; a ridge below 0.
     """
+    if isinstance(on, str):
+        raise RequestError(Code.BAD_ARGUMENT, f'on must be a list of names, such as on=["{on}"]')
     if not on or not math.isfinite(ridge) or ridge < 0:
         raise RequestError(
             Code.BAD_ARGUMENT, "a regression is on one column or more, with a ridge of 0 or above"

@@ -24,6 +24,7 @@ class Choice:
     epsilon: float
     delta: float
     dictionary: str
+    purpose: str = ""
     person_column: str | None = None
     deadline_seconds: float | None = None
 
@@ -43,7 +44,7 @@ def _written(choice: Choice, dictionary: Dictionary) -> str:
     lines = [
         "# `eigenveil study explain` says what this asks and costs, `study example` every other key.",
         f"name = {_text(choice.name)}",
-        'purpose = ""  # what for, in a sentence: those who must consent read it',
+        f"purpose = {_text(choice.purpose)}  # what for, in a sentence: those who must consent read it",
         f"components = {choice.components}",
         f"dictionary = {_text(choice.dictionary)}  # units and bounds; your own: {{name = ..., upper = ...}}",
         "columns = [",

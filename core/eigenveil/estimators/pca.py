@@ -15,8 +15,8 @@ from eigenveil.estimators._base import records_of, run, study_of
 from eigenveil.estimators.bounds import Bounds
 from eigenveil.estimators.likelihood import Model
 from eigenveil.estimators.share import chosen, fitted_for, warn_of_noise
-from eigenveil.estimators.tables import in_order
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.tables import in_order
 from eigenveil.reporting.result import Result
 from eigenveil.study.radius import PublicNorm
 
@@ -229,7 +229,8 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     def _records(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
-        records: FloatArray = validate_data(self, in_order(self, X), dtype=np.float64, reset=False)
+        names = getattr(self, "feature_names_in_", None)
+        records: FloatArray = validate_data(self, in_order(names, X), dtype=np.float64, reset=False)
         return records
 
     def _lengths(self) -> FloatArray:

@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from eigenveil.reporting.notebook import card
+from eigenveil.reporting.result import EVERY, every_direction
 
 WIDTH, HEIGHT = 4.6, 2.4  # inches
 
@@ -25,7 +26,7 @@ def release_card(document: Mapping[str, Any]) -> str:
     ]
     if result["predicted_sin_angle"] is not None and shares:
         error = f"sine {result['predicted_sin_angle']:.2g} (0 is exact, 1 is noise)"
-        rows.append(("Predicted error", error))
+        rows.append(("Predicted error", EVERY if every_direction(result) else error))
     said = (document["guarantee"]["words"], *result["warnings"], *filter(None, [result["declined"]]))
     picture = _scree(document) if shares else ""
     return card(study["name"], rows, note=" ".join(said), picture=picture)

@@ -44,3 +44,8 @@ def lines(title: str, rows: Iterable[tuple[str, str]], *, note: str = "") -> str
 def printable(text: str) -> str:
     """Without what a terminal would obey."""
     return "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
+
+
+def one_line(text: str) -> str:
+    """That, and no line of its own: others' words cannot look like ours."""
+    return printable(text).replace("\n", "?")

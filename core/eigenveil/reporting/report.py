@@ -17,6 +17,7 @@ from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.figures.biplot import Projection
 from eigenveil.reporting.figures.style import MOST_COLUMNS
 from eigenveil.reporting.pictures import pictures
+from eigenveil.reporting.result import EVERY, every_direction
 from eigenveil.study.study import Scaling
 
 __all__ = ["Projection", "render"]
@@ -55,7 +56,7 @@ def render(
         projection_note=projection.note if projection is not None else "",
         components=_components(result, components),
         loadings=_loadings(document, components),
-        error=_error(result["predicted_sin_angle"]),
+        error=_error(result["predicted_sin_angle"], every_direction(result)),
         measured_sin_angle=measured_sin_angle,
         scaling=SCALED[Scaling(document["plan"]["study"]["records"]["scaling"])],
         kinds=_kinds(document),
@@ -130,11 +131,16 @@ def _loadings(document: Mapping[str, Any], components: FloatArray) -> list[dict[
     ]
 
 
-def _error(sine: float | None) -> dict[str, Any] | None:
+def _error(sine: float | None, every: bool) -> dict[str, Any] | None:
     if sine is None:
         return None
     degrees = math.degrees(math.asin(min(1.0, max(0.0, sine))))
-    if sine <= CLOSE:
+    if every:
+        grade, words = (
+            "fair",
+            f"This study asked {EVERY}. Read which of them stand out of the noise off their variances.",
+        )
+    elif sine <= CLOSE:
         grade, words = "good", "Noise turns the released directions by a little: read them as they are."
     elif sine <= USABLE:
         grade, words = (

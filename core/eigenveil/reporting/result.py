@@ -121,6 +121,15 @@ def _scale(estimate: Estimate, factors: FloatArray, keeps_units: bool) -> FloatA
     return np.ones_like(factors) if keeps_units else factors
 
 
+EVERY = "as many components as columns: together they are all there is, and this is 0 however much noise"
+
+
+def every_direction(result: Mapping[str, Any]) -> bool:
+    """Whether a result, as a document holds it, has a component for each column: no angle is then left to
+    predict, and 0 says nothing of how exact each of them is."""
+    return len(result["components"]) == len(result["columns"])
+
+
 def most_variance(study: Study, scale: FloatArray | None = None) -> float:
     """The most that the public bounds let all columns vary together: the sum of their squared half ranges, in
     grid units scaled to [-1, 1], or in those of columns that were divided by `scale`."""

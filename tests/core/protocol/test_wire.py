@@ -203,7 +203,7 @@ def test_a_free_query_is_refused() -> None:
     """Found by these tests: a site's ledger would have charged nothing for its answer."""
     sent = message("gram")
     sent.micro_rho = 0
-    with refused(Code.BAD_STUDY, "micro-rho"):
+    with refused(Code.BAD_STUDY, "whole price from 1"):
         query_from_proto(sent)
 
 

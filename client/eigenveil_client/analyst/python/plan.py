@@ -11,6 +11,7 @@ from eigenveil.planning.predict import Prediction, predict
 from eigenveil.planning.resolve import make_plan
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.notebook import card, lines, printable
+from eigenveil.reporting.result import EVERY
 from eigenveil.study.study import Study
 
 
@@ -37,11 +38,11 @@ class StudyPlan:
         study, found = self.study, self.prediction
         named = ", ".join(study.federation.sites)
         return [
-            ("asked", f"{study.components} components of {study.dimension} columns at {named}"),
+            ("asked", f"{_components(study)} of {study.dimension} columns at {named}"),
             ("epsilon", f"{study.epsilon:g}, except with probability {study.delta:g}"),
-            ("records", f"about {study.expected_records:,} expected, in all"),
             ("algorithm", found.algorithm.value),
-            ("predicted error", _error(found)),
+            ("predicted error", EVERY if study.components == study.dimension else _error(found)),
+            ("assumed", f"{study.expected_records:,} records at all sites together (expected_records)"),
             ("size", f"{found.rounds} rounds, {found.bytes_per_site:,} bytes from each site"),
             ("time", f"about {found.seconds or 0:.1f} s once all sites have agreed"),
         ]
@@ -57,6 +58,10 @@ def price_of(explanation: Mapping[str, Any]) -> Cost:
     """What an explained study takes of a budget."""
     told = explanation["guarantee"]
     return Cost(micro_rho=told["micro_rho"], atto_delta=int(told["atto_delta"]))
+
+
+def _components(study: Study) -> str:
+    return "1 component" if study.components == 1 else f"{study.components} components"
 
 
 def _error(found: Prediction) -> str:

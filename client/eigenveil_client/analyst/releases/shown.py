@@ -8,6 +8,8 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from eigenveil.reporting.result import EVERY, every_direction
+
 STRONGEST = 4
 
 
@@ -32,4 +34,6 @@ def error_words(result: Mapping[str, Any]) -> str:
     sine = result["predicted_sin_angle"]
     if sine is None:
         return ""
+    if every_direction(result):
+        return f"predicted error: {EVERY}; the variances show which of them stand out"
     return f"predicted sine of the largest angle to the exact components (0 exact, 1 noise): {sine:.3f}"

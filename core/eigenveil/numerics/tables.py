@@ -1,20 +1,20 @@
-"""The columns of a table by name, in the order in which an estimator knows them."""
+"""The columns of a table by name, in the order in which somebody knows them."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 
-def in_order(estimator: Any, X: Any) -> Any:
-    """The columns that `estimator` was fitted on, as it had them; what else a table holds is not looked at.
+def in_order(wanted: Sequence[str] | None, X: Any) -> Any:
+    """The columns `wanted` of a table, in that order; what else it holds is not looked at.
 
     An array, and whatever bears no names, is returned as it is: its columns count by position.
 
     Raises:
         ValueError: a column is missing, or there twice.
     """
-    wanted = getattr(estimator, "feature_names_in_", None)
     kind = type(X)  # asked of the type: a column of a DataFrame may be called "select"
     held = next((getattr(X, name) for name in ("column_names", "columns") if hasattr(kind, name)), None)
     if wanted is None or held is None or not all(isinstance(name, str) for name in held):
