@@ -46,6 +46,7 @@ def outputs(cells: list[Any], typed: str) -> list[Any]:
     return shown
 
 
+@pytest.mark.slow  # building the documentation runs the same cells
 @pytest.mark.filterwarnings("ignore")  # of the libraries that run notebooks
 def test_the_tutorial_runs_from_its_first_cell_to_its_picture(tmp_path: Path) -> None:
     notebook = read_myst_markdown_notebook(TUTORIAL.read_text(), None)
