@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from functools import partial
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from eigenveil_common import log
 from eigenveil_common.web.application import application
 from eigenveil_server.config import Config, Console, split_listen
 from eigenveil_server.console.access import Reception
@@ -31,7 +33,11 @@ class ConsoleServer:
         self._console = console
         self._peers = peers
         by_certificate = not console.trusted_header
-        self._listener = Listener(partial(leaf.tls, client_certificates=by_certificate, speaks=HTTP1))
+        self._listener = Listener(
+            partial(leaf.tls, client_certificates=by_certificate, speaks=HTTP1),
+            proxies=frozenset(console.trusted_proxies),
+            refuse=self._unheard,
+        )
         self._calls = Calls()
         self._watches = Watches(console.max_watches)
 
@@ -50,6 +56,7 @@ class ConsoleServer:
 
     def _application(self, hosts: frozenset[str]) -> ASGIApp:
         serving, metrics = self._serving, self._serving.runtime.metrics
+        metrics.watchers = self._watches.total
         rooms = Rooms(serving.config.federation)
         door = rooms.door(hosts)
         reception = Reception(
@@ -68,6 +75,10 @@ class ConsoleServer:
         if self._console.trusted_header:
             return Proxied(self._console, registry, self._serving.config.federation)
         return Certified(self._peers, registry)
+
+    def _unheard(self, address: str) -> None:
+        log.event("page-refused", logging.WARNING, address=address, why="it is not one of trusted_proxies")
+        self._serving.runtime.metrics.page_refused("identity")
 
     def sweep(self) -> None:
         """End the live pages whose readers may not go on."""

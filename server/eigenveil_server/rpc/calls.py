@@ -92,6 +92,10 @@ class Watches:
         self._most = most
         self._of: Counter[str] = Counter()
 
+    def total(self) -> int:
+        """How many there are at this moment."""
+        return self._of.total()
+
     @contextmanager
     def one(self, caller: str) -> Iterator[None]:
         """Count a watch of `caller` until it ends.

@@ -30,6 +30,7 @@ class Seen:
     commands: list[str] = field(default_factory=list)
     posts: list[tuple[str, dict[str, str], bytes]] = field(default_factory=list)
     replies: list[int] = field(default_factory=list)
+    puts_off: str = ""  # whose address holds this is told to come again
     port: int = 0
 
     def reply(self, content: int) -> int:
@@ -105,7 +106,8 @@ def mail_handler(seen: Seen, tls: Tls) -> type[socketserver.BaseRequestHandler]:
             self.say("235 come in")
 
         def do_rcpt(self, rest: str) -> None:
-            code = seen.reply(250)
+            put_off = seen.puts_off and seen.puts_off in rest
+            code = 450 if put_off else seen.reply(250)
             seen.to += [rest] if code == 250 else []
             self.say(f"{code} said of the recipient")
 

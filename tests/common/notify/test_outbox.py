@@ -196,6 +196,27 @@ def test_nobody_waits_for_a_server_that_hangs_and_what_does_not_fit_is_counted(
             assert counted["dropped"] in (6, 7), "one may be on its way"
 
 
+def test_an_address_that_is_put_off_holds_up_nobody_elses_mail_and_takes_none_of_their_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was put off is tried once more when the daemon ends."""
+    monkeypatch.setattr(outbox, "PAUSES", (3600.0,))
+    monkeypatch.setattr(outbox, "MOST_QUEUED", 2)
+    root, context = authority(tmp_path, "127.0.0.1")
+    seen, counted, lines = Seen(context=context, puts_off="ada@"), Counter[str](), 9
+    with serving(mail_handler(seen, Tls.TLS), seen):
+        notify = mailing(tmp_path, seen.port, root, Tls.TLS)
+        ada = {"ada": "ada@lab.example"}
+        with notifying(notify, federation="north", analysts=ada, count=lambda one: counted.update((one,))):
+            for told in range(1, lines + 1):
+                log.event("study-released", study=STUDY, analyst="ada")
+                until(lambda told=told: counted["sent"] == told)  # type: ignore[misc]
+            assert counted["dropped"] in (lines - 3, lines - 2), "one may be on its way"
+            seen.puts_off = ""
+        until(lambda: counted.total() == 2 * lines)
+    assert counted["failed"] == 0
+
+
 def test_doctor_says_whether_the_servers_answer_and_tells_nobody_anything(tmp_path: Path) -> None:
     root, context = authority(tmp_path, "127.0.0.1")
     mail, web = Seen(context=context), Seen(context=context)

@@ -104,6 +104,8 @@ async def test_one_watcher_too_many_is_refused_and_one_who_leaves_makes_room(tmp
                 assert await status(await one.__aenter__()) == 200
             async with watching(browsers[4], path) as beyond:
                 assert await status(beyond) == 429
+            found = visits.rig.daemon.runtime.metrics.registry.get_sample_value
+            assert found("eigenveil_console_watchers") == most
             await entered[0].__aexit__(None, None, None)
             while True:
                 async with watching(browsers[4], path) as reader:

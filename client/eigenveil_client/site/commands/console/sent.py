@@ -54,17 +54,21 @@ def routes(console: Console) -> list[Route]:
         told = await console.from_store(look)
         return console.page(request, "numbers.html", told=told, answers=words.ANSWERS, most=MOST_NUMBERS)
 
-    return [Route("/sent", every), Route("/sent/{row:int}", again)]
+    return [Route("/sent", every), Route("/sent/{row}", again)]
 
 
 def _page(request: Request) -> int:
-    asked = request.query_params.get("page", "1")
-    return max(0, int(asked) - 1) if asked.isdecimal() and len(asked) < 9 else 0
+    return max(0, (_number(request.query_params.get("page", "")) or 1) - 1)
+
+
+def _number(asked: str) -> int | None:
+    """What somebody typed, unless it is no number or absurdly long: Python refuses to read such a one."""
+    return int(asked) if asked.isdecimal() and len(asked) < 9 else None
 
 
 def _row(store: SiteStore, request: Request) -> Row:
     """The answer whose number is in the path. Raises RequestError, code `not-found`."""
-    index = request.path_params["row"]
+    index = _number(request.path_params["row"])
     found = [row for row in store.egress.rows() if row.index == index and row.query]
     if not found:
         raise RequestError(Code.NOT_FOUND, "no answer with numbers has this place in the ledger")

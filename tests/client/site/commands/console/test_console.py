@@ -157,6 +157,11 @@ def test_numbers_that_left_are_not_shown_when_the_records_have_changed(rig: Rig)
     assert "records have changed" in answer.text
 
 
+def test_an_answer_that_does_not_exist_is_not_found_however_it_is_called(rig: Rig) -> None:
+    for row in ("0", "-1", "x", 5000 * "9"):
+        assert rig.browser().get(f"/sent/{row}").status == 404, row
+
+
 def test_looking_at_a_study_is_not_deciding_and_makes_nothing_leave(rig: Rig) -> None:
     browser = rig.browser()
     for path in every_page(rig):

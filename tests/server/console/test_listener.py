@@ -1,0 +1,99 @@
+"""What a connection can take from others: nothing, whoever opens it and however slowly it speaks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil_server.console import listener
+from tests.server.console.test_access import PROXY
+from tests.server.console.visits import Browser, in_loop, visited
+
+SECONDS = 20.0
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@asynccontextmanager
+async def speaking(browser: Browser, words: str) -> AsyncIterator[Connection]:
+    """A connection on which no more than these words were said."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", browser.port, ssl=browser.context)
+    try:
+        writer.write(words.encode())
+        yield reader, writer
+    finally:
+        writer.transport.abort()
+
+
+async def gone(connection: Connection, *, more: bytes = b"") -> None:
+    """Wait until the other end closes, saying `more` all the while."""
+    reader, writer = connection
+
+    async def talk() -> None:
+        while True:
+            writer.write(more)
+            await asyncio.sleep(0.05)
+
+    talking = asyncio.create_task(talk())
+    try:
+        await asyncio.wait_for(reader.read(), SECONDS)
+    except ConnectionError:
+        return
+    finally:
+        talking.cancel()
+
+
+@in_loop
+async def test_a_request_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of its head, its body or the one behind it, said on and on or not at all."""
+    monkeypatch.setattr(listener, "REQUEST_SECONDS", 1.0)
+    async with visited(tmp_path / "c") as visits:
+        operator = await visits.visitor(Role.OPERATOR, "olga")
+        assert (await operator.get("/")).status == 200
+        host = f"Host: 127.0.0.1:{visits.port}\r\n"
+        form = (
+            f"Origin: https://127.0.0.1:{visits.port}\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+        )
+        whole = f"GET / HTTP/1.1\r\n{host}\r\n"
+        head = f"GET / HTTP/1.1\r\n{host}X-Slow: "
+        refused = f"POST /people/analyst/ada/deny HTTP/1.1\r\n{host}Content-Length: 9999\r\n\r\n"
+        body = refused.replace(host, f"{host}{form}Cookie: {operator.cookie}\r\n")
+        for words in (head, refused, body, whole + head, whole + body):
+            for more in (b"", b"x"):
+                async with speaking(operator, words) as connection:
+                    await gone(connection, more=more)
+
+
+@in_loop
+async def test_whoever_is_no_proxy_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener, "MOST_CONNECTIONS", 4)
+    async with visited(tmp_path / "c", settings=PROXY) as visits, AsyncExitStack() as held:
+        await visits.rig.credentials(Role.OPERATOR, "olga")
+        stranger = visits.browser(None)
+        for _ in range(6):
+            await held.enter_async_context(speaking(stranger, "GET / HTTP/1.1\r\nX-Slow: "))
+        proxy = visits.browser(None, whence="127.0.0.2")
+        assert (await proxy.get("/people", **{"X-Forwarded-User": "olga@example.org"})).status == 200
+        count = visits.rig.daemon.runtime.metrics.registry.get_sample_value
+        assert count("eigenveil_console_refusals_total", {"why": "identity"}) == 6
+
+
+@in_loop
+@pytest.mark.parametrize("bound", ["MOST_OF_ONE", "MOST_OF_ADDRESS"])
+async def test_one_certificate_or_address_has_no_more_than_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
+) -> None:
+    monkeypatch.setattr(listener, bound, 3)
+    async with visited(tmp_path / "c") as visits, AsyncExitStack() as held:
+        ada, olga = await visits.visitor(Role.ANALYST, "ada"), await visits.visitor(Role.OPERATOR, "olga")
+        for one in (ada, ada, ada):
+            await held.enter_async_context(speaking(one, "GET / HTTP/1.1\r\n"))
+        beyond = ada if bound == "MOST_OF_ONE" else olga
+        async with speaking(beyond, "GET / HTTP/1.1\r\n") as connection:
+            await gone(connection)
+        olga.whence = None if bound == "MOST_OF_ONE" else "127.0.0.2"
+        assert (await olga.get("/")).status == 200
