@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp
 
-from eigenveil.errors import EigenveilError, Family
+from eigenveil.errors import Code, EigenveilError, Family, PeerError
 from eigenveil_common.log import alarm, places
 from eigenveil_common.web.guard import SAFE, Guarded, Headed, Origins
 from eigenveil_common.web.messages import mark
@@ -57,7 +57,8 @@ REFUSALS = {
 
 
 class Gate(Protocol):
-    """Who may come in. Raises HTTPException: 401 nobody known, 403 known and not admitted."""
+    """Who may come in. Raises HTTPException: 401 nobody known, 403 known and not admitted; PeerError, code
+    `identity`, whose text is said to them: their certificate is not good."""
 
     async def admit(self, request: Request) -> Session: ...
 
@@ -94,8 +95,11 @@ class Door:
         )
 
     def refused(self, request: Request, status: int, said: str = "") -> HTMLResponse:
-        """The page that says no; `said` is a sentence for a person."""
+        """The page that says no; `said` is a sentence for a person. One about who they are is all that helps:
+        no form that is sent again does."""
         title, todo = REFUSALS.get(status, REFUSALS[500 if status >= 500 else 400])
+        if status == 403 and said:
+            todo = ""
         return self.pages.render(
             request, "refused.html", status=status, title=title, said=said, todo=todo, asked=status
         )
@@ -159,6 +163,8 @@ def application(
             return door.refused(request, problem.status_code)
         if isinstance(problem, EigenveilError) and problem.family is Family.REQUEST:
             return door.refused(request, STATUS.get(problem.status, 400), str(problem))
+        if isinstance(problem, PeerError) and problem.code is Code.IDENTITY:
+            return door.refused(request, STATUS[problem.status], str(problem))
         code = problem.code.value if isinstance(problem, EigenveilError) else type(problem).__qualname__
         alarm("page-failed", code=code, at=places(problem.__traceback__))
         return door.refused(request, 500)

@@ -35,7 +35,7 @@ class _CallerRoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CallerRole
     CALLER_ROLE_SITE: _CallerRole.ValueType  # 2
     CALLER_ROLE_ANALYST: _CallerRole.ValueType  # 3
     CALLER_ROLE_OPERATOR: _CallerRole.ValueType  # 4
-    """who looks after the federation: reads, changes nothing"""
+    """who looks after the federation: its calls read only; its console pages may also deny certificates"""
 
 class CallerRole(_CallerRole, metaclass=_CallerRoleEnumTypeWrapper):
     """Who may make a call. The coordinator reads its table of calls and roles off the option below, so that a
@@ -48,7 +48,7 @@ CALLER_ROLE_UNCERTIFIED: CallerRole.ValueType  # 1
 CALLER_ROLE_SITE: CallerRole.ValueType  # 2
 CALLER_ROLE_ANALYST: CallerRole.ValueType  # 3
 CALLER_ROLE_OPERATOR: CallerRole.ValueType  # 4
-"""who looks after the federation: reads, changes nothing"""
+"""who looks after the federation: its calls read only; its console pages may also deny certificates"""
 Global___CallerRole: _TypeAlias = CallerRole  # noqa: Y015
 
 class _DeclineReason:
@@ -2493,7 +2493,7 @@ class SiteStatus(_message.Message):
     in `consent`: not heard of | waiting for a person | agreed | declined | declined: <reason>
     """
     text: _builtins.str
-    """in `consent`: what the person who declined wrote; escape it [R9]"""
+    """in `consent`: what the person who declined wrote, for the study's analyst alone; escape it [R9]"""
     def __init__(
         self,
         *,

@@ -68,7 +68,8 @@ class Reception:
         """Set `request.state.visitor`; their session, a new one for who only looks.
 
         Raises:
-            HTTPException: 401 the session of a form has ended, 403 nobody who may come in, 429 too often.
+            PeerError: code `identity`: nobody who may come in.
+            HTTPException: 401 the session of a form has ended, 403 a role without pages, 429 too often.
         """
         visitor = self._visitor(request)
         if visitor.identity.role not in BOTH:
@@ -95,7 +96,7 @@ class Reception:
             address = "" if request.client is None else request.client.host
             log.event("page-refused", logging.WARNING, address=address, why=str(problem))
             self._metrics.page_refused("identity")
-            raise HTTPException(403) from problem
+            raise
 
     def _allowance(self, visitor: Visitor) -> Allowance:
         if len(self._allowances) > MOST_VISITORS:

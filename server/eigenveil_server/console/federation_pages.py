@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from eigenveil.errors import Code, RequestError
 from eigenveil_common import log
 from eigenveil_server.console import records, standing, studies
 from eigenveil_server.console.access import page
@@ -63,11 +64,13 @@ class FederationPages:
         """Ask, with the name once more; then refuse somebody from now on, as `deny` of the command line."""
         role, name = records.role_of(request.path_params["role"]), request.path_params["name"]
         found = await self._desk.look(records.person, self._desk.books.registry, role.value, name)
+        by = request.state.visitor.name
+        if by == f"{role.value}/{name}":
+            raise RequestError(Code.CONFLICT, "nobody denies themselves here: ask another operator")
         if request.method != "POST":
             return await self._rooms.render(request, "deny.html", person=found)
         form = await request.form()
         why = records.checked_reason(str(form.get("why", "")))
-        by = request.state.visitor.name
         await asyncio.to_thread(self._desk.serving.registry.deny, role, name, f"by {by}: {why}")
         log.event("identity-denied", peer=f"{role.value}/{name}", name=by)
         return RedirectResponse("/people", status_code=303)

@@ -49,7 +49,7 @@ class Rooms:
         return await asyncio.to_thread(pages.render, request, template, status, **given)
 
     def piece(self, template: str, **values: Any) -> str:
-        """A piece of a page, the same for everybody who has it open."""
+        """A piece of a page, the same for everybody who has it open under its key."""
         return self._analysts.piece(template, **({"shown": shown} | values))
 
     def lives(self, session: Session) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 
 from eigenveil.accounting.budget import studies_left
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import Role
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
 from eigenveil.reporting.digits import rounded_up
@@ -18,6 +17,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import as_datetime
 from eigenveil_server.console.desk import Books
 from eigenveil_server.console.visitors import Visitor
+from eigenveil_server.rpc.answers import asked_by
 from eigenveil_server.storage.consents import UNHEARD, Standing, consents
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import WAITING, StoredStudy
@@ -117,15 +117,23 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StudyPage:
-    """A study as its analyst wrote it, with how far it is. `left` is how many more like it the budget has."""
+class Question:
+    """A study as its analyst wrote it."""
 
-    progress: Progress
     purpose: str
     columns: tuple[str, ...]
     components: int
     delta: float
     sites: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyPage:
+    """A study with how far it is. `question` is None for those who may not read it; `left` is how many more
+    studies like it the budget has."""
+
+    progress: Progress
+    question: Question | None
     left: int | None
 
     @property
@@ -146,16 +154,18 @@ def stored_study(books: Books, digest: str) -> StoredStudy:
 
 def lines(books: Books, visitor: Visitor | None = None) -> list[StudyLine]:
     """Every study, the latest first."""
-    return [line(books, one, visitor) for one in reversed(books.studies.all())]
+    return [
+        line(books, one, own=visitor is not None and asks(visitor, one))
+        for one in reversed(books.studies.all())
+    ]
 
 
 def under_way(books: Books) -> list[StudyLine]:
     return [line(books, one) for one in books.studies.under_way()]
 
 
-def line(books: Books, stored: StoredStudy, visitor: Visitor | None = None) -> StudyLine:
+def line(books: Books, stored: StoredStudy, *, own: bool = False) -> StudyLine:
     said = _study(stored)
-    own = visitor is not None and visitor.identity.role is Role.ANALYST
     return StudyLine(
         digest=stored.digest,
         name=stored.name,
@@ -168,7 +178,7 @@ def line(books: Books, stored: StoredStudy, visitor: Visitor | None = None) -> S
         expected_rounds=stored.expected_rounds,
         submitted=stored.submitted_at / 1000,
         failure=stored.failure,
-        own=own and visitor is not None and visitor.identity.name == stored.analyst,
+        own=own,
         ended=stored.state.ended,
         released=stored.state is StudyState.RELEASED,
     )
@@ -182,15 +192,31 @@ def _study(stored: StoredStudy) -> dict[str, Any]:
 def page(books: Books, digest: str, visitor: Visitor) -> StudyPage:
     """A study with all that its page shows. Raises as `stored_study`."""
     stored = stored_study(books, digest)
-    said = _study(stored)
     return StudyPage(
-        progress=progress(books, digest, visitor),
+        progress=progress(books, digest, own=asks(visitor, stored)),
+        question=_question(stored) if _may_read(visitor, stored) else None,
+        left=studies_left(books.left(), books.studies.plan(stored.plan_json).cost),
+    )
+
+
+def asks(visitor: Visitor, stored: StoredStudy) -> bool:
+    """Whether the study is the visitor's own."""
+    return asked_by(visitor.identity, stored)
+
+
+def _may_read(visitor: Visitor, stored: StoredStudy) -> bool:
+    """As in calls: a release holds the question, and before it others are told none of it."""
+    return visitor.operates or asks(visitor, stored) or stored.state is StudyState.RELEASED
+
+
+def _question(stored: StoredStudy) -> Question:
+    said = _study(stored)
+    return Question(
         purpose=said["purpose"],
         columns=tuple(_column(one) for one in said["columns"]),
         components=said["components"],
         delta=said["privacy"]["delta"],
         sites=tuple(said["federation"]["sites"]),
-        left=studies_left(books.left(), books.studies.plan(stored.plan_json).cost),
     )
 
 
@@ -205,18 +231,19 @@ def sequence(books: Books, digest: str) -> int:
     return rows[0]["last"] or 0
 
 
-def progress(books: Books, digest: str, visitor: Visitor | None = None) -> Progress:
-    """How far a study is. Raises as `stored_study`."""
+def progress(books: Books, digest: str, *, own: bool) -> Progress:
+    """How far a study is; what persons wrote to its analyst only if it is their `own`. Raises as
+    `stored_study`."""
     stored, last = stored_study(books, digest), sequence(books, digest)
     events = books.studies.events(digest, last - 1)
     event = events[-1] if events else stored.begun
     said = event.sites or _words(books, stored)
     return Progress(
-        line=line(books, stored, visitor),
+        line=line(books, stored, own=own),
         sequence=last,
         now=now(stored, event),
         waits_for=() if stored.state.ended else waited_for(said),
-        sites=tuple(map(site_line, said)),
+        sites=tuple(site_line(one, own=own) for one in said),
         rounds=_rounds(books, digest),
     )
 
@@ -272,11 +299,12 @@ def waited_for(said: Iterable[pb.SiteStatus]) -> tuple[str, ...]:
     return tuple(one.site for one in said if one.status.startswith(silent))
 
 
-def site_line(status: pb.SiteStatus) -> SiteLine:
+def site_line(status: pb.SiteStatus, *, own: bool) -> SiteLine:
     """A site's part in the round that is open, or in the last one."""
     head, _, reason = (part.strip() for part in status.status.partition(":"))
     if head == "declined":
-        return SiteLine(site=status.site, words=declined_words(reason), tone=BAD, text=status.text)
+        text = status.text if own else ""
+        return SiteLine(site=status.site, words=declined_words(reason), tone=BAD, text=text)
     tone = SITE_TONES.get(head, "")
     return SiteLine(site=status.site, words=SITES.get(head, status.status), tone=tone)
 

@@ -22,6 +22,7 @@ from eigenveil_server.rpc.answers import no_release
 from eigenveil_server.rpc.calls import Calls, Watches
 
 EVERYTHING = "under-way"  # the key of the overview's live piece
+OWN = " own"  # ends the key of a study's live piece as its analyst sees it
 MOST_NAMED = 4  # columns of one component
 REPORTS = 16  # kept, since a release never changes
 # The report is one file with its style and pictures in it, and all that it says of a study is others' words:
@@ -117,7 +118,8 @@ class StudyPages:
         stored = await self._desk.look(studies.stored_study, self._desk.books, digest)
         if stored.state.ended:
             return Response(status_code=204)
-        return await self._live(request, digest)
+        own = studies.asks(request.state.visitor, stored)
+        return await self._live(request, digest + OWN if own else digest)
 
     async def _live(self, request: Request, key: str) -> Response:
         session, visitor = request.state.session, request.state.visitor
@@ -138,9 +140,10 @@ class StudyPages:
                 return None
             html = self._rooms.piece("under-way.html", lines=studies.under_way(books))
             return Piece(sequence=rows[0]["many"], html=html, last=False)
-        if studies.sequence(books, key) == seen:
+        digest = key.removesuffix(OWN)
+        if studies.sequence(books, digest) == seen:
             return None
-        found = studies.progress(books, key)
+        found = studies.progress(books, digest, own=key.endswith(OWN))
         html = self._rooms.piece("progress.html", progress=found)
         return Piece(sequence=found.sequence, html=html, last=found.line.ended)
 

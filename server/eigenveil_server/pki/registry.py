@@ -177,7 +177,7 @@ class Registry:
                 *(fingerprint(by.certificate), held, pem(issued)),
             ),
         )
-        audit(change, self._clock(), how, "/".join(who), fingerprint(issued))
+        audit(change, self._clock(), how, "/".join(who), f"certificate {fingerprint(issued)}")
 
     def take_up(self, caller: Identity, print: str) -> None:
         """Note that a renewed certificate was used: the earlier ones of this caller work no more.

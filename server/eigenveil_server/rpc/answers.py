@@ -11,12 +11,23 @@ from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.consent import ConsentPhase
 
 
+def asked_by(caller: Identity, stored: StoredStudy) -> bool:
+    """Whether the study is the caller's own."""
+    return caller.role is Role.ANALYST and caller.name == stored.analyst
+
+
+def without_texts(message: pb.StudyRow | pb.StudyEvent) -> None:
+    """Leave out what persons at sites wrote to the study's analyst [R9]."""
+    for said in message.consent:
+        said.ClearField("text")
+
+
 def study_row(
     stored: StoredStudy, repository: Repository, caller: Identity, consent: ConsentPhase | None
 ) -> pb.StudyRow:
     """One line of a list of studies; what only its analyst needs, only to its analyst. `consent` is what the
     sites say of one that runs."""
-    own = caller.role is Role.ANALYST and caller.name == stored.analyst
+    own = asked_by(caller, stored)
     row = pb.StudyRow(
         plan_digest=bytes.fromhex(stored.digest),
         name=stored.name,
@@ -32,6 +43,8 @@ def study_row(
     )
     if consent is not None:
         consent.tell(row)
+    if not own:
+        without_texts(row)
     return row
 
 

@@ -20,7 +20,7 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.planning.planner import DRAFT, ENVELOPE_BYTES
 from eigenveil_server.planning.submissions import Submission
 from eigenveil_server.recovery.checkpoints import Checkpoints
-from eigenveil_server.rpc.answers import federation_budget, no_release, study_row
+from eigenveil_server.rpc.answers import asked_by, federation_budget, no_release, study_row, without_texts
 from eigenveil_server.rpc.calls import Watches
 from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
@@ -251,9 +251,11 @@ class Service(CoordinatorServicer):
     ) -> AsyncIterator[pb.StudyEvent]:
         """Every event beyond a sequence number, until the study ends [R11]."""
         digest = digest_from_bytes(request.plan_digest)
-        self._repository.studies.get(digest)
+        own = asked_by(CALLER.get(), self._repository.studies.get(digest))
         with self._watches.one(CALLER.get().uri):
             async for event in self._events(digest, min(request.after_sequence, LARGEST_ROW)):
+                if not own:
+                    without_texts(event)
                 yield event
 
     async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:

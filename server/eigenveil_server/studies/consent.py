@@ -163,11 +163,17 @@ class ConsentPhase:
         if study not in poll.known or site not in self._federation.sites:
             return None
         if study in poll.agreed:
-            starts_at = self._repository.clock() + self._patience.start if poll.agreed[study] else 0
+            starts_at = self._start() if poll.agreed[study] else 0
             new = Consent(standing=Standing.AGREED, starts_at=starts_at)
         else:
             new = Consent(standing=Standing.WAITING) if study in poll.awaiting else UNHEARD
         return new if new.follows(self.word(site)) else None
+
+    def _start(self) -> int:
+        """Before which nothing is asked if a person agreed now: a whole minute, since analysts read it, and
+        when exactly somebody was at work is not theirs to know. 0, at once, if the operator wants no wait."""
+        start = self._patience.start
+        return -(-(self._repository.clock() + start) // MINUTE_MS) * MINUTE_MS if start else 0
 
     async def note(self, site: str, said: Consent, also: Callable[[Connection], None] | None = None) -> None:
         """Remember the word of a site for good, and have watchers see it; `also`: within that transaction."""

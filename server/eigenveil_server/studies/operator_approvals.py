@@ -75,7 +75,7 @@ class OperatorApprovals:
                 gone = str(problem)
             else:
                 self._launch(begun, plan)
-                log.event("study-submitted", study=stored.digest, analyst=stored.analyst)
+                log.event(APPROVED, study=stored.digest, analyst=stored.analyst)
                 self._signals.news.ring()
                 return
         await self.drop(stored, gone, StudyState.FAILED)

@@ -97,11 +97,22 @@ async def test_whoever_is_denied_is_refused_at_once_on_a_connection_that_is_open
         analyst, operator = await people(visits)
         connection = analyst.connection()
         assert await asyncio.to_thread(kept_open, connection, visits.port) == 200
-        path = "/people/analyst/ada/deny"
+        own, path = "/people/operator/olga/deny", "/people/analyst/ada/deny"
+        listed = (await operator.get("/people")).text
+        assert (own in listed, path in listed) == (False, True)
+        csrf = (await operator.get(path)).csrf
+        assert (await operator.post(own, [("csrf", csrf), ("why", "a slip")])).status == 409, "not oneself"
         assert (await operator.send(path, path, why="left the hospital")).status == 303
         assert await asyncio.to_thread(kept_open, connection, visits.port) == 403
         connection.close()
         assert "by operator/olga: left the hospital" in (await operator.get("/audit")).text
+        told = await analyst.get("/")
+        assert "is on the deny-list; speak to the coordinator&#39;s operator" in told.text
+        assert "did not come from a page" not in told.text
+        again = await visits.visitor(Role.OPERATOR, "olga")
+        told = await operator.get("/")
+        assert (told.status, (await again.get("/")).status) == (403, 200)
+        assert "was replaced by a later one; use that" in told.text
 
 
 def kept_open(connection: http.client.HTTPConnection, port: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterable
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.status import report
+from tests.server.console.test_live import status, until, watching
 from tests.server.console.visits import Answer, Browser, a_dictionary, in_loop, visited
 from tests.server.rig import SITES, answering, study_toml
 from tests.support import a_hello
@@ -120,6 +122,29 @@ async def test_searching_keeps_what_was_chosen(tmp_path: Path) -> None:
 
 
 @in_loop
+async def test_what_a_study_asks_is_its_analysts_and_the_operators_until_it_is_released(
+    tmp_path: Path,
+) -> None:
+    question = ("to see", "c0, -1 to 1", "2 of 4 columns", "anna, bert, carl</dd>", "Delta 1e-06")
+    async with visited(tmp_path / "c") as visits:
+        sites = await visits.rig.sites()
+        analyst, other = [await visits.visitor(Role.ANALYST, one) for one in ("ada", "bea")]
+        operator = await visits.visitor(Role.OPERATOR, "ada")
+        cancelled = (await typed(analyst, "submit")).headers["location"]
+        await analyst.send(cancelled, f"{cancelled}/cancel")
+        path = (await typed(analyst, "submit")).headers["location"]
+        for one in (cancelled, path):
+            for browser in (analyst, operator):
+                told = (await browser.get(one)).text
+                assert [word for word in question if word not in told] == []
+            for page in (one, "/", "/studies", "/budget"):
+                assert [word for word in question if word in (await other.get(page)).text] == [], page
+        async with answering(sites):
+            released = await shown(other, path, "What was found")
+        assert all(word in released.text for word in question)
+
+
+@in_loop
 async def test_only_its_analyst_cancels_a_study(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         await visits.rig.sites()
@@ -177,6 +202,7 @@ async def test_the_record_is_read_a_page_at_a_time_and_every_line_once(tmp_path:
         for number in range(60):
             line = f"<code>analyst/a{number}</code>"
             assert first.text.count(line) + second.text.count(line) == 1
+        assert "<code>certificate " in first.text, "the digest of an enrolment is of no key"
         assert (await operator.get("/audit?before=9" + "9" * 30)).status == 400
 
 
@@ -210,7 +236,7 @@ async def test_operators_see_who_is_online_and_analysts_only_the_hour(tmp_path: 
 async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_declined(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         sites = await visits.rig.sites()
-        analyst = await visits.visitor(Role.ANALYST, "ada")
+        analyst, other = [await visits.visitor(Role.ANALYST, one) for one in ("ada", "bea")]
         operator = await visits.visitor(Role.OPERATOR, "olga")
         path = (await typed(analyst, "submit")).headers["location"]
         digest = bytes.fromhex(path.rpartition("/")[2])
@@ -225,9 +251,18 @@ async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_decline
         declining = pb.DeclineRequest(
             plan_digest=digest, reason=pb.DECLINE_REASON_PERSON_PURPOSE, text=f"no {SCRIPT}"
         )
-        await sites["carl"].stub.Decline(declining)
-        for browser in (analyst, operator):
+        browsers = (analyst, operator, other)
+        async with AsyncExitStack() as stack:
+            readers = [await stack.enter_async_context(watching(one, f"{path}/live")) for one in browsers]
+            for reader in readers:
+                assert await status(reader) == 200
+                await until(reader, b"Waits for: anna, carl.")
+            await sites["carl"].stub.Decline(declining)
+            live = [await until(reader, b"\r\n0\r\n\r\n") for reader in readers]
+        assert [b"<q>no &lt;script" in one for one in live] == [True, False, False]
+        for browser in browsers:
             told = await shown(browser, path, "what the study is for is not covered there")
             assert SCRIPT not in told.text
+            assert ("<q>no &lt;script" in told.text) is (browser is analyst), "it was written to the analyst"
         assert "purpose" in (await operator.get("/refusals")).text
         waiting.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +55,10 @@ def test_one_analyst_has_so_many_studies_under_way_and_leaves_room_for_others(tm
     asyncio.run(scenario())
 
 
-def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(tmp_path: Path) -> None:
+def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     config = made(tmp_path / "c", approve_above_epsilon=0.5)
 
     async def submitted() -> tuple[str, str]:
@@ -85,7 +89,13 @@ def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(tmp_pa
             end = (await ada.events(other))[-1]
             assert (end.state, end.failure) == (pb.STUDY_STATE_CANCELLED, "refused by the operator")
 
-    asyncio.run(after_a_restart(*asyncio.run(submitted())))
+    large, other = asyncio.run(submitted())
+    asyncio.run(after_a_restart(large, other))
+    told = [one.getMessage() for one in caplog.records if large[:12] in one.getMessage()]
+    assert [line.split()[0] for line in told if "analyst=ada" in line][:2] == [
+        "study-awaits-approval",
+        "study-approved",
+    ], "it was submitted once"
 
 
 def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_path: Path) -> None:
