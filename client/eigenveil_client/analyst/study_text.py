@@ -69,7 +69,8 @@ def asked_text(asked: Mapping[str, Any], state: str) -> str:
     """Who is asked about a study that was just submitted (`FederationView.asked`), and how long at most."""
     if state == state_word(pb.STUDY_STATE_AWAITING_APPROVAL):
         people = f"a person at {', '.join(asked['sites'])}" if asked["sites"] else "no person at a site"
-        return f"The coordinator's operator has to approve it first. Then {people} is asked, and time runs from then."
+        first = "The coordinator's operator has to approve it first."
+        return f"{first} Then {people} is asked, and time runs from then."
     if not asked["sites"]:
         return "No site states that a person decides: it begins once every one has agreed."
     until = f"{datetime.now(UTC) + timedelta(seconds=asked['approval_seconds']):%Y-%m-%d %H:%M} (UTC)"

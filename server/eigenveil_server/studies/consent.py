@@ -49,8 +49,8 @@ class ConsentPhase:
     """The words of one study's sites. `open` until its first question may be asked.
 
     A site that says that a person is being asked has the operator's hours since the study began to run; one
-    that only stated so, as long as it calls: an hour after its last call, or since this process took the study
-    up, it counts as gone. Any other has the study's own deadline since then, and one that is denied no time.
+    that only stated so, as long as it calls: an hour after its last call, or since this process took the
+    study up, it counts as gone. Any other has the study's own deadline since then, a denied one no time.
     """
 
     def __init__(

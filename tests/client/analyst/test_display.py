@@ -102,5 +102,6 @@ def test_no_site_is_said_to_be_asked_before_the_operator_approved() -> None:
     asked = {"sites": ["west"], "approval_seconds": 3600.0, "start_seconds": 600.0}
     held, begun = (asked_text(asked, state) for state in ("awaiting approval", "running"))
     assert held.startswith("The coordinator's operator has to approve it first.")
-    assert "west" in held and "until" not in held
+    assert "west" in held
+    assert "until" not in held
     assert begun.startswith("A person decides at west, and has until ")
