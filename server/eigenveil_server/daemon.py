@@ -114,8 +114,8 @@ class Daemon:
         self._front = self._door("front", self._peers.stays, client_certificates=True)
         self._side = self._door("side", lambda arrival: None, client_certificates=False)
         self._console: ConsoleServer | None = None
-        sweeps = (self._calls.sweep, self._front.sweep, self._side.sweep, self._sweep_console)
-        self._guard = Watchdog(keys.authorities, self._leaf, sweeps, fatal)
+        doors = (self._calls.sweep, self._front.sweep, self._side.sweep, self._sweep_console)
+        self._guard = Watchdog(keys.authorities, self._leaf, (*doors, self.engine.sweep), fatal)
 
     async def start(self) -> Ports:
         """Resume the studies and open both listeners.

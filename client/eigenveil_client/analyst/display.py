@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from eigenveil.errors import spoken
+from eigenveil.errors import Code, PeerError, spoken
 from eigenveil.reporting.notebook import one_line
 from eigenveil.reporting.questions import called
 from eigenveil_common.command import errors
@@ -42,9 +42,23 @@ def state_word(state: int) -> str:
     return STATES.get(state, "unknown")  # type: ignore[call-overload, no-any-return]
 
 
+def time_of(milliseconds: int) -> datetime:
+    """A time that the coordinator said, in Unix milliseconds.
+
+    Raises:
+        PeerError: code `protocol`: no calendar has it.
+    """
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError) as problem:
+        raise PeerError(
+            Code.PROTOCOL, f"the coordinator said a time that is none: {milliseconds} ms"
+        ) from problem
+
+
 def moment(milliseconds: int) -> str:
-    """A time to the minute."""
-    return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M} (UTC)"
+    """A time to the minute. Raises as `time_of`."""
+    return f"{time_of(milliseconds):%Y-%m-%d %H:%M} (UTC)"
 
 
 def consent_line(message: pb.StudyEvent | pb.StudyRow) -> str:

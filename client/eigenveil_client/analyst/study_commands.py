@@ -80,11 +80,11 @@ def submit(
         value |= {"overrides": wanted.whole.overrides, "asked": wanted.asked}
         if not wait:
             watching = follow(profile, "study", "watch", run.short)
-            told = f"Submitted {run.name} as {run.short}. {asked_text(wanted.asked)}"
+            told = f"Submitted {run.name} as {run.short}. {asked_text(wanted.asked, run.status.state)}"
             say(value, as_json, f"{told}\nFollow it with: {watching}")
             return 0
         if not as_json:
-            console.print(asked_text(wanted.asked), markup=False, soft_wrap=True)
+            console.print(asked_text(wanted.asked, run.status.state), markup=False, soft_wrap=True)
         if not studies.watch(run, profile, quiet=as_json):
             return INTERRUPTED
         studies.fetch(run, out, as_json)

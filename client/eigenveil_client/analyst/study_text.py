@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eigenveil.reporting.questions import called
-from eigenveil_client.analyst.display import plain, site_words, state_word
+from eigenveil_client.analyst.display import plain, site_words, state_word, time_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
@@ -62,11 +62,15 @@ def event_value(event: pb.StudyEvent) -> dict[str, Any]:
 
 
 def _iso(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat()
+    return time_of(milliseconds).isoformat()
 
 
-def asked_text(asked: Mapping[str, Any]) -> str:
+def asked_text(asked: Mapping[str, Any], state: str) -> str:
     """Who is asked about a study that was just submitted (`FederationView.asked`), and how long at most."""
+    if state == state_word(pb.STUDY_STATE_AWAITING_APPROVAL):
+        people = f"a person at {', '.join(asked['sites'])}" if asked["sites"] else "no person at a site"
+        first = "The coordinator's operator has to approve it first."
+        return f"{first} Then {people} is asked, and time runs from then."
     if not asked["sites"]:
         return "No site states that a person decides: it begins once every one has agreed."
     until = f"{datetime.now(UTC) + timedelta(seconds=asked['approval_seconds']):%Y-%m-%d %H:%M} (UTC)"

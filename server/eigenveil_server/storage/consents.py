@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from eigenveil.identity import Role
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_server.storage.states import shown
 
@@ -56,6 +57,13 @@ def consents(reader: Database, study: str) -> dict[str, Consent]:
         )
         for row in rows
     }
+
+
+def shut_out(reader: Database) -> frozenset[str]:
+    """The sites on the deny-list: whatever they said, they can answer nothing."""
+    return frozenset(
+        row["name"] for row in reader.rows("SELECT name FROM denied WHERE role = ?", (Role.SITE.value,))
+    )
 
 
 def store_consent(change: Connection, study: str, site: str, said: Consent, at: int) -> None:

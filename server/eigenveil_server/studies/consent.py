@@ -19,7 +19,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import as_datetime
 from eigenveil_server.config import Config
 from eigenveil_server.storage import consents, study_writes
-from eigenveil_server.storage.consents import UNHEARD, Consent, Standing
+from eigenveil_server.storage.consents import UNHEARD, Consent, Standing, shut_out
 from eigenveil_server.storage.database import audit_once
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.study_reads import StoredStudy
@@ -48,8 +48,9 @@ class Patience:
 class ConsentPhase:
     """The words of one study's sites. `open` until its first question may be asked.
 
-    A site where a person decides (it stated so, or says that it waits) has the operator's hours since the
-    study began to run, any other the study's own deadline since this process took it up.
+    A site that says that a person is being asked has the operator's hours since the study began to run; one
+    that only stated so, as long as it calls: an hour after its last call, or since this process took the
+    study up, it counts as gone. Any other has the study's own deadline since then, a denied one no time.
     """
 
     def __init__(
@@ -69,8 +70,11 @@ class ConsentPhase:
         self._durable = set(self._said)
         stated = json.loads(stored.stated)
         self._asks = {site for site, told in stated.items() if told and told["approval"] == "ask"}
-        self._soon = repository.clock() + int(1000 * federation.deadline_seconds)
+        now = repository.clock()
+        self._called = dict.fromkeys(self._asks, now)
+        self._soon = now + int(1000 * federation.deadline_seconds)
         self._late = max(self._soon, stored.begun_at + patience.approval)
+        self._denied = shut_out(repository.store.reader)
         self._changed = Signal()
         self.open = repository.studies.rounds(stored.digest) == 0
 
@@ -107,6 +111,7 @@ class ConsentPhase:
     def _left(self) -> float:
         """Seconds until something is decided if nobody says another word."""
         now = self._repository.clock()
+        self._denied = shut_out(self._repository.store.reader)
         undecided = self._undecided(now, self._counted)
         self._check_possible(undecided)
         return (max(map(self._ends, undecided), default=self._starts()) - now) / 1000
@@ -123,8 +128,13 @@ class ConsentPhase:
         return self.word(site) if site in self._durable else UNHEARD
 
     def _ends(self, site: str) -> int:
-        asks = site in self._asks or self.word(site).standing is Standing.WAITING
-        return self._late if asks else self._soon
+        if site in self._denied:
+            return 0
+        if self.word(site).standing is Standing.WAITING:
+            return self._late
+        # Who asks and calls will say so; who does not call would hold every study for a week.
+        gone = self._called[site] + HOUR_MS if site in self._asks else 0
+        return min(self._late, max(self._soon, gone))
 
     def _starts(self) -> int:
         """Before which nothing is asked: a person who agreed can still withdraw."""
@@ -132,19 +142,23 @@ class ConsentPhase:
 
     def _check_possible(self, undecided: list[str]) -> None:
         sites = self._federation.sites
-        agreed = [site for site in sites if self._counted(site).standing is Standing.AGREED]
-        possible = {*agreed, *undecided}
+        agreed = {site for site in sites if self._counted(site).standing is Standing.AGREED}
+        possible = agreed - self._denied | {*undecided}
         if len(possible) < self._federation.least or not possible.issuperset(self._federation.required):
             lacking = [site for site in sites if site not in possible]
             raise RequestError(Code.STUDY_FAILED, f"{self._why(lacking)}; nothing was asked of any site")
 
     def _why(self, lacking: list[str]) -> str:
         """Why each of these has not agreed."""
+        denied = [site for site in lacking if site in self._denied]
+        lacking = [site for site in lacking if site not in denied]
         waited = [site for site in lacking if self.word(site).standing is Standing.WAITING]
         until = f"{as_datetime(self._late):%Y-%m-%d %H:%M} (UTC)"
         why = [f"waited for approval at {', '.join(waited)} until {until}"] if waited else []
         return "; ".join(
-            why + [f"{site}: {self.word(site).status}" for site in lacking if site not in waited]
+            why
+            + [f"{site}: shut out by the coordinator's operator" for site in denied]
+            + [f"{site}: {self.word(site).status}" for site in lacking if site not in waited]
         )
 
     # ------------------------------------------------------------ sites
@@ -160,6 +174,8 @@ class ConsentPhase:
     def heard(self, site: str, poll: Poll) -> Consent | None:
         """What `site` says of the study now, if that is new. Only who holds the plan can say anything."""
         study = self._study.digest
+        if site in self._called:
+            self._called[site] = self._repository.clock()
         if study not in poll.known or site not in self._federation.sites:
             return None
         if study in poll.agreed:

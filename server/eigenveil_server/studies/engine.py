@@ -17,6 +17,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.planning.submissions import Prepared, Submission, Submissions, used
 from eigenveil_server.recovery.checkpoints import awaited
 from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.consents import shut_out
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.consent import Patience
@@ -50,6 +51,7 @@ class Engine:
         )
         self._waiting: list[asyncio.Task[None]] = []
         self._hurried: set[str] = set()
+        self._denied = shut_out(runtime.repository.store.reader)
         self.closing = False
 
     async def start(self) -> None:
@@ -234,6 +236,14 @@ class Engine:
             said = run.consent.heard(site, poll)
             if said is not None:
                 await self._repository.finish(run.note(site, said))
+
+    def sweep(self) -> None:
+        """Have the studies that wait for sites look again once one is denied, or let in again."""
+        denied = shut_out(self._repository.store.reader)
+        if denied != self._denied:
+            self._denied = denied
+            for run in self._runs.values():
+                run.consent.wake()
 
     async def next_work(self, site: str, poll: Poll, seconds: float) -> pb.NextWorkResponse:
         """What `site` should do next; waits up to `seconds` for something [R5]."""

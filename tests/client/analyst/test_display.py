@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 from rich.console import Console
 
+from eigenveil.errors import Code
 from eigenveil_client.analyst.client import shown_names
 from eigenveil_client.analyst.display import Display
+from eigenveil_client.analyst.python.run import status_of
+from eigenveil_client.analyst.study_text import asked_text, event_value, row_value
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.support import refused
 
 
 def event(round_state: str, **sites: str) -> pb.StudyEvent:
@@ -70,3 +77,31 @@ def test_before_the_first_round_every_word_is_seen_and_a_stranger_s_text_moves_n
 def test_studies_of_one_name_are_told_apart_and_all_others_keep_theirs() -> None:
     rows = [pb.StudyRow(name=name) for name in ("age", "bmi", "age", "age")]
     assert shown_names(rows) == ["age", "bmi", "age (2)", "age (3)"]
+
+
+@pytest.mark.parametrize("time", [2**62, -(2**62), 10**15])
+@pytest.mark.parametrize("shown", [lines, event_value])
+def test_a_time_of_the_coordinator_s_that_no_calendar_has_is_refused(
+    shown: Callable[[pb.StudyEvent], Any], time: int
+) -> None:
+    for name in ("consent_ends_unix_ms", "starts_unix_ms"):
+        said = event("", a="waiting")
+        said.consent.append(pb.SiteStatus(site="a", status="agreed"))
+        setattr(said, name, time)
+        with refused(Code.PROTOCOL, "a time that is none"):
+            shown(said)
+
+
+@pytest.mark.parametrize("shown", [row_value, status_of])
+def test_so_is_one_of_a_list(shown: Callable[[pb.StudyRow], Any]) -> None:
+    with refused(Code.PROTOCOL, "a time that is none"):
+        shown(pb.StudyRow(submitted_unix_ms=2**62))
+
+
+def test_no_site_is_said_to_be_asked_before_the_operator_approved() -> None:
+    asked = {"sites": ["west"], "approval_seconds": 3600.0, "start_seconds": 600.0}
+    held, begun = (asked_text(asked, state) for state in ("awaiting approval", "running"))
+    assert held.startswith("The coordinator's operator has to approve it first.")
+    assert "west" in held
+    assert "until" not in held
+    assert begun.startswith("A person decides at west, and has until ")

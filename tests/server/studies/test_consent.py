@@ -235,6 +235,53 @@ def test_a_study_that_is_cancelled_waits_for_nobody(tmp_path: Path) -> None:
     assert lived(tmp_path, script) == [pytest.approx(10, abs=0.1)]
 
 
+def test_a_site_that_only_stated_that_a_person_decides_is_waited_for_while_it_calls(tmp_path: Path) -> None:
+    """Its machine may be gone; an hour after the last call it is like any that never comes."""
+
+    async def silent(life: Life) -> float:
+        await said(life, anna=RULES, bert=RULES)
+        return await life.started()
+
+    async def calling(life: Life) -> float:
+        started = asyncio.create_task(silent(life))
+        await asyncio.sleep(HOUR / 2)
+        await said(life, carl=says(known=False))
+        return await started
+
+    assert lived(tmp_path, silent, quorum=2) == [pytest.approx(HOUR, abs=0.1)]
+    (tmp_path / "calls").mkdir()
+    assert lived(tmp_path / "calls", calling, quorum=2) == [pytest.approx(1.5 * HOUR, abs=0.1)]
+
+
+def test_after_a_restart_a_silent_site_has_an_hour_from_then(tmp_path: Path) -> None:
+    async def agreed(life: Life) -> None:
+        await said(life, anna=RULES, bert=RULES)
+        await asyncio.sleep(HOUR / 2)
+
+    assert lived(tmp_path, agreed, Life.started, quorum=2)[-1] == pytest.approx(1.5 * HOUR, abs=0.1)
+
+
+@pytest.mark.parametrize(("word", "quorum"), [(None, 2), (WAITS, 2), (WAITS, 3), (PERSON, 3)])
+def test_a_site_that_is_denied_holds_nothing_up_and_is_not_counted(
+    tmp_path: Path, word: Poll | None, quorum: int
+) -> None:
+    async def script(life: Life) -> float:
+        await said(life, anna=RULES, bert=RULES, **({} if word is None else {"carl": word}))
+        started = asyncio.create_task(life.started())
+        await asyncio.sleep(2 * MINUTE)
+        assert not started.done()
+        with life.repository.store.writer.transaction() as change:
+            change.execute("INSERT INTO denied VALUES ('site', 'carl', 0)")
+        life.phase.wake()
+        if quorum == 2:
+            return await started
+        with refused(Code.STUDY_FAILED, "carl: shut out by the coordinator's operator; nothing was asked"):
+            await started
+        return life.loop.time()
+
+    assert lived(tmp_path, script, quorum=quorum) == [pytest.approx(2 * MINUTE, abs=0.1)]
+
+
 # ---------------------------------------------------------------- attacks
 
 
@@ -344,6 +391,28 @@ async def row_of(caller: Client, site: str) -> tuple[str, str]:
 
 def words(messages: Iterable[pb.StudyEvent | pb.StudyRow]) -> dict[str, tuple[str, str]]:
     return {one.site: (one.status, one.text) for message in messages for one in message.consent}
+
+
+def test_who_is_denied_is_waited_for_no_more_though_a_person_there_was_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eigenveil_server.studies.consent.LOOK_SECONDS", 1e6)  # only by being woken
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c", long_poll_seconds=0.1)) as rig:
+            sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
+            carl = sites.pop("carl")
+            async with answering(sites):
+                digest = await ada.submit(study_toml(quorum=2), agreed=False)
+                while not carl.known:
+                    await carl.work()
+                waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
+                await carl.stub.NextWork(waiting)
+                rig.daemon.registry.deny(Role.SITE, "carl")
+                while rig.daemon.runtime.repository.studies.rounds(digest) == 0:
+                    await asyncio.sleep(0.05)
+
+    asyncio.run(scenario())
 
 
 async def declined(

@@ -19,16 +19,17 @@ SITES = ("anna", "bert")
 COORDINATOR, OPERATOR, ANALYST = "coordinator", "operator", "ada"
 PROGRAMS = {COORDINATOR: "eigenveil-coordinator", OPERATOR: "eigenveil-coordinator", ANALYST: "eigenveil"}
 COLUMNS, ROWS = 4, 100
+LACKING = 5  # columns of a study that asks for one of which anna has no value
 START_SECONDS, GLANCE = 60.0, 0.01
 BUDGET = ("--budget-epsilon", "10000")
-MODEST = 3.0  # the most epsilon a study that anna declines may have
 
 STUDIES: Mapping[str, str] = {
     "plain": study_toml(sites=SITES, deadline_seconds=60.0),
     "parts": study_toml(sites=SITES, deadline_seconds=60.0, algorithm="private-oja", components=1).replace(
         "components = 1", "components = 1\nbatches = 4"
     ),
-    "declined": study_toml(sites=SITES, deadline_seconds=60.0, epsilon=4.0, quorum=1),
+    # What its records forbid a site tells in each round, after it agreed.
+    "declined": study_toml(sites=SITES, deadline_seconds=60.0, columns=LACKING, quorum=1),
 }
 
 
@@ -136,12 +137,15 @@ class Federation:
     async def make_site(self, name: str, seed: int) -> None:
         """A site with records of its own, not enrolled."""
         table = self.folder / f"{name}.csv"
-        rows = [",".join(f"{value:.6f}" for value in row) for row in records(ROWS, COLUMNS, seed)]
-        table.write_text("\n".join([",".join(f"c{index}" for index in range(COLUMNS)), *rows]) + "\n")
-        most = MODEST if name == SITES[0] else 5.0
+        kept = COLUMNS if name == SITES[0] else LACKING
+        rows = [
+            ",".join([*(f"{value:.6f}" for value in row[:kept]), *[""] * (LACKING - kept)])
+            for row in records(ROWS, LACKING, seed)
+        ]
+        table.write_text("\n".join([",".join(f"c{index}" for index in range(LACKING)), *rows]) + "\n")
         await self._well(
             name, "init", "--dir", str(self.folder / name), "--name", name, "--records", str(table),
-            "--approval", "auto", "--analyst", "*", "--max-epsilon-per-study", str(most),
+            "--approval", "auto", "--analyst", "*", "--max-epsilon-per-study", "5",
             "--minimum-records", "80", *BUDGET,
             "--algorithm", "private-oja", "--algorithm", "gauss-cov", "--algorithm", "dp-pca",
         )  # fmt: skip

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.released import ReleasedResult, load_release
 from eigenveil.reporting.notebook import card, lines
-from eigenveil_client.analyst.display import consent_line, rounds_line, site_words, state_word
+from eigenveil_client.analyst.display import consent_line, rounds_line, site_words, state_word, time_of
 from eigenveil_client.analyst.python.progress import watching
 from eigenveil_client.analyst.study_text import event_value
 from eigenveil_client.analyst.talk import Talk
@@ -188,7 +188,7 @@ def status_of(row: pb.StudyRow) -> RunStatus:
         state=state_word(row.state),
         rounds=row.rounds,
         spent=row.spent_micro_rho / max(row.micro_rho, 1),
-        submitted=datetime.fromtimestamp(row.submitted_unix_ms / 1000, UTC),
+        submitted=time_of(row.submitted_unix_ms),
         failure=row.failure,
         consent=dict(site_words(row.consent)),
         waits=consent_line(row) if row.consent else "",
