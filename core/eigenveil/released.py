@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
-from eigenveil.reporting.cards import release_card
+from eigenveil.reporting.cards import release_card, release_lines
 from eigenveil.reporting.result import Result
 from eigenveil.reporting.verify import load_release as intact
 from eigenveil.study.study import Study
@@ -103,6 +103,9 @@ class ReleasedResult:
         from eigenveil.estimators.pca import PrivatePCA  # scikit-learn is another extra
 
         return PrivatePCA.from_document(self.document, n_components=n_components, whiten=whiten)
+
+    def __repr__(self) -> str:
+        return release_lines(self.document)
 
     def _repr_html_(self) -> str:
         return release_card(self.document)

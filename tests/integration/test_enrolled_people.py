@@ -44,8 +44,10 @@ def test_both_ends_show_the_same_digest_of_the_key(tmp_path: Path) -> None:
 
 
 def test_one_file_and_one_command_make_a_site_and_the_file_is_of_no_use_after(tmp_path: Path) -> None:
+    records = tmp_path / "r.csv"
+
     async def init(folder: str, join: Path) -> tuple[int, str, str]:
-        words = ("init", "--dir", str(tmp_path / folder), "--records", "r.csv", "--join", str(join))
+        words = ("init", "--dir", str(tmp_path / folder), "--records", str(records), "--join", str(join))
         line = (sys.executable, "-m", "eigenveil_client.site.commands.main", *words)
         done = await asyncio.to_thread(subprocess.run, line, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout, done.stderr
@@ -53,7 +55,10 @@ def test_one_file_and_one_command_make_a_site_and_the_file_is_of_no_use_after(tm
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             join = invited(rig, tmp_path / "anna.join")
-            code, told, _ = await init("here", join)
+            code, _, said = await init("here", join)
+            assert (code, "r.csv" in said, (tmp_path / "here").exists()) == (2, True, False)
+            records.write_text("a\n1\n")
+            code, told, _ = await init("here", join)  # the token is as good as before
             assert code == 0
             assert f"/{SITE} until" in told
             config = load(tmp_path / "here" / "site.toml")

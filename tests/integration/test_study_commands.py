@@ -99,7 +99,7 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     for word in (
         "Principal components",
         "% of its price",
-        "with noise",
+        "adds noise",
         "epsilon",
         "like commands",
         "online",

@@ -12,7 +12,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Self, TypeVar
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.profile import load_profile
 
@@ -117,8 +117,10 @@ def _taken(found: SimpleQueue[T]) -> Iterator[T]:
 def _given(future: Future[T]) -> T:
     try:
         return future.result()
-    except CancelledError as problem:
-        raise _closed() from problem
+    except EigenveilError as problem:  # its words say it all, where in the thread it arose says nothing more
+        raise problem.with_traceback(None) from None
+    except CancelledError:
+        raise _closed() from None
 
 
 def _closed() -> RequestError:

@@ -82,6 +82,7 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     """
     if study.neighbours is Neighbours.REPLACE_ONE:
         study = replace(study, expected_records=len(records), max_records=len(records))
+    doubts = doubts_of_the_call(estimator)  # before anything is spent
     state = estimator.random_state
     seed = None if state is None else int(check_random_state(state).randint(SEEDS))
     try:
@@ -93,7 +94,7 @@ def run(estimator: Any, study: Study, records: FloatArray) -> Simulation:
     if study.neighbours is Neighbours.ADD_REMOVE:  # what may be said about n is the noised count
         counted = min(max(round(result.records), 1), MAX_RECORDS)
         study = replace(study, expected_records=counted)
-    for sentence in (*study.warnings(), *result.warnings, *doubts_of_the_call(estimator)):
+    for sentence in (*study.warnings(), *result.warnings, *doubts):
         warnings.warn(sentence, stacklevel=3)
     if result.declined:
         warnings.warn(f"no release: {result.declined}", stacklevel=3)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -47,12 +48,15 @@ def _learned(pipeline: Pipeline, estimator: Any) -> Iterator[str]:
     """Kinds of the steps before `estimator` that keep something of what they were fitted to, but for our own.
     scikit-learn's tag says so, and whoever has none is believed to."""
     for _, step in pipeline.steps:
-        # A pipeline with a memory fits a clone.
-        if step is estimator or (
-            type(step) is type(estimator) and step.get_params() == estimator.get_params()
-        ):
-            return
+        if step is estimator or (type(step) is type(estimator) and _told(step) == _told(estimator)):
+            return  # a pipeline with a memory fits a clone
         if step is None or step == "passthrough" or type(step).__module__.startswith("eigenveil."):
             continue
         if get_tags(step).requires_fit:
             yield type(step).__name__
+
+
+def _told(estimator: Any) -> str:
+    """Its parameters in full, arrays among them, of which `==` knows no single answer."""
+    with np.printoptions(threshold=sys.maxsize, floatmode="unique"):
+        return repr(estimator.get_params())

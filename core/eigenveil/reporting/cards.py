@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from eigenveil.reporting.notebook import card
+from eigenveil.reporting.notebook import card, lines
 from eigenveil.reporting.result import EVERY, every_direction
 
 WIDTH, HEIGHT = 4.6, 2.4  # inches
@@ -15,6 +15,27 @@ WIDTH, HEIGHT = 4.6, 2.4  # inches
 
 def release_card(document: Mapping[str, Any]) -> str:
     """HTML of the content of a release.json, or of a simulation's."""
+    picture = _scree(document) if document["result"]["explained_variance_ratio"] else ""
+    return card(_title(document), _rows(document), note=_note(document), picture=picture)
+
+
+def release_lines(document: Mapping[str, Any]) -> str:
+    """The same as text."""
+    return lines(_title(document), _rows(document), note=_note(document))
+
+
+def _title(document: Mapping[str, Any]) -> str:
+    return str(document["plan"]["study"]["name"])
+
+
+def _note(document: Mapping[str, Any]) -> str:
+    result = document["result"]
+    return " ".join(
+        (document["guarantee"]["words"], *result["warnings"], *filter(None, [result["declined"]]))
+    )
+
+
+def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     result, study = document["result"], document["plan"]["study"]
     shares = result["explained_variance_ratio"]
     explained = ", ".join(f"{100 * share:.1f} %" for share in shares)
@@ -27,9 +48,7 @@ def release_card(document: Mapping[str, Any]) -> str:
     if result["predicted_sin_angle"] is not None and shares:
         error = f"sine {result['predicted_sin_angle']:.2g} (0 is exact, 1 is noise)"
         rows.append(("Predicted error", EVERY if every_direction(result) else error))
-    said = (document["guarantee"]["words"], *result["warnings"], *filter(None, [result["declined"]]))
-    picture = _scree(document) if shares else ""
-    return card(study["name"], rows, note=" ".join(said), picture=picture)
+    return rows
 
 
 def _scree(document: Mapping[str, Any]) -> str:

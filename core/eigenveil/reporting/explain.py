@@ -22,7 +22,7 @@ from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Missing, Scaling, Study
 from eigenveil.study.toml import study_to_dict
 
-CENTRAL = "the coordinator sees each site's sums; the questions could also be served by secure aggregation"
+CENTRAL = "the coordinator, and so its operator, sees each site's totals: secure aggregation is not built"
 STANDARD = (
     "every column is then counted in parts of its standard deviation, which noised answers to the first two "
     f"questions give, up to {SPREADS} of them on either side"

@@ -2350,6 +2350,7 @@ class StudyRow(_message.Message):
     CONSENT_FIELD_NUMBER: _builtins.int
     CONSENT_ENDS_UNIX_MS_FIELD_NUMBER: _builtins.int
     STARTS_UNIX_MS_FIELD_NUMBER: _builtins.int
+    ATTO_DELTA_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
     name: _builtins.str
     state: Global___StudyState.ValueType
@@ -2365,6 +2366,8 @@ class StudyRow(_message.Message):
     """the same for the same study, whatever its submission"""
     consent_ends_unix_ms: _builtins.int
     starts_unix_ms: _builtins.int
+    atto_delta: _builtins.int
+    """with micro_rho: its price, if it is answered in full"""
     @_builtins.property
     def consent(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]:
         """this and the next two: as in StudyEvent, of studies that run"""
@@ -2386,10 +2389,11 @@ class StudyRow(_message.Message):
         consent: _abc.Iterable[Global___SiteStatus] | None = ...,
         consent_ends_unix_ms: _builtins.int = ...,
         starts_unix_ms: _builtins.int = ...,
+        atto_delta: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyst", b"analyst", "consent", b"consent", "consent_ends_unix_ms", b"consent_ends_unix_ms", "failure", b"failure", "micro_rho", b"micro_rho", "name", b"name", "plan_digest", b"plan_digest", "rounds", b"rounds", "spent_micro_rho", b"spent_micro_rho", "starts_unix_ms", b"starts_unix_ms", "state", b"state", "study_digest", b"study_digest", "submission", b"submission", "submitted_unix_ms", b"submitted_unix_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["analyst", b"analyst", "atto_delta", b"atto_delta", "consent", b"consent", "consent_ends_unix_ms", b"consent_ends_unix_ms", "failure", b"failure", "micro_rho", b"micro_rho", "name", b"name", "plan_digest", b"plan_digest", "rounds", b"rounds", "spent_micro_rho", b"spent_micro_rho", "starts_unix_ms", b"starts_unix_ms", "state", b"state", "study_digest", b"study_digest", "submission", b"submission", "submitted_unix_ms", b"submitted_unix_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

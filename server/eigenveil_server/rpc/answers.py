@@ -34,6 +34,7 @@ def study_row(
         state=stored.state.proto,
         analyst=stored.analyst,
         micro_rho=stored.micro_rho,
+        atto_delta=repository.studies.atto_delta(stored),
         spent_micro_rho=repository.ledger.spent(stored.digest),
         rounds=repository.studies.rounds(stored.digest),
         submitted_unix_ms=stored.submitted_at,

@@ -87,6 +87,7 @@ class Studies:
     def __init__(self, reader: Database) -> None:
         self._reader = reader
         self._contents: dict[str, bytes] = {}
+        self._atto_deltas: dict[str, int] = {}
         self._read = lru_cache(maxsize=PLANS)(plan_from_json)
 
     def plan(self, plan_json: bytes) -> Plan:
@@ -129,6 +130,12 @@ class Studies:
             said = json.loads(stored.plan_json)["study"]
             self._contents[stored.digest] = bytes.fromhex(digest("study", said))
         return self._contents[stored.digest]
+
+    def atto_delta(self, stored: StoredStudy) -> int:
+        """What the study's mechanisms may add to delta; its `micro_rho` says the rest of its price."""
+        if stored.digest not in self._atto_deltas:
+            self._atto_deltas[stored.digest] = int(json.loads(stored.plan_json)["atto_delta"])
+        return self._atto_deltas[stored.digest]
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[StoredStudy]:
         rows = self._reader.rows(f"SELECT {', '.join(COLUMNS)} FROM studies WHERE {where}", parameters)

@@ -22,12 +22,17 @@ from eigenveil_server.storage import consents, study_writes
 from eigenveil_server.storage.consents import UNHEARD, Consent, Standing, shut_out
 from eigenveil_server.storage.database import audit_once
 from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.states import DECLINES
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.poll import Poll
 from eigenveil_server.studies.signal import Signal
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
 LOOK_SECONDS = 5.0  # the clock on the wall may be set meanwhile
+RULED = (
+    "the rules of {sites} do not allow this study, such as its algorithm, epsilon or analyst: ask there, or "
+    "leave it out"
+)
 EVENTS = {Standing.WAITING: "site-waits", Standing.AGREED: "site-agreed", Standing.DECLINED: "site-declined"}
 
 
@@ -146,7 +151,9 @@ class ConsentPhase:
         possible = agreed - self._denied | {*undecided}
         if len(possible) < self._federation.least or not possible.issuperset(self._federation.required):
             lacking = [site for site in sites if site not in possible]
-            raise RequestError(Code.STUDY_FAILED, f"{self._why(lacking)}; nothing was asked of any site")
+            unsaid = f"; not decided yet: {', '.join(undecided)}" if undecided else ""
+            words = f"{self._why(lacking)}; nothing was asked of any site{unsaid}{self._hint(lacking)}"
+            raise RequestError(Code.STUDY_FAILED, words)
 
     def _why(self, lacking: list[str]) -> str:
         """Why each of these has not agreed."""
@@ -160,6 +167,11 @@ class ConsentPhase:
             + [f"{site}: shut out by the coordinator's operator" for site in denied]
             + [f"{site}: {self.word(site).status}" for site in lacking if site not in waited]
         )
+
+    def _hint(self, lacking: list[str]) -> str:
+        """What to do about sites whose rules decline."""
+        ruled = [site for site in lacking if self.word(site).reason == DECLINES[pb.DECLINE_REASON_POLICY]]
+        return f"; {RULED.format(sites=', '.join(ruled))}" if ruled else ""
 
     # ------------------------------------------------------------ sites
 

@@ -28,6 +28,17 @@ class Ran:
         return json.loads(self.out)
 
 
+class Typed(io.StringIO):
+    """What a person types, or what a script pipes in."""
+
+    def __init__(self, text: str, terminal: bool) -> None:
+        super().__init__(text)
+        self.terminal = terminal
+
+    def isatty(self) -> bool:
+        return self.terminal
+
+
 def written(stage: Stage, more: str = "") -> Path:
     """The site.toml of `stage`."""
     path = stage.folder / "site.toml"
@@ -40,12 +51,12 @@ def written(stage: Stage, more: str = "") -> Path:
 
 
 def site(config: Path, *words: object, answer: str = "", width: int = 160, terminal: bool = False) -> Ran:
-    """Run `eigenveil-site WORDS --config CONFIG`, `width` columns wide; `answer` is typed in."""
+    """Run `eigenveil-site WORDS --config CONFIG`, `width` columns wide; an `answer` is typed."""
     out = io.StringIO()
     argv = ["eigenveil-site", *map(str, words), "--config", str(config)]
     with (
         mock.patch.object(sys, "argv", argv),
-        mock.patch.object(sys, "stdin", io.StringIO(answer)),
+        mock.patch.object(sys, "stdin", Typed(answer, terminal=bool(answer))),
         mock.patch.multiple(command.console, _width=width, _force_terminal=terminal),
         redirect_stdout(out),
         redirect_stderr(io.StringIO()),

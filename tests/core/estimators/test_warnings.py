@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from eigenveil import PrivateCovariance, PrivatePCA
+from eigenveil.estimators import _base
 from eigenveil.numerics.encoding import FloatArray
 
 AGAIN, READ = "a search or a cross-validation", "without noise"
@@ -67,3 +68,15 @@ def test_a_step_that_learned_from_the_records_is_named_and_one_that_learns_nothi
     assert said(lambda: pipe(pca(), StandardScaler()).fit(records())) == (False, False)
     assert said(lambda: pipe(StandardScaler(), pca()).fit(records())) == (False, True)
     assert said(lambda: pipe(StandardScaler(), pca(), Normalizer()).fit(records())) == (False, True)
+    arrays = PrivatePCA(1, bounds=(np.full(3, -1.0), np.ones(3)), epsilon=5.0)
+    assert said(lambda: pipe(StandardScaler(), arrays, StandardScaler()).fit(records())) == (False, True)
+    assert said(lambda: pipe(arrays, StandardScaler()).fit(records())) == (False, False)
+
+
+def test_what_cannot_be_said_of_a_call_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    spent: list[object] = []
+    monkeypatch.setattr(_base, "doubts_of_the_call", lambda estimator: 1 / 0)
+    monkeypatch.setattr(_base, "simulate", lambda *study, **how: spent.append(study))
+    with pytest.raises(ZeroDivisionError):
+        pca().fit(records())
+    assert spent == []

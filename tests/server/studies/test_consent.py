@@ -206,6 +206,17 @@ def test_no_restart_gives_a_person_more_than_the_operators_hours(tmp_path: Path)
     assert lived(tmp_path, most, waits, quorum=2)[-1] == pytest.approx(2 * HOUR, abs=0.1)
 
 
+def test_a_study_that_rules_end_names_every_site_that_declined_and_what_to_do(tmp_path: Path) -> None:
+    async def script(life: Life) -> None:
+        await life.phase.note("bert", replace(REFUSED, reason="policy"))
+        await life.phase.note("carl", REFUSED)
+        told = "bert: declined: policy; carl: declined: purpose; nothing was asked of any site"
+        with refused(Code.STUDY_FAILED, f"{told}; not decided yet: anna; the rules of bert do not allow"):
+            await life.started()
+
+    lived(tmp_path, script)
+
+
 def test_a_silent_site_where_nobody_is_asked_has_the_deadline_of_the_study(tmp_path: Path) -> None:
     async def script(life: Life) -> float:
         await said(life, anna=RULES, carl=RULES)

@@ -75,5 +75,9 @@ def budget_from(listed: pb.ListStudiesResponse) -> FederationBudget:
         left=Cost(micro_rho=left, atto_delta=own_left),
         delta=told.delta,
         gaussian=told.gaussian,
-        like=None if latest is None else (latest.name, Cost(micro_rho=latest.micro_rho)),
+        like=None if latest is None else (latest.name, _price(latest)),
     )
+
+
+def _price(row: pb.StudyRow) -> Cost:
+    return Cost(micro_rho=row.micro_rho, atto_delta=row.atto_delta)

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 BY = click.option("--by", help="Who decides; it stays here [default: asked for, or the login name].")
 
 
+def _asks(as_json: bool) -> bool:
+    """Whether somebody is there who can answer."""
+    return not as_json and sys.stdin.isatty()
+
+
 def _person(by: str | None, *, ask: bool) -> str:
     """Who decides: as stated, as said on a terminal, or whoever is logged in."""
     if by is None:
@@ -84,7 +89,8 @@ def explain(config: SiteConfig, study: str, as_json: bool) -> None:
 def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: bool) -> None:
     """Agree to STUDY, which waits: to exactly the plan that is shown, and no other.
 
-    Whoever answers no leaves it waiting; that is no error (exit code 0). --json asks nobody: add --yes.
+    Whoever answers no leaves it waiting; that is no error (exit code 0). With --json or without a terminal
+    nobody is asked: add --yes.
     """
     from eigenveil.accounting.zcdp import NOTHING
     from eigenveil.protocol.plan import plan_from_json
@@ -92,8 +98,10 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
     from eigenveil_client.site.state import opening
     from eigenveil_client.site.state.received_plans import Decision, check_move
 
-    if as_json and not yes:
-        raise click.UsageError("--json asks nobody; read `explain`, then add --yes")
+    if not (yes or _asks(as_json)):
+        raise click.UsageError(
+            "nobody is there to ask (no terminal, or --json); read `explain`, then add --yes"
+        )
     with opening.opened(config) as store:
         seen = store.studies.find(study)
         check_move(seen.plan, seen.standing, Decision.ACCEPTED)
@@ -137,21 +145,28 @@ def decline(
 @click.command()
 @CONFIG
 @click.argument("study")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @BY
 @JSON
-def withdraw(config: SiteConfig, study: str, by: str | None, as_json: bool) -> None:
+def withdraw(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: bool) -> None:
     """Answer STUDY no more, for good, and free what it had set aside.
 
     Holds from the next answer on, beside a running daemon too; what was spent stays spent. Before the first
-    question nothing was. It also ends a study that its coordinator will never end.
+    question nothing was. It also ends a study that its coordinator will never end. A person at a terminal is
+    asked whether to; whoever answers no has changed nothing (exit code 0).
     """
     from eigenveil_client.site.commands import consent
     from eigenveil_client.site.state import opening
-    from eigenveil_client.site.state.received_plans import Decision
+    from eigenveil_client.site.state.received_plans import Decision, check_move
 
     with opening.opened(config) as store:
         seen = store.studies.find(study)
-        freed = consent.withdraw(config, store, seen, by=_person(by, ask=not as_json))
+        check_move(seen.plan, seen.standing, Decision.WITHDRAWN)
+        asks = _asks(as_json) and not yes
+        if asks and not click.confirm(f"Withdraw from study {seen.plan[:12]}? This is final"):
+            console.print("not withdrawn; nothing has changed")
+            return
+        freed = consent.withdraw(config, store, seen, by=_person(by, ask=asks))
         consent.show_move(seen, Decision.WITHDRAWN, freed, config, as_json)
 
 

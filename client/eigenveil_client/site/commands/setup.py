@@ -47,6 +47,8 @@ def begun(
     if missing and (as_json or not sys.stdin.isatty()):
         raise click.UsageError(f"missing {' and '.join(missing)}; at a terminal you are asked for them")
     name = name or click.prompt("The site's name in the federation", value_proc=_name)
+    if join is not None and records is not None and not records.exists():  # before its token is used
+        raise click.UsageError(f"--records: there is no {records}; the join file was not used")
     records = records or click.prompt("Its records: a file, or a folder of Parquet files", type=EXISTING)
     if missing and not analysts:
         analysts = click.prompt(

@@ -47,6 +47,13 @@ def test_what_is_left_is_what_is_not_committed() -> None:
     assert budget_from(listed(committed_micro_rho=2000)).epsilon_left == 0
 
 
+@pytest.mark.parametrize(("own", "left"), [(0, 3), (20, 2), (51, 0)])
+def test_a_study_is_as_many_as_either_part_of_its_price_allows(own: int, left: int) -> None:
+    said = listed()
+    said.studies[0].atto_delta = own
+    assert budget_from(said).rows()[-1] == ("studies like latest left", str(left))
+
+
 @pytest.mark.parametrize("changes", [{"delta": 0.0}, {"delta": float("nan")}, {"micro_rho": 2**63}])
 def test_a_budget_that_cannot_be_is_refused(changes: dict[str, float]) -> None:
     with pytest.raises(PeerError):

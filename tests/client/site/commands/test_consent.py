@@ -275,6 +275,8 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     assert (several.code, several.json["error"]) == (8, "not-found")
     unasked = site(config, "approve", PLAN.digest[:8], "--json")
     assert (unasked.code, unasked.json["error"]) == (2, "usage"), "one JSON object, and no question in it"
+    piped = site(config, "approve", PLAN.digest[:8])
+    assert (piped.code, piped.out) == (2, ""), "nobody reads the plan, and nobody answers"
     refused = site(config, "approve", PLAN.digest[:8], answer="n\n")
     assert refused.code == 0
     assert "not approved; it still waits" in refused.out
@@ -289,13 +291,16 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     ):
         assert words in shown
     assert site(config, "studies", "--json").json["pending"] == 2
-    agreed = site(config, "approve", PLAN.digest[:8], answer="y\n")
+    agreed = site(config, "approve", PLAN.digest[:8], answer="y\nDr. Grau\n")
     assert agreed.code == 0
     assert f"study {PLAN.digest[:12]} is accepted (it was pending)" in agreed.out
     other = next(r["study"] for r in listed["studies"] if r["study"] != PLAN.digest)
     assert site(config, "decline", other, "--json").json["standing"] == "declined"
     assert site(config, "decline", PLAN.digest, "--json").json["error"] == "conflict"
-    gone = site(config, "withdraw", PLAN.digest[:8])
+    stays = site(config, "withdraw", PLAN.digest[:8], answer="n\n")
+    assert (stays.code, "This is final" in stays.out) == (0, True)
+    assert {row["standing"] for row in site(config, "studies", "--json").json["studies"]} >= {"accepted"}
+    gone = site(config, "withdraw", PLAN.digest[:8], "--yes", answer="never read")
     assert "free again: " in gone.out
     again = site(config, "withdraw", PLAN.digest[:8], "--json")
     assert (again.code, again.json["error"]) == (9, "conflict")

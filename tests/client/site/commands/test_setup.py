@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import sys
 from pathlib import Path
 
@@ -10,19 +9,9 @@ import pytest
 
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import main
+from tests.client.site.command_line import Typed
 
 Capture = pytest.CaptureFixture[str]
-
-
-class Typed(io.StringIO):
-    """What a person types, or what a script pipes in."""
-
-    def __init__(self, text: str, terminal: bool) -> None:
-        super().__init__(text)
-        self.terminal = terminal
-
-    def isatty(self) -> bool:
-        return self.terminal
 
 
 def init(patch: pytest.MonkeyPatch, folder: Path, typed: Typed, *words: object) -> int:
