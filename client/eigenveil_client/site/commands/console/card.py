@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
@@ -20,7 +21,7 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.words import OF_ONE_PERSON
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.plausible import dictionary
-from eigenveil_client.site.policy import Verdict
+from eigenveil_client.site.policy import Policy, Verdict
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 
@@ -35,13 +36,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Rounds `first` to `last` (counted from 1), which ask the same: `bytes` and `numbers` of each."""
+    """Rounds `first` to `last` (counted from 1), which ask the same: `numbers` of each."""
 
     first: int
     last: int
     kind: str
     numbers: int
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Card:
-    """`minimum` is how many patients the file must have. `right` and `right_ever` are of 100 guesses, rounded
+    """`policy`: the rules by which `verdicts` are. `right` and `right_ever` are of 100 guesses, rounded
     up: of who sees this study, or all that the budget ever pays for."""
 
     seen: ReceivedPlan
@@ -71,7 +71,7 @@ class Card:
     right: int
     right_ever: int
     ends: str | None
-    minimum: int
+    policy: Policy
     verdicts: tuple[Verdict, ...]
     told: dict[str, Any]
 
@@ -94,6 +94,12 @@ class Card:
         return any(step.kind == OF_ONE_PERSON for step in self.steps)
 
     @property
+    def again(self) -> set[str]:
+        """Kinds of questions that are asked in several rounds."""
+        asked = Counter(kind for step in self.steps for kind in [step.kind] * (1 + step.last - step.first))
+        return {kind for kind, times in asked.items() if times > 1}
+
+    @property
     def fingerprint(self) -> str:
         """The plan's digest, in groups that can be compared by eye."""
         return " ".join(self.seen.plan[start : start + 8] for start in range(0, 64, 8))
@@ -114,7 +120,7 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
         right=of_hundred(most_guessed(plan)),
         right_ever=right_ever(store),
         ends=told["approval_ends"],
-        minimum=config.policy.minimum_records,
+        policy=config.policy,
         verdicts=config.policy.verdicts(plan, store.now()),
         told=told,
     )
@@ -151,11 +157,11 @@ def _share(store: SiteStore, seen: ReceivedPlan, plan: Plan) -> Share:
 
 
 def _steps(rounds: list[dict[str, Any]]) -> list[Step]:
-    same = groupby(rounds, key=lambda row: (row["kind"], row["numbers"], row["bytes"]))
+    same = groupby(rounds, key=lambda row: (row["kind"], row["numbers"]))
     made = []
-    for (kind, numbers, size), rows in same:
+    for (kind, numbers), rows in same:
         numbered = [row["round"] + 1 for row in rows]
-        made.append(Step(first=numbered[0], last=numbered[-1], kind=kind, numbers=numbers, bytes=size))
+        made.append(Step(first=numbered[0], last=numbered[-1], kind=kind, numbers=numbers))
     return made
 
 
