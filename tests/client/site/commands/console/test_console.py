@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,36 @@ def test_a_study_that_breaks_a_rule_is_not_agreed_to(rig: Rig) -> None:
     assert "breaks a rule" in browser.get(about(rig)).text
     assert browser.post(about(rig, "/approve"), {"csrf": secret, "by": NAME}).status == 409
     assert rig.seen().standing is Decision.PENDING
+
+
+STRICT = """
+columns = ["age"]
+max_epsilon_per_study = 0.5
+max_epsilon_per_year = 2.0
+max_delta = 1e-9
+max_columns_per_record = 0.1
+minimum_records = 10
+maximum_records = 10_000_000
+person_column = "patient"
+sites_per_person = 3
+"""
+BROKEN = {
+    "columns", "max_epsilon_per_study", "max_delta", "max_columns_per_record", "minimum_records",
+    "maximum_records", "person_column", "sites_per_person",
+}  # fmt: skip
+
+
+def test_every_rule_is_said_with_its_values_whether_kept_or_broken(rig: Rig) -> None:
+    browser = rig.browser()
+    kept = html.unescape(browser.get(about(rig)).text)
+    with rig.config_file.open("a") as file:
+        file.write(STRICT)
+    broken = html.unescape(browser.get(about(rig)).text)
+    for rule, (good, bad) in words.RULES.items():
+        assert good.split("%(")[0] in kept, rule
+        assert (bad if rule in BROKEN else good).split("%(")[0] in broken, rule
+    assert "%(" not in kept + broken
+    assert ("in one year" in kept, "in one year" in broken) == (False, True)
 
 
 def test_script_in_any_text_is_shown_and_never_run(tmp_path: Path) -> None:
