@@ -223,10 +223,14 @@ def test_no_more_studies_are_said_to_fit_than_a_year_lets_be_agreed_to(rig: Rig,
     assert fit == more
 
 
-def test_other_sites_budgets_are_said_to_come_on_top_where_patients_may_be_known_there(rig: Rig) -> None:
+def test_a_limit_says_what_it_leaves_out_and_other_sites_budgets_where_patients_are_known_there(
+    rig: Rig,
+) -> None:
     browser, on_top = rig.browser(), "budgets of the other sites"
-    for path in ("/budget", about(rig)):
-        assert on_top not in browser.get(path).text
+    for path, times in (("/budget", 1), (about(rig), 2)):
+        told = browser.get(path).text
+        assert on_top not in told
+        assert told.count("and would without this record") == times
     with rig.config_file.open("a") as file:
         file.write("sites_per_person = 3\n")
     for path in ("/budget", about(rig)):
