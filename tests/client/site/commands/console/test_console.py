@@ -223,7 +223,7 @@ def test_no_more_studies_are_said_to_fit_than_a_year_lets_be_agreed_to(rig: Rig,
     assert fit == more
 
 
-def test_a_limit_says_what_it_leaves_out_and_other_sites_budgets_where_patients_are_known_there(
+def test_a_limit_says_what_it_leaves_out_and_other_sites_where_patients_may_be_known(
     rig: Rig,
 ) -> None:
     browser, on_top = rig.browser(), "budgets of the other sites"
