@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.budget import epsilons, studies_left
-from eigenveil.accounting.zcdp import Cost
+from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -25,6 +25,7 @@ from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.yearly_limit import YearlyLimit
 from eigenveil_common.command import console, quoted, say, typed
 from eigenveil_common.files import read
 
@@ -71,7 +72,7 @@ def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any
         "policy": [{"rule": v.rule, "passed": v.passed, "text": v.text} for v in verdicts],
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
-        "studies_left": _more(store, plan.cost),
+        "studies_left": more(store, plan, config.policy.yearly),
     }
 
 
@@ -89,15 +90,15 @@ def budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     }
 
 
-def _more(store: SiteStore, price: Cost) -> int | None:
-    """How many studies of that price fit into what is neither spent nor set aside."""
+def more(store: SiteStore, plan: Plan, yearly: YearlyLimit | None, *, besides: Cost = NOTHING) -> int | None:
+    """How many studies like `plan` could be accepted now, after `besides` is set aside too."""
     state = store.ledger.ledger
-    limit, committed = state.limit, state.committed()
-    left = Cost(
-        micro_rho=max(0, limit.micro_rho - committed.micro_rho),
-        atto_delta=max(0, limit.atto_delta - committed.atto_delta),
-    )
-    return studies_left(left, price)
+    taken = state.committed() + besides
+    free = state.limit.micro_rho - taken.micro_rho
+    if yearly is not None:
+        free = min(free, store.left_this_year(plan, yearly) - besides.micro_rho)
+    left = Cost(micro_rho=max(0, free), atto_delta=max(0, state.limit.atto_delta - taken.atto_delta))
+    return studies_left(left, plan.cost)
 
 
 def amount(micro_rho: int, config: SiteConfig, gaussian_only: bool) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A site's metrics as a file for a node exporter's textfile collector: a site opens no listening socket.
+"""A site's metrics as a file for a node exporter's textfile collector: its daemon opens no listening socket.
 
 Nothing about the records or their number is in it.
 """

@@ -158,14 +158,18 @@ class SiteStore:
     def _check_year(self, plan: Plan, yearly: YearlyLimit | None) -> None:
         if yearly is None:
             return
-        committed = self.this_year(yearly)
-        limit = yearly.budget.limit(gaussian=plan.gaussian and self.ledger.ledger.gaussian).micro_rho
-        if committed + plan.micro_rho > limit:
+        committed, left = self.this_year(yearly), self.left_this_year(plan, yearly)
+        if plan.micro_rho > left:
             raise RequestError(
                 Code.BUDGET,
                 "the study would exceed what this site allows in one year, of which "
-                f"{100 * committed / limit:.0f} % are spent or set aside; nothing was charged",
+                f"{100 * committed / (committed + left):.0f} % are spent or set aside; nothing was charged",
             )
+
+    def left_this_year(self, plan: Plan, yearly: YearlyLimit) -> int:
+        """Micro-rho that studies with the noise of `plan` may still take this year; below 0 if over."""
+        most = yearly.budget.limit(gaussian=plan.gaussian and self.ledger.ledger.gaussian)
+        return most.micro_rho - self.this_year(yearly)
 
     def decline(self, seen: ReceivedPlan, reason: Code, *, person: PersonsWord | None = None) -> None:
         """Remember a plan that was refused, new or pending; `person`: by whose word, if by anybody's."""

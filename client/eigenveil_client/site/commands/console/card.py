@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from eigenveil.accounting.budget import studies_left
-from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.one_person import ever_guessed, most_guessed
@@ -17,10 +18,10 @@ from eigenveil.study.study import Column, Missing
 from eigenveil_client.connection.held_dictionary import held_dictionary
 from eigenveil_client.connection.identity import load_identity, named
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.commands.console.words import OF_ONE_PERSON
+from eigenveil_client.site.commands.console.words import OF_ONE_PERSON, OF_SMALL_GROUPS
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.plausible import dictionary
-from eigenveil_client.site.policy import Verdict
+from eigenveil_client.site.policy import Policy, Verdict
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 
@@ -35,13 +36,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """Rounds `first` to `last` (counted from 1), which ask the same: `bytes` and `numbers` of each."""
+    """Rounds `first` to `last` (counted from 1), which ask the same: `numbers` of each."""
 
     first: int
     last: int
     kind: str
     numbers: int
-    bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Card:
-    """`minimum` is how many patients the file must have. `right` and `right_ever` are of 100 guesses, rounded
+    """`policy`: the rules by which `verdicts` are. `right` and `right_ever` are of 100 guesses, rounded
     up: of who sees this study, or all that the budget ever pays for."""
 
     seen: ReceivedPlan
@@ -71,7 +71,7 @@ class Card:
     right: int
     right_ever: int
     ends: str | None
-    minimum: int
+    policy: Policy
     verdicts: tuple[Verdict, ...]
     told: dict[str, Any]
 
@@ -94,9 +94,25 @@ class Card:
         return any(step.kind == OF_ONE_PERSON for step in self.steps)
 
     @property
+    def small_groups(self) -> bool:
+        """Whether any answer says something of every small group, which may be one single person."""
+        return any(step.kind in OF_SMALL_GROUPS for step in self.steps)
+
+    @property
+    def membership(self) -> bool:
+        """Whether `right` covers that a person is among the records: else their number is public."""
+        return self.plan.study.neighbours is Neighbours.ADD_REMOVE
+
+    @property
     def drops(self) -> bool:
         """Whether patients without a value are left out, so that few may be left."""
         return self.plan.study.missing is Missing.DROP
+
+    @property
+    def again(self) -> set[str]:
+        """Kinds of questions that are asked in several rounds."""
+        asked = Counter(kind for step in self.steps for kind in [step.kind] * (1 + step.last - step.first))
+        return {kind for kind, times in asked.items() if times > 1}
 
     @property
     def fingerprint(self) -> str:
@@ -115,11 +131,11 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
             Asked(column=one, meaning=meanings.get((one.name, one.unit), "")) for one in plan.study.columns
         ),
         steps=tuple(_steps(told["rounds"])),
-        share=_share(store, seen, plan),
+        share=_share(config, store, seen, plan),
         right=of_hundred(most_guessed(plan)),
         right_ever=right_ever(store),
         ends=told["approval_ends"],
-        minimum=config.policy.minimum_records,
+        policy=config.policy,
         verdicts=config.policy.verdicts(plan, store.now()),
         told=told,
     )
@@ -137,30 +153,25 @@ def right_ever(store: SiteStore) -> int:
     return of_hundred(ever_guessed(rho, own, gaussian=state.exact))
 
 
-def _share(store: SiteStore, seen: ReceivedPlan, plan: Plan) -> Share:
+def _share(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan) -> Share:
     """By integers; one that was agreed to is set aside already, and one that is over takes what it spent."""
     state = store.ledger.ledger
     committed, limit, price = state.committed(), state.limit, plan.cost
-    mine = price if seen.standing in (Decision.PENDING, Decision.ACCEPTED) else Cost(micro_rho=0)
-    used = committed.micro_rho - (mine.micro_rho if seen.standing is Decision.ACCEPTED else 0)
-    own = committed.atto_delta - (mine.atto_delta if seen.standing is Decision.ACCEPTED else 0)
-    left = Cost(
-        micro_rho=max(0, limit.micro_rho - used - mine.micro_rho),
-        atto_delta=max(0, limit.atto_delta - own - mine.atto_delta),
-    )
+    used = committed.micro_rho - (price.micro_rho if seen.standing is Decision.ACCEPTED else 0)
+    besides = price if seen.standing is Decision.PENDING else NOTHING
     return Share(
         used=used / limit.micro_rho,
         wanted=price.micro_rho / limit.micro_rho,
-        more=studies_left(left, price) or 0,
+        more=consent.more(store, plan, config.policy.yearly, besides=besides) or 0,
     )
 
 
 def _steps(rounds: list[dict[str, Any]]) -> list[Step]:
-    same = groupby(rounds, key=lambda row: (row["kind"], row["numbers"], row["bytes"]))
+    same = groupby(rounds, key=lambda row: (row["kind"], row["numbers"]))
     made = []
-    for (kind, numbers, size), rows in same:
+    for (kind, numbers), rows in same:
         numbered = [row["round"] + 1 for row in rows]
-        made.append(Step(first=numbered[0], last=numbered[-1], kind=kind, numbers=numbers, bytes=size))
+        made.append(Step(first=numbered[0], last=numbered[-1], kind=kind, numbers=numbers))
     return made
 
 

@@ -91,6 +91,7 @@ def _budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
         "right_ever": right_ever(store),
         "left": consent.budget(config, store),
         "yearly": config.policy.yearly is not None,
+        "sites_per_person": config.policy.sites_per_person,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eigenveil.queries import KINDS, ShuffledRecord
+from eigenveil.queries import NAMES, CellVotes, RankVotes, ShuffledRecord, SpanGap, SpanVotes
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_common.web.messages import mark
@@ -20,36 +20,51 @@ PEOPLES = {
     Decision.WITHDRAWN.value: mark("Withdrawn by a person"),
 }
 UNITS = {"a": mark("years")}  # which nobody reads out of UCUM; the others are written as they are known
-OF_ONE_PERSON = next(name for name, query in KINDS.items() if query is ShuffledRecord)
+OF_ONE_PERSON = NAMES[ShuffledRecord]
+# Whose answers hold what a group of records says, each apart; nothing keeps a group from being one record.
+OF_SMALL_GROUPS = frozenset(NAMES[query] for query in (SpanVotes, CellVotes, RankVotes, SpanGap))
 # What each question's answer holds, to who never heard of it.
 ANSWERS = {
-    "count": mark("how many patients have usable values"),
-    "row-norms": mark("how many patients lie how far from the middle of the agreed ranges: counts only"),
-    "clipped-sum": mark("the sums of the measurements over all patients"),
+    "count": mark("how many patients have usable values in these columns"),
+    "row-norms": mark(
+        "patients sorted into steps by how far their values lie from a middle: only the number in each step"
+    ),
+    "clipped-sum": mark("the values of each measurement, added up over all patients"),
     "energy": mark("one sum over all patients: how far they lie from the middle, squared"),
-    "gram": mark("for every two measurements, the sum over all patients of their product"),
-    "cross-norms": mark("how many patients count how much for what comes next: counts only"),
+    "gram": mark(
+        "for every two measurements, and each with itself: the two values of a patient multiplied, and this "
+        "added up over all patients"
+    ),
+    "cross-norms": mark(
+        "patients sorted into steps by how much they count for what comes next: only the number in each step"
+    ),
     "cross-covariance": mark("sums over all patients of products of measurements with the directions found"),
     "column-histograms": mark("how many patients have which value, for each measurement: counts in 65 steps"),
     "column-moments": mark(
         "for each measurement, the sums over all patients of its values and their squares"
     ),
     "gradient": mark("sums over all patients that say how to improve the directions found so far"),
-    "gradient-norms": mark("how many patients count how much for the next improvement: counts only"),
+    "gradient-norms": mark(
+        "patients sorted into steps by how much they count for the next improvement: only the number in each "
+        "step"
+    ),
     "votes": mark("how many small groups of patients differ how much from each other: counts only"),
     "coordinates": mark("how many small groups of patients lie where, for each measurement: counts only"),
     "boxed": mark("sums over small groups of patients that say how to improve the direction found so far"),
     "block-ranks": mark("how many small groups of patients need how many directions: counts only"),
     "spectrum": mark(
-        "for every two measurements, the sum over all patients of their product, of which only "
+        "for every two measurements, and each with itself, their product added up over all patients, of "
+        "which only "
         "how strong each direction is is ever published, with noise"
     ),
     "eigenvectors": mark(
-        "for every two measurements, the sum over all patients of their product, of which only "
+        "for every two measurements, and each with itself, their product added up over all patients, of "
+        "which only "
         "directions are ever published, with noise"
     ),
     "subspace": mark(
-        "for every two measurements, the sum over all patients of their product, of which only "
+        "for every two measurements, and each with itself, their product added up over all patients, of "
+        "which only "
         "directions taken together are ever published, with noise"
     ),
     "radius-search": mark(
@@ -83,43 +98,53 @@ REASONS = {
     DeclineWord.TIMING: mark("Not at this time"),
     DeclineWord.UNSTATED: mark("No reason is given"),
 }
-# What each rule of site.toml asks for, and when a study breaks it.
+# What each rule of site.toml asks for, and when a study breaks it; the template knows the values.
 RULES = {
-    "approval_ends": (mark("The approval still holds"), mark("The approval has ended")),
-    "analysts": (mark("This person may ask here"), mark("This person may not ask here")),
+    "approval_ends": (
+        mark("This site's permission to answer studies has not run out"),
+        mark("This site's permission to answer studies has run out"),
+    ),
+    "analysts": (mark("This account may ask here"), mark("This account may not ask here")),
     "columns": (mark("All measurements may be used"), mark("A measurement may not be used")),
-    "algorithms": (mark("The method is allowed"), mark("The method is not allowed")),
-    "noise": (mark("The kind of noise is allowed"), mark("The kind of noise is not allowed")),
+    "algorithms": (mark("Your settings allow its method"), mark("Your settings do not allow its method")),
+    "noise": (
+        mark("Your settings allow its kind of noise"),
+        mark("Your settings do not allow its kind of noise"),
+    ),
     "max_epsilon_per_study": (
-        mark("It reveals no more than one study may"),
-        mark("It reveals more than one study may"),
+        mark("It reveals no more than one study may (epsilon %(epsilon)s; allowed: %(largest)s)"),
+        mark("It reveals more than one study may (epsilon %(epsilon)s; allowed: %(largest)s)"),
     ),
     "max_delta": (
-        mark("The chance that its promise fails is as small as you ask"),
-        mark("The chance that its promise fails is larger than you allow"),
+        mark("The remaining chance (delta), which the guesses above include, is no larger than you allow"),
+        mark("The remaining chance (delta), which the guesses above include, is larger than you allow"),
     ),
     "person_column": (
-        mark("It means by one person what you mean"),
-        mark("It means by one person something else than you"),
+        mark("It counts as one patient what your settings count as one"),
+        mark("It counts as one patient something else than your settings do"),
     ),
     "sites_per_person": (
-        mark("It allows for patients who are known at several sites"),
-        mark("It does not allow for patients who are known at so many sites"),
+        mark(
+            "The limit covers all sites where one patient may be known (your settings say: at most %(sites)s)"
+        ),
+        mark(
+            "The limit does not cover all sites where one patient may be known (your settings say: %(sites)s)"
+        ),
     ),
     "max_columns_per_record": (
-        mark("It has few measurements compared with your patients"),
-        mark("It has too many measurements compared with your patients"),
+        mark("It has %(columns)s measurements: not too many for %(fewest)s patients, your lowest number"),
+        mark("It has %(columns)s measurements: too many for %(fewest)s patients, your lowest number"),
     ),
     "minimum_records": (
-        mark("It is content with as few patients as you may have"),
-        mark("It wants more patients than you may have"),
+        mark("It wants at least %(cohort)s patients at a site; you answer with %(fewest)s or more"),
+        mark("It wants at least %(cohort)s patients at a site; you may answer with %(fewest)s"),
     ),
     "maximum_records": (
-        mark("It has room for as many patients as you may have"),
-        mark("It has no room for as many patients as you may have"),
+        mark("It has room for %(room)s patients of a site; you answer with at most %(most)s"),
+        mark("It has room for only %(room)s patients of a site; you may answer with %(most)s"),
     ),
     "minimum_records_per_part": (
-        mark("It divides your patients into parts that are large enough, or not at all"),
-        mark("It divides your patients into parts that are too small"),
+        mark("It is not planned over parts of fewer than %(part)s patients"),
+        mark("It is planned over parts of fewer than %(part)s patients"),
     ),
 }

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import html
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.queries import NAMES
+from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands.console import program, words
+from eigenveil_client.site.commands.console.card import card
+from eigenveil_client.site.config import load
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.opening import opened
 from eigenveil_client.site.state.received_plans import Decision
 from tests.client.site.commands.console.rig import Rig, rigged, study_plan
+from tests.client.site.support import a_plan
 from tests.common.web.asgi import Browser
 
 HOSTILE = "<script>alert(1)</script>"
@@ -133,6 +140,101 @@ def test_a_study_that_breaks_a_rule_is_not_agreed_to(rig: Rig) -> None:
     assert "breaks a rule" in browser.get(about(rig)).text
     assert browser.post(about(rig, "/approve"), {"csrf": secret, "by": NAME}).status == 409
     assert rig.seen().standing is Decision.PENDING
+
+
+STRICT = """
+columns = ["age"]
+max_epsilon_per_study = 0.5
+max_epsilon_per_year = 2.0
+max_delta = 1e-9
+max_columns_per_record = 0.1
+minimum_records = 10
+maximum_records = 10_000_000
+person_column = "patient"
+sites_per_person = 3
+"""
+BROKEN = {
+    "columns", "max_epsilon_per_study", "max_delta", "max_columns_per_record", "minimum_records",
+    "maximum_records", "person_column", "sites_per_person",
+}  # fmt: skip
+
+
+def test_every_rule_is_said_with_its_values_whether_kept_or_broken(rig: Rig) -> None:
+    browser = rig.browser()
+    kept = html.unescape(browser.get(about(rig)).text)
+    with rig.config_file.open("a") as file:
+        file.write(STRICT)
+    broken = html.unescape(browser.get(about(rig)).text)
+    for rule, (good, bad) in words.RULES.items():
+        assert good.split("%(")[0] in kept, rule
+        assert (bad if rule in BROKEN else good).split("%(")[0] in broken, rule
+    assert "%(" not in kept + broken
+    assert ("in one year" in kept, "in one year" in broken) == (False, True)
+
+
+def told_of(rig: Rig, **changes: object) -> str:
+    """The page of a study that differs so."""
+    plan = a_plan(replace(rig.plan.study, **changes), submission="changed")  # type: ignore[arg-type]
+    rig.receive(plan)
+    return html.unescape(rig.browser().get(f"/studies/{plan.digest}").text)
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+def test_a_study_of_a_public_number_of_patients_does_not_promise_to_hide_who_is_in(
+    rig: Rig, neighbours: Neighbours
+) -> None:
+    told = told_of(rig, neighbours=neighbours)
+    hidden = neighbours is Neighbours.ADD_REMOVE
+    assert ("is this patient among the records?" in told) == hidden
+    assert ("the number of patients is public" in told) == (not hidden)
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_APPROX_RANK])
+def test_an_answer_that_says_something_of_every_small_group_is_not_called_one_about_all(
+    rig: Rig, algorithm: Algorithm
+) -> None:
+    none = "No question is about one patient alone"
+    assert none in html.unescape(rig.browser().get(about(rig)).text)
+    told = told_of(rig, algorithm=algorithm, components=1)
+    assert none not in told
+    assert "can be a single patient" in told
+
+
+@pytest.mark.parametrize("approved", [False, True])
+def test_no_more_studies_are_said_to_fit_than_a_year_lets_be_agreed_to(rig: Rig, approved: bool) -> None:
+    with rig.config_file.open("a") as file:
+        file.write("max_epsilon_per_year = 2.0\n")
+    browser, config = rig.browser(), load(rig.config_file)
+    if approved:
+        assert decide(browser, rig, "approve") == 303
+    with opened(config) as store:
+        said = card(config, store, rig.seen())
+        lasting = store.ledger.ledger.limit.micro_rho // rig.plan.micro_rho - 1
+    more, fit = said.share.more, 0
+    assert said.told["studies_left"] == more + (not approved)
+    assert more < lasting
+    if not approved:
+        assert decide(browser, rig, "approve") == 303
+    for name in range(more + 1):
+        plan = study_plan(submission=f"later-{name}")
+        rig.receive(plan)
+        path = f"/studies/{plan.digest}/approve"
+        fit += browser.post(path, {"csrf": browser.csrf(path), "by": NAME}).status == 303
+    assert fit == more
+
+
+def test_a_limit_says_what_it_leaves_out_and_other_sites_where_patients_may_be_known(
+    rig: Rig,
+) -> None:
+    browser, on_top = rig.browser(), "budgets of the other sites"
+    for path, times in (("/budget", 1), (about(rig), 2)):
+        told = browser.get(path).text
+        assert on_top not in told
+        assert told.count("and would without this record") == times
+    with rig.config_file.open("a") as file:
+        file.write("sites_per_person = 3\n")
+    for path in ("/budget", about(rig)):
+        assert on_top in browser.get(path).text
 
 
 def test_script_in_any_text_is_shown_and_never_run(tmp_path: Path) -> None:
