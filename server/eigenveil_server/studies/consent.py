@@ -20,7 +20,7 @@ from eigenveil_server.clock import as_datetime
 from eigenveil_server.config import Config
 from eigenveil_server.storage import consents, study_writes
 from eigenveil_server.storage.consents import UNHEARD, Consent, Standing, shut_out
-from eigenveil_server.storage.database import audit_once
+from eigenveil_server.storage.database import Change, audit_once
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import DECLINES
 from eigenveil_server.storage.study_reads import StoredStudy
@@ -72,7 +72,7 @@ class ConsentPhase:
         self._news = news
         self._patience = patience
         self._said = consents.consents(repository.store.reader, stored.digest)
-        self._durable = set(self._said)
+        self._durable = dict(self._said)  # what counts
         stated = json.loads(stored.stated)
         self._asks = {site for site, told in stated.items() if told and told["approval"] == "ask"}
         now = repository.clock()
@@ -130,12 +130,13 @@ class ConsentPhase:
         ]
 
     def _counted(self, site: str) -> Consent:
-        return self.word(site) if site in self._durable else UNHEARD
+        return self._durable.get(site, UNHEARD)
 
     def _ends(self, site: str) -> int:
         if site in self._denied:
             return 0
-        if self.word(site).standing is Standing.WAITING:
+        # A person who agrees is still waited for while that is being stored.
+        if Standing.WAITING in (self.word(site).standing, self._counted(site).standing):
             return self._late
         # Who asks and calls will say so; who does not call would hold every study for a week.
         gone = self._called[site] + HOUR_MS if site in self._asks else 0
@@ -203,10 +204,12 @@ class ConsentPhase:
         start = self._patience.start
         return -(-(self._repository.clock() + start) // MINUTE_MS) * MINUTE_MS if start else 0
 
-    async def note(self, site: str, said: Consent, also: Callable[[Connection], None] | None = None) -> None:
-        """Remember the word of a site for good, and have watchers see it; `also`: within that transaction."""
+    async def note(self, site: str, said: Consent, telling: Callable[[], Change] | None = None) -> None:
+        """Remember the word of a site for good, and have watchers see it; `telling` is called as soon as the
+        word is said, and what it returns within the transaction."""
         study, at = self._study.digest, self._repository.clock()
         self._said[site] = said
+        also = None if telling is None else telling()
 
         def change(connection: Connection) -> None:
             consents.store_consent(connection, study, site, said, at)
@@ -218,11 +221,11 @@ class ConsentPhase:
 
         await self._write(change)
         failpoint("consent-stored")
-        self._durable.add(site)
+        self._durable[site] = said
         log.event(EVENTS[said.standing], study=study, site=site)
         self.wake()
 
-    async def _write(self, also: Callable[[Connection], None]) -> None:
+    async def _write(self, also: Change) -> None:
         study, event = self._study.digest, self._study.begun
         self.tell(event)
 

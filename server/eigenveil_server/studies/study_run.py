@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from eigenveil import barrier
@@ -298,13 +298,15 @@ class StudyRun:
     async def note(self, site: str, said: Consent) -> None:
         """Remember what `site` says of the study, and have whoever watches see it."""
         opened = self.opened
-        if opened is None or opened.state is not RoundState.OPEN:
+        if opened is None or opened.closed or opened.state is not RoundState.OPEN:
             await self.consent.note(site, said)
-            return
-        await self.consent.note(site, said, lambda change: self._tell(change, opened))
+        else:
+            await self.consent.note(site, said, partial(self._telling, opened))
 
-    def _tell(self, change: Connection, opened: OpenRound) -> None:
-        study_writes.add_news(change, self.digest, opened.asked.round, self.news(opened))
+    def _telling(self, opened: OpenRound) -> Callable[[Connection], None]:
+        """Stores what is so now, whenever that is: nobody hears of a close before its release [P27]."""
+        round, event = opened.asked.round, self.news(opened)
+        return partial(study_writes.add_news, study=self.digest, round=round, event=event)
 
     def news(self, opened: OpenRound) -> pb.StudyEvent:
         return self._event(opened, opened.state)

@@ -338,26 +338,27 @@ def test_who_contradicts_itself_is_refused(request_: pb.NextWorkRequest) -> None
 
 
 def test_what_is_not_durable_does_not_count(tmp_path: Path) -> None:
-    """The process dies while it stores the last agreement: the next one has not heard of it."""
+    """The process dies while it stores the last agreement: the next one still waits for that person."""
 
     async def dying(life: Life) -> None:
-        await said(life, anna=RULES, bert=RULES)
+        await said(life, anna=RULES, carl=RULES, bert=WAITS)
+        await asyncio.sleep(2 * MINUTE)
         arm("consent-storing", _die)
         started = asyncio.create_task(life.started())
         with pytest.raises(Exception, match="a change failed"):
-            await said(life, carl=RULES)
+            await said(life, bert=RULES)
         disarm()
         await asyncio.sleep(30)
-        assert not started.done()
+        assert not started.done(), "neither begun nor given up"
         started.cancel()
 
     async def again(life: Life) -> float:
-        assert life.phase.word("carl").standing is Standing.SILENT
+        assert life.phase.word("bert").standing is Standing.WAITING
         assert life.phase.word("anna").standing is Standing.AGREED
-        await said(life, carl=RULES)
+        await said(life, bert=RULES)
         return await life.started()
 
-    assert lived(tmp_path, dying, again)[-1] == pytest.approx(30, abs=0.1)
+    assert lived(tmp_path, dying, again)[-1] == pytest.approx(2 * MINUTE + 30, abs=0.1)
 
 
 def _die() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,10 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.reporting.verify import load_release
+from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.storage.consents import Standing
+from eigenveil_server.studies.poll import Poll
 from tests.server.rig import Client, Rig, Tick, answering, made, refusal, serving, study_toml
 
 SHORT = 0.3  # seconds; a deadline that tests can wait for
@@ -131,5 +135,49 @@ def test_a_site_that_returns_goes_on_with_the_next_round(tmp_path: Path) -> None
             )
             assert [one["present"] for one in rounds[1:]] == [["anna", "bert", "carl"]] * (len(rounds) - 1)
             assert all(one["absent"] == {} for one in rounds[1:])
+
+    asyncio.run(scenario())
+
+
+def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Carl agrees while the round is open; that is written once it is closed, and not released [P27]."""
+    tick = Tick(monkeypatch)
+    writes, go = threading.Event(), threading.Event()
+
+    def busy(_: Connection) -> None:
+        writes.set()
+        assert go.wait(60)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml(quorum=2, deadline_seconds=PATIENT), agreed=False)
+            engine, repository = rig.daemon.engine, rig.daemon.runtime.repository
+            agrees = Poll(
+                known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False}
+            )
+            for name in ("anna", "bert"):
+                await engine.hear(name, agrees)
+            for name in ("anna", "bert"):
+                await sites[name].contribute(await sites[name].query(), frozen([60]))
+            run = engine.run(digest)
+            opened = run.opened
+            assert opened is not None
+            holding = asyncio.create_task(repository.writer.write(busy))
+            assert await asyncio.to_thread(writes.wait, 60)
+            hearing = asyncio.create_task(engine.hear("carl", agrees))
+            while run.consent.word("carl").standing is not Standing.AGREED:
+                await asyncio.sleep(0)
+            assert not opened.closed, "he agrees in time"
+            await tick.due()
+            go.set()
+            await asyncio.gather(holding, hearing)
+            assert repository.studies.sealed(digest, 0) is None
+            *_, last = repository.studies.events(digest, 0)
+            assert last.round_state == "open"
+            assert {one.site: one.status for one in last.sites}["carl"] == "waiting"
+            tick.go.set()
 
     asyncio.run(scenario())

@@ -48,12 +48,14 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str
 def decline(
     config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str, word: DeclineWord, text: str = ""
 ) -> None:
-    """Refuse a study that waits, for good. Its analyst is told `word`; `text` only by a site that tells it.
+    """Refuse a study that waits, for good. Its analyst is told `word`; `text` only by a site that tells
+    such now, and still does when it is sent.
 
     Raises:
         RequestError: it was decided before, or name or text cannot be shown as they are.
     """
-    store.decline(seen, Code.POLICY, person=PersonsWord(by=by, word=word, text=text))
+    said = PersonsWord(by=by, word=word, text=text, told=config.policy.tell_reasons)
+    store.decline(seen, Code.POLICY, person=said)
 
 
 def withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str) -> Cost:

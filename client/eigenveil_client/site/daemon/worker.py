@@ -87,8 +87,9 @@ class SiteWorker:
         return frozenset(plan for plan, (standing, _) in words.items() if standing is Decision.PENDING)
 
     def agreed(self) -> dict[str, bool]:
-        """Plans that this site agrees to as of now, and whether by a person's word. No record was read for
-        that, unless by a person's command: it tells nothing of them."""
+        """Plans that this site agrees to as of now, and whether by a person's word. By the rules alone no
+        record was read for that. A person's `approve` counts and checks the file first, so that its word
+        tells that the file has the site's minimum of persons and columns that are good enough."""
         words = self.store.studies.words(self._known)
         return {plan: person for plan, (standing, person) in words.items() if standing is Decision.ACCEPTED}
 
@@ -228,7 +229,7 @@ class SiteWorker:
             case Decision.PENDING:
                 self._decide(seen)
             case Decision.DECLINED | Decision.WITHDRAWN if seen.word:
-                text = seen.text if self._policy.tell_reasons else ""
+                text = seen.text if seen.told and self._policy.tell_reasons else ""
                 raise DeclinedByPerson(DeclineWord(seen.word), text)
             case Decision.DECLINED | Decision.WITHDRAWN:
                 raise error(Code(seen.reason), f"this study was {seen.standing.value}")

@@ -26,7 +26,8 @@ CREATE TABLE studies (
   said_by TEXT NOT NULL,
   said_at INTEGER NOT NULL,
   word TEXT NOT NULL,
-  text TEXT NOT NULL
+  text TEXT NOT NULL,
+  told INTEGER NOT NULL
 ) STRICT;
 """
 
@@ -60,7 +61,7 @@ DECIDED = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersonsWord:
     """A decision as a person states it: who says so, and of a decline the reason. `text` stays here, unless
-    site.toml says that reasons are told.
+    site.toml says as it is written that reasons are told, which is `told`.
 
     Raises:
         RequestError: code `bad-argument`, name or text cannot be shown as they are.
@@ -69,6 +70,7 @@ class PersonsWord:
     by: str
     word: DeclineWord | None = None
     text: str = ""
+    told: bool = False
 
     def __post_init__(self) -> None:
         checked_text(self.by, LONGEST_NAME)
@@ -82,7 +84,7 @@ class ReceivedPlan:
     `records` is a keyed digest of the records the study began with (empty before the first answer); `at` is
     the Unix time at which the plan came; `person` is the last standing that a person gave it, also after
     its end (empty: the rules decided alone, or nobody yet), `said_by` who that was and `said_at` when; `word`
-    and `text` are why that person declined it.
+    and `text` are why that person declined it, and `told` whether the text was written to be told.
     """
 
     plan: str
@@ -97,6 +99,7 @@ class ReceivedPlan:
     said_at: int = 0
     word: str = ""
     text: str = ""
+    told: bool = False
 
     @property
     def name(self) -> str:
@@ -189,8 +192,9 @@ class ReceivedPlans:
         if reason:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
         if person is not None:
-            said = (standing.value, person.by, self._clock(), person.word or "", person.text, digest)
-            columns = "(person, said_by, said_at, word, text) = (?, ?, ?, ?, ?)"
+            by, word = (standing.value, person.by, self._clock()), person.word or ""
+            columns = "(person, said_by, said_at, word, text, told) = (?, ?, ?, ?, ?, ?)"
+            said = (*by, word, person.text, person.told, digest)
             change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", said)
 
     def require(self, digest: str, standing: Decision, change: Connection) -> None:
@@ -239,4 +243,4 @@ def check_move(digest: str, now: Decision, standing: Decision) -> None:
 
 
 def _seen(row: Row) -> ReceivedPlan:
-    return ReceivedPlan(**{**dict(row), "standing": Decision(row["standing"])})
+    return ReceivedPlan(**dict(row) | {"standing": Decision(row["standing"]), "told": bool(row["told"])})

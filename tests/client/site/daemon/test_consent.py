@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,12 +80,16 @@ def test_a_person_s_word_is_said_as_one_and_a_question_before_it_waits(asking: S
         assert isinstance(worker.work(work(FIRST)), Contribution)
 
 
-@pytest.mark.parametrize("tells", [False, True])
-def test_the_officer_s_sentence_leaves_only_if_the_site_tells_it(tmp_path: Path, tells: bool) -> None:
-    stage = a_stage(tmp_path, approval=Approval.ASK, tell_reasons=tells)
-    with process(stage) as (store, worker):
+@pytest.mark.parametrize(("then", "today"), [(False, False), (False, True), (True, False), (True, True)])
+def test_the_officer_s_sentence_leaves_only_if_the_site_told_such_then_and_does_today(
+    tmp_path: Path, then: bool, today: bool
+) -> None:
+    stage = a_stage(tmp_path, approval=Approval.ASK, tell_reasons=then)
+    with process(stage) as (_, worker):
         worker.work(wanted(stage))
         decide(stage, consent.decline, word=DeclineWord.COLUMNS, text="no birth dates")
+    policy, tells = replace(stage.config.policy, tell_reasons=today), then and today
+    with process(replace(stage, config=replace(stage.config, policy=policy))) as (store, worker):
         refusal = worker.work(wanted())
         assert isinstance(refusal, Refusal)
         assert (refusal.reason, refusal.text) == (
