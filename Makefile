@@ -89,7 +89,7 @@ openssl:
 
 .PHONY: test
 test: openssl lint ## The gates, then every test that is not marked slow
-	$(PYTEST) -n $(JOBS) -m 'not slow' --ignore=tests/repo --ignore=tests/browser
+	$(PYTEST) -n $(JOBS) --dist worksteal -m 'not slow' --ignore=tests/repo --ignore=tests/browser
 
 .PHONY: test-full
 test-full: openssl lint ## The gates, then every test, then a part of the torture

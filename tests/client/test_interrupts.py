@@ -20,15 +20,15 @@ from tests.server.rig import study_toml
 SCRIPTS: dict[str, str] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
 # What is run, and the seconds in which it is interrupted, from its first line of ours on.
 COMMANDS = {
-    "eigenveil simulate study.toml --data records.csv --repeat 2000": 6.0,
-    "eigenveil compare study.toml --data records.csv --repeat 50": 8.0,
+    "eigenveil simulate study.toml --data records.csv --repeat 2000": 4.0,
+    "eigenveil compare study.toml --data records.csv --repeat 50": 5.0,
     "eigenveil plan study.toml": 3.0,
-    "eigenveil demo --out demo": 8.0,
+    "eigenveil demo --out demo": 6.0,
     "eigenveil study list --profile nowhere": 1.5,
     "eigenveil-site check --config site.toml": 2.0,
     "eigenveil-coordinator init --dir new --federation north": 2.0,
 }
-MOMENTS = 3
+MOMENTS = 2
 
 
 def prepared(folder: Path) -> None:

@@ -42,7 +42,7 @@ def asking(tmp_path: Path, work: Callable[[Rig, Client], Coroutine[Any, Any, Non
 
 def person(tmp_path: Path, site: str, decide: Callable[..., object], **words: Any) -> None:
     """Somebody at `site` decides about the only study there, beside its daemon."""
-    config = config_of(tmp_path / site, approval=Approval.ASK)
+    config = config_of(tmp_path / site, approval=Approval.ASK, tell_reasons=site == "carl")
     with closing(SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))) as store:
         decide(config, store, store.studies.all()[0], by=f"{site}'s officer", **words)
 
