@@ -57,7 +57,9 @@ def interrupted(words: list[str], folder: Path, after: float) -> tuple[int, str]
     return one.returncode, said
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command", [pytest.param(one, marks=[pytest.mark.slow] if COMMANDS[one] > 3 else []) for one in COMMANDS]
+)
 def test_ctrl_c_at_any_moment_is_one_line_and_130(command: str, tmp_path: Path) -> None:
     prepared(tmp_path)
     chance = random.Random(command)

@@ -58,7 +58,7 @@ def test_one_analyst_has_so_many_studies_under_way_and_leaves_room_for_others(tm
 def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.INFO)
+    caplog.set_level(logging.INFO, "eigenveil")
     config = made(tmp_path / "c", approve_above_epsilon=0.5)
 
     async def submitted() -> tuple[str, str]:
