@@ -15,6 +15,13 @@ from typing import Any
 STOP_SECONDS = 60
 
 
+def heed_interrupts() -> None:
+    """A shell starts what runs in its background with Ctrl-C ignored, and every program that is started here
+    would inherit that and never end."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @contextmanager
 def kept(folder: Path) -> Iterator[Path]:
     """The profile of its analyst, in `folder`; when the block ends the federation is stopped as by Ctrl-C.
@@ -22,6 +29,7 @@ def kept(folder: Path) -> Iterator[Path]:
     Raises:
         RuntimeError: it did not begin, or did not end well.
     """
+    heed_interrupts()
     program = Path(sys.executable).with_name("eigenveil")
     command = [program, "demo", "--keep", "--json", "--out", folder]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:

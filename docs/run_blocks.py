@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kept_federation import heed_interrupts
+
 GUIDE = Path(__file__).resolve().parent / "guide"
 BLOCK = re.compile(
     r"(?:<!-- (?P<mark>not run|file): (?P<said>.+?) -->\n+)?"
@@ -168,6 +170,7 @@ def run(page: Path) -> tuple[str, Run]:
 
 def main() -> int:
     """Run every page; 1 if one says something else than what happens."""
+    heed_interrupts()
     wanted = [Path(name) for name in sys.argv[1:] if name != "--write"] or sorted(GUIDE.glob("*.md"))
     found = [(page, *run(page)) for page in wanted]
     if "--write" in sys.argv:
