@@ -73,15 +73,39 @@ def _mismatch(asked: RoundQuery, contribution: Contribution) -> str:
     return ""
 
 
-def aggregate(asked: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
-    """The exact sum over sites, or their votes one after the other.
+class Total:
+    """What validated answers to one query come to so far: one sum, however many there are, or votes by site.
 
-    Shape: (total_length(asked.query, sites),); zeros if nobody answered.
+    Each is added once; that is for the caller to see to, and that it is added to its end [0031].
     """
-    if isinstance(asked.query, PerSite):
-        nothing = np.zeros(0, dtype=np.int64)
-        return frozen(np.concatenate([nothing, *(contributions[site] for site in sorted(contributions))]))
-    total = np.zeros(asked.query.length, dtype=np.int64)
-    for site in sorted(contributions):
-        total += contributions[site]
-    return frozen(total)
+
+    def __init__(self, asked: RoundQuery) -> None:
+        self._query = asked.query
+        self._sum = np.zeros(0 if isinstance(asked.query, PerSite) else asked.query.length, dtype=np.int64)
+        self._votes: dict[str, IntArray] = {}
+
+    def add(self, site: str, values: IntArray) -> None:
+        """Add one site's answer; nothing of it is kept but the sum, unless it is votes."""
+        if isinstance(self._query, PerSite):
+            self._votes[site] = values
+        else:
+            self._sum += values
+
+    def whole(self) -> IntArray:
+        """The exact sum over sites, or their votes in the order of the sites' names; nothing is added to it
+        any more.
+
+        Shape: (total_length(asked.query, sites),); zeros if nobody answered.
+        """
+        if self._votes:
+            return frozen(np.concatenate([self._votes[site] for site in sorted(self._votes)]))
+        self._sum.setflags(write=False)
+        return self._sum
+
+
+def aggregate(asked: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
+    """The `Total` of contributions that are all here."""
+    total = Total(asked)
+    for site, values in contributions.items():
+        total.add(site, values)
+    return total.whole()

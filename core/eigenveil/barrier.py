@@ -60,6 +60,7 @@ def release(
         return done
     try:
         outcome = publishable(asked, total, plan.study, noise, present)
+        del total  # a long one is not in memory any more while its release is stored
         if outcome.values.shape != (released(asked.query),):
             raise InternalError(Code.BUG, f"the release of {spoken(asked.round)} has the wrong shape")
         sealed = Release.of(asked, outcome.values, outcome.sigma, present)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ import numpy as np
 from eigenveil import barrier
 from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import Ledger
-from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.algorithms import Estimate, OwnAlgorithm, own
 from eigenveil.attendance import Attendance
+from eigenveil.contributing import SHARED, Hold, here
 from eigenveil.errors import Code, RequestError
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.noise.source import NoiseSource, OsNoise
@@ -36,11 +37,10 @@ from eigenveil.site.partition import SPREAD, deal
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.grid import GridRows
+from eigenveil.study.grid import GridRows, unit
 from eigenveil.study.study import Study
 
 WORKERS = os.cpu_count() or 1  # of a site's records, which may be worked on side by side
-SHARED = 2**18  # entries from which on that is worth a thread
 
 
 def run_study(
@@ -50,31 +50,19 @@ def run_study(
     journal: barrier.Journal,
     noise: NoiseSource,
     present: Callable[[RoundQuery], Sequence[str]] | None = None,
-    apply: Apply = map,
+    hold: Hold = here,
 ) -> None:
     """The protocol, round by round, until the algorithm asks nothing more.
 
     What a coordinator, its sites and an analyst do over a network, each with the part that is theirs. All
-    sites answer every round, unless `present` says which.
+    sites answer every round, unless `present` says which; `hold` has them answer, here or elsewhere.
     """
     plan = session.plan
+    contribute = hold(sites, plan)
     while (asked := session.pending) is not None:  # the algorithm yielded a priced query
-        answers: dict[str, IntArray] = {}
-        for name in sites if present is None else present(asked):  # every site answers for its own records
-            contribution = Contribution(
-                plan_digest=plan.digest,
-                round=asked.round,
-                query=asked.digest,
-                site=name,
-                values=sites[name].answer(
-                    asked.query, apply if sites[name].rows.size >= SHARED else map, frame=asked.frame
-                ),
-            )
-            validate(asked, contribution, range(plan.study.max_records + 1))
-            answers[name] = contribution.values
-        total = aggregate(asked, answers)  # exact, and private to whoever is trusted with it
-        here = tuple(answers)
-        release = barrier.release(asked, total, here, plan=plan, journal=journal, noise=noise)
+        names = tuple(sites if present is None else present(asked))
+        total = contribute(asked, names)  # every site answers for its own records; they are added up exactly
+        release = barrier.release(asked, total, names, plan=plan, journal=journal, noise=noise)
         session.feed(release)  # noised, charged and public: all that the algorithm ever sees
 
 
@@ -146,6 +134,7 @@ def simulate(
     algorithm: OwnAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None = None,
     submission: str = "simulation",
     apply: Apply = map,
+    hold: Hold | None = None,
 ) -> Simulation:
     """Run a study on records held by simulated sites, with the session and the barrier of a federation.
 
@@ -156,7 +145,8 @@ def simulate(
     `seed` makes the noise reproducible, and the release then says that it is not private. `drop_outs` maps a
     round (from 0) to the sites that do not answer it. `algorithm` runs instead of the one that the study
     names: an algorithm of your own, which no federation runs (docs/own-algorithm.md). `apply` is `map` or
-    an executor's, which works on large records side by side.
+    an executor's, which works on large records side by side. `hold` has the sites answer elsewhere, as
+    `eigenveil_client.local.on_cluster` does; the release is the same.
 
     Raises:
         RequestError: records do not fit the study; too few sites answered a round; the algorithm asked for
@@ -176,18 +166,11 @@ def simulate(
     """
     plan = _plan(study, algorithm, submission)
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
-    strange = sorted(set(records) - set(study.federation.sites))
-    if strange:
-        raise RequestError(Code.BAD_ARGUMENT, f"records for uninvited sites: {', '.join(strange)}")
-    secret = None if seed is None else bytes.fromhex(digest("simulated-order", seed))
-    sites = {
-        name: Site(to_grid(values, study, apply), workers=WORKERS, secret=secret)
-        for name, values in sorted(records.items())
-    }
-    present = Attendance(study.federation, sites, drop_outs or {})
+    present = Attendance(study.federation, _imagined(study, records, seed, apply), drop_outs or {})
     session, journal = Session(plan), MemoryJournal(plan)
     with one_thread():  # the workers are the threads; more inside them only get in the way
-        run_study(session, present.sites, journal=journal, noise=noise, present=present, apply=apply)
+        answering = partial(here, apply=apply) if hold is None else hold
+        run_study(session, present.sites, journal=journal, noise=noise, present=present, hold=answering)
     result = result_of(plan, session.result)
     return Simulation(
         plan=plan,
@@ -199,6 +182,22 @@ def simulate(
     )
 
 
+def _imagined(
+    study: Study, records: Mapping[str, FloatArray], seed: int | None, apply: Apply
+) -> dict[str, Site]:
+    """The sites; one that is small has its records in one piece, because cutting them up takes longer."""
+    strange = sorted(set(records) - set(study.federation.sites))
+    if strange:
+        raise RequestError(Code.BAD_ARGUMENT, f"records for uninvited sites: {', '.join(strange)}")
+    secret = None if seed is None else bytes.fromhex(digest("simulated-order", seed))
+    sites: dict[str, Site] = {}
+    for name, values in sorted(records.items()):
+        rows = to_grid(values, study, apply)
+        workers = WORKERS if rows.size >= SHARED else 1
+        sites[name] = Site(rows, unit=unit(study), workers=workers, secret=secret)
+    return sites
+
+
 def _plan(
     study: Study, algorithm: OwnAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None, submission: str
 ) -> Plan:
@@ -208,16 +207,20 @@ def _plan(
     return plan_for(unnamed, own(algorithm), federation="", submission=submission)
 
 
-def site_places(rows: GridRows, weights: Mapping[str, float]) -> dict[str, IntArray]:
+def site_places(rows: GridRows, weights: Mapping[str, float], unit: int = 1) -> dict[str, IntArray]:
     """The positions of the records of each site, about as many as its weight (above 0) says.
 
     By what records are, as batches are dealt, never by where they stand: a record more joins one site and
-    moves nobody from one site to another [P9].
+    moves nobody from one site to another [P9]. `rows` times `unit` are on the grid, so that how finely a
+    record is stored does not decide where it goes.
     """
+    names = list(weights)
     tops = np.cumsum([weight / sum(weights.values()) for weight in weights.values()])
-    place = deal(rows, SPREAD, frozen([0, 0, 0, 0])) / SPREAD
+    place = deal(rows, SPREAD, frozen([0, 0, 0, 0]), unit) / SPREAD
     site = np.searchsorted(tops[:-1], place, side="right")
-    return {name: np.flatnonzero(site == i) for i, name in enumerate(weights)}
+    order = np.argsort(site, kind="stable")
+    ends = np.searchsorted(site[order], np.arange(1, len(names)))
+    return dict(zip(names, np.split(order, ends), strict=True))
 
 
 def split_rows(values: FloatArray, weights: Mapping[str, float]) -> dict[str, FloatArray]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+import weakref
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -11,10 +13,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.aggregation import Contribution, aggregate, validate
+from eigenveil.aggregation import Contribution, Total, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import NAMES, Batch, Coordinates, Gradient, GradientNorms, Query, ShuffledRecord, Votes
+from eigenveil.queries import (
+    NAMES,
+    Batch,
+    Coordinates,
+    Gradient,
+    GradientNorms,
+    Gram,
+    Query,
+    ShuffledRecord,
+    Votes,
+    possible,
+)
 from eigenveil.queries.batch import pass_key
 from eigenveil.queries.possible import is_gram
 from eigenveil.site.site import Site
@@ -113,10 +126,14 @@ def test_what_no_records_add_up_to_is_refused(name: str) -> None:
         validate(a_query(query), answered(query, frozen(PLANTED[name](said))), known)
 
 
+@pytest.mark.parametrize("panel", [possible.PANEL, 5])
 @pytest.mark.parametrize("d", [1, 2, 7, 60])
 @pytest.mark.parametrize("rank", [0, 1, 3, 60])
-def test_no_honest_products_are_refused_for_rounding(d: int, rank: int) -> None:
+def test_no_honest_products_are_refused_for_rounding(
+    d: int, rank: int, panel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Of low rank, where the least eigenvalue is 0 and floats are off; up to the largest sums there are."""
+    monkeypatch.setattr(possible, "PANEL", panel)
     rng = np.random.default_rng(rank)
     for scale in (1, 2**10, 2**15):
         factors = rng.integers(-S, S, (rank, d), dtype=np.int64) * scale
@@ -127,6 +144,44 @@ def test_no_honest_products_are_refused_for_rounding(d: int, rank: int) -> None:
         worse = triangle.copy()
         worse[0] -= products[0, 0] + 1
         assert not is_gram(worse, d, radius, range(rank + 1))
+
+
+@pytest.mark.parametrize("panel", [possible.PANEL, 1, 3])
+@pytest.mark.parametrize("d", [3, 4, 8, 130])
+def test_products_of_which_each_pair_may_be_and_all_together_not_are_refused(
+    d: int, panel: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only negative eigenvalue is that of all columns together, seen by the last panel alone."""
+    monkeypatch.setattr(possible, "PANEL", panel)
+    ones, apart = np.full(d, d * 1000, dtype=np.int64), np.full(d * (d - 1) // 2, 1000, dtype=np.int64)
+    for entry, allowed in ((-1000, True), (-1000 * d // (d - 1) - 2, False)):
+        triangle = np.concatenate([ones - (d * 1000 - 1000 * (d - 1)) * (entry == -1000), apart * 0 + entry])
+        assert is_gram(triangle, d, 10**4, range(d + 1)) == allowed
+
+
+def test_a_large_answer_is_checked_and_added_in_as_much_memory_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(possible, "PANEL", 16)
+    d = 400
+    asked = a_query(Gram(centre=np.zeros(d, dtype=np.int64), radius=S))
+    size, total = 8 * asked.query.length, Total(asked)
+    tracemalloc.start()
+    try:
+        for site in "abc":
+            said = asked.query.imagined(MOST)
+            contribution = answered(asked.query, said)
+            assert contribution.values is said
+            del said
+            tracemalloc.reset_peak()
+            validate(asked, contribution, range(MOST + 1))
+            assert contribution.digest
+            assert tracemalloc.get_traced_memory()[1] < 3.2 * size  # the sum, the answer, the check
+            total.add(site, contribution.values)
+            gone = weakref.ref(contribution.values)
+            del contribution
+            assert gone() is None
+        assert total.whole().tolist() == (3 * asked.query.imagined(MOST)).tolist()
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

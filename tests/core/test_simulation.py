@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil import Simulation, simulate, simulation
+from eigenveil import Simulation, contributing, simulate, simulation
 from eigenveil.attendance import Attendance
 from eigenveil.errors import Code
 from eigenveil.noise.seeded import SeededNoise
@@ -48,6 +48,7 @@ def test_run_study_is_all_there_is_to_a_study_that_everybody_answers() -> None:
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulation, "SHARED", 1)
+    monkeypatch.setattr(contributing, "SHARED", 1)
     monkeypatch.setattr(simulation, "WORKERS", 5)
     with ThreadPoolExecutor(3) as threads:
         many = simulate(STUDY, RECORDS, seed=2, apply=threads.map)

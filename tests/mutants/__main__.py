@@ -78,7 +78,7 @@ def copied(folder: Path) -> Path:
     """A copy of what the tests need of this tree, whatever is not tracked left behind."""
     plain = folder / "plain"
     plain.mkdir()
-    ignore = shutil.ignore_patterns("__pycache__", "*.db", ".hypothesis")
+    ignore = shutil.ignore_patterns("__pycache__", "*.db", ".hypothesis", "*.so")
     for name in NEEDED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, plain / name, ignore=ignore)

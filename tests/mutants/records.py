@@ -12,10 +12,10 @@ OF_RECORDS: tuple[Mutant, ...] = (
        "pa.concat_arrays([readable(words[:half]), readable(words[half:])])",
        "pa.nulls(len(words), pa.float64())", "tests/client/records/test_records.py"
        "::test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there"),
-    of("P30", f"{RECORDS}/recoding/persons.py", "-1 if unnamed else", "-1 if word is None else",
-       f"{PERSONS}::test_whatever_one_persons_rows_become_at_most_one_record_changes"),
+    of("P30", f"{RECORDS}/recoding/persons.py", "np.array([*found, NOBODY]", "np.array([*found, 0]",
+       f"{PERSONS}::test_records_are_what_each_persons_rows_say"),
     of("P30", f"{RECORDS}/recoding/gather.py", " | ((moment == held) & (value < self._values[who]))", "",
-       f"{PERSONS}::test_rows_in_another_order_are_the_same_records_in_the_same_order"),
+       f"{PERSONS}::test_records_are_what_each_persons_rows_say"),
     of("P30", f"{RECORDS}/recoding/gather.py", "usable = named & ~np.isnan(values)",
        "usable = ~np.isnan(values)", f"{PERSONS}::test_records_are_what_each_persons_rows_say"),
     of("P30", f"{RECORDS}/recoding/exact_sums.py", "(low >> WIDE) + (high & MASK)", "high & MASK",
@@ -26,9 +26,10 @@ OF_RECORDS: tuple[Mutant, ...] = (
        "place == level", "tests/client/records/recoding/test_measure.py"
        "::test_an_undeclared_level_is_missing_in_every_indicator"),
     of("P30", "client/eigenveil_client/site/daemon/answers.py",
-       "            self._policy.quality.require(records.quality)\n", "",
+       "            self._policy.quality.require(held.quality)\n", "",
        "tests/client/site/test_quality.py::test_a_broken_column_is_named_to_the_site_alone_and_costs_nothing"),
-    of("P30", f"{RECORDS}/records.py", "plausible_bounds(column, plausible)", "(column.lower, column.upper)",
+    of("P30", f"{RECORDS}/placing.py", "                    plausible_bounds(column, self._plausible),\n",
+       "                    (column.lower, column.upper),\n",
        "tests/client/site/test_quality.py"
        "::test_no_bounds_of_a_study_change_what_the_rules_are_compared_with"),
 )  # fmt: skip

@@ -8,7 +8,7 @@ caller stores the entries durably; the same entries replayed give the same state
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 
 from eigenveil.accounting.budget import Budget
@@ -49,6 +49,9 @@ class Entry:
     @property
     def cost(self) -> Cost:
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
+
+
+BODY = tuple(one.name for one in fields(Entry) if one.name != "digest")  # what a row's digest is of
 
 
 @dataclass(slots=True)
@@ -164,8 +167,7 @@ class Ledger:
 
     def apply(self, entry: Entry) -> None:
         """Take one entry into the state, after checking that it continues the chain and is allowed."""
-        body = {**asdict(entry), "kind": entry.kind.value}
-        body.pop("digest")
+        body = {name: getattr(entry, name) for name in BODY} | {"kind": entry.kind.value}
         intact = entry.index == self.size and entry.previous == self.head and entry.digest == _digest(body)
         if not intact:
             raise InternalError(
@@ -209,7 +211,8 @@ def replay(budget: Budget, entries: Iterable[Entry]) -> Ledger:
     """
     rows = list(entries)
     # What was settled long ago may have had a larger budget: only what is committed now must fit.
-    ledger = Ledger(budget=Budget(mixed=sum((row.cost for row in rows), NOTHING)))
+    most = Cost(micro_rho=sum(row.micro_rho for row in rows), atto_delta=sum(row.atto_delta for row in rows))
+    ledger = Ledger(budget=Budget(mixed=most))
     for row in rows:
         ledger.apply(row)
     ledger.budget = budget

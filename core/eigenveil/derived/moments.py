@@ -70,6 +70,12 @@ class Moments:
             RequestError: code `bad-argument`: it has no covariance whose noise is known.
         """
         said = _plain(result)
+        if said.get("matrix_apart"):
+            raise RequestError(
+                Code.BAD_ARGUMENT,
+                "the covariance is too large to be in the result: it is the signed release of its round, and "
+                "questions are read off a result that holds it",
+            )
         if said["covariance"] is None or said["noise"] is None:
             raise RequestError(
                 Code.BAD_ARGUMENT,

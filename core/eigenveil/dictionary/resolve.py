@@ -15,6 +15,7 @@ from typing import Any
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, nearest, range_text
 from eigenveil.errors import RequestError
 from eigenveil.study.checks import refuse
+from eigenveil.study.columns import single_tables
 from eigenveil.study.plain_values import parse_toml, required, toml_text
 from eigenveil.study.study import Column
 
@@ -48,7 +49,7 @@ class StudyFile:
     def is_whole(self) -> bool:
         """Whether it says all by itself."""
         rows = self.data.get("columns", [])
-        whole = isinstance(rows, list) and all(_says_all(row) for row in rows)
+        whole = isinstance(rows, list) and all(_says_all(row) for row in single_tables(rows))
         return KEY not in self.data and whole
 
     def resolved(self, dictionary: Dictionary) -> Resolved:
@@ -61,7 +62,7 @@ class StudyFile:
         rows = self.data.get("columns", [])
         if not isinstance(rows, list):
             raise refuse('columns must be a list of names, such as columns = ["age", "bmi"]')
-        named = [_named(row, place) for place, row in enumerate(rows, 1)]
+        named = [_named(row, place) for place, row in enumerate(single_tables(rows), 1)]
         strange = [row["name"] for row in named if row["name"] not in known.columns and not _says_all(row)]
         if strange:
             raise known.refusal(strange)

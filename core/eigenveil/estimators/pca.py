@@ -18,6 +18,7 @@ from eigenveil.estimators.share import chosen, fitted_for, warn_of_noise
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.tables import in_order
 from eigenveil.reporting.result import Result
+from eigenveil.study.columns import single_tables
 from eigenveil.study.radius import PublicNorm
 
 
@@ -153,7 +154,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             len(result.components) if n_components is None else n_components,
             epsilon=study["privacy"]["epsilon"],
             delta=study["privacy"]["delta"],
-            bounds={one["name"]: (one["lower"], one["upper"]) for one in study["columns"]},
+            bounds={one["name"]: (one["lower"], one["upper"]) for one in single_tables(study["columns"])},
             algorithm=study["algorithm"],
             choose=study["choose"],
             neighbours=study["privacy"]["neighbours"],

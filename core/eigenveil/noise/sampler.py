@@ -29,15 +29,17 @@ UNIT = 1023 << MANTISSA
 CENTRE = 1 + 2.0 ** -(PIECE_BITS + 1)
 
 
-def integers(quantile: Quantile, scale: float, count: int, words: Callable[[int], Words]) -> IntArray:
-    """Independent draws; `words(n)` are n fresh words of fair bits. Shape: (count,).
+def integers(
+    quantile: Quantile, scale: float, count: int, words: Callable[[int], Words], out: IntArray | None = None
+) -> IntArray:
+    """Independent draws, in `out` if given; `words(n)` are n fresh words of fair bits. Shape: (count,).
 
     Privacy: [P26]. An integer beyond 64 bits becomes the largest or the least: at scales up to 2^56, with
     probability below 2^-11000 for the Gaussian, below e^-127 for the Laplace law.
     Cost: about 50 ns a value that floats settle. Balls settle 10^-15 scale + 10^-6 of them (.08 % at a scale
     of 2^40, 21 % at 2^48, all from 2^53), in about 50 us each.
     """
-    drawn = np.empty(count, dtype=np.int64)
+    drawn = np.empty(count, dtype=np.int64) if out is None else out
     fast = table(quantile)
     moved, off = shifted(quantile, scale)
     margin = margins(fast, scale, off)

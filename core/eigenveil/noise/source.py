@@ -86,11 +86,11 @@ class OsNoise:
         from eigenveil.noise.quantiles import GAUSSIAN, LAPLACE
         from eigenveil.noise.sampler import integers
 
-        drawn = [
-            integers(GAUSSIAN if block.law is NoiseLaw.GAUSSIAN else LAPLACE, block.scale, block.count, words)
-            for block in spec.blocks
-        ]
-        noise = np.concatenate(drawn)
+        noise, start = np.empty(spec.length, dtype=np.int64), 0
+        for block in spec.blocks:
+            quantile = GAUSSIAN if block.law is NoiseLaw.GAUSSIAN else LAPLACE
+            integers(quantile, block.scale, block.count, words, noise[start : start + block.count])
+            start += block.count
         noise.setflags(write=False)
         return noise
 

@@ -25,23 +25,39 @@ Words = NDArray[np.uint64]
 
 # Exact float64 products: integers of magnitude up to 2**53 are represented without rounding.
 EXACT = 2**53
+AT_ONCE = 2**16  # numbers of a long vector, so that what is computed on them stays in a core's cache
 
 
 def frozen(values: ArrayLike) -> IntArray:
-    """A read-only, C-contiguous int64 copy of `values`.
+    """A read-only, C-contiguous int64 copy of `values`, or `values` itself where it is that and can never
+    change: large answers are held once.
 
     Raises:
         TypeError: `values` are not integers.
         OverflowError: a value needs more than 64 bits.
     """
-    array = np.array(values, order="C")
+    array = np.asarray(values)
+    if array.dtype == np.int64 and array.flags.c_contiguous and _never_changes(array):
+        return array
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"integers are required, got {array.dtype}")
     if array.dtype.kind == "u" and array.size and int(array.max()) > np.iinfo(np.int64).max:
         raise OverflowError(f"{array.max()} does not fit a signed 64-bit integer")
-    array = array.astype(np.int64)
+    array = array.astype(np.int64, order="C")
     array.setflags(write=False)
     return array
+
+
+def _never_changes(array: IntArray) -> bool:
+    """Whether nobody holds its memory under a name by which it can be written to."""
+    held: object = array
+    while isinstance(held, np.ndarray):
+        if held.flags.writeable:
+            return False
+        if held.base is None:
+            return True
+        held = held.base
+    return isinstance(held, bytes)
 
 
 def added(total: IntArray, drawn: IntArray) -> IntArray:
@@ -52,15 +68,25 @@ def added(total: IntArray, drawn: IntArray) -> IntArray:
     Raises:
         InternalError: a sum needs more than 64 bits; none is planned that loud (protocol.noise_ratio).
     """
-    out: IntArray = total + drawn
-    if (((total ^ out) & (drawn ^ out)) < 0).any():  # a sign that neither has
-        raise InternalError(Code.BUG, "a noised value does not fit 64 bits")
+    out = np.empty_like(total)
+    for start in range(0, len(total), AT_ONCE):
+        here = slice(start, start + AT_ONCE)
+        known, noise, noised = total[here], drawn[here], out[here]
+        np.add(known, noise, out=noised)
+        if (((known ^ noised) & (noise ^ noised)) < 0).any():  # a sign that neither has
+            raise InternalError(Code.BUG, "a noised value does not fit 64 bits")
+    out.setflags(write=False)
     return out
 
 
 def to_bytes(values: IntArray) -> bytes:
     """Little-endian 64-bit two's complement, row by row."""
-    return np.ascontiguousarray(values, dtype="<i8").tobytes()
+    return octets(values).tobytes()
+
+
+def octets(values: IntArray) -> memoryview:
+    """The same without a copy."""
+    return np.ascontiguousarray(values, dtype="<i8").reshape(-1).view(np.uint8).data
 
 
 def from_bytes(data: bytes, shape: tuple[int, ...]) -> IntArray:
@@ -75,7 +101,7 @@ def from_bytes(data: bytes, shape: tuple[int, ...]) -> IntArray:
             Code.BAD_CONTRIBUTION,
             f"expected {wanted} bytes for {shape} 64-bit integers, got {len(data)}",
         )
-    return frozen(np.frombuffer(data, dtype="<i8").reshape(shape))
+    return frozen(np.frombuffer(data, dtype="<i8").reshape(shape))  # of `bytes`: no copy
 
 
 _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -100,10 +126,10 @@ def _simple(value: Any) -> bool:
 
 def digest(domain: str, header: Any, arrays: Sequence[IntArray] = ()) -> str:
     """SHA-256 (hex) of canonical JSON and integer arrays, separated by domain and by length."""
-    return digest_of(domain, canonical(header), *map(to_bytes, arrays))
+    return digest_of(domain, canonical(header), *map(octets, arrays))
 
 
-def digest_of(domain: str, *parts: bytes) -> str:
+def digest_of(domain: str, *parts: bytes | memoryview) -> str:
     """The same of bytes that are canonical already."""
     state = hashlib.sha256(f"eigenveil/{domain}/v1\n".encode())
     for part in parts:

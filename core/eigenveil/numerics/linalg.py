@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -27,6 +28,7 @@ def start_directions(d: int, m: int) -> FloatArray:
     return orthonormal(signs)
 
 
+LARGE = 1024  # columns, from which on a decomposition is worth a look at the matrix before
 SLACK = 2.0**-48  # relative error of LAPACK's symmetric eigenvalues, per dimension, with room to spare
 
 
@@ -35,11 +37,19 @@ def symmetric(upper: FloatArray | IntArray, d: int) -> FloatArray:
 
     Shape: (d (d + 1) / 2,) -> (d, d).
     """
-    out = np.zeros((d, d))
-    out[np.triu_indices(d, 1)] = upper[d:]
-    out += out.T
-    out[np.diag_indices(d)] = upper[:d]
+    out = np.empty((d, d))
+    for i, row in enumerate(rows_above(d)):
+        out[i, i + 1 :] = out[i + 1 :, i] = upper[row]
+    np.fill_diagonal(out, upper[:d])
     return out
+
+
+def rows_above(d: int) -> Iterator[slice]:
+    """Where each row of the strict upper triangle lies in such a vector: indices of all of it would be twice
+    as long as that."""
+    start = d
+    for i in range(d):
+        yield slice(start, start := start + d - 1 - i)
 
 
 def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -47,6 +57,28 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     with one_thread():
         values, vectors = np.linalg.eigh(matrix)
     return values[::-1].copy(), fix_signs(vectors[:, ::-1])
+
+
+def leading(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
+    """All eigenvalues (d,), falling, and the first k eigenvectors as columns (d, k), signs by `fix_signs`.
+
+    A large diagonal matrix, as only rehearsals imagine it, is not decomposed: that takes d^3 and much memory.
+    """
+    d = len(matrix)
+    if d >= LARGE and _is_diagonal(matrix):
+        order = np.argsort(-np.diagonal(matrix), kind="stable")
+        vectors = np.zeros((d, k))
+        vectors[order[:k], np.arange(k)] = 1.0
+        return np.diagonal(matrix)[order], vectors
+    with one_thread():
+        values, every = np.linalg.eigh(matrix)
+    return values[::-1].copy(), fix_signs(every[:, ::-1][:, :k])
+
+
+def _is_diagonal(matrix: FloatArray) -> bool:
+    """Row by row, and at once no for whatever was noised: a count over all of a large matrix keeps every
+    other thread waiting."""
+    return not any(row[:i].any() or row[i + 1 :].any() for i, row in enumerate(matrix))
 
 
 def eigenvalues(matrix: FloatArray) -> FloatArray:

@@ -26,7 +26,7 @@ from eigenveil.study.radius import longest
 from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Choose, Extraction, Scaling, Study, Trust
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
-PLAN_VERSION = 4
+PLAN_VERSION = 5
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,6 +68,14 @@ def batch_of(query: Query) -> Batch | None:
     return query.batch if isinstance(query, OnGradients) else None
 
 
+def needs_all_rows(query: Query) -> bool:
+    """Whether a site's answer is no sum over parts of its records: it deals them, pairs them or takes one out
+    of an order, for which it has to see all of them at once."""
+    if isinstance(query, OnSubspaces | Votes | ShuffledRecord):
+        return True
+    return batch_of(query) is not None
+
+
 __all__ = [
     "KINDS", "NAMES", "VECTOR", "Additive", "Batch", "BlockRanks", "CellVotes", "ClippedSum",
     "ColumnHistograms", "ColumnMoments", "CoordinateClippedSum", "Coordinates", "Count",
@@ -75,5 +83,5 @@ __all__ = [
     "GradientSpec", "Gram", "Grams", "OfColumns", "OnGradients", "OnSubspaces", "OwnNoise", "PerSite",
     "Preimage", "Query", "RadiusSearch", "RankVotes", "RowNorms", "ShuffledRecord", "SpanGap",
     "SpanVotes", "Spectrum", "SquaredNormSum", "Subspace", "Trusted", "Votes", "batch_of", "centre_of",
-    "columns_of", "released", "total_length",
+    "columns_of", "needs_all_rows", "released", "total_length",
 ]  # fmt: skip

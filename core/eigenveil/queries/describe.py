@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.queries.limits import Clipped
-from eigenveil.study.grid import S, offsets, steps
+from eigenveil.study.grid import S, offsets, steps, unit
 from eigenveil.study.study import Scaling, Study
 
 
@@ -66,6 +66,12 @@ def column_products(query: Clipped, study: Study) -> Description:
     )
 
 
+def _rounded(study: Study) -> str:
+    """What a coarse grid adds to those words."""
+    every = unit(study)
+    return "" if every == 1 else f"; values are rounded to {study.grid_steps} of {every} each"
+
+
 def grid(
     study: Study,
     centre: IntArray | None,
@@ -83,7 +89,7 @@ def grid(
         reach = "the ends of what a public frame shows of it; what lies beyond counts as the end"
     return {
         "words": "a value is first moved into its column's public bounds, then counted in grid steps; "
-        f"{S} of them are half the distance between {reach}",
+        f"{S} of them are half the distance between {reach}{_rounded(study)}",
         "radius": radius,
         "columns": [
             {

@@ -8,13 +8,16 @@ passes. Sums are far below the 2**62 that `check_no_overflow` allows once every 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.linalg import rows_above
 from eigenveil.queries.contract import Contract
 from eigenveil.queries.limits import Clipped, within
 
+PANEL = 128  # rows of a matrix that are factored at once
 UNIT = 2.0**-53  # half a float64's step: the most that one operation is off by, relatively
 
 
@@ -58,28 +61,65 @@ def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
     limit = most(records) * radius**2
     if not bool((diagonal >= 0).all()) or sum(map(int, diagonal)) > limit or not within(triangle, limit):
         return False
-    matrix = np.zeros((d, d))
-    matrix[np.triu_indices(d, 1)] = triangle[d:]
+    if not diagonal.any():
+        return not triangle.any()
     squares = diagonal.astype(np.float64)
-    if not bool((matrix**2 <= np.outer(squares, squares) * (1 + 16 * UNIT)).all()):
-        return False
-    return _is_semidefinite(matrix + matrix.T + np.diag(squares))
+    for i, row in enumerate(rows_above(d)):
+        products = np.square(triangle[row], dtype=np.float64)
+        if not bool((products <= squares[i] * squares[i + 1 :] * (1 + 16 * UNIT)).all()):
+            return False
+    return _is_semidefinite(triangle, d)
 
 
-def _is_semidefinite(matrix: FloatArray) -> bool:
+def _is_semidefinite(triangle: IntArray, d: int) -> bool:
     """Whether rounded integers may come from a positive semidefinite matrix.
 
     Cholesky's method runs to its end in floats if the least eigenvalue is above (d + 2) 2**-53 trace or so
     [Rump 2006, Demmel 1989]. Rounding moved no eigenvalue by more than 2**-53 trace. Adding ten times that
     to the diagonal leaves no honest matrix behind, and lets pass eigenvalues down to minus as much.
     """
-    d = len(matrix)
-    shift = 10 * (d + 4) * UNIT * float(np.trace(matrix))
+    shift = 10 * (d + 4) * UNIT * math.fsum(triangle[:d])
+    room = np.empty(sum(min(PANEL, rest) * rest for rest in range(d, 0, -PANEL)))
+    scratch = np.empty(min(PANEL, d) * d)
+    known: list[FloatArray] = []
     try:
-        np.linalg.cholesky(matrix + shift * np.eye(d))
+        for panel in _panels(triangle, d, shift, room):
+            known.append(_factor(panel, known, scratch))
     except np.linalg.LinAlgError:
-        return not matrix.any()
-    return math.isfinite(shift)
+        return False
+    return True
+
+
+def _panels(triangle: IntArray, d: int, shift: float, room: FloatArray) -> Iterator[FloatArray]:
+    """PANEL rows after another, from the diagonal on, to which `shift` is added; all in one piece of memory,
+    which is given back as one. Shape: (m, rest)."""
+    above, at = rows_above(d), 0
+    for first in range(0, d, PANEL):
+        rows, rest = min(PANEL, d - first), d - first
+        panel = room[at : at + rows * rest].reshape(rows, rest)
+        at += panel.size
+        for i in range(rows):
+            panel[i, :i] = 0.0
+            panel[i, i] = float(triangle[first + i]) + shift
+            panel[i, i + 1 :] = triangle[next(above)]
+        yield panel
+
+
+def _factor(panel: FloatArray, known: Sequence[FloatArray], scratch: FloatArray) -> FloatArray:
+    """The same rows of Cholesky's factor, in place; `known` are those above. All of them take as much memory
+    as the triangle. Raises LinAlgError, there is none."""
+    rows, rest = panel.shape
+    product = scratch[: panel.size].reshape(panel.shape)
+    for above in known:
+        here = above[:, above.shape[1] - rest :]
+        panel -= np.matmul(here[:, :rows].T, here, out=product)
+    block = np.linalg.cholesky(panel[:, :rows], upper=True)
+    panel[:, :rows] = block
+    right = panel[:, rows:]
+    for i in range(rows if rest > rows else 0):
+        right[i] -= block[:i, i] @ right[:i]
+        right[i] /= block[i, i]
+    return panel
 
 
 def falling(largest: int, length: int) -> IntArray:

@@ -19,7 +19,7 @@ from eigenveil.reporting.digits import rounded_up
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.price import Composition
 from eigenveil.study.radius import PublicNorm
-from eigenveil.study.study import Missing, Scaling, Study
+from eigenveil.study.study import FINEST_STEPS, Missing, Scaling, Study
 from eigenveil.study.toml import study_to_dict
 
 CENTRAL = "the coordinator, and so its operator, sees each site's totals: secure aggregation is not built"
@@ -106,6 +106,8 @@ def _rows(study: Study) -> str:
     who = "every row is a person" if person is None else f"the rows of each {person!r} are a person"
     gap = "is left out" if study.missing is Missing.DROP else "gets the public fill value instead"
     said = f"{who}; a person with a missing value {gap}; values beyond the public bounds count as the bound"
+    if study.grid_steps < FINEST_STEPS:
+        said += f"; values are rounded to {study.grid_steps} steps on either side of the middle of the bounds"
     return f"{said}; {STANDARD}" if study.scaling is Scaling.STANDARD else said
 
 

@@ -18,6 +18,7 @@ from eigenveil.reporting.figures.biplot import Projection
 from eigenveil.reporting.figures.style import MOST_COLUMNS
 from eigenveil.reporting.pictures import pictures
 from eigenveil.reporting.result import EVERY, every_direction
+from eigenveil.study.columns import single_tables
 from eigenveil.study.study import Scaling
 
 __all__ = ["Projection", "render"]
@@ -123,7 +124,7 @@ def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[
 
 
 def _loadings(document: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:
-    columns = document["plan"]["study"]["columns"]
+    columns = single_tables(document["plan"]["study"]["columns"])
     means = document["result"]["mean"]
     return [
         {**column, "mean": mean, "loadings": components[:, j].tolist()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from eigenveil.protocol.estimate import Estimate, MatrixNoise
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.grid import S, offsets, steps
 from eigenveil.study.study import Scaling, Study
+
+MOST_WRITTEN = 2048  # columns; their covariance takes 80 MB as text, and a minute to write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,7 +33,8 @@ class Result:
     variances are read from), `predicted_sin_angle` the sine to the records' own components (1: this is noise;
     None: not known). `declined` says why nothing is released, `way` what the first releases decided, and why
     (None where they decided nothing). `noise` is what is known of the errors of `covariance`, in the units
-    of that; None where no law of them is known.
+    of that; None where no law of them is known. `matrix_apart` is whether a covariance was released that is
+    too large to be here: it is the signed release of its round.
     Source: releases and public numbers only [P7].
     """
 
@@ -50,15 +53,21 @@ class Result:
     warnings: tuple[str, ...]
     declined: str | None
     way: str | None = None
+    matrix_apart: bool = False
 
     @property
     def noise_edge(self) -> float | None:
         """The variance up to which noise alone may make a direction; None where no matrix was released."""
-        return None if self.covariance is None else noise_edge(self.noise_scale, len(self.columns))
+        released = self.covariance is not None or self.matrix_apart
+        return noise_edge(self.noise_scale, len(self.columns)) if released else None
 
     def to_dict(self) -> dict[str, Any]:
-        """As release.json has it: lists and numbers."""
-        return {field.name: _plain(getattr(self, field.name)) for field in fields(self)}
+        """As release.json has it: lists and numbers. A matrix of more than MOST_WRITTEN columns is not in it:
+        it is the signed release of its round, which whoever wants it fetches as bytes [R21]."""
+        written = self
+        if self.covariance is not None and len(self.columns) > MOST_WRITTEN:
+            written = replace(self, covariance=None, noise=None, matrix_apart=True)
+        return {field.name: _plain(getattr(written, field.name)) for field in fields(written)}
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Result:

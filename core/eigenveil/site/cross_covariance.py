@@ -1,4 +1,4 @@
-"""The queries about leading directions and the rest: lengths and the clipped sum, over pieces of the rows."""
+"""The queries about leading directions and the rest: lengths and the clipped sum, over chunks of them."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.numerics.encoding import FloatArray, IntArray, check_exact, frozen
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.exact_sum import ExactSum
 from eigenveil.queries import CrossCovariance, CrossNorms, CrossSpec
 from eigenveil.queries.cross_covariance import INNER_BITS, OUTER_BITS
-from eigenveil.queries.limits import GRADIENT_LIMIT, WEIGHT
-from eigenveil.site import clipping
-from eigenveil.site.clipping import gradient_coefficients
-from eigenveil.site.rows import GridPiece, spans
-from eigenveil.study.grid import GridRows
+from eigenveil.queries.limits import WEIGHT
+from eigenveil.site.kernels import clipping
+from eigenveil.site.kernels.clipping import gradient_coefficients
+from eigenveil.site.stored import Shown
 
 CACHED = 2**15  # entries of a piece: it passes through the cache six times
 WIDE = 64  # rows at least, so that a product with many columns is one of matrices
@@ -29,7 +29,7 @@ class _Parts:
 
     a: FloatArray
     b: FloatArray
-    norm2: IntArray
+    norm2: FloatArray
     norm: FloatArray
 
 
@@ -40,15 +40,13 @@ class _Split:
     Shape: along (d, p) = U, back (p, d) = U^T / 2**OUTER_BITS, stretch (k,) and taken (p,).
     """
 
-    centre: IntArray
     along: FloatArray
     back: FloatArray
     stretch: FloatArray
     taken: FloatArray
 
-    def __call__(self, rows: GridRows) -> _Parts:
-        """Exact: PRIVACY.md [P28] bounds every sum of absolute products below 2**53 units."""
-        z = np.subtract(rows, self.centre.astype(np.int16), out=np.empty(rows.shape))
+    def __call__(self, z: FloatArray) -> _Parts:
+        """Exact: PRIVACY.md [P28] bounds every sum of absolute products below 2**53 units. z becomes b."""
         y = z @ self.along
         a = y[:, : self.stretch.size] * self.stretch
         y *= self.taken
@@ -56,13 +54,12 @@ class _Split:
         z -= y @ self.back
         np.rint(z, out=z)
         norm2 = np.vecdot(z, z)
-        return _Parts(a=a, b=z, norm2=norm2.astype(np.int64), norm=np.sqrt(norm2))
+        return _Parts(a=a, b=z, norm2=norm2, norm=np.sqrt(norm2))
 
 
 def _split(spec: CrossSpec) -> _Split:
     along = spec.directions.astype(np.float64)
     return _Split(
-        centre=spec.centre,
         along=along,
         back=np.ascontiguousarray(along.T) * 2.0**-OUTER_BITS,
         stretch=spec.scales.astype(np.float64) * 2.0**-spec.shift,
@@ -70,29 +67,27 @@ def _split(spec: CrossSpec) -> _Split:
     )
 
 
-def _parts(rows: GridPiece, spec: CrossSpec, chunk: int) -> Iterator[_Parts]:
-    size = min(chunk, max(WIDE, CACHED // spec.centre.size))
-    return map(_split(spec), spans(rows.rows, size))
+def _parts(shown: Shown, spec: CrossSpec, most: int) -> Iterator[_Parts]:
+    entries = max(WIDE * spec.centre.size, CACHED)
+    return map(_split(spec), shown.centred(spec.centre, most, entries))
 
 
-def cross_norms(rows: GridPiece, query: CrossNorms, chunk: int) -> IntArray:
+def cross_norms(shown: Shown, query: CrossNorms, chunk: int) -> IntArray:
     """Counts of records by ||a|| ||b||."""
     edges, counts = query.edges.astype(np.float64), np.zeros(query.length, dtype=np.int64)
-    for part in _parts(rows, query.spec, chunk):
+    for part in _parts(shown, query.spec, chunk):
         norm = clipping.gradient_norms(part.a, None, part.norm, 0.0)
         counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=query.length)
     return frozen(counts)
 
 
-def cross_covariance(rows: GridPiece, query: CrossCovariance, chunk: int) -> IntArray:
+def cross_covariance(shown: Shown, query: CrossCovariance, chunk: int) -> IntArray:
     """Sum of b a'^T, a' from `clipping.gradient_coefficients` with b in z's place: d by k, row by row.
 
-    Exactness: ||b|| ||a'|| <= R <= GRADIENT_LIMIT, so a chunk's sums of absolute products stay below
-    chunk * 2**29.
+    Exactness: ||b|| ||a'|| <= R bounds every record's products.
     """
-    check_exact(chunk * float(GRADIENT_LIMIT))
-    total = np.zeros((query.spec.centre.size, query.spec.k), dtype=np.int64)
-    for part in _parts(rows, query.spec, chunk):
+    total = ExactSum((query.spec.centre.size, query.spec.k), query.radius)
+    for part in _parts(shown, query.spec, min(chunk, total.most)):
         short, _ = gradient_coefficients(part.a, None, part.norm, part.norm2, 0.0, query.radius)
-        total += (part.b.T @ short).astype(np.int64)
-    return frozen(total.reshape(-1))
+        total.add(part.b.T @ short, len(short))
+    return frozen(total.total().reshape(-1))

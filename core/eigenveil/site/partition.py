@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,11 +11,11 @@ from numpy.typing import NDArray
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.study.grid import GridRows
 
-CHUNK = 4096
+CACHED = 2**17  # entries worked on at a time
 SPREAD = 2**62  # batches when a hash is wanted as a number
 
 
-def deal(rows: GridRows, batches: int, key: IntArray) -> IntArray:
+def deal(rows: GridRows, batches: int, key: IntArray, unit: int = 1) -> IntArray:
     """The batch of each record: a keyed hash of the record and its number among its equals, modulo `batches`.
 
     A record more is one (record, number) pair more, wherever it is put: nobody else's batch changes. Batches
@@ -22,13 +23,15 @@ def deal(rows: GridRows, batches: int, key: IntArray) -> IntArray:
     the key is public: the hash is a random linear form over the integers modulo 2^64, mixed, so that
     batches come out even (proto/PROTOCOL.md, R13; core/decisions/0013).
 
-    Shape: rows (n, d) int16, key (4,) -> (n,) in [0, batches).
+    Shape: rows (n, d) stored integers, which times `unit` are on the grid, key (4,) -> (n,) in [0, batches).
+    Cost: about 40 bytes a record while equal records are looked for, 16 after that.
     """
     factors = _factors(key, rows.shape[1] + 1)
-    mixed: NDArray[np.uint64] = _numbers(rows).view(np.uint64) * factors[0]
-    for start in range(0, len(rows), CHUNK):
-        chunk = rows[start : start + CHUNK].astype(np.int64).view(np.uint64)
-        mixed[start : start + CHUNK] += chunk @ factors[1:]
+    mixed: NDArray[np.uint64] = _numbers(rows).view(np.uint64)
+    mixed *= factors[0]
+    factors = factors[1:] * np.uint64(unit)
+    for here in _chunks(rows):
+        mixed[here] += rows[here].astype(np.int64).view(np.uint64) @ factors
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finalizer
         mixed ^= mixed >> np.uint64(shift)
         mixed *= np.uint64(factor)
@@ -46,13 +49,22 @@ def _numbers(rows: GridRows) -> IntArray:
     """Each record's number among its equals, in the order of the file. Shape: (n, d) -> (n,)."""
     if not len(rows):
         return np.zeros(0, dtype=np.int64)
-    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, 2 * rows.shape[1]))).reshape(-1)
+    whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.itemsize * rows.shape[1]))).reshape(-1)
     order = np.argsort(whole, kind="stable")
-    ranked = rows[order]
-    begins = np.flatnonzero(np.r_[True, (ranked[1:] != ranked[:-1]).any(axis=1)])
+    begin = np.ones(len(rows), dtype=np.bool_)
+    for here in _chunks(rows):
+        ranked = rows[order[max(here.start - 1, 0) : here.stop]]
+        begin[max(here.start, 1) : here.stop] = (ranked[1:] != ranked[:-1]).any(axis=1)
+    begins = np.flatnonzero(begin)
     numbers = np.empty(len(rows), dtype=np.int64)
     numbers[order] = np.arange(len(rows)) - np.repeat(begins, np.diff(np.r_[begins, len(rows)]))
     return numbers
+
+
+def _chunks(rows: GridRows) -> Iterator[slice]:
+    """Consecutive parts of the rows that stay in the cache."""
+    size = max(1, CACHED // rows.shape[1])
+    return (slice(start, min(start + size, len(rows))) for start in range(0, len(rows), size))
 
 
 def shuffled(records: int, slots: int, key: IntArray, secret: bytes) -> IntArray:

@@ -8,14 +8,15 @@ import numpy as np
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.study.grid import GridRows, offsets, steps
+from eigenveil.study.grid import GridRows, offsets, steps, stored_dtype, unit
 from eigenveil.study.study import Missing, Study
 
 CACHED = 2**17  # entries worked on at a time
 
 
 def to_grid(values: FloatArray, study: Study, apply: Apply = map) -> GridRows:
-    """Integer rows in [-S, S], one a usable record; `apply` may work on many of them side by side.
+    """Stored integers in [-grid_steps, grid_steps], a row a usable record; `apply` may work on many of them
+    side by side.
 
     Values beyond the public bounds are moved to the bound. A record with a missing value (NaN) is
     dropped or filled as the study says.
@@ -44,8 +45,8 @@ def _placed(values: FloatArray, study: Study, apply: Apply) -> tuple[GridRows, b
     """
     lower = np.array([column.lower for column in study.columns])
     upper = np.array([column.upper for column in study.columns])
-    middle, step = offsets(study), steps(study)
-    rows = np.empty(values.shape, dtype=np.int16)
+    middle, step = offsets(study), steps(study) * unit(study)
+    rows: GridRows = np.empty(values.shape, dtype=stored_dtype(study))
     size = max(1, CACHED // study.dimension)
 
     def place(start: int) -> bool:

@@ -38,7 +38,9 @@ def settle(values: Any) -> None:
         RequestError: one cannot be that.
     """
     for name, hint in hints(values.__class__).items():
-        object.__setattr__(values, name, _settled(hint, name, getattr(values, name)))
+        value = getattr(values, name)
+        if type(value) is not hint:  # twenty thousand columns are made of nothing but these
+            object.__setattr__(values, name, _settled(hint, name, value))
 
 
 def _settled(hint: Any, name: str, value: Any) -> Any:

@@ -12,12 +12,12 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.study.study import Scaling, Study
+from eigenveil.study.study import FINEST_STEPS, Scaling, Study
 
-ROW_BITS = 12
-
-
-S: int = 2**ROW_BITS
+S: int = FINEST_STEPS
+ROW_BITS: int = S.bit_length() - 1
+# What is stored of rows: their integers divided by `unit`.
+GridRows = NDArray[np.int8 | np.int16]
 
 
 def whole_bounds(largest: int) -> tuple[float, float]:
@@ -36,8 +36,9 @@ def whole_bounds(largest: int) -> tuple[float, float]:
 
 
 def inexact_columns(study: Study) -> tuple[str, ...]:
-    """The columns in which whole numbers are rounded: the middle or the number of steps to 1 is not whole."""
-    per_unit = 1 / steps(study)
+    """The columns in which whole numbers are rounded: the middle or the number of stored steps to 1 is not
+    whole."""
+    per_unit = 1 / (steps(study) * unit(study))
     out = []
     for column, scale in zip(study.columns, per_unit, strict=True):
         whole_middle = math.isclose(column.middle, round(column.middle), abs_tol=1e-12)
@@ -47,7 +48,20 @@ def inexact_columns(study: Study) -> tuple[str, ...]:
     return tuple(out)
 
 
-GridRows = NDArray[np.int16]
+def unit(study: Study) -> int:
+    """How many grid steps a stored integer counts for. A record's row, which every clip, centre and claim is
+    about, is its stored integers times this: a coarse grid is every so many points of the fine one."""
+    return S // study.grid_steps
+
+
+def stored_dtype(study: Study) -> np.dtype[np.int8] | np.dtype[np.int16]:
+    """One byte a value where the stored integers fit it, else two."""
+    return np.dtype(np.int8) if study.grid_steps <= 64 else np.dtype(np.int16)
+
+
+def record_bytes(study: Study) -> int:
+    """What a site holds of one record."""
+    return study.dimension * stored_dtype(study).itemsize
 
 
 def offsets(study: Study) -> FloatArray:

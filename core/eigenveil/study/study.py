@@ -23,6 +23,7 @@ NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 MAX_COLUMNS = 20_000
 MAX_SITES = 1000
 MAX_RECORDS = 2**31
+FINEST_STEPS: int = 2**12  # on either side of a column's middle
 MAX_MULTIPLICITY = 1000
 MAX_BATCHES = 2**20
 # Records to expect in each batch at a site: of batches of 20, 1 in 23 million holds fewer than 2.
@@ -194,7 +195,8 @@ class Study:
     is run by the sites of `federation`, and `choose` says when `auto` chooses one; `rank` says how it finds
     several components, `trust` who may see exact sums. `missing` is the rule for missing values,
     `person_column` names who a row is about, `centring` subtracts the private mean, `scaling` says in which
-    units columns are compared.
+    units columns are compared, and values are rounded to `grid_steps` steps on either side of a column's
+    middle.
     `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped), "none" (1.0:
     the public bounds alone limit a record) or a `PublicNorm`. `batches` is the number of disjoint batches for
     the algorithms that work through the records once.
@@ -235,6 +237,7 @@ class Study:
     person_column: str | None = None
     centring: bool = True
     scaling: Scaling = Scaling.BOUNDS
+    grid_steps: int = FINEST_STEPS
     radius: Radius = None
     max_records: int = 2**24
     expected_records: int = 10_000
@@ -270,6 +273,10 @@ class Study:
         for name, most in limits.items():
             value = getattr(self, name)
             need(value is None or 1 <= value <= most, f"{name} must lie between 1 and {most}, got {value}")
+        need(
+            1 <= self.grid_steps <= FINEST_STEPS and self.grid_steps.bit_count() == 1,
+            f"grid_steps must be a power of two from 1 to {FINEST_STEPS}, got {self.grid_steps}",
+        )
         if self.missing is Missing.FILL:
             for column in self.columns:
                 need(

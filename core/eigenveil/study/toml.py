@@ -7,6 +7,7 @@ from typing import Any
 
 from eigenveil.numerics.encoding import digest
 from eigenveil.study.checks import refuse
+from eigenveil.study.columns import column_tables, columns_from
 from eigenveil.study.plain_values import check_keys, checked, hints, parse_toml, plain, required, toml_text
 from eigenveil.study.radius import radius_from, radius_value
 from eigenveil.study.study import Column, Federation, Study
@@ -15,7 +16,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
     "": ("name", "purpose", "algorithm", "choose", "components", "rank", "batches"),
     "privacy": ("epsilon", "delta", "neighbours", "max_sites_per_person", "radius", "trust"),
     "records": (
-        "missing", "person_column", "centring", "scaling", "max_records", "expected_records",
+        "missing", "person_column", "centring", "scaling", "grid_steps", "max_records",
+        "expected_records",
     ),
 }  # fmt: skip
 TABLES = ("federation", "columns")
@@ -84,11 +86,11 @@ def study_to_dict(study: Study) -> dict[str, Any]:
     for section in ("privacy", "records"):
         out[section] = {key: flat[key] for key in SECTIONS[section]}
     out["federation"] = _fields(study.federation)
-    out["columns"] = [_fields(column) for column in study.columns]
+    out["columns"] = column_tables(study.columns)
     return out
 
 
-def _fields(value: Study | Federation | Column) -> dict[str, Any]:
+def _fields(value: Study | Federation) -> dict[str, Any]:
     return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
 
 
@@ -108,15 +110,7 @@ def _columns(data: dict[str, Any]) -> tuple[Column, ...]:
     rows = data.get("columns", [])
     if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
         raise refuse(f"columns must be an array of tables, [[columns]]; {FILLED_IN}")
-    return tuple(
-        _column(row, f"column {row.get('name', position)!r}") for position, row in enumerate(rows, 1)
-    )
-
-
-def _column(row: dict[str, Any], where: str) -> Column:
-    hint = "" if {"lower", "upper"} <= row.keys() else " (bounds are public and never read off the data)"
-    check_keys(row, hints(Column), required(Column), where, lambda said: refuse(f"{said}{hint}"))
-    return Column(**checked(Column, row, refuse, {}))
+    return columns_from(rows)
 
 
 def _federation(data: dict[str, Any]) -> Federation:

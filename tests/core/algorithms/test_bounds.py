@@ -35,8 +35,8 @@ from eigenveil.queries.columns import LEAST_FACTOR, MOST_FACTOR, least_radius
 from eigenveil.queries.gradients import least_gradient_radius
 from eigenveil.queries.limits import WEIGHT, least_row_radius
 from eigenveil.session import Session
-from eigenveil.site.clipping import gradient_coefficients, weights
-from eigenveil.site.columns import seen
+from eigenveil.site.kernels.clipping import gradient_coefficients, weights
+from eigenveil.site.stored import seen
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Scaling, Study

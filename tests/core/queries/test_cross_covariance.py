@@ -38,7 +38,7 @@ from eigenveil.queries import Query
 from eigenveil.queries.cross_covariance import least_cross_radius, rest_norm_limit
 from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, WEIGHT
 from eigenveil.session import Session
-from eigenveil.site.clipping import gradient_coefficients
+from eigenveil.site.kernels.clipping import gradient_coefficients
 from eigenveil.site.site import Site
 from tests.core import reference
 from tests.core.records import hostile_rows

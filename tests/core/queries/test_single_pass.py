@@ -220,7 +220,7 @@ def test_one_record_more_changes_one_part_wherever_it_stands(kind: str) -> None:
 def test_positional_batches_are_caught(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: the i-th record is in part i mod T, as batches are usually cut."""
 
-    def by_position(rows: GridRows, parts: int, key: IntArray) -> IntArray:
+    def by_position(rows: GridRows, parts: int, key: IntArray, unit: int) -> IntArray:
         return np.arange(len(rows)) % parts
 
     monkeypatch.setattr(private_side, "deal", by_position)

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 
 from eigenveil.algorithms import Estimate
+from eigenveil.derived.moments import Moments
+from eigenveil.errors import RequestError
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import no_release
 from eigenveil.queries import KINDS
+from eigenveil.reporting import result
 from eigenveil.reporting.questions import WORDS
-from eigenveil.reporting.result import caveats, most_variance
+from eigenveil.reporting.result import Result, caveats, most_variance, result_of
 from eigenveil.study.study import Scaling
 from tests.support import a_column, a_plan, a_study
 
@@ -62,3 +65,19 @@ def test_variances_have_a_most(scaling: Scaling, most: float) -> None:
 def test_every_kind_of_question_has_words_of_its_own() -> None:
     assert WORDS.keys() == KINDS.keys()
     assert len(set(WORDS.values())) == len(WORDS)
+
+
+@pytest.mark.parametrize("most", [2, 3])
+def test_a_matrix_that_is_not_written_still_says_what_noise_alone_may_make(
+    most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = result_of(a_plan(), an_estimate(covariance=np.eye(3)))
+    monkeypatch.setattr(result, "MOST_WRITTEN", most)
+    said = made.to_dict()
+    assert (said["covariance"] is None) is said["matrix_apart"] is (most < 3)
+    assert Result.from_dict(said).noise_edge == made.noise_edge is not None
+    none = result_of(a_plan(), an_estimate())
+    assert Result.from_dict(none.to_dict()).noise_edge is none.noise_edge is None
+    if most < 3:
+        with pytest.raises(RequestError, match="the signed release of its round"):
+            Moments.of(said)

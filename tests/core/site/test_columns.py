@@ -22,8 +22,8 @@ from eigenveil.queries import (
 )
 from eigenveil.queries.batch import pass_key
 from eigenveil.queries.columns import LEAST_FACTOR, MOST_FACTOR
-from eigenveil.site.columns import seen
 from eigenveil.site.site import Site
+from eigenveil.site.stored import seen
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
 from tests.core.records import Case, hostile_rows, verdict

@@ -14,7 +14,7 @@ from eigenveil.errors import Code, EigenveilError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.checks import WIDEST
-from eigenveil.study.grid import S, midpoint, offsets, steps
+from eigenveil.study.grid import S, inexact_columns, midpoint, offsets, steps, stored_dtype, unit
 from eigenveil.study.study import Column, Missing, Scaling, Study
 from tests.support import a_column, a_study, refused
 
@@ -50,6 +50,7 @@ def problems(draw: st.DrawFn) -> tuple[Study, FloatArray]:
         columns=parts,
         missing=draw(st.sampled_from(Missing)),
         scaling=draw(st.sampled_from(Scaling)),
+        grid_steps=2 ** draw(st.integers(0, 12)),
     )
     n = draw(st.integers(0, 5))
     values = np.empty((n, d))
@@ -64,8 +65,9 @@ def problems(draw: st.DrawFn) -> tuple[Study, FloatArray]:
 def test_rows_are_integers_of_the_box(problem: tuple[Study, FloatArray]) -> None:
     study, values = problem
     rows = to_grid(values, study)
-    assert rows.dtype == np.int16
-    assert (np.abs(rows.astype(int)) <= S).all()
+    assert rows.dtype == stored_dtype(study)
+    assert (np.abs(rows.astype(int)) <= study.grid_steps).all()
+    assert study.grid_steps * unit(study) == S
     missing = int(np.isnan(values).any(axis=1).sum())
     assert len(rows) == len(values) - (missing if study.missing is Missing.DROP else 0)
 
@@ -85,10 +87,11 @@ def test_bounds_go_to_the_ends_and_beyond_them_nothing_changes(problem: tuple[St
     study, _ = problem
     low, high = ([getattr(c, side) for c in study.columns] for side in ("lower", "upper"))
     ends = to_grid(np.array([low, high]), study)
+    far = study.grid_steps
     if study.scaling is Scaling.BOUNDS:
-        assert ends.tolist() == [[-S] * study.dimension, [S] * study.dimension]
-    assert (ends[0] == -ends[1]).all()
-    assert np.abs(ends).max() == S
+        assert ends.tolist() == [[-far] * study.dimension, [far] * study.dimension]
+    assert (ends[0].astype(int) == -ends[1].astype(int)).all()
+    assert np.abs(ends).max() == far
     beyond = to_grid(np.array([[-MOST] * study.dimension, [MOST] * study.dimension]), study)
     assert beyond.tolist() == ends.tolist()
 
@@ -114,11 +117,19 @@ def test_subnormal_values_are_zeros_of_their_column() -> None:
 
 
 @pytest.mark.parametrize("scaling", Scaling)
-def test_the_grid_is_read_back_to_half_a_step(scaling: Scaling) -> None:
-    study = a_study(columns=(a_column("a", -3.0, 9.0), a_column("b", 0.0, 1.0)), scaling=scaling)
-    values = np.random.default_rng(2).uniform([-3, 0], [9, 1], (500, 2))
-    back = to_grid(values, study) * steps(study) + offsets(study)
-    assert (np.abs(back - values) <= 0.5001 * steps(study)).all()
+@pytest.mark.parametrize("grid_steps", [1, 64, 128, S])
+def test_the_grid_is_read_back_to_half_a_step(scaling: Scaling, grid_steps: int) -> None:
+    columns = (a_column("a", -3.0, 9.0), a_column("b", 0.0, 1.0))
+    study = a_study(columns=columns, scaling=scaling, grid_steps=grid_steps)
+    values, step = np.random.default_rng(2).uniform([-3, 0], [9, 1], (500, 2)), steps(study) * unit(study)
+    back = to_grid(values, study) * step + offsets(study)
+    assert (np.abs(back - values) <= 0.5001 * step).all()
+
+
+def test_genotypes_are_exact_on_the_coarsest_grid_and_in_one_byte() -> None:
+    study = a_study(columns=(a_column("rs1", 0, 2), a_column("rs2", 0, 2)), grid_steps=1)
+    rows = to_grid(np.array([[0.0, 1.0], [2.0, 0.0]]), study)
+    assert (rows.tolist(), rows.itemsize, inexact_columns(study)) == ([[-1, 0], [1, -1]], 1, ())
 
 
 def test_without_scaling_every_column_has_one_step() -> None:

@@ -104,6 +104,7 @@ BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("privacy.radius", {}, ("radius", "misses: norm")),
     ("privacy.radius", {"norm": 1.0, "unit": "mm"}, ("radius", "unknown key unit")),
     *[("privacy.max_sites_per_person", v, ("max_sites_per_person",)) for v in (0, -1, 1001, 10**30)],
+    *[("records.grid_steps", v, ("power of two", "4096")) for v in (0, -4, 3, 8192)],
     *[("records.max_records", v, ("max_records",)) for v in (0, -5, MAX_RECORDS + 1, 10**30)],
     *[("records.expected_records", v, ("expected_records",)) for v in (0, MAX_RECORDS + 1)],
     ("records.person_column", "age", ("person_column", "measurement")),
@@ -264,6 +265,7 @@ def studies(draw: st.DrawFn) -> Study:
         centring=standard or draw(st.booleans()),
         scaling=scaling,
         radius=draw(st.one_of(*radii)),
+        grid_steps=2 ** draw(st.integers(0, 12)),
         max_records=draw(st.integers(1, 2**24)),
         expected_records=draw(st.integers(1, 2**24)),
         federation=Federation(

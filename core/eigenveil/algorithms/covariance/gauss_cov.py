@@ -22,7 +22,7 @@ from eigenveil.algorithms.covariance.noised_gram import (
 )
 from eigenveil.algorithms.shared.preparation import Centred
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import eigenpairs
+from eigenveil.numerics.linalg import leading
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 
@@ -48,9 +48,9 @@ def of_matrix(
 ) -> Estimate:
     """The leading components of a noised matrix, and what `variances` makes of its eigenvalues and scale."""
     k = plan.study.components
-    values, vectors = eigenpairs(noised.matrix)
+    values, vectors = leading(noised.matrix, k)
     return Estimate(
-        components=vectors[:, :k].T,
+        components=vectors.T,
         explained_variance=clip.restored(variances(values, noised.scale))[:k],
         mean=start.mean,
         records=start.records,

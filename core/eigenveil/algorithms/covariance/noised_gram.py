@@ -162,8 +162,10 @@ def covariance(
     release = yield priced(plan, Gram(centre=start.centre, radius=clip.radius, flat=flat), share)
     unit = clip.unit(start.records)
     even = flat or law(plan) is NoiseLaw.LAPLACE  # as loud off the diagonal as on it
+    matrix = symmetric(release.values, plan.study.dimension)
+    matrix /= unit
     return Noised(
-        matrix=symmetric(release.values, plan.study.dimension) / unit,
+        matrix=matrix,
         scale=release.sigma / unit * (math.sqrt(2) if even else 1.0),
         even=even,
     )

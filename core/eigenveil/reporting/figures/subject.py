@@ -98,7 +98,7 @@ class Subject:
     @property
     def noise_edge(self) -> float | None:
         """The variance up to which noise alone may make a direction; None where no matrix was released."""
-        if self.covariance is None:
+        if self.covariance is None and not self.result.get("matrix_apart"):
             return None
         return noise_edge(self.result["noise_scale"], len(self.columns))
 

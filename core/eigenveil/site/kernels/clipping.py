@@ -19,6 +19,7 @@ from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT
 
 # Float products below this hold no int64 overflow whatever their last bits are.
 SAFE = 2.0**60
+SLACK = 2.0**-30  # of a float bound that says what integers would
 
 TINY = 1e-300
 
@@ -46,11 +47,12 @@ def shorten(z: FloatArray, norm2: IntArray, radius: int) -> FloatArray:
     Shape: z (m, d) integer-valued, norm2 (m,) -> z itself, its long rows overwritten.
     """
     long = np.flatnonzero(norm2 > radius * radius)
-    cut = z[long]
-    cut *= (radius / np.sqrt(norm2[long].astype(np.float64)))[:, None]
-    np.trunc(cut, out=cut)
-    cut[np.vecdot(cut, cut) > radius * radius] = 0.0
-    z[long] = cut
+    if long.size:
+        cut = z.take(long, axis=0)
+        cut *= (radius / np.sqrt(norm2[long].astype(np.float64)))[:, None]
+        np.trunc(cut, out=cut)
+        cut[np.vecdot(cut, cut) > radius * radius] = 0.0
+        z[long] = cut
     return z
 
 
@@ -66,7 +68,7 @@ def gradient_norms(
     offset2 = ||offset||_F^2.
     """
     if z_offset is None:
-        return (np.abs(a[:, 0]) if a.shape[1] == 1 else np.sqrt(row_dot(a, a))) * norm
+        return _lengths(a) * norm
     square = row_dot(a, a)
     square *= norm
     square *= norm
@@ -82,7 +84,7 @@ def gradient_coefficients(
     a: FloatArray,
     z_offset: FloatArray | None,
     norm: FloatArray,
-    norm2: IntArray,
+    norm2: FloatArray,
     offset2: float,
     radius: int,
 ) -> tuple[FloatArray, FloatArray | None]:
@@ -93,9 +95,43 @@ def gradient_coefficients(
     Truncating b and u towards zero moves the contribution by at most sqrt(k) ||z|| + ||offset||; the
     proposal leaves that much room, and the integer check decides.
 
-    Shape: as `gradient_norms`, norm2 (m,) = ||z||^2 -> integer-valued b (m, k) and u (m,), the latter
-    None where offset = 0.
+    Most records are short beyond doubt: where (|a| + sqrt(k)) ||z|| + (OFFSET_STEPS + 1) ||offset|| is
+    at most (1 - SLACK) R, b = trunc(a) and u = OFFSET_STEPS are what the proposal would be, and they fit.
+    Every float in this comparison, in the proposal and in the lengths is off by fewer than 2 k + 32 < 2^16
+    parts in 2^53 of that sum, which SLACK covers 2^7 times. Only the others are proposed and checked.
+
+    Shape: as `gradient_norms`, norm2 (m,) = ||z||^2, in whole floats -> integer-valued b (m, k) and
+    u (m,), the latter None where offset = 0.
     """
+    reach = _lengths(a)
+    reach += math.sqrt(a.shape[1])
+    reach *= norm
+    doubted = np.flatnonzero(reach > certain(radius, offset2))
+    b = np.trunc(a)
+    u = None if z_offset is None else np.full(len(a), float(OFFSET_STEPS))
+    if doubted.size:
+        away = None if z_offset is None else z_offset[doubted]
+        found = _shortened(a[doubted], away, norm[doubted], norm2[doubted], offset2, radius)
+        b[doubted] = found[0]
+        if u is not None and found[1] is not None:
+            u[doubted] = found[1]
+    return b, u
+
+
+def certain(radius: int, offset2: float) -> float:
+    """What a record may reach that is short beyond doubt."""
+    return radius * (1 - SLACK) - (OFFSET_STEPS + 1) * math.sqrt(offset2)
+
+
+def _shortened(
+    a: FloatArray,
+    z_offset: FloatArray | None,
+    norm: FloatArray,
+    norm2: FloatArray,
+    offset2: float,
+    radius: int,
+) -> tuple[FloatArray, FloatArray | None]:
+    """What `gradient_coefficients` says of records that may be too long."""
     room = radius - math.sqrt(a.shape[1]) * norm
     if z_offset is not None:
         room -= math.sqrt(offset2)
@@ -119,7 +155,7 @@ def _fits(
     b: FloatArray,
     u: FloatArray | None,
     z_offset: FloatArray | None,
-    norm2: IntArray,
+    norm2: FloatArray,
     offset2: float,
     radius: int,
 ) -> BoolArray:
@@ -129,7 +165,7 @@ def _fits(
         b = b * safe[:, None]
     b64 = b.astype(np.int64)
     square = row_dot(b64, b64)
-    square *= norm2
+    square *= norm2.astype(np.int64)
     if u is not None and z_offset is not None:
         u64 = u.astype(np.int64)
         cross = row_dot(b64, z_offset.astype(np.int64))
@@ -138,6 +174,11 @@ def _fits(
         cross *= u64
         square += cross
     return safe & (square <= radius * radius)
+
+
+def _lengths(a: FloatArray) -> FloatArray:
+    """||a|| of each row. Shape: (m, k) -> (m,)."""
+    return np.asarray(np.abs(a[:, 0]) if a.shape[1] == 1 else np.sqrt(row_dot(a, a)))
 
 
 def row_dot(left: Array, right: Array) -> Array:

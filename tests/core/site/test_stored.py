@@ -1,0 +1,174 @@
+"""[P1] Rows are a byte or two a value, wherever they lie, and an answer does not know it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eigenveil.numerics.encoding import frozen
+from eigenveil.numerics.exact_sum import ExactSum
+from eigenveil.queries import (
+    Batch,
+    ClippedSum,
+    ColumnHistograms,
+    Gradient,
+    GradientNorms,
+    GradientSpec,
+    Gram,
+    Query,
+    ShuffledRecord,
+    Votes,
+    needs_all_rows,
+)
+from eigenveil.queries.batch import pass_key
+from eigenveil.site import rows as row_sums
+from eigenveil.site.site import Site
+from eigenveil.study.grid import GridRows, S
+from tests.core import reference
+from tests.support import DIGEST, a_field, every_query, random_rows
+
+UNITS = [64, 512, S]
+KINDS = every_query()
+
+
+@dataclass
+class Slices:
+    """Rows that give slices from the front to the back and nothing else, as a file would."""
+
+    held: GridRows
+    read: int = field(default=0)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.held.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.held.dtype
+
+    def __len__(self) -> int:
+        return len(self.held)
+
+    def __getitem__(self, here: slice, /) -> GridRows:
+        assert (here.step, here.start) == (None, self.read)
+        self.read = here.stop
+        return self.held[here].copy()
+
+
+def coarse(unit: int, n: int = 150, d: int = 4) -> GridRows:
+    most = S // unit
+    return np.random.default_rng(unit).integers(-most, most, (n, d), dtype=np.int8, endpoint=True)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("name", KINDS)
+def test_a_byte_a_value_says_what_two_bytes_on_the_fine_grid_say(name: str, unit: int) -> None:
+    rows, query = coarse(unit), KINDS[name]
+    wide = rows.astype(np.int16) * np.int16(unit)
+    assert Site(rows, unit=unit, workers=2).answer(query).tolist() == Site(wide).answer(query).tolist()
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_sum_takes_each_row_once_from_the_front_to_the_back(name: str) -> None:
+    query, rows = KINDS[name], random_rows(900, 4)
+    if needs_all_rows(query):
+        pytest.skip("told so by its kind")
+    stored = Slices(rows)
+    assert Site(stored, chunk=37).answer(query).tolist() == Site(rows).answer(query).tolist()
+    assert stored.read in (0, len(rows))  # a count reads none
+
+
+def test_what_is_dealt_by_content_needs_all_rows_and_nothing_that_is_added_up_does() -> None:
+    plain = Gradient(spec=a_field(3, 1), radius=2**27)
+    assert not needs_all_rows(plain)
+    batch = Batch(first=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
+    alone = replace(plain.spec, offset=0 * plain.spec.offset)
+    votes = Votes(spec=alone, edges=frozen([1]), subsets=4)
+    slot = ShuffledRecord(spec=plain.spec, radius=plain.radius, batch=batch)
+    dealt: list[Query] = [replace(plain, batch=batch), votes, slot]
+    assert all(needs_all_rows(query) for query in dealt)
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 2**51), st.lists(st.integers(1, 40), min_size=1, max_size=30))
+def test_a_sum_is_exact_at_any_number_of_records(bound: int, sizes: list[int]) -> None:
+    """Each product as large as its records allow: added up in floats alone, this would round."""
+    total, wanted = ExactSum((2,), bound), 0
+    for size in (min(size, total.most) for size in sizes):
+        total.add(np.array([float(bound * size - 1), -float(bound * size - 1)]), size)
+        wanted += bound * size - 1
+    assert total.total().tolist() == [wanted, -wanted]
+
+
+@pytest.mark.parametrize("block", [1, 3, 7, 8])
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_gram_matrix_is_the_same_in_however_many_blocks_of_columns(
+    block: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_sums, "BLOCK", block)
+    rows = random_rows(30, 7, seed=block)
+    query = Gram(centre=frozen(np.arange(7)), radius=S)
+    found = Site(rows, workers=workers).answer(query)
+    assert found.tolist() == reference.answer(rows.tolist(), query)
+
+
+def test_a_wide_gram_matrix_takes_a_few_answers_of_memory_and_leaves_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(row_sums, "BLOCK", 128)
+    query, site = Gram(centre=frozen([0] * 1500), radius=S), Site(random_rows(50, 1500), workers=2)
+    size = 8 * query.length
+    tracemalloc.start()
+    try:
+        kept = site.answer(query)
+        held, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept.nbytes == size
+    assert held < 1.1 * size
+    assert most < 4.5 * size
+
+
+@pytest.mark.parametrize(("d", "n"), [(1, 400), (20_000, 3)])
+def test_the_narrowest_and_the_widest_rows_agree_with_python_integers(d: int, n: int) -> None:
+    """At both ends of the box, seen from the other end."""
+    rows = np.random.default_rng(d).choice([-1, 0, 1], (n, d)).astype(np.int8)
+    grid, centre = (rows.astype(int) * S).tolist(), frozen(np.full(d, S))
+    direction = np.random.default_rng(1).integers(-(2**20), 2**20, (d, 1))
+    offset = np.full((d, 1), 3)
+    spec = GradientSpec(centre=centre, directions=direction, offset=offset, shift=25)
+    queries: list[Query] = [
+        Gradient(spec=spec, radius=2**29),
+        Gradient(spec=spec, radius=2**20),
+        GradientNorms(spec=spec, edges=frozen([2**30, 2**40, 2**50])),
+        ClippedSum(centre=centre, radius=2 * S),
+        ColumnHistograms(columns=d),
+    ]
+    for query in queries:
+        assert Site(rows, unit=S, workers=2).answer(query).tolist() == reference.answer(grid, query)
+
+
+@pytest.mark.parametrize("d", [3, 100, 5000])
+def test_no_copy_of_the_records_is_made_and_none_is_kept(d: int) -> None:
+    rows = np.zeros((2**24 // d, d), dtype=np.int16)  # 32 MiB, which a float64 copy makes 128
+    site, centre = Site(rows, workers=2), frozen(np.ones(d, dtype=int))
+    spec = GradientSpec(
+        centre=centre, directions=np.ones((d, 1)).astype(int), offset=np.ones((d, 1)).astype(int), shift=0
+    )
+    queries: list[Query] = [Gradient(spec=spec, radius=2**20), ClippedSum(centre=centre, radius=S)]
+    queries += [Gram(centre=centre, radius=S)] if d == 100 else []
+    with ThreadPoolExecutor(2) as pool:
+        for query in queries:
+            tracemalloc.start()
+            site.answer(query, pool.map)
+            kept, peak = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert peak < rows.nbytes / 2
+            assert kept < 2**20
