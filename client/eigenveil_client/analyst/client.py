@@ -136,7 +136,17 @@ class Analyst:
 
     async def listed(self) -> pb.ListStudiesResponse:
         """All studies of the federation, oldest first, and what is left of its budget."""
-        return await self._call(lambda stub: stub.ListStudies, pb.ListStudiesRequest())
+        found, more = pb.ListStudiesResponse(), True
+        while more:
+            after = found.studies[-1].plan_digest if found.studies else b""
+            asked = pb.ListStudiesRequest(after=after)
+            part = await self._call(lambda stub: stub.ListStudies, asked)
+            more = part.more
+            if more and (not part.studies or part.studies[-1].plan_digest == after):
+                raise PeerError(Code.PROTOCOL, "the coordinator lists studies without end")
+            found.studies.extend(part.studies)
+            found.budget.CopyFrom(part.budget)
+        return found
 
     async def find(self, wanted: str) -> pb.StudyRow:
         """The study whose digest starts with `wanted` (6 characters or more), or whose name it is, also with

@@ -92,9 +92,11 @@ def submit(
 
 
 @study.command()
+@click.option("--columns", default="", metavar="LIST", help="Names, after commas; see `eigenveil columns`.")
 @click.option(
-    "--columns", required=True, metavar="LIST", help="Names, after commas; see `eigenveil columns`."
-)
+    "--from-genotypes", "variants", metavar="FILE", type=click.Path(path_type=Path),
+    help="In place of --columns: all variants of a .bim or .zarr.",
+)  # fmt: skip
 @click.option("--sites", metavar="LIST", help="Names, after commas [default: all that do not lack a column].")
 @click.option("--components", default=2, show_default=True, type=click.IntRange(1))
 @click.option("--epsilon", default=1.0, show_default=True)
@@ -107,15 +109,26 @@ def submit(
     "--out", type=click.Path(path_type=Path, dir_okay=False), default=Path("study.toml"), show_default=True
 )
 @at_profile
-def new(out: Path, profile: Path | None, as_json: bool, **choice: Any) -> None:
-    """Write a study file from a choice of columns: units and bounds are the dictionary's."""
+def new(out: Path, profile: Path | None, as_json: bool, variants: Path | None, **choice: Any) -> None:
+    """Write a study file from a choice of columns: units and bounds are the dictionary's.
+
+    With --from-genotypes a column counts one allele of a variant. Variants that read alike on both strands
+    (A/T, C/G) are left out, and those with one allele.
+    """
     from eigenveil_client.analyst.catalogue import write_new_study
+    from eigenveil_client.analyst.genotype_study import write_genotype_study
     from eigenveil_client.analyst.profile import follow
 
+    if bool(choice["columns"]) == (variants is not None) or (variants and choice["named"]):
+        raise click.UsageError("state --columns, or --from-genotypes and no dictionary")
     check_new(out)
-    value = write_new_study(out, profile, choice)
+    if variants is None:
+        value = write_new_study(out, profile, choice)
+    else:
+        value = write_genotype_study(out, profile, variants, choice)
     then = follow(profile, "study", "explain", str(out))
-    say(value, as_json, f"Wrote {out}: {len(value['columns'])} columns. Next: {then}")
+    without = f" ({value['left_out']} variants left out)" if value.get("left_out") else ""
+    say(value, as_json, f"Wrote {out}: {len(value['columns'])} columns{without}. Next: {then}")
 
 
 @study.command()

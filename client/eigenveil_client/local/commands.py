@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -62,6 +63,11 @@ def plan(
     "--drop-out", "drop_outs", multiple=True, metavar="ROUND:SITE", help="SITE misses ROUND (from 1)."
 )
 @click.option(
+    "--cluster",
+    type=FILE,
+    help="Have a Dask cluster hold the sites: TOML with scheduler, scheduler_ca, _cert and _key.",
+)
+@click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the last run's results."
 )
 @plot_option
@@ -75,6 +81,7 @@ def simulate(
     truth: bool,
     seed: int | None,
     drop_outs: tuple[str, ...],
+    cluster: Path | None,
     out: Path | None,
     plot: Path | None,
     as_json: bool,
@@ -86,7 +93,9 @@ def simulate(
     """
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
+    from eigenveil_client.connection.cluster import ClusterAddress
     from eigenveil_client.local.exact_pca import exact
+    from eigenveil_client.local.on_cluster import on_cluster
     from eigenveil_client.local.simulate import (
         divide,
         draw_last,
@@ -98,6 +107,7 @@ def simulate(
         write_simulation,
     )
     from eigenveil_client.records.records import load
+    from eigenveil_common import config
 
     check_picture(plot, study, data)
     resolved = study_of(study)
@@ -110,7 +120,8 @@ def simulate(
     parts = divide(rows, wanted, split)
     gone = parse_drop_outs(drop_outs, wanted)
     goal = exact(rows, wanted) if truth else None
-    runs = repeat_study(wanted, parts, repeat, seed, gone, goal)
+    with nullcontext() if cluster is None else on_cluster(config.load(cluster, ClusterAddress)) as hold:
+        runs = repeat_study(wanted, parts, repeat, seed, gone, goal, hold)
     told = summary(runs)
     if out is not None:
         told |= write_simulation(runs, out)

@@ -6,14 +6,14 @@ import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
-from eigenveil.study.grid import GridRows, S
+from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Scaling, Study
 
 
 def analysed(rows: GridRows, study: Study) -> FloatArray:
     """The records as the study compares them: about their mean where it centres, and each column in parts of
     its own standard deviation where it standardises. Shape: (n, d) -> (n, d)."""
-    x: FloatArray = rows / S
+    x: FloatArray = rows / study.grid_steps
     if study.centring and len(x):
         x = x - x.mean(axis=0)
     if study.scaling is Scaling.STANDARD:

@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from eigenveil.contributing import Hold
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.simulation import Simulation, site_places
 from eigenveil.simulation import simulate as run_study
-from eigenveil.study.grid import GridRows, offsets, steps
+from eigenveil.study.grid import GridRows, offsets, steps, unit
 from eigenveil.study.study import Study
 from eigenveil_common.files import write_durably
 from eigenveil_common.threads import CORES
@@ -59,8 +60,9 @@ def divide(rows: GridRows, study: Study, split: str) -> dict[str, FloatArray]:
     """
     names = study.federation.sites
     weights = _weights(split, len(names))
-    places = site_places(rows, dict(zip(names, weights, strict=True)))
-    return {name: offsets(study) + rows[mine] * steps(study) for name, mine in places.items()}
+    places = site_places(rows, dict(zip(names, weights, strict=True)), unit(study))
+    step = steps(study) * unit(study)
+    return {name: offsets(study) + rows[mine] * step for name, mine in places.items()}
 
 
 def _weights(split: str, number: int) -> list[float]:
@@ -106,13 +108,14 @@ def repeat_study(
     seed: int | None,
     drop_outs: dict[int, list[str]],
     truth: FloatArray | None,
+    hold: Hold | None = None,
 ) -> Runs:
-    """Run the study `repeat` times, with seeds seed, seed + 1, ... if there is one."""
+    """Run the study `repeat` times, with seeds seed, seed + 1, ... if any; `hold` as of `simulate`."""
     simulations, angles = [], []
     with ThreadPoolExecutor(CORES) as threads:
         for i in range(repeat):
             one = None if seed is None else seed + i
-            run = run_study(study, parts, seed=one, drop_outs=drop_outs, apply=threads.map)
+            run = run_study(study, parts, seed=one, drop_outs=drop_outs, apply=threads.map, hold=hold)
             simulations.append(run)
             angles.append(None if truth is None else sin_angle(truth, run.estimate.components))
     return Runs(simulations=tuple(simulations), sin_angles=tuple(angles))

@@ -9,14 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import FloatArray
+from eigenveil_client.records.genotypes.table import GenotypeTable
 from eigenveil_client.records.quality import ANYTHING, Bounds, ColumnQuality, quality
 from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.cells import Reading
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.tables.table import BadRecords, Headers
 
 AT_ONCE = 16  # columns whose values are in memory together: one number a person for each
+CELLS = 2**24  # of genotypes, so many numbers: persons are counted there, and columns many
 MOST_FREQUENT = 20
 BINS = 20
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
@@ -49,9 +51,11 @@ def profile(
     Raises:
         BadRecords: the records cannot be read, whichever column is looked at.
     """
-    names = list(columns)
-    for first in range(0, len(names), AT_ONCE):
-        some = {name: columns[name] for name in names[first : first + AT_ONCE]}
+    names, table, at_once = list(columns), reading.table, AT_ONCE
+    if isinstance(table, GenotypeTable):
+        at_once = max(at_once, CELLS // max(1, table.persons))
+    for first in range(0, len(names), at_once):
+        some = {name: columns[name] for name in names[first : first + at_once]}
         try:
             yield from _together(reading, rules, some, person)
         except BadRecords:  # of one of them, or of all: each is looked at by itself
@@ -63,7 +67,7 @@ def _alone(
     reading: Reading, rules: Rules, name: str, bounds: Bounds | None, person: str | None
 ) -> ColumnProfile:
     try:
-        headers = measure(reading.table.headers, rules, name, None).headers
+        headers = measure(Headers(reading.table.headers), rules, name, None).headers
     except BadRecords as problem:
         return ColumnProfile(name=name, problem=str(problem))
     try:
@@ -77,7 +81,8 @@ def _alone(
 def _together(
     reading: Reading, rules: Rules, columns: Mapping[str, Bounds | None], person: str | None
 ) -> list[ColumnProfile]:
-    measures = [measure(reading.table.headers, rules, name, None) for name in columns]
+    headers = Headers(reading.table.headers)
+    measures = [measure(headers, rules, name, None) for name in columns]
     found = list(blocks(reading, measures, person))
     return [
         _profile(

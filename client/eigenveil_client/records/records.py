@@ -17,48 +17,56 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.site.quantize import to_grid
-from eigenveil.study.grid import GridRows
+from eigenveil.study.grid import GridRows, stored_dtype
 from eigenveil.study.study import Study
+from eigenveil_client.records.overflow.grid_file import whole
+from eigenveil_client.records.overflow.scratch import SYSTEM, Scratch
+from eigenveil_client.records.placing import placing
+from eigenveil_client.records.progress import Progress
 from eigenveil_client.records.quality import (
     NO_RANGES,
     ColumnQuality,
     Ranges,
     check_units,
-    plausible_bounds,
-    quality,
 )
-from eigenveil_client.records.recoding.blocks import blocks
 from eigenveil_client.records.recoding.measure import measure
 from eigenveil_client.records.recoding.rule import ColumnRule, digest
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import Source, name_and_unit
+from eigenveil_client.records.tables.table import Headers, Source, name_and_unit
 from eigenveil_common.log import event
-from eigenveil_common.threads import side_by_side
 
 LINES = "(whole lines)"  # no column's name, where columns are listed
 
 Rules = tuple[ColumnRule, ...]
+Keep = Callable[[GridRows], None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Records:
-    """What a study sees of a file, and what no study's choices bear on.
-
-    Shape: rows (n, d), the usable records on the study's grid, d in the study's order. `persons` are counted
-    in the whole file, before a missing value drops any; n <= persons. `file` is the digest of all of the
-    source, and of the rules if there are any.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """What no study's choices bear on. `persons` are counted in the whole file, before a missing value drops
+    any. `file` is the digest of all of the source, and of the rules if there are any.
     `quality` is what each column of the study is over all persons, in the study's order.
     """
 
-    rows: GridRows
     persons: int
     file: bytes
     quality: tuple[ColumnQuality, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Records(Counted):
+    """The same, and what a study sees of the file.
+
+    Shape: rows (n, d), the usable records as stored integers of the study's grid, d in the study's order;
+    n <= persons.
+    """
+
+    rows: GridRows
 
 
 def load(path: Path, study: Study, *, unreadable: Callable[[Unreadable], None] | None = None) -> GridRows:
@@ -74,8 +82,27 @@ def read(
     plausible: Ranges = NO_RANGES,
     unreadable: Callable[[Unreadable], None] | None = None,
 ) -> Records:
+    """The records of `stream`, all in memory."""
+    parts: list[GridRows] = []
+    found = stream(said, study, parts.append, rules=rules, plausible=plausible, unreadable=unreadable)
+    rows = whole(parts, study.dimension, stored_dtype(study))
+    return Records(rows=rows, persons=found.persons, file=found.file, quality=found.quality)
+
+
+def stream(
+    said: RecordsConfig,
+    study: Study,
+    keep: Keep,
+    *,
+    rules: Rules = (),
+    plausible: Ranges = NO_RANGES,
+    unreadable: Callable[[Unreadable], None] | None = None,
+    scratch: Scratch = SYSTEM,
+) -> Counted:
     """The records of a site, as the `rules` of the site say what their cells mean, counted against what is
-    `plausible`.
+    `plausible`; `keep` is handed the usable ones, block by block, as stored integers of the study's grid.
+    However many there are, memory holds a block of them; where the rows of persons are gathered, what it has
+    no room for lies in `scratch`.
 
     A cell that is empty, NA, N/A, NaN or null (in any case) is missing.
 
@@ -91,19 +118,16 @@ def read(
     _check_names(study, rules, plausible)
     reading = Reading(table=open_source(said), unreadable=unreadable)
     file = _digest(reading.table, rules)
-    measures = [measure(reading.table.headers, rules, column.name, column.unit) for column in study.columns]
-    parts: list[GridRows] = []
-    good = [ColumnQuality(name=column.name, persons=0) for column in study.columns]
-    persons = 0
-    for block in blocks(reading, measures, study.person_column):
-        for i, (column, (values, unread)) in enumerate(zip(study.columns, block, strict=True)):
-            bounds, within = (column.lower, column.upper), plausible_bounds(column, plausible)
-            good[i] += quality(column.name, bounds, values, unread, within)
-        parts.append(to_grid(np.column_stack([values for values, _ in block]), study, side_by_side))
-        persons += len(block[0][0])
-    rows = np.concatenate(parts) if parts else np.empty((0, study.dimension), dtype=np.int16)
-    rows.setflags(write=False)
-    return Records(rows=rows, persons=persons, file=file, quality=tuple(good))
+    headers = Headers(reading.table.headers)
+    measures = [measure(headers, rules, column.name, column.unit) for column in study.columns]
+    placed = placing(reading, measures, study, plausible, scratch)
+    persons, progress = 0, Progress()
+    for block in placed.blocks():
+        keep(block.rows)
+        persons += block.persons
+        progress.goes_on()
+    pa.default_memory_pool().release_unused()  # hundreds of MiB, of wide tables
+    return Counted(persons=persons, file=file, quality=placed.quality)
 
 
 def _check_names(study: Study, rules: Rules, plausible: Ranges) -> None:
@@ -125,12 +149,26 @@ def _digest(source: Source, rules: Rules) -> bytes:
     return hashlib.sha256(found + digest(rules)).digest() if rules else found
 
 
-def constant_columns(rows: GridRows, study: Study) -> list[str]:
-    """Columns whose records all sit on one grid point: for the operator's eyes, never sent."""
-    if len(rows) == 0:
-        return []
-    same = (rows == rows[0]).all(axis=0)
-    return [column.name for column, constant in zip(study.columns, same, strict=True) if constant]
+class Constant:
+    """Is handed the usable records, and finds the columns in which all sit on one grid point: for the
+    operator's eyes, never sent."""
+
+    def __init__(self, study: Study) -> None:
+        self.records = 0
+        self._names = [column.name for column in study.columns]
+        self._first: GridRows | None = None
+        self._same = np.ones(study.dimension, dtype=np.bool_)
+
+    def __call__(self, rows: GridRows) -> None:
+        if len(rows):
+            self._first = rows[0] if self._first is None else self._first
+            self._same &= (rows == self._first).all(axis=0)
+            self.records += len(rows)
+
+    @property
+    def columns(self) -> list[str]:
+        """Their names; none without a record."""
+        return [name for name, same in zip(self._names, self._same, strict=True) if same and self.records]
 
 
 class Reader:
@@ -141,17 +179,21 @@ class Reader:
     column, once, and finds the line with `eigenveil-site check`.
     """
 
-    def __init__(self, said: RecordsConfig, rules: Rules, plausible: Ranges) -> None:
+    def __init__(self, said: RecordsConfig, rules: Rules, plausible: Ranges, scratch: Scratch) -> None:
         self._said = said
         self._rules = rules
         self._plausible = plausible
+        self._scratch = scratch
         self._warned: set[str] = set()
 
-    def __call__(self, study: Study) -> Records:
-        """The records of a study. Raises as `read`."""
+    def __call__(self, study: Study, keep: Keep = lambda rows: None) -> Counted:
+        """Read a study's records, each handed to `keep`. Raises as `stream`."""
         found: set[str] = set()
         tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-        taken = read(self._said, study, rules=self._rules, plausible=self._plausible, unreadable=tell)
+        taken = stream(
+            self._said, study, keep,
+            rules=self._rules, plausible=self._plausible, unreadable=tell, scratch=self._scratch,
+        )  # fmt: skip
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
             self._warned |= found

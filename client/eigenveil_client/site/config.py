@@ -9,8 +9,10 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.plain_values import plain, toml_text
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
+from eigenveil_client.records.overflow.scratch import Scratch
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
 from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.site.engine_config import EngineConfig, Kind
 from eigenveil_client.site.policy import ANY, Policy
 from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
@@ -39,6 +41,7 @@ class SiteConfig:
     offers: tuple[str, ...] = ()
     log_format: Format = Format.TEXT
     metrics_file: Path | None = None
+    engine: EngineConfig = config.section(EngineConfig())  # noqa: RUF009 - frozen
     notify: Notify = config.section(Notify())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
@@ -54,9 +57,24 @@ class SiteConfig:
             person or not gathered,
             f"[column.{', column.'.join(gathered)}]: rows is about a person's rows; state person_column",
         )
+        spread = self.engine.kind is Kind.DASK
+        config.need(
+            not spread or self.records.is_files,
+            '[engine] kind = "dask": its workers read files; name a folder of Parquet files, without sql',
+        )
+        config.need(
+            not (spread and person),
+            '[engine] kind = "dask": rows of one person may lie in several files, which are then several '
+            "records; write one row for each person, and leave out person_column",
+        )
         allowed = (ANY, *self.policy.columns)
         strange = [] if ANY in self.policy.columns else [one for one in self.offers if one not in allowed]
         config.need(not strange, f"offers: {', '.join(strange)} may not be used by studies (see columns)")
+
+    @property
+    def scratch(self) -> Scratch:
+        """Where what does not fit into memory lies: beside the state."""
+        return Scratch(folder=self.state.with_name("grids"), encrypt=self.engine.encrypt)
 
 
 def load(path: Path) -> SiteConfig:

@@ -23,7 +23,7 @@ def reader(config: SiteConfig) -> Reader:
     Raises:
         RequestError: its dictionary cannot be read.
     """
-    return Reader(config.records, config.column, ranges(dictionary(config.dictionary)))
+    return Reader(config.records, config.column, ranges(dictionary(config.dictionary)), config.scratch)
 
 
 def dictionary(path: Path | None) -> Dictionary:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,14 @@ def test_one_record_more_moves_nobody_to_another_site(split: str) -> None:
         grown = [Counter(map(tuple, after[name])) - Counter(map(tuple, before[name])) for name in after]
         assert sum(more.total() for more in grown) == 1
         assert sum(map(len, after.values())) == 401
+
+
+def test_how_finely_records_are_stored_does_not_decide_where_they_go() -> None:
+    rows = np.random.default_rng(1).integers(-2, 3, (400, 2)).astype(np.int16)
+    wanted = with_sites(parse_study(STUDY + TWO), 3)
+    coarse = replace(wanted, grid_steps=wanted.grid_steps // 4)
+    fine, same = divide(4 * rows, wanted, "even"), divide(rows, coarse, "even")
+    assert all(np.array_equal(fine[name], same[name]) for name in fine)
 
 
 def test_sites_are_as_large_as_their_weights_say() -> None:

@@ -16,6 +16,7 @@ from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.sources.opening import open_table
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.table import BadRecords
+from tests.client.records.genotypes.support import counted, genotypes, plink, table
 
 RULES = (ColumnRule(name="worst", source="a", rows=Rows.MAXIMUM), ColumnRule(name="group", levels=("x", "y")))
 
@@ -71,3 +72,15 @@ def test_a_column_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
     broken.write_text('a,b\n1,"2\n')
     with pytest.raises(BadRecords, match="spans lines"):
         seen(broken, {"a": None}, None)
+
+
+def test_genotypes_have_the_profile_of_the_numbers_that_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = genotypes(70, 40)
+    columns: dict[str, Bounds | None] = dict.fromkeys([*counted(40), "rs99_A"])
+    due = seen(table(tmp_path / "a.parquet", counts, pa.float64()), columns, "iid")
+    path = plink(tmp_path / "a.bed", counts)
+    for cells in (1, 70 * 18, 2**20):
+        monkeypatch.setattr(profiles, "CELLS", cells)
+        assert seen(path, columns, "iid") == due

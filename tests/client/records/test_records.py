@@ -366,6 +366,10 @@ def test_a_line_is_named_although_another_column_is_no_utf_8(tmp_path: Path) -> 
 
 
 def test_constant_columns_are_noticed(tmp_path: Path) -> None:
-    rows = records.load(csv(tmp_path, "a,b,c\n1,2,3\n2,2,3\n"), STUDY)
-    assert records.constant_columns(rows, STUDY) == ["b", "c"]
-    assert records.constant_columns(rows[:0], STUDY) == []
+    rows = records.load(csv(tmp_path, "a,b,c\n1,2,3\n1,2,3\n2,2,3\n"), STUDY)
+    for size in (1, 2, 3):
+        seen = records.Constant(STUDY)
+        assert seen.columns == []
+        for start in range(0, 3, size):
+            seen(rows[start : start + size])
+        assert (seen.records, seen.columns) == (3, ["b", "c"])

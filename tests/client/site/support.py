@@ -39,7 +39,7 @@ from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
-from eigenveil_client.site.plausible import reader
+from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.policy import ANY, Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
@@ -336,7 +336,7 @@ class Stage:
 
     def worker(self, store: SiteStore) -> SiteWorker:
         identity = load_identity(self.config.identity)
-        return Driven(identity, self.config.policy, store, reader(self.config))
+        return Driven(identity, self.config.policy, store, engine(self.config))
 
     def signed(self, plan: Plan) -> pb.SignedPlan:
         return self.authority.sign(plan.to_json())

@@ -28,6 +28,7 @@ NOT_THE_DEFAULT = {
 }
 ADDED_BY_HAND = {  # init leaves them out
     "proxy", "proxy_credentials", "log_format", "metrics_file", "column", "offers", "dictionary", "notify",
+    "engine",
 }  # fmt: skip
 PATIENTS = Policy(person_column="patient")
 

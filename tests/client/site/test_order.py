@@ -14,12 +14,13 @@ from eigenveil.aggregation import Contribution
 from eigenveil.planning.dry_run import rehearse
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.engine.local import LocalRecords
 from tests.client.site.support import Stage, a_plan, work, write_records
 
 PLAN = a_plan()
 
 
-def watched(worker: SiteWorker) -> list[str]:
+def watched(worker: SiteWorker, patch: pytest.MonkeyPatch) -> list[str]:
     """Every step that touches records or writes something down, as it happens."""
     steps: list[str] = []
 
@@ -30,10 +31,10 @@ def watched(worker: SiteWorker) -> list[str]:
             steps.append(step)
             return inner(*args, **kwargs)
 
-        setattr(holder, name, noted)
+        patch.setattr(holder, name, noted)
 
-    wrap(worker._answers, "_load", "load")
-    wrap(worker._answers, "_compute", "compute")
+    wrap(worker._engine, "load", "load")
+    wrap(LocalRecords, "answer", "compute")
     wrap(worker.store, "answer", "write")
     wrap(worker.store, "refuse", "write")
     return steps
@@ -66,11 +67,13 @@ def nothing(stage: Stage) -> None:
 
 @pytest.mark.parametrize("spoil", [nothing, too_few, too_many, no_column, quoted, no_file])
 @pytest.mark.parametrize("query", rehearse(PLAN), ids=lambda query: f"round{query.round}")
-def test_load_compute_write(stage: Stage, spoil: Callable[[Stage], None], query: Any) -> None:
+def test_load_compute_write(
+    stage: Stage, spoil: Callable[[Stage], None], query: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoil(stage)
     store = stage.store()
     worker = stage.worker(store)
-    steps = watched(worker)
+    steps = watched(worker, monkeypatch)
     worker.work(work(None, stage.signed(PLAN)))
     store.rounds._due[PLAN.digest] = query.round
     reply = worker.work(work(query))
@@ -79,11 +82,13 @@ def test_load_compute_write(stage: Stage, spoil: Callable[[Stage], None], query:
     store.close()
 
 
-def test_a_refusal_that_settings_decide_touches_no_record(stage: Stage) -> None:
+def test_a_refusal_that_settings_decide_touches_no_record(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage.rule(columns=("a",))
     store = stage.store()
     worker = stage.worker(store)
-    steps = watched(worker)
+    steps = watched(worker, monkeypatch)
     assert isinstance(worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))), Refusal)
     assert steps == ["write"]
     store.close()

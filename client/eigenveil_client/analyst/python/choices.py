@@ -49,6 +49,7 @@ class Choices(TypedDict, total=False):
     person_column: str
     centring: bool
     scaling: Scaling | str
+    grid_steps: int
     max_records: int
     expected_records: int
     required: Sequence[str]

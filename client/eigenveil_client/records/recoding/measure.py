@@ -14,7 +14,7 @@ from eigenveil_client.records.recoding.numbers import numbers
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.tables.cells import NUMERIC, TEXT, Cells, Fault, faults, plain, text
 from eigenveil_client.records.tables.dialect import Dialect
-from eigenveil_client.records.tables.table import BadRecords, find_column, name_and_unit
+from eigenveil_client.records.tables.table import BadRecords, Headers, name_and_unit
 
 Columns = Mapping[str, pa.Array]  # of a batch, by header
 
@@ -56,7 +56,7 @@ class Measure:
         return None if self.by is None else dates(self.by, columns[self.by], self.rule)
 
 
-def measure(headers: tuple[str, ...], rules: tuple[ColumnRule, ...], name: str, unit: str | None) -> Measure:
+def measure(headers: Headers, rules: tuple[ColumnRule, ...], name: str, unit: str | None) -> Measure:
     """The column `name`, in `unit` if that is given, in records with these headers.
 
     Raises:
@@ -68,7 +68,7 @@ def measure(headers: tuple[str, ...], rules: tuple[ColumnRule, ...], name: str, 
             f"column {name!r} is in {rule.units[1]!r} by site.toml and in {unit!r} in the study; convert it",
             about=name,
         )
-    header = find_column(headers, rule.header, None if rule.recodes or rule.units else unit)
+    header = headers.find(rule.header, None if rule.recodes or rule.units else unit)
     stated = name_and_unit(header)[1]
     if rule.units and header.strip() != rule.header and stated not in (None, rule.units[0]):
         raise BadRecords(
@@ -79,16 +79,17 @@ def measure(headers: tuple[str, ...], rules: tuple[ColumnRule, ...], name: str, 
         name=name,
         rule=rule,
         header=header,
-        since=rule.years_since and find_column(headers, rule.years_since),
-        by=rule.by and find_column(headers, rule.by),
+        since=rule.years_since and headers.find(rule.years_since),
+        by=rule.by and headers.find(rule.by),
         level=level,
     )
 
 
 def check_rules(headers: tuple[str, ...], rules: tuple[ColumnRule, ...]) -> None:
     """Insist that the columns which the rules are about are there. Raises as `measure`."""
+    names = Headers(headers)
     for rule in rules:
-        measure(headers, rules, rule.columns[0], None)
+        measure(names, rules, rule.columns[0], None)
 
 
 def _rule(rules: tuple[ColumnRule, ...], name: str) -> tuple[ColumnRule, int | None]:

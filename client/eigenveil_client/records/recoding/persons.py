@@ -11,38 +11,49 @@ import pyarrow.compute as pc
 from eigenveil.numerics.encoding import IntArray
 from eigenveil_client.records.tables.cells import MISSING
 
+NOBODY, STRANGER = -1, -2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Whose:
-    """Of the rows of a batch: `who` is each one's person, -1 for nobody; `first` are the rows with which a
-    new person comes, in the order of their numbers; `persons` is how many there are by now. Shape: who
-    (rows,)."""
+    """Of the rows of a batch: `who` is each one's person, `NOBODY` or a `STRANGER`, who found no room;
+    `first` are the rows with which a new person comes, in the order of their numbers; `persons` is how many
+    there are by now. Shape: who (rows,)."""
 
     who: IntArray
     first: IntArray
     persons: int
 
 
-class Persons:
-    """All persons so far; memory grows with them and not with their rows."""
+def named(words: pa.Array) -> pa.Array:
+    """The text that names the person of each row, null where it names nobody: whatever says "missing" in a
+    measurement. Else the rows that say so were one person's."""
+    known = words.dictionary_encode()
+    nobody = pc.is_in(pc.utf8_lower(known.dictionary), value_set=pa.array(MISSING))
+    names = pc.if_else(nobody, pa.scalar(None, pa.string()), known.dictionary)
+    return names.take(known.indices)
 
-    def __init__(self) -> None:
+
+class Persons:
+    """Persons so far, in memory that grows with them and not with their rows; once there are `most`, all who
+    come with later batches are strangers."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._numbers: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def whose(self, names: pa.Array) -> Whose:
-        """The rows of a batch, by the text that names their person. Whatever says "missing" in a measurement
-        names nobody: else its rows were one person's."""
+        """The rows of a batch, by what `named` says."""
         words, known = names.dictionary_encode(), self._numbers
-        nobody = pc.is_in(pc.utf8_lower(words.dictionary), value_set=pa.array(MISSING)).to_pylist()
         before = len(known)
-        found = [
-            -1 if unnamed else known.setdefault(word, len(known))
-            for word, unnamed in zip(words.dictionary.to_pylist(), nobody, strict=True)
-        ]
-        numbers = np.array([*found, -1], dtype=np.int64)  # the last one is a null's
+        if before < self._most:
+            found = [known.setdefault(word, len(known)) for word in words.dictionary.to_pylist()]
+        else:
+            found = [known.get(word, STRANGER) for word in words.dictionary.to_pylist()]
+        numbers = np.array([*found, NOBODY], dtype=np.int64)  # the last one is a null's
         places = pc.fill_null(words.indices, len(found)).to_numpy(zero_copy_only=False)
         first = np.zeros(len(numbers), dtype=np.int64)
         there, row = np.unique(places, return_index=True)

@@ -9,11 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from eigenveil_client.records.sources.files import digest
+from eigenveil_client.records.tables.batches import batch_rows
 from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.digest import digest
 from eigenveil_client.records.tables.table import UNREADABLE, BadRecords, LeaveOut, unreadable
 
-BATCH_ROWS = 65_536
+BUFFERS, LEAST_BUFFER = 2**24, 2**12  # bytes: of all columns together, and of one
+PIECE = 1024  # columns
 PARQUET = (".parquet", ".pq")
 
 
@@ -37,12 +39,19 @@ class ParquetTable:
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
         """See `Source.batches`; every row of such a file has every cell."""
+        one_byte = all(self.columns.field(header).type == pa.int8() for header in headers)
+        size = batch_rows(len(headers), one_byte=one_byte)
         for path in self.paths:
             try:
-                # what is read ahead would be held until the end: all of the file
-                with parquet.ParquetFile(path, pre_buffer=False) as file:
-                    for batch in file.iter_batches(batch_size=BATCH_ROWS, columns=headers):
-                        yield batch.select(headers)
+                # what is read ahead would be held until the end: all of the file; a whole row group, without
+                # a buffer for each column
+                buffer = max(LEAST_BUFFER, BUFFERS // max(1, len(headers)))
+                with parquet.ParquetFile(path, pre_buffer=False, buffer_size=buffer) as file:
+                    if len(headers) <= PIECE:
+                        found = file.iter_batches(batch_size=size, columns=headers)
+                        yield from (batch.select(headers) for batch in found)
+                    else:
+                        yield from _wide(file, headers, size)
             except UNREADABLE:
                 problem = unreadable(path)
             else:
@@ -51,6 +60,21 @@ class ParquetTable:
 
     def place(self, row: int, *, whole: bool = True) -> str:
         return f"row {row + 1}"
+
+
+def _wide(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[pa.RecordBatch]:
+    """Row groups one by one. One of at most `size` rows is read in pieces of some columns: to begin to read
+    a column takes memory that is given back when it was read."""
+    for group in range(file.num_row_groups):
+        if file.metadata.row_group(group).num_rows > size:
+            batches = file.iter_batches(batch_size=size, row_groups=[group], columns=headers)
+            yield from (batch.select(headers) for batch in batches)
+            continue
+        columns: list[pa.ChunkedArray] = []
+        for start in range(0, len(headers), PIECE):
+            piece = headers[start : start + PIECE]
+            columns += file.read_row_group(group, columns=piece).select(piece).columns
+        yield from pa.Table.from_arrays(columns, names=headers).combine_chunks().to_batches()
 
 
 def parquet_table(path: Path, dialect: Dialect) -> ParquetTable:
@@ -104,8 +128,10 @@ class ArrowTable:
         """See `Source.batches`; every row of such a file has every cell."""
         try:
             with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
+                size = batch_rows(len(headers))
                 for number in range(reader.num_record_batches):
-                    yield reader.get_batch(number).select(headers)
+                    batch = reader.get_batch(number).select(headers)
+                    yield from (batch.slice(at, size) for at in range(0, batch.num_rows, size))
         except UNREADABLE:
             problem = unreadable(self.path)
         else:

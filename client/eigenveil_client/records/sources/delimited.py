@@ -14,8 +14,9 @@ from typing import TextIO
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from eigenveil_client.records.sources.files import ByteStream, digest, opened
+from eigenveil_client.records.sources.files import ByteStream, opened
 from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.digest import digest
 from eigenveil_client.records.tables.table import UNREADABLE, BadRecords, LeaveOut, unreadable
 
 BLOCK_BYTES = 4 * 2**20

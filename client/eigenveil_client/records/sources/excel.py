@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eigenveil_client.records.sources.files import digest
 from eigenveil_client.records.sources.plain_cells import text_batches, text_of, text_schema
 from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.digest import digest
 from eigenveil_client.records.tables.table import BadRecords, LeaveOut
 from eigenveil_common.command import needing
 

@@ -1,34 +1,15 @@
-"""The bytes of a file of text as UTF-8, unpacked, and the digest of files."""
+"""The bytes of a file of text as UTF-8, unpacked."""
 
 from __future__ import annotations
 
 import codecs
 import gzip
-import hashlib
 import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from eigenveil_client.records.tables.table import BadRecords
-
 CHUNK = 2**20
-
-
-def digest(*paths: Path) -> bytes:
-    """The SHA-256 of a file, or of the digests of several.
-
-    Raises:
-        BadRecords: one cannot be read.
-    """
-    found = []
-    for path in paths:
-        try:
-            with path.open("rb") as file:
-                found.append(hashlib.file_digest(file, "sha256").digest())
-        except OSError as problem:
-            raise BadRecords(f"cannot read {path}: {problem.strerror}") from None
-    return found[0] if len(found) == 1 else hashlib.sha256(b"".join(found)).digest()
 
 
 def opened(path: Path, encoding: str) -> BinaryIO:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from eigenveil_client.records.genotypes.plink import plink_matrix
+from eigenveil_client.records.genotypes.table import GenotypeTable
+from eigenveil_client.records.genotypes.vcf_zarr import ZARR, zarr_matrix
 from eigenveil_client.records.sources.columnar import PARQUET, arrow_table, parquet_table
 from eigenveil_client.records.sources.delimited import CsvTable, csv_headers
 from eigenveil_client.records.sources.excel import WORKBOOKS, excel_table
@@ -12,13 +15,13 @@ from eigenveil_client.records.sources.over_files import FilesQuery
 from eigenveil_client.records.sources.postgres import PostgresQuery
 from eigenveil_client.records.sources.sqlite import SqliteQuery, table
 from eigenveil_client.records.sources.view import Query, View
-from eigenveil_client.records.tables.config import SQLITE, RecordsConfig
+from eigenveil_client.records.tables.config import BED, SQLITE, RecordsConfig
 from eigenveil_client.records.tables.dialect import COMMAS, Dialect
 from eigenveil_client.records.tables.table import BadRecords, Source
 
 DELIMITED = (".csv", ".tsv", ".txt")
 ARROW = (".arrow", ".feather")
-KNOWN = ", ".join((*DELIMITED, ".csv.gz", *PARQUET, *ARROW, *WORKBOOKS, *SQLITE))
+KNOWN = ", ".join((*DELIMITED, ".csv.gz", *PARQUET, *ARROW, *WORKBOOKS, *SQLITE, BED, *ZARR))
 
 
 def open_source(said: RecordsConfig) -> Source:
@@ -65,6 +68,10 @@ def _plain(path: Path, dialect: Dialect, sheet: str) -> Source:
         if ending == ".tsv" and dialect.separator == COMMAS.separator:
             dialect = replace(dialect, separator="\t")
         return CsvTable(path=path, dialect=dialect, headers=csv_headers(path, dialect))
+    if ending == BED:
+        return GenotypeTable(str(path), plink_matrix(path))
+    if ending in ZARR:
+        return GenotypeTable(str(path), zarr_matrix(path))
     if path.is_dir() or path.suffix.lower() in PARQUET:
         return parquet_table(path, dialect)
     if path.suffix.lower() in ARROW:

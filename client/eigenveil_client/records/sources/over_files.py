@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eigenveil_client.records.sources.columnar import BATCH_ROWS, ParquetTable
+from eigenveil_client.records.sources.columnar import ParquetTable
+from eigenveil_client.records.tables.batches import BATCH_ROWS
 from eigenveil_client.records.tables.table import BadRecords, LeaveOut, Source
 from eigenveil_common.command import needing
 

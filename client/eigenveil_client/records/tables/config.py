@@ -14,6 +14,7 @@ from eigenveil_common.config import ABOVE_ZERO, check_rules, key, need
 PASSWORD = re.compile(r"://[^@]*:[^@]*@|\b(?:ssl)?password\s*=", re.IGNORECASE)
 NO_PASSWORD = "database holds a password: put it into a pgpass file instead, which only this user can read"
 SQLITE = (".sqlite", ".sqlite3", ".db")
+BED, LISTS = ".bed", (".bim", ".fam")  # of PLINK: genotypes, and beside them what they are of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,9 +62,16 @@ class RecordsConfig:
         return bool(self.sql or self.sql_file)
 
     @property
+    def is_files(self) -> bool:
+        """Whether the records are what files hold as they stand: then each file holds records of its own."""
+        return self.source is not None and not self.is_view and not self.table
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """What is read on this machine: whoever may write it decides what is answered."""
-        return tuple(path for path in (self.source, self.sql_file) if path is not None)
+        found = [path for path in (self.source, self.sql_file) if path is not None]
+        beside = [one.with_suffix(ending) for one in found if one.suffix.lower() == BED for ending in LISTS]
+        return (*found, *beside)
 
     def __str__(self) -> str:
         return str(self.source or "the database")

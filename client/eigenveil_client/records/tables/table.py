@@ -83,15 +83,33 @@ def name_and_unit(header: str) -> tuple[str, str | None]:
     return name.strip(), unit[:-1].strip()
 
 
-def find_column(headers: tuple[str, ...], name: str, unit: str | None = None) -> str:
-    """The file's header for the column `name`, in `unit` if that is given.
+class Headers:
+    """The headers of a file, by what they name: with and without the unit in brackets."""
 
-    Raises:
-        BadRecords: it is missing or there twice, or its unit in brackets is another one.
-    """
-    fits = [h for h in headers if h.strip() == name or name_and_unit(h)[0] == name]
+    def __init__(self, headers: tuple[str, ...]) -> None:
+        self._number = len(headers)
+        self._named: dict[str, list[str]] = {}
+        for header in headers:
+            for name in {header.strip(), name_and_unit(header)[0]}:
+                self._named.setdefault(name, []).append(header)
+
+    def find(self, name: str, unit: str | None = None) -> str:
+        """The header for the column `name`, in `unit` if that is given.
+
+        Raises:
+            BadRecords: it is missing or there twice, or its unit in brackets is another one.
+        """
+        return _only(self._named.get(name, []), self._number, name, unit)
+
+
+def find_column(headers: tuple[str, ...], name: str, unit: str | None = None) -> str:
+    """The header of a file for one column. Raises as `Headers.find`."""
+    return Headers(headers).find(name, unit)
+
+
+def _only(fits: list[str], headers: int, name: str, unit: str | None) -> str:
     if not fits:
-        hint = " (is the file separated by commas?)" if len(headers) == 1 else ""
+        hint = " (is the file separated by commas?)" if headers == 1 else ""
         raise BadRecords(f"the records have no column {name!r}{hint}; add it", about=name)
     if len(fits) > 1:
         raise BadRecords(f"the records have {len(fits)} columns {name!r}; keep one", about=name)

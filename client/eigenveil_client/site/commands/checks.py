@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.protocol.plan import Plan
+from eigenveil.study.grid import record_bytes
 from eigenveil_client.connection import doctor
+from eigenveil_client.connection.cluster import Cluster, versions
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records import records
 from eigenveil_client.records.recoding.measure import check_rules
@@ -23,11 +26,13 @@ from eigenveil_client.records.tables.table import find_column
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.service import analysts, approval, check_role
+from eigenveil_client.site.engine_config import Kind
 from eigenveil_client.site.plausible import dictionary, ranges
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
 from eigenveil_common.notify.outbox import check_notify
 
+NAMED = 100  # columns whose names are said
 LEFT_OUT = "lines that are left out"
 MISSING = "cells that cannot be read and count as missing"
 
@@ -41,6 +46,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         approval(config.policy, now),
         analysts(config.policy),
         examine("records", partial(_file, config)),
+        examine("engine", partial(_engine, config, plan)),
     ]
     if plan is not None:
         for verdict in config.policy.verdicts(plan, now):
@@ -73,6 +79,7 @@ def site_checks(config_file: Path) -> list[Check]:
         doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
         examine("ledger", partial(_ledger, config)),
         examine("records", partial(_records, config)),
+        examine("engine", partial(_engine, config, None)),
         *check_notify(config.notify),
         *doctor.identity_and_network(
             config.identity, lambda: config.proxy_rule, lambda stored: check_role(stored, config.name)
@@ -103,6 +110,23 @@ def _ledger(config: SiteConfig) -> Check:
         return ok("ledger", text)
 
 
+def _cluster(config: SiteConfig) -> Check:
+    """Who would hold the records; connecting compares versions."""
+    with closing(Cluster(config.engine.cluster)) as cluster:
+        there = cluster.workers()
+    where = f"the cluster at {config.engine.cluster.scheduler}"
+    if not there.workers:
+        return fail("engine", f"{where} has no worker", "start some, or no study is answered")
+    memory = f", {there.memory / 2**30:.1f} GiB of memory" if there.memory else ""
+    return ok(
+        "engine", f"{where} runs {versions()}: workers: {there.workers}, threads: {there.threads}{memory}"
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{count / 2**20:.1f} MiB"
+
+
 def _columns(config: SiteConfig) -> tuple[str, ...]:
     """The columns of the records, the person's among them."""
     headers = open_source(config.records).headers
@@ -114,7 +138,13 @@ def _columns(config: SiteConfig) -> tuple[str, ...]:
 
 def _file(config: SiteConfig) -> Check:
     headers = _columns(config)
-    return ok("records", f"{config.records} has {len(headers)} columns: {', '.join(headers)}")
+    return ok("records", f"{config.records} has {len(headers)} columns: {_some(headers)}")
+
+
+def _some(names: Sequence[str]) -> str:
+    """The first names of many."""
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return f"{', '.join(names[:NAMED])}{more}"
 
 
 def _records(config: SiteConfig) -> Check:
@@ -124,6 +154,27 @@ def _records(config: SiteConfig) -> Check:
             todo = f"run: chmod go-w {shlex.quote(str(path))}"
             return warn("records", f"others can change {path}, and with it what is answered", todo)
     return ok("records", f"{config.records} can be read and has {len(headers)} columns")
+
+
+def _engine(config: SiteConfig, plan: Plan | None) -> Check:
+    """Where the records of running studies are held, and whether there is room: for the most that there may
+    be (maximum_records), in this study or in a study of one column."""
+    if config.engine.kind is Kind.DASK:
+        return _cluster(config)
+    if config.engine.kind is Kind.MEMORY:
+        return ok("engine", "the records of running studies are held in memory, whatever they take")
+    folder = config.scratch.folder or config.state.parent
+    free = shutil.disk_usage(config.state.parent).free
+    about = "this study" if plan else "each column of a study"
+    need = config.policy.maximum_records * (2 if plan is None else record_bytes(plan.study))
+    text = (
+        f"what is larger than {config.engine.memory_mib} MiB lies {'encrypted ' * config.engine.encrypt}in a "
+        f"file without a name in {folder}: up to {_size(need)} for {about}, of "
+        f"{_size(free)} that are free"
+    )
+    if need > free:
+        return warn("engine", text, "make room, or a study of that size is declined when it is loaded")
+    return ok("engine", text)
 
 
 def _cells(said: RecordsConfig, unreadable: Sequence[Unreadable]) -> list[Check]:
@@ -146,14 +197,15 @@ def _cells(said: RecordsConfig, unreadable: Sequence[Unreadable]) -> list[Check]
 
 def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:
     plausible = ranges(dictionary(config.dictionary))
-    found = records.read(
-        config.records, plan.study, rules=config.column, plausible=plausible, unreadable=unreadable.append
-    )
+    usable = records.Constant(plan.study)
+    found = records.stream(
+        config.records, plan.study, usable, rules=config.column, plausible=plausible,
+        unreadable=unreadable.append, scratch=config.scratch,
+    )  # fmt: skip
     config.policy.require_enough(found.persons)
     config.policy.quality.require(found.quality)
-    constant = records.constant_columns(found.rows, plan.study)
-    note = f"; warning: all records agree in {', '.join(constant)}" if constant else ""
-    return ok("study", f"{len(found.rows)} usable records of {found.persons}{note} (this stays here)")
+    note = f"; warning: all records agree in {_some(usable.columns)}" if usable.columns else ""
+    return ok("study", f"{usable.records} usable records of {found.persons}{note} (this stays here)")
 
 
 def _steady(config: SiteConfig) -> Check:

@@ -21,6 +21,7 @@ from eigenveil_common.doctor import Check, ok, warn
 
 BARS = "▁▂▃▄▅▆▇█"
 CODE_SHARE = 0.01  # of the persons with a value: so many do not share a far value by chance
+SHOWN = 1000  # columns in the table
 YOURS = "What the columns hold is for your eyes: it stays here, and no command and no daemon sends it."
 
 
@@ -127,7 +128,7 @@ def show_profiles(found: Sequence[Profiled]) -> None:
     made = table(
         "column", "persons", "missing", "unreadable", "outside", "5 %", "median", "95 %", "distribution"
     )
-    for one in found:
+    for one in found[:SHOWN]:
         seen, counted = one.seen, one.seen.quality
         if counted is None:
             made.add_row(*plain(seen.name, "", "", "", "", "", "", "", seen.problem or ""))
@@ -138,4 +139,8 @@ def show_profiles(found: Sequence[Profiled]) -> None:
         row = (*map(str, numbers), outside, *(middle or ("", "", "")), picture(seen.histogram))
         made.add_row(*plain(seen.name, *row))
     show(made)
+    if len(found) > SHOWN:
+        console.print(
+            f"These are the first {SHOWN} of {len(found)} columns; what is odd in any of them is said below."
+        )
     console.print(YOURS)

@@ -16,6 +16,7 @@ from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.questions import called
+from eigenveil.study.columns import NAME, NAMES
 from eigenveil.study.consent import DeclineWord
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
@@ -169,6 +170,11 @@ def _decided(row: dict[str, Any]) -> str:
     return f"{row['person']} by {row['by'] or 'a person'}{over}"
 
 
+def _called(column: dict[str, Any]) -> str:
+    """A column's name, or those of many that are alike: every one of them, as that is what is agreed to."""
+    return ", ".join(column.get(NAMES) or [column[NAME]])
+
+
 def show_explanation(told: dict[str, Any]) -> None:
     """Print what a plan asks, reveals and costs, and what this site's policy says."""
     console.print(f"{told['name']} ({told['algorithm']}), plan {told['plan_digest']}", markup=False)
@@ -177,7 +183,7 @@ def show_explanation(told: dict[str, Any]) -> None:
     columns = table("column", "unit", "lower", "upper", title="Columns and their public bounds")
     for column in told["study"]["columns"]:
         bounds = (f"{column['lower']:g}", f"{column['upper']:g}")
-        columns.add_row(*plain(column["name"], column["unit"]), *bounds)
+        columns.add_row(*plain(_called(column), column["unit"]), *bounds)
     show(columns)
     rounds = table("round", "question", "bytes", "% of its price", "what it reveals", title="Rounds")
     for row in told["rounds"]:

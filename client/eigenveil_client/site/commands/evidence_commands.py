@@ -104,7 +104,7 @@ def show_egress(
     those units besides, and the rest has none. --json shows every row and number in full.
     """
     from eigenveil_client.site.commands import evidence, evidence_views, recompute
-    from eigenveil_client.site.plausible import reader
+    from eigenveil_client.site.engine.opening import engine
     from eigenveil_client.site.state import opening
 
     with opening.opened(config) as store:
@@ -112,8 +112,7 @@ def show_egress(
         if not decode:
             told = evidence_views.egress(rows, store.traffic.counts(), store.egress.head())
         else:
-            read = reader(config)
-            told = evidence_views.decoded(recompute.again(store, evidence.one_answer(rows), read))
+            told = evidence_views.decoded(recompute.again(store, evidence.one_answer(rows), engine(config)))
     tell(told, as_json, evidence_views.show_decoded if decode else evidence_views.show_egress)
 
 

@@ -6,16 +6,15 @@ whether they did.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.numerics.encoding import IntArray, to_bytes
+from eigenveil.numerics.encoding import IntArray, octets
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.site.site import Site
 from eigenveil.study.study import Study
-from eigenveil_client.records.records import Records
+from eigenveil_client.site.engine.contract import Engine
 from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
 
@@ -30,7 +29,7 @@ class Numbers:
     values: IntArray
 
 
-def again(store: SiteStore, row: Row, load: Callable[[Study], Records]) -> Numbers:
+def again(store: SiteStore, row: Row, engine: Engine) -> Numbers:
     """Compute the answer of `row` once more.
 
     Raises:
@@ -42,8 +41,9 @@ def again(store: SiteStore, row: Row, load: Callable[[Study], Records]) -> Numbe
     if seen is None:
         raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
     plan = plan_from_json(seen.plan_json)
-    values = Site(load(plan.study).rows).answer(asked.query, frame=asked.frame)
-    if store.fingerprints.of_answer(asked, to_bytes(values)) != row.contribution:
+    with closing(engine.load(plan)) as held:
+        values = held.answer(asked.query, asked.frame)
+    if store.fingerprints.of_answer(asked, octets(values)) != row.contribution:
         raise RequestError(
             Code.CONFLICT,
             f"the records have changed since row {row.index} was sent, so its numbers cannot be shown again; "

@@ -8,7 +8,7 @@ from typing import Any
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.numerics.encoding import to_bytes
+from eigenveil.numerics.encoding import octets
 from eigenveil_client.connection.channel import call, pause
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import Reply
@@ -18,6 +18,8 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 REOPENINGS = 5
+TURNS = 60  # of ten seconds or so each, in which others are heard first
+COMMIT_SECONDS = 300.0  # the coordinator checks what a large answer can be: some 10 s for 5,000 columns
 OPEN_AGAIN = (Code.NOT_FOUND, Code.NOT_READY)
 CHUNKS_AT_ONCE = 4
 
@@ -47,49 +49,54 @@ async def send(stub: rpc.CoordinatorAsyncStub, reply: Reply, limits: Limits) -> 
         await call(stub.Decline, refusal)
         failpoint("refusal-sent")
         return
-    data = to_bytes(reply.values)
+    data = octets(reply.values)
     if len(data) <= limits.inline:
-        await call(stub.Contribute, pb.ContributeRequest(values=data, **_named(reply)))
+        await call(stub.Contribute, pb.ContributeRequest(values=bytes(data), **_named(reply, reply.digest)))
     else:
         await _upload(stub, reply, data, limits.chunk)
     failpoint("reply-sent")
 
 
-def _named(contribution: Contribution) -> dict[str, Any]:
+def _named(contribution: Contribution, digest: str) -> dict[str, Any]:
     return {
         "plan_digest": bytes.fromhex(contribution.plan_digest),
         "round": contribution.round,
         "query_digest": bytes.fromhex(contribution.query),
-        "contribution_digest": bytes.fromhex(contribution.digest),
+        "contribution_digest": bytes.fromhex(digest),
     }
 
 
 async def _upload(
-    stub: rpc.CoordinatorAsyncStub, contribution: Contribution, data: bytes, chunk: int
+    stub: rpc.CoordinatorAsyncStub, contribution: Contribution, data: memoryview, chunk: int
 ) -> None:
-    """Send in chunks. A coordinator that forgot the upload (it restarted) or is full is asked anew."""
-    opening = pb.OpenUploadRequest(total_bytes=len(data), **_named(contribution))
-    for attempt in range(1, REOPENINGS + 1):
+    """Send in chunks. A coordinator that forgot the upload (it restarted, or others waited while nothing
+    moved) is asked anew; one that has others to hear first, for as long as that takes."""
+    digest = await asyncio.to_thread(lambda: contribution.digest)
+    opening = pb.OpenUploadRequest(total_bytes=len(data), **_named(contribution, digest))
+    reopened = waited = 0
+    while True:
         try:
             opened = await call(stub.OpenUpload, opening)
             await _put_missing(stub, opened, data, chunk)
-            await call(stub.Commit, pb.CommitRequest(upload=opened.upload))
+            await call(stub.Commit, pb.CommitRequest(upload=opened.upload), seconds=COMMIT_SECONDS)
         except EigenveilError as problem:
-            if problem.code not in OPEN_AGAIN or attempt == REOPENINGS:
+            reopened += problem.code is Code.NOT_FOUND
+            waited += problem.code is Code.NOT_READY
+            if problem.code not in OPEN_AGAIN or reopened == REOPENINGS or waited == TURNS:
                 raise
-            await asyncio.sleep(pause(attempt))
+            await asyncio.sleep(pause(reopened + waited))
         else:
             return
 
 
 async def _put_missing(
-    stub: rpc.CoordinatorAsyncStub, opened: pb.OpenUploadResponse, data: bytes, chunk: int
+    stub: rpc.CoordinatorAsyncStub, opened: pb.OpenUploadResponse, data: memoryview, chunk: int
 ) -> None:
     turns = asyncio.Semaphore(CHUNKS_AT_ONCE)
 
     async def put(index: int) -> None:
         async with turns:
-            piece = data[index * chunk : (index + 1) * chunk]
+            piece = bytes(data[index * chunk : (index + 1) * chunk])
             await call(stub.PutChunk, pb.PutChunkRequest(upload=opened.upload, index=index, data=piece))
             failpoint("chunk-sent")
 

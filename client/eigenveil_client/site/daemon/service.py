@@ -20,7 +20,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.metrics import keep_written
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.plausible import reader
+from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.policy import ANY, Approval, Policy, allowing
 from eigenveil_client.site.state.opening import alone, opened
 from eigenveil_client.site.state.store import SiteStore
@@ -83,7 +83,7 @@ def serve(config: SiteConfig) -> None:
     first = identity()
     open_source(config.records).schema()  # records that are not there should stop the start, not a study
     with alone(config.state), opened(config) as store:
-        worker = SiteWorker(first, config.policy, store, reader(config))
+        worker = SiteWorker(first, config.policy, store, engine(config))
         about = {
             "event": "serving",
             "site": config.name,

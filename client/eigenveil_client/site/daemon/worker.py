@@ -9,23 +9,23 @@ the caller holds anything it could send.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Sequence
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
-from eigenveil.numerics.encoding import to_bytes
+from eigenveil.numerics.encoding import octets
 from eigenveil.planning.dry_run import MAX_ROUNDS, courses
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
 from eigenveil.study.consent import DeclineWord
-from eigenveil.study.study import Study
 from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.records.records import Records
 from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.refusals import DeclinedByPerson, Refusal, refusal_of, told
+from eigenveil_client.site.engine.contract import Engine
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
@@ -48,15 +48,14 @@ class Waiting(Exception):
 
 
 class SiteWorker:
-    """Answers work for one site, one piece at a time. `load` reads the records for a study."""
+    """Answers work for one site, one piece at a time. `engine` holds the records of its studies."""
 
-    def __init__(
-        self, member: StoredIdentity, policy: Policy, store: SiteStore, load: Callable[[Study], Records]
-    ) -> None:
+    def __init__(self, member: StoredIdentity, policy: Policy, store: SiteStore, engine: Engine) -> None:
         self._member = member
         self._policy = policy
         self.store = store
-        self._answers = Answers(policy, store, load)
+        self._engine = engine
+        self._answers = Answers(policy, store, engine)
         self._plans: dict[str, Plan] = {}
         self._own: dict[str, OwnSession] = {}
         self._known = [p.plan for p in store.studies.all() if p.standing is not Decision.ENDED]
@@ -114,6 +113,7 @@ class SiteWorker:
             InternalError: code `storage`; the process must end and nothing may be sent.
         """
         try:
+            self._answers.keep(self.agreed())  # what was withdrawn meanwhile, by another process, goes
             for ended in response.ended:
                 self._end(digest_from_bytes(ended.plan_digest), ended.state)
             admitted = self._admit(response.plan) if response.HasField("plan") else None
@@ -133,6 +133,9 @@ class SiteWorker:
         except EigenveilError as problem:
             if problem.code is Code.STORAGE:
                 raise
+            if problem.code is Code.UNREACHABLE:
+                self._put_off(response, problem)
+                return None
             return self._refuse(response, problem)
         except Exception as surprise:  # noqa: BLE001 - whatever it is, it is logged and refused
             alarm("bug", type=type(surprise).__qualname__, at=places(surprise.__traceback__))
@@ -166,7 +169,8 @@ class SiteWorker:
         try:
             self._invited(plan)
             self._policy.require(plan, self.store.now())
-            courses(plan)  # what cannot be foreseen is not agreed to
+            asked = courses(plan)  # what cannot be foreseen is not agreed to
+            self._engine.check(plan, [one for course in asked for one in course])
             if self._policy.approval is Approval.ASK:
                 self.store.hold(seen)
             else:
@@ -215,7 +219,7 @@ class SiteWorker:
             values=self._answers.values(plan, asked),
         )
         failpoint("answer-computed")
-        self.store.answer(plan, asked, to_bytes(contribution.values), asked.query.meaning, own.unkept())
+        self.store.answer(plan, asked, octets(contribution.values), asked.query.meaning, own.unkept())
         own.kept()
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
@@ -278,6 +282,12 @@ class SiteWorker:
         )
         self.store.rounds.check_order(asked, may_miss)
         self.store.rounds.check_price(plan, asked)
+
+    def _put_off(self, response: pb.NextWorkResponse, problem: EigenveilError) -> None:
+        """Say nothing, and be asked again: what computes here cannot be reached, which no record decides. To
+        the coordinator this site is slow, for as long as it waits for any."""
+        self._own.pop(response.query.plan_digest.hex(), None)  # replayed the next time
+        event("engine-unreachable", logging.WARNING, round=response.query.round, detail=str(problem))
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
         """Log, write down and hand back a refusal of what `response` asked."""

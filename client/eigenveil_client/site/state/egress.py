@@ -26,7 +26,6 @@ from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, 
 from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil_client.records.records import Records
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -195,17 +194,19 @@ class Fingerprints:
             write_secret(path, os.urandom(32))
         self._key = read_secret(path)
 
-    def of_answer(self, asked: RoundQuery, values: bytes) -> str:
+    def of_answer(self, asked: RoundQuery, values: bytes | memoryview) -> str:
         """Of the question, which names its plan and round, and of the numbers. Of the numbers alone it would
         tell that two studies counted the same."""
         return self._keyed("answer", asked.digest, values)
 
-    def of_records(self, plan: str, records: Records) -> str:
-        """Of the whole file, and of the rows that the study of this plan sees."""
-        return self._keyed("records", plan, records.file + records.rows.tobytes())
+    def of_records(self, plan: str, file: bytes) -> str:
+        """Of the digest of the whole file and of the rows that the study of this plan sees."""
+        return self._keyed("records", plan, file)
 
-    def _keyed(self, what: str, about: str, data: bytes) -> str:
-        return hmac.new(self._key, f"{what}\n{about}\n".encode() + data, sha256).hexdigest()
+    def _keyed(self, what: str, about: str, data: bytes | memoryview) -> str:
+        state = hmac.new(self._key, f"{what}\n{about}\n".encode(), sha256)
+        state.update(data)
+        return state.hexdigest()
 
 
 def _unlike(row: Row) -> InternalError:

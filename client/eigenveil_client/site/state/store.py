@@ -20,7 +20,6 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
 from eigenveil.study.consent import DeclineWord
-from eigenveil_client.records.records import Records
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.state import (
     answered_rounds,
@@ -225,14 +224,15 @@ class SiteStore:
         self.ledger.settle(digest, also=also)
         return freed
 
-    def keep_records(self, plan: Plan, records: Records) -> None:
-        """Hold a study to the records it began with: all of them, whatever the study looks at, so that no
-        choice of columns tells who was changed; and its rows, should a file change while it is read.
+    def keep_records(self, plan: Plan, file: bytes) -> None:
+        """Hold a study to the records it began with, by their digest (`Held.file`): all of them, whatever the
+        study looks at, so that no choice of columns tells who was changed; and its rows, should a file
+        change while it is read.
 
         Raises:
             BadRecords: the records have changed since.
         """
-        digest = self.fingerprints.of_records(plan.digest, records)
+        digest = self.fingerprints.of_records(plan.digest, file)
         seen = self.studies.get(plan.digest)
         if seen is None or seen.records == digest:
             return
@@ -245,7 +245,12 @@ class SiteStore:
         self.studies.keep_records(plan.digest, digest)
 
     def answer(
-        self, plan: Plan, asked: RoundQuery, values: bytes, meaning: str, stated: Sequence[Stated]
+        self,
+        plan: Plan,
+        asked: RoundQuery,
+        values: bytes | memoryview,
+        meaning: str,
+        stated: Sequence[Stated],
     ) -> None:
         """Charge a round and write down what is about to leave, what the coordinator `stated` to be asked
         this, and its last checkpoint: one transaction, durable on return.

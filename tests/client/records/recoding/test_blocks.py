@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil.study.study import Column, Missing
@@ -94,6 +94,7 @@ def expected(own: Sequence[Row]) -> list[float | None]:
     ]
 
 
+@example([("x", cell, "1.2.2020", "a") for cell in ("7", *["3"] * 15, "0.1")])
 @given(tables)
 def test_records_are_what_each_persons_rows_say(table: list[Row]) -> None:
     by_name = {name: [row for row in table if row[0] == name] for name in "xyz"}

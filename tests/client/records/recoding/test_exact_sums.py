@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import numpy as np
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil_client.records.recoding.exact_sums import ExactSums
@@ -13,6 +13,7 @@ from eigenveil_client.records.recoding.exact_sums import ExactSums
 terms = st.lists(st.tuples(st.integers(0, 5), st.floats(allow_nan=False, allow_infinity=False)), max_size=40)
 
 
+@example([(0, 1.0), (0, 1e-300), (1, 1e300)], 1)
 @given(terms, st.integers(1, 40))
 def test_a_mean_is_the_exact_one_rounded_once(added: list[tuple[int, float]], size: int) -> None:
     """From the least float to the largest, in whatever pieces they come."""

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil_client.records.sources.files import digest
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.digest import digest
 from eigenveil_client.records.tables.table import BadRecords
 
 

@@ -20,6 +20,7 @@ from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.engine.contract import Held
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.received_plans import MOVES, Decision, PersonsWord
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
@@ -120,14 +121,14 @@ def test_a_withdrawal_holds_from_the_next_answer_on(stage: Stage) -> None:
 def test_a_withdrawal_during_the_computation_stops_that_answer(stage: Stage) -> None:
     """The standing is read again in the transaction that charges and writes down."""
     with process(stage) as (store, worker):
-        load = worker._answers._load
+        load = worker._engine.load
 
-        def withdrawing(study: object) -> object:
+        def withdrawing(plan: Plan) -> Held:
             with process(stage) as (other, _):
                 other.withdraw(PLAN.digest, GRAU)
-            return load(study)  # type: ignore[arg-type]
+            return load(plan)
 
-        worker._answers._load = withdrawing  # type: ignore[assignment]
+        worker._engine.load = withdrawing  # type: ignore[method-assign]
         refusal = asked(stage, worker)
         assert isinstance(refusal, Refusal)
         assert [row.kind for row in store.egress.rows()] == ["decline"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from eigenveil.planning.dry_run import rehearse
+from eigenveil.study.study import Column
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state import opening
 from tests.client.site.command_line import site, written
@@ -21,3 +22,13 @@ def test_a_purpose_cannot_pass_for_our_own_lines(tmp_path: Path) -> None:
         "| harmless", "| analyst: dr-known", "| in all: 0 bytes",
     ]  # fmt: skip
     assert sum(line.startswith("analyst: ") for line in said) == 1
+
+
+def test_no_column_hides_among_many_that_are_alike(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, approval=Approval.ASK)
+    names = [f"v{number}_A" for number in range(40)]
+    plan = a_plan(a_study(columns=tuple(Column(name=name, unit="", lower=0, upper=2) for name in names)))
+    with opening.opened(stage.config) as store:
+        stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
+    said = site(written(stage, 'approval = "ask"\n'), "explain", plan.digest[:12]).out
+    assert [name for name in names if name not in said] == []

@@ -25,7 +25,7 @@ from eigenveil_client.records import records
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.plausible import reader
+from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -71,7 +71,7 @@ def test_a_whole_study_is_parsed_and_rehearsed_once_and_followed_in_one_session(
         counted(query_module, "digest") as digests,
     ):
         member = load_identity(stage.config.identity)
-        worker = SiteWorker(member, stage.config.policy, store, reader(stage.config))
+        worker = SiteWorker(member, stage.config.policy, store, engine(stage.config))
         assert all(isinstance(worker.work(message), Contribution) for message in messages)
     assert sessions.call_count <= 2
     assert studies.call_count == 1
@@ -306,7 +306,7 @@ def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
         raise ValueError(f"could not convert string to float: {SECRET}")
 
     with monkeypatch.context() as broken, process(stage) as (store, worker):
-        broken.setattr(records, "read", load)
+        broken.setattr(records, "stream", load)
         refusal = ask(stage, worker)
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_FAILURE

@@ -14,7 +14,7 @@ from eigenveil_client.site.commands import evidence_views, recompute
 from eigenveil_client.site.commands.console import words
 from eigenveil_client.site.commands.console.room import Console
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.plausible import reader
+from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
 
@@ -46,7 +46,7 @@ def routes(console: Console) -> list[Route]:
     async def again(request: Request) -> Response:
         def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             row = _row(store, request)
-            told = evidence_views.decoded(recompute.again(store, row, reader(config)))
+            told = evidence_views.decoded(recompute.again(store, row, engine(config)))
             seen = store.studies.get(row.study)
             name = "" if seen is None else plan_from_json(seen.plan_json).study.name
             return told | {"name": name, "at": row.at, "bytes": row.bytes}

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 from eigenveil.numerics.encoding import to_bytes
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.site.site import Site
 from eigenveil_client.site.commands.console.program import OWNER, application
-from eigenveil_client.site.plausible import dictionary, reader
+from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.plausible import dictionary
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.opening import opened
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
@@ -66,9 +67,8 @@ class Rig:
         """The first round is answered, as the daemon does it."""
         asked = rehearse(self.plan)[0]
         with opened(self.stage.config) as store:
-            values = Site(reader(self.stage.config)(self.plan.study).rows).answer(
-                asked.query, frame=asked.frame
-            )
+            with closing(engine(self.stage.config).load(self.plan)) as held:
+                values = held.answer(asked.query, asked.frame)
             store.answer(self.plan, asked, to_bytes(values), asked.query.meaning, ())
 
 

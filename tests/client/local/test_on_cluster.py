@@ -1,0 +1,31 @@
+"""Imagined sites on a cluster are the same study: its release is that of one process, bit by bit."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from eigenveil import simulate
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation
+from eigenveil_client.local.on_cluster import on_cluster
+from tests.client.site.engine.clusters import of_threads
+from tests.support import a_study
+
+MANY = 70  # sites: more than are asked together
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.SUBSPACE_EXACT, Algorithm.PRIVATE_OJA])
+def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm) -> None:
+    sites = tuple(f"site-{number}" for number in range(MANY))
+    study = a_study(sites=sites, algorithm=algorithm, federation=Federation(sites=sites, quorum=1))
+    records = {
+        name: np.random.default_rng(number).normal(size=(30 + number, 3)) * [20, 10, 5] + 50
+        for number, name in enumerate(sites)
+    }
+    gone = {1: sites[3:40]}
+    here = simulate(study, records, seed=3, drop_outs=gone)
+    with of_threads() as address, on_cluster(address) as hold:
+        there = simulate(study, records, seed=3, drop_outs=gone, hold=hold)
+    assert [one.digest for one in there.releases] == [one.digest for one in here.releases]
+    assert len(here.releases[1].present) == MANY - 37

@@ -1,0 +1,96 @@
+"""Persons for whom memory has no room are who they would be if it had: each once, with the same records."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil_client.records.overflow import aside
+from eigenveil_client.records.overflow.aside import PARTS, parts_of
+from eigenveil_client.records.overflow.scratch import Scratch
+from eigenveil_client.records.recoding import blocks
+from eigenveil_client.records.recoding.rule import ColumnRule, Rows
+from tests.client.records.recoding.support import made
+
+RULES = (
+    [ColumnRule(name="a"), ColumnRule(name="b")],
+    [
+        ColumnRule(name="a", rows=Rows.MEAN),
+        ColumnRule(name="b", rows=Rows.LAST, by="day", dates="%d"),
+        ColumnRule(name="n", source="a", rows=Rows.COUNT),
+        ColumnRule(name="least", source="b", rows=Rows.MINIMUM),
+    ],
+)
+ROW = st.tuples(
+    st.sampled_from(["p", "q", "anna", "bert", "ä", "", "NA", *map(str, range(30))]),
+    st.sampled_from(["1", "2.5", "-3", "", "x", "1e9"]),
+    st.sampled_from(["4", "0.1", "", "y"]),
+    st.sampled_from(["01", "02", "09", "", "z"]),
+)
+
+
+def records(folder: Path, rules: list[ColumnRule], room: int, batch: int) -> list[tuple[object, ...]]:
+    """What persons are, in no order, where memory has room for that many at each level."""
+    width = len(rules) + sum(rule.by is not None for rule in rules)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "GATHERED", room * (blocks.A_PERSON + blocks.A_NUMBER * width))
+        patch.setattr(aside, "BUFFERED", batch)
+        values, unreadable = made(folder / "records.csv", rules, "who")
+    return sorted(zip(map(repr, values.tolist()), map(repr, unreadable.tolist()), strict=True))
+
+
+@pytest.mark.parametrize("rules", RULES, ids=["first-in-file", "gathered"])
+@given(
+    rows=st.lists(ROW, min_size=1, max_size=120),
+    room=st.integers(1, 12),
+    batch=st.sampled_from([1, 500, 10**6]),
+)
+def test_persons_set_aside_are_those_that_memory_would_have_held(
+    tmp_path_factory: pytest.TempPathFactory,
+    rules: list[ColumnRule],
+    rows: list[tuple[str, ...]],
+    room: int,
+    batch: int,
+) -> None:
+    folder = tmp_path_factory.mktemp("aside")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("eigenveil_client.records.sources.delimited.BLOCK_BYTES", 64)
+        text = "\n".join(["who,a,b,day", "p,1,4,01", *(",".join(row) for row in rows)]) + "\n"
+        (folder / "records.csv").write_text(text)
+        assert records(folder, rules, room, batch) == records(folder, rules, 10**6, batch)
+
+
+@given(st.lists(st.text(min_size=1), min_size=1, max_size=50))
+def test_a_part_follows_from_the_name_alone_and_the_level_deals_anew(names: list[str]) -> None:
+    together = parts_of(pa.array(names, pa.string()), 0)
+    assert together.tolist() == [int(parts_of(pa.array([name], pa.string()), 0)[0]) for name in names]
+    assert all(0 <= part < PARTS for part in together)
+
+
+def test_parts_come_out_even_and_those_of_one_part_are_spread_over_the_next_level() -> None:
+    names = pa.array([f"patient-{number:08}" for number in range(100_000)], pa.string())
+    first = parts_of(names, 0)
+    counts = np.bincount(first, minlength=PARTS)
+    mean = len(names) / PARTS  # a Poisson's 10 standard deviations: false alarm below 1e-15
+    assert abs(counts - mean).max() < 10 * np.sqrt(mean)
+    inside = names.take(pa.array(np.flatnonzero(first == first[0])))
+    assert len(set(parts_of(inside, 1).tolist())) > len(inside) / 2
+
+
+def test_nothing_of_those_set_aside_is_left_behind(tmp_path: Path) -> None:
+    folder = tmp_path / "grids"
+    kept = Scratch(folder=folder)
+    one = aside.Aside(kept, 1, 0)
+    one.add(
+        aside.NamedRows(
+            names=pa.array(["a", "b"]), numbers=np.ones((2, 1)), unreadable=np.zeros((2, 1), dtype=bool)
+        )
+    )
+    assert sum(len(rows.names) for part in one.parts() for rows in part) == 2
+    assert list(folder.iterdir()) == []
+    one.close()

@@ -1,0 +1,98 @@
+"""Dask clusters for tests: of processes behind TLS, as a hospital has one, or of threads in this process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import distributed
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
+from distributed import Future
+from distributed.security import Security
+
+from eigenveil_client.connection.cluster import Cluster, ClusterAddress
+
+NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a cluster's own authority")])
+
+
+def certified(folder: Path) -> dict[str, Path]:
+    """An authority of its own, and one certificate for whoever belongs to the cluster: the files' paths."""
+    folder.mkdir()
+    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    written = {
+        "scheduler_ca": _signed(authority, authority, ca=True),
+        "scheduler_cert": _signed(key, authority, ca=False),
+        "scheduler_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+    }
+    for name, data in written.items():
+        (folder / f"{name}.pem").write_bytes(data)
+        (folder / f"{name}.pem").chmod(0o600)
+    return {name: folder / f"{name}.pem" for name in written}
+
+
+def _signed(key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey, *, ca: bool) -> bytes:
+    now = datetime.now(UTC)
+    subject = NAME if ca else x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a member")])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(NAME)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
+    )
+    return builder.sign(by, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+
+@contextmanager
+def of_processes(workers: int, files: dict[str, Path]) -> Iterator[ClusterAddress]:
+    """A cluster behind TLS; a worker that dies is followed by another."""
+    ca, cert, key = (str(files[name]) for name in ("scheduler_ca", "scheduler_cert", "scheduler_key"))
+    roles = {f"tls_{role}_{what}": path for role in ("scheduler", "worker", "client")
+             for what, path in (("cert", cert), ("key", key))}  # fmt: skip
+    security = Security(tls_ca_file=ca, require_encryption=True, **roles)
+    started = distributed.LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=True, security=security, protocol="tls://",
+        dashboard_address="127.0.0.1:0", silence_logs=50,
+    )  # fmt: skip
+    with started as cluster:
+        yield ClusterAddress(scheduler=cluster.scheduler_address, **files)
+
+
+@contextmanager
+def of_threads(port: int = 0) -> Iterator[ClusterAddress]:
+    """One worker in this process, at a port of this machine."""
+    started = distributed.LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp://", scheduler_port=port,
+        dashboard_address="127.0.0.1:0", silence_logs=50,
+    )  # fmt: skip
+    with started as cluster:
+        yield ClusterAddress(scheduler=cluster.scheduler_address)
+
+
+def free_port() -> int:
+    """A port of this machine that nobody has."""
+    with socket.socket() as some:
+        some.bind(("127.0.0.1", 0))
+        port: int = some.getsockname()[1]
+        return port
+
+
+def kill(cluster: Cluster, holding: Future[Any]) -> None:
+    """End the process that holds this, as a machine that fails does."""
+    client = cluster._client
+    (places,) = client.who_has([holding]).values()
+    for pid in client.run(os.getpid, workers=list(places)).values():
+        os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,330 @@
+"""What a cluster answers is what one machine does, to the last bit, whoever of it dies meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+import pytest
+
+from eigenveil.accounting.budget import NoiseRule
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.numerics.encoding import from_bytes
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import needs_all_rows
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column
+from eigenveil_client.connection import cluster as connection
+from eigenveil_client.connection.cluster import Cluster, ClusterAddress
+from eigenveil_client.records.overflow.scratch import SYSTEM
+from eigenveil_client.records.quality import NO_RANGES
+from eigenveil_client.records.recoding.rule import ColumnRule
+from eigenveil_client.records.records import Reader
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.site.commands.checks import offline_checks
+from eigenveil_client.site.config import load
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.engine.contract import Held
+from eigenveil_client.site.engine.dask import DaskEngine, _or_raise
+from eigenveil_client.site.engine.local import LocalEngine
+from eigenveil_client.site.engine.partitions import Problem
+from eigenveil_client.site.engine_config import EngineConfig, Kind
+from eigenveil_client.site.quality import QualityRules
+from eigenveil_common.doctor import Check, Level
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.records.genotypes.support import counted, genotypes, plink
+from tests.client.site.daemon.test_worker import ask, process
+from tests.client.site.engine.clusters import certified, free_port, kill, of_processes, of_threads
+from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work
+from tests.support import refused
+
+RULES = (ColumnRule(name="b", factor=2.0, missing=("-999",)),)
+FILES, WORKERS = 6, 4
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterAddress]:
+    with of_processes(WORKERS, certified(tmp_path_factory.mktemp("cluster") / "tls")) as started:
+        yield started
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> RecordsConfig:
+    """A folder of files, with cells that are missing, cannot be read, or mean something else."""
+    folder = tmp_path / "records"
+    folder.mkdir()
+    for number in range(FILES):
+        write(folder / f"{number}.parquet", number)
+    return RecordsConfig(source=folder)
+
+
+def write(path: Path, seed: int) -> None:
+    cells = np.random.default_rng(seed).normal(5, 2, size=(3, 300 + seed)).astype(str).astype(object)
+    cells[0, seed], cells[1, 7], cells[2, 9] = "one", "-999", None
+    parquet.write_table(pa.table(dict(zip("abc", map(pa.array, cells.tolist()), strict=True))), path)
+
+
+def on_cluster(records: RecordsConfig, address: ClusterAddress) -> DaskEngine:
+    return DaskEngine(records, RULES, NO_RANGES, address)
+
+
+def on_one_machine(records: RecordsConfig, plan: Plan) -> Held:
+    read = Reader(records, RULES, NO_RANGES, SYSTEM)
+    return LocalEngine(read, EngineConfig(kind=Kind.MEMORY), SYSTEM, 100_000).load(plan)
+
+
+def assert_same(there: Held, here: Held, plan: Plan) -> None:
+    for asked in rehearse(plan):
+        mine, theirs = (held.answer(asked.query, asked.frame) for held in (here, there))
+        assert mine.any()
+        assert np.array_equal(mine, theirs)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"algorithm": Algorithm.GAUSS_COV},
+        {"algorithm": Algorithm.REFINED_COV},
+        {"algorithm": Algorithm.DP_PCA, "grid_steps": 64},
+    ],
+    ids=lambda changes: changes["algorithm"].value,
+)
+def test_a_cluster_answers_and_counts_as_one_machine_does(
+    address: ClusterAddress, records: RecordsConfig, changes: dict[str, Any]
+) -> None:
+    plan = a_plan(a_study(**changes))
+    here, there = on_one_machine(records, plan), on_cluster(records, address).load(plan)
+    assert_same(there, here, plan)
+    assert (there.records, there.persons, there.quality) == (here.records, here.persons, here.quality)
+
+
+def test_lists_beside_genotypes_are_no_records_of_their_own(tmp_path: Path) -> None:
+    columns = tuple(Column(name=name, unit="", lower=0, upper=2) for name in counted(3))
+    plan = a_plan(a_study(columns=columns))
+    records = RecordsConfig(source=plink(tmp_path / "g.bed", genotypes(40, 3)))
+    read = Reader(records, (), NO_RANGES, SYSTEM)
+    here = LocalEngine(read, EngineConfig(kind=Kind.MEMORY), SYSTEM, 100).load(plan)
+    with of_threads() as address:
+        there = DaskEngine(records, (), NO_RANGES, address).load(plan)
+        assert_same(there, here, plan)
+
+
+def test_a_worker_that_dies_in_the_middle_of_a_round_is_survived(
+    address: ClusterAddress, records: RecordsConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = a_plan()
+    here, there = on_one_machine(records, plan), on_cluster(records, address).load(plan)
+    wait, deaths = Cluster.results, [there._partitions[0]]
+
+    def waiting(self: Cluster, *given: Any) -> list[Any]:
+        """Once all is asked, and before anything of it is added up."""
+        if deaths:
+            kill(self, deaths.pop())
+        return wait(self, *given)
+
+    monkeypatch.setattr(Cluster, "results", waiting)
+    assert_same(there, here, plan)
+    assert not deaths
+
+
+def test_a_daemon_answers_and_is_charged_for_a_whole_study(
+    address: ClusterAddress, records: RecordsConfig, stage: Stage
+) -> None:
+    plan = a_plan()
+    asked, here = rehearse(plan), on_one_machine(records, plan)
+    spread = EngineConfig(kind=Kind.DASK, cluster=address)
+    lax = replace(stage.config.policy, quality=QualityRules(max_unreadable=1.0))
+    stage.config = replace(stage.config, records=records, column=RULES, engine=spread, policy=lax)
+    coordinator = Coordinator(work=[work(asked[0], stage.signed(plan)), *map(work, asked[1:])])
+
+    async def scenario() -> int:
+        async with stage.serving(coordinator), stage.daemon() as store:
+            await until(lambda: len(coordinator.contributions) == len(asked) or coordinator.declines)
+            return store.ledger.ledger.spent.micro_rho
+
+    assert asyncio.run(scenario()) == sum(query.micro_rho for query in asked)
+    for query, sent in zip(asked, coordinator.contributions, strict=True):
+        values = from_bytes(sent.values, (query.query.length,))
+        assert np.array_equal(values, here.answer(query.query, query.frame))
+
+
+def test_a_file_that_changed_since_is_not_answered_from(
+    address: ClusterAddress, records: RecordsConfig
+) -> None:
+    plan = a_plan()
+    engine = on_cluster(records, address)
+    there = engine.load(plan)
+    assert engine.load(plan).file == there.file  # wherever partitions lie
+    asked = rehearse(plan)[0]
+    assert records.source is not None
+    write(records.source / "2.parquet", 77)
+    there.answer(asked.query, asked.frame)  # every partition is still there
+    kill(there._cluster, there._partitions[2])
+    with pytest.raises(BadRecords) as refusal:
+        there.answer(asked.query, asked.frame)
+    assert refusal.value.about == "changed"
+    assert engine.load(plan).file != there.file
+
+
+def test_another_authoritys_certificate_does_not_get_in(address: ClusterAddress, tmp_path: Path) -> None:
+    files: Any = certified(tmp_path / "tls")
+    stranger = replace(address, **files)
+    with refused(Code.UNREACHABLE):
+        Cluster(stranger)
+    Cluster(address).close()  # the control
+
+
+def test_what_is_wrong_is_told_of_after_every_partition_and_without_a_cell(
+    address: ClusterAddress, records: RecordsConfig, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert records.source is not None
+    (records.source / "3.parquet").write_bytes(b"no such thing as a secret")
+    plan = a_plan()
+    engine = on_cluster(records, address)
+    with pytest.raises(BadRecords):
+        engine.load(plan)
+    parquet.write_table(pa.table({name: ["a-secret"] * 9 for name in "abc"}), records.source / "3.parquet")
+    assert engine.load(plan).quality[0].unreadable == FILES - 1 + 9
+    assert "secret" not in "".join(capfd.readouterr())
+
+
+def test_columns_with_cells_that_cannot_be_read_are_named_once(
+    address: ClusterAddress, records: RecordsConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = on_cluster(records, address)
+    with caplog.at_level(logging.WARNING, "eigenveil"):
+        engine.load(a_plan())
+        engine.load(a_plan(submission="two"))
+    assert [line for line in caplog.messages if "unreadable" in line] == ["cells-unreadable columns=a"]
+
+
+def test_a_site_that_cannot_reach_its_cluster_says_nothing_pays_nothing_and_goes_on_when_it_can(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(connection, "GREETING_SECONDS", 0.5)
+    plan, port = a_plan(), free_port()
+    first, second = rehearse(plan)[:2]
+    here = on_one_machine(stage.config.records, plan)
+    address = ClusterAddress(scheduler=f"tcp://127.0.0.1:{port}")
+    stage.config = replace(stage.config, column=RULES, engine=EngineConfig(kind=Kind.DASK, cluster=address))
+    with process(stage) as (store, worker):
+        with of_threads(port):
+            assert_answer(ask(stage, worker, first, plan), here, first)
+            assert "workers: 1, threads: 2" in engine_check(stage).text
+        left = store.ledger.ledger.size, len(store.egress.rows())
+        assert [ask(stage, worker, second, plan) for _ in range(2)] == [None, None]
+        assert engine_check(stage).level is Level.FAIL
+        assert (store.ledger.ledger.size, len(store.egress.rows())) == left
+        with of_threads(port):
+            assert_answer(ask(stage, worker, second, plan), here, second)
+    assert any("engine-unreachable" in line for line in caplog.messages)
+
+
+def engine_check(stage: Stage) -> Check:
+    """What `eigenveil-site check` says of where records are held."""
+    (found,) = (one for one in offline_checks(stage.config, None) if one.about == "engine")
+    return found
+
+
+def assert_answer(reply: object, here: Held, asked: RoundQuery) -> None:
+    assert isinstance(reply, Contribution)
+    assert np.array_equal(reply.values, here.answer(asked.query, asked.frame))
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS])
+def test_what_is_no_sum_over_partitions_is_declined_before_a_round(
+    stage: Stage, algorithm: Algorithm
+) -> None:
+    address = ClusterAddress(scheduler="tcp://127.0.0.1:1")  # to which nobody connects
+    allowed = replace(
+        stage.config.policy, algorithms=(algorithm.value,), minimum_records=2000, noise=NoiseRule.ANY
+    )
+    stage.config = replace(stage.config, policy=allowed, engine=EngineConfig(kind=Kind.DASK, cluster=address))
+    plan = a_plan(a_study(algorithm=algorithm))
+    with process(stage) as (store, worker):
+        refusal = ask(stage, worker, rehearse(plan)[0], plan)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert not store.ledger.ledger.size
+
+
+def test_what_is_no_sum_over_partitions_is_not_answered_though_another_engine_agreed_to_it(
+    tmp_path: Path,
+) -> None:
+    plan = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA))
+    for number in range(2):
+        write(tmp_path / f"{number}.parquet", number)
+    asked = rehearse(plan)
+    dealt = next(one for one in asked if needs_all_rows(one.query))
+    with of_threads() as address:
+        held = on_cluster(RecordsConfig(source=tmp_path), address).load(plan)
+        assert held.answer(asked[0].query, asked[0].frame).any()  # the control
+        with refused(Code.POLICY):
+            held.answer(dealt.query, dealt.frame)
+
+
+@pytest.mark.parametrize(
+    ("engine", "more"),
+    [
+        ('kind = "dask"', ""),
+        ('scheduler = "tcp://127.0.0.1:8786"', ""),
+        ('kind = "dask"\nscheduler = "tcp://cluster.example:8786"', ""),
+        ('kind = "dask"\nscheduler = "tls://cluster.example:8786"', ""),
+        ('kind = "dask"\nscheduler = "cluster.example:8786"', ""),
+        ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"\nscheduler_ca = "ca.pem"', ""),
+        ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"', 'person_column = "patient"'),
+    ],
+)
+def test_an_engine_that_would_lay_records_open_or_tear_persons_apart_is_no_configuration(
+    tmp_path: Path, engine: str, more: str
+) -> None:
+    about = 'name = "a"\nrecords = "r"\nidentity = "i"\nstate = "s.db"\n'
+    good = f'{about}[engine]\nkind = "dask"\nscheduler = "tcp://[::1]:8786"\n'
+    (tmp_path / "site.toml").write_text(good)
+    assert load(tmp_path / "site.toml").engine.kind is Kind.DASK  # the control
+    (tmp_path / "site.toml").write_text(f"{about}{more}\n[engine]\n{engine}\n")
+    with refused(Code.BAD_CONFIG):
+        load(tmp_path / "site.toml")
+
+
+def test_what_is_done_again_after_a_death_counts_as_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead, clock = iter([9, 2, 3, 4, 5, 6]), iter(range(0, 10_000, 400))
+    monkeypatch.setattr(connection, "time", mock.Mock(monotonic=lambda: next(clock)))
+    future = mock.Mock()
+    future.done.return_value = False
+    future.result.side_effect = [*[TimeoutError] * 6, "answer"]
+    assert connection._result(future, lambda: next(ahead)) == "answer"
+
+
+def test_a_worker_whose_disk_fails_is_out_of_reach_and_ends_nobody() -> None:
+    """`storage` of the site's own disk ends its daemon."""
+    with refused(Code.UNREACHABLE, "the disk is full"):
+        _or_raise(Problem(code=Code.STORAGE, message="the disk is full"))
+    with refused(Code.POLICY, "too wide"):
+        _or_raise(Problem(code=Code.POLICY, message="too wide"))
+
+
+def test_workers_of_another_version_are_told_from_ours() -> None:
+    ours = connection.versions()
+    connection._check_versions({"one": ours, "other": ours})
+    with pytest.raises(PeerError, match=f"{ours}.0"):
+        connection._check_versions({"one": ours, "other": f"{ours}.0"})
+
+
+def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(RequestError, match=r"eigenveil\[dask\]"):
+        Cluster(ClusterAddress(scheduler="tcp://127.0.0.1:1"))

@@ -1,0 +1,200 @@
+"""A site's answers do not depend on where its records are held, and nothing of them stays where they were."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import to_bytes
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Missing
+from eigenveil_client.records.overflow import grid_file
+from eigenveil_client.records.overflow.grid_file import GridFile
+from eigenveil_client.records.overflow.scratch import Scratch
+from eigenveil_client.records.recoding import blocks
+from eigenveil_client.site.commands import recompute
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.engine.local import LocalEngine, LocalRecords
+from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.engine_config import EngineConfig, Kind
+from eigenveil_client.site.state.received_plans import PersonsWord
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.daemon.test_worker import FIRST, SECOND, ask, ended, process
+from tests.client.site.support import Stage, a_plan, a_study, work, write_records
+
+MEMORY, DISK, SEALED = (
+    EngineConfig(kind=Kind.MEMORY),
+    EngineConfig(kind=Kind.DISK, encrypt=False),
+    EngineConfig(kind=Kind.DISK),
+)
+PLANS = [
+    a_plan(a_study(algorithm=algorithm, components=2))
+    for algorithm in (Algorithm.GAUSS_COV, Algorithm.REFINED_COV, Algorithm.DP_PCA, Algorithm.REFINED_PCA)
+]
+
+
+def files(worker: object) -> list[GridFile]:
+    """The files that a worker holds."""
+    held = worker._answers._held.values()  # type: ignore[attr-defined]
+    return [one._rows for one in held if isinstance(one, LocalRecords) and isinstance(one._rows, GridFile)]
+
+
+def is_open(file: GridFile) -> bool:
+    return not file._file._file.closed
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.algorithm.value)
+def test_memory_disk_and_encrypted_disk_answer_alike(
+    stage: Stage, plan: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grid_file, "WINDOW", 1000)
+    write_records(stage.records, rows=3000)
+    answers = []
+    for said in (MEMORY, DISK, SEALED):
+        with closing(engine(replace(stage.config, engine=said)).load(plan)) as held:  # type: ignore[arg-type]
+            answers.append(
+                [held.answer(asked.query, asked.frame).tolist() for asked in rehearse(plan)]  # type: ignore[arg-type]
+            )
+            assert (held.records, held.persons) == (3000, 3000)
+            answers[-1].append(held.file)
+    assert answers[0] == answers[1] == answers[2]
+
+
+def test_a_study_goes_on_when_its_site_holds_records_elsewhere_and_ends_when_they_change(
+    stage: Stage,
+) -> None:
+    for said, asked in [(MEMORY, FIRST), (SEALED, SECOND), (DISK, SECOND)]:
+        stage.config = replace(stage.config, engine=said)
+        with process(stage) as (_, worker):
+            assert isinstance(ask(stage, worker, asked), Contribution)
+            assert len(files(worker)) == (said is not MEMORY)
+    write_records(stage.records, rows=41)
+    with process(stage) as (_, worker):
+        refusal = ask(stage, worker, SECOND)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+        assert files(worker) == []
+
+
+def test_records_are_let_go_when_their_study_ends_or_is_withdrawn_by_another_process(stage: Stage) -> None:
+    stage.config = replace(stage.config, engine=SEALED)
+    study = a_study(epsilon=0.2)
+    plans = [a_plan(study, submission=str(number)) for number in range(3)]
+    with process(stage) as (_, worker):
+        for plan in plans:
+            assert isinstance(ask(stage, worker, rehearse(plan)[0], plan), Contribution)
+        first, second, third = files(worker)
+        worker.work(ended(plans[0]))
+        assert [is_open(one) for one in (first, second, third)] == [False, True, True]
+        with process(stage) as (other, _):
+            other.withdraw(plans[1].digest, PersonsWord(by="anna"))
+        worker.work(pb.NextWorkResponse())
+        assert [is_open(one) for one in (first, second, third)] == [False, False, True]
+        assert isinstance(worker.work(work(rehearse(plans[2])[1])), Contribution)
+
+
+def test_a_full_disk_is_one_word_to_the_coordinator_and_costs_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "eigenveil")
+    stage.config = replace(stage.config, engine=SEALED)
+    with process(stage) as (store, worker):
+        with monkeypatch.context() as broken:
+            full = os.open("/dev/full", os.O_WRONLY)
+            broken.setattr("tempfile.TemporaryFile", lambda **_: os.fdopen(full, "wb", buffering=0))
+            refusal = ask(stage, worker)
+        assert isinstance(refusal, Refusal)
+        assert (refusal.reason, refusal.text) == (pb.DECLINE_REASON_FAILURE, "")
+        assert store.ledger.ledger.spent.micro_rho == 0
+        assert caplog.messages[-1].endswith("code=bad-data about=disk")
+        assert isinstance(ask(stage, worker), Contribution), "there is room again"
+
+
+def test_a_grid_that_the_disk_does_not_give_back_is_loaded_again(stage: Stage) -> None:
+    stage.config = replace(stage.config, engine=SEALED)
+    with process(stage) as (store, worker):
+        assert isinstance(ask(stage, worker), Contribution)
+        os.ftruncate(files(worker)[0]._file._file.fileno(), 7)
+        refusal = worker.work(work(SECOND))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+        assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
+        assert isinstance(worker.work(work(SECOND)), Contribution)
+
+
+def test_numbers_that_left_are_computed_again_from_a_file_too(stage: Stage) -> None:
+    with process(stage) as (store, worker):
+        answer = ask(stage, worker)
+        assert isinstance(answer, Contribution)
+        (row,) = store.egress.rows()
+        again = recompute.again(store, row, engine(replace(stage.config, engine=SEALED)))
+        assert to_bytes(again.values) == to_bytes(answer.values)
+
+
+@pytest.mark.parametrize("rows", [40, 4000])
+def test_what_needs_all_records_is_declined_by_what_the_site_states_and_not_by_what_it_has(
+    stage: Stage, rows: int
+) -> None:
+    write_records(stage.records, rows=rows)
+    dealt = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=2, max_records=10**6))
+    summed = a_plan(a_study(max_records=10**6))
+    stage.rule(algorithms=("private-oja", "gauss-cov"), minimum_records=40)
+    for said, most, answered in [
+        (EngineConfig(memory_mib=1), 2**20 // 6, True),
+        (EngineConfig(memory_mib=1), 2**20 // 6 + 1, False),
+        (EngineConfig(kind=Kind.DISK, memory_mib=1), 2**20 // 6, True),
+        (EngineConfig(kind=Kind.MEMORY, memory_mib=1), 10**7, True),
+    ]:
+        local = LocalEngine(lambda study, keep: None, said, Scratch(), most)  # type: ignore[arg-type, return-value]
+        if answered:
+            local.check(dealt, rehearse(dealt))
+        else:
+            with pytest.raises(RequestError, match="memory_mib") as caught:
+                local.check(dealt, rehearse(dealt))
+            assert caught.value.code is Code.POLICY
+        local.check(summed, rehearse(summed))
+    stage.rule(maximum_records=10**6)
+    stage.config = replace(stage.config, engine=EngineConfig(memory_mib=1))
+    with process(stage) as (store, worker):
+        refusal = ask(stage, worker, rehearse(dealt)[0], dealt)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert store.ledger.ledger.spent.micro_rho == 0
+        assert isinstance(ask(stage, worker, rehearse(summed)[0], summed), Contribution), (
+            "what is a sum over records is answered"
+        )
+
+
+def test_what_needs_all_records_is_held_in_memory_whatever_else_lies_in_files(stage: Stage) -> None:
+    write_records(stage.records, rows=80)
+    dealt = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4))
+    stage.rule(algorithms=("private-oja",), minimum_records=80)
+    stage.config = replace(stage.config, engine=SEALED)
+    with process(stage) as (_, worker):
+        for asked in rehearse(dealt):
+            assert isinstance(ask(stage, worker, asked, dealt), Contribution)
+        assert files(worker) == []
+
+
+def test_persons_set_aside_give_the_same_answers(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [f"p{number % 700},{number % 11},{number % 7},{number % 10}" for number in range(2000)]
+    stage.records.write_text("\n".join(["who,a,b,c", *rows]) + "\n")
+    stage.rule(person_column="who")
+    plan = a_plan(a_study(person_column="who", missing=Missing.DROP))
+    answers = []
+    for room in (2**27, 60 * 400):
+        monkeypatch.setattr(blocks, "GATHERED", room)
+        with closing(engine(replace(stage.config, engine=SEALED)).load(plan)) as held:
+            assert held.persons == 700
+            answers.append(np.concatenate([held.answer(one.query, one.frame) for one in rehearse(plan)]))
+    assert answers[0].tolist() == answers[1].tolist()
+    assert list(Path(stage.folder / "grids").iterdir()) == []
