@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 logger = logging.getLogger("eigenveil")
+DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Format(Enum):
@@ -32,8 +34,8 @@ class Format(Enum):
 # statistic has no place here.
 FIELDS = frozenset({
     "about", "address", "algorithm", "analyst", "at", "code", "columns", "detail", "digest", "federation",
-    "generation", "here", "kind", "method", "name", "peer", "port", "print", "reason", "role", "round",
-    "serial", "site", "sites", "state", "study", "there", "type", "version", "why",
+    "generation", "here", "kind", "method", "name", "peer", "port", "print", "reason",
+    "role", "round", "serial", "site", "sites", "state", "study", "there", "type", "version", "why",
 })  # fmt: skip
 
 
@@ -63,9 +65,7 @@ def _plain(value: object) -> str | int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = str(value)
-    if len(text) == 64 and all(digit in "0123456789abcdef" for digit in text):
-        return text[:12]
-    return text
+    return text[:12] if DIGEST.fullmatch(text) else text
 
 
 def _quoted(value: str | int) -> str:

@@ -10,11 +10,11 @@ VERSION_MIN = 4  # a site of version 3 never says that it agrees, and no study w
 VERSION_MAX = 4
 MESSAGE_BYTES = 4 * 2**20
 INLINE_BYTES = 2**20
-CHUNK_BYTES = 2**20
+CHUNK_BYTES = 3 * 2**20  # a message with it stays below MESSAGE_BYTES
 METADATA_BYTES = 16 * 1024
 LONG_POLL_SECONDS = 30.0
 HANDSHAKE_MS = 10_000
-MOST_CONNECTIONS = 512  # on each listener; one in its handshake costs about 85 KB, most of it TLS
+MOST_CONNECTIONS = 1536  # on each listener; one in its handshake costs about 85 KB, most of it TLS
 IDLE_MS = 5 * 60_000  # a connection without a call
 
 CODE_KEY = "eigenveil-code"

@@ -151,7 +151,7 @@ class Config:
     long_poll_seconds: float = key(30.0, at_most(50))
     approval_hours: float = key(168.0, HOURS)
     start_minutes: float = key(10.0, MINUTES)
-    max_calls: int = key(1000, AT_LEAST_ONE)
+    max_calls: int = key(4000, AT_LEAST_ONE)
     max_streams: int = key(100, AT_LEAST_ONE)
     max_uploads: int = key(64, AT_LEAST_ONE)
     max_watches: int = key(16, AT_LEAST_ONE)

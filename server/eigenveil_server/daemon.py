@@ -27,6 +27,7 @@ from eigenveil_server.config import Config, split_listen
 from eigenveil_server.fatal import Fatal, end_process
 from eigenveil_server.front.admission import Arrival
 from eigenveil_server.front.door import Door, House
+from eigenveil_server.loop_delay import LoopDelay
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.metrics_listener import MetricsListener
 from eigenveil_server.pki.keys import load_keys
@@ -34,6 +35,7 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.pki.server_certificate import ServerCertificate
 from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.recovery.checkpoints import Checkpoints
+from eigenveil_server.rpc.admissions import Admissions
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.enrolment import Enrolment
 from eigenveil_server.rpc.health import Health
@@ -43,7 +45,7 @@ from eigenveil_server.rpc.service import Service
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.rpc.watchdog import Watchdog
 from eigenveil_server.storage.database import existing_store, only_one
-from eigenveil_server.storage.integrity import check_whole
+from eigenveil_server.storage.integrity import check_start
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.studies.engine import Engine
 from eigenveil_server.studies.runtime import Runtime
@@ -88,10 +90,10 @@ class Daemon:
             undo.callback(store.close)
             self._lock = undo.enter_context(only_one(config))
             store.claim()
-            check_whole(store)
+            check_start(store)
             keys = load_keys(config.files)
-            self.checkpoints = Checkpoints(config, store, keys, clock, fatal)
             repository = Repository.of(config, store, clock, fatal)
+            self.checkpoints = Checkpoints(config, store, repository.ledger, keys, clock, fatal)
             undo.pop_all()
         self.runtime = Runtime(
             repository=repository,
@@ -106,16 +108,17 @@ class Daemon:
         self.engine = Engine(self.runtime, config)
         self._health: Health | None = None
         self._scrapes: MetricsListener | None = None
+        self._delays = LoopDelay(self.runtime.metrics.late)
         self._warming: asyncio.TimerHandle | None = None
         self._leaf = ServerCertificate(config, keys, clock)
         self._calls = Calls()
         self.sessions = SiteSessions(store, self._calls, clock)
-        self._peers = Peers(self.registry, self.sessions, config.federation, clock)
+        self.admissions = Admissions(store, self.registry)
+        self._peers = Peers(self.admissions, self.sessions, config.federation, clock)
         self._front = self._door("front", self._peers.stays, client_certificates=True)
         self._side = self._door("side", lambda arrival: None, client_certificates=False)
         self._console: ConsoleServer | None = None
-        doors = (self._calls.sweep, self._front.sweep, self._side.sweep, self._sweep_console)
-        self._guard = Watchdog(keys.authorities, self._leaf, (*doors, self.engine.sweep), fatal)
+        self._guard = Watchdog(keys.authorities, self._leaf, self._sweep, fatal)
 
     async def start(self) -> Ports:
         """Resume the studies and open both listeners.
@@ -156,6 +159,7 @@ class Daemon:
         if config.metrics:
             self._scrapes = self.runtime.metrics.scrapes(config, repository.store, repository.ledger.ledger)
             await self._scrapes.open(*split_listen(config.metrics))
+            self._delays.start()
         if config.health:
             self._health = Health(config.health)
 
@@ -171,6 +175,7 @@ class Daemon:
             runtime=self.runtime,
             engine=self.engine,
             registry=self.registry,
+            admissions=self.admissions,
             directory=self._directory,
             sessions=self.sessions,
             front=self._front,
@@ -178,9 +183,13 @@ class Daemon:
         self._console = ConsoleServer(serving, self.config.console, self._leaf, self._peers)
         return await self._console.open()
 
-    def _sweep_console(self) -> None:
-        if self._console is not None:
-            self._console.sweep()
+    async def _sweep(self) -> None:
+        """End whatever those who were shut out have here."""
+        await self.admissions.refresh()
+        for held in (self._calls, self._front, self._side, self._console):
+            if held is not None:
+                held.sweep()
+        await self.engine.sweep()
 
     def _main_server(self) -> grpc.aio.Server:
         options = (*SERVER_OPTIONS, ("grpc.max_concurrent_streams", self.config.max_streams))
@@ -235,6 +244,7 @@ class Daemon:
             await self._health.stop()
         await self._guard.stop()
         if self._scrapes is not None:
+            self._delays.stop()
             await self._scrapes.close()
         if self._console is not None:
             await self._console.close()

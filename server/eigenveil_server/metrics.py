@@ -27,6 +27,7 @@ from eigenveil_server.storage.database import Store
 from eigenveil_server.storage.states import StudyState
 
 BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
+DELAYS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 DAY = 86400.0
 
 
@@ -62,6 +63,10 @@ class Metrics:
             "eigenveil_round_seconds", "From a round's question to its release.",
             buckets=BUCKETS, registry=self.registry,
         )  # fmt: skip
+        self._delays = Histogram(
+            "eigenveil_event_loop_delay_seconds", "By how much turns of the event loop began too late.",
+            buckets=DELAYS, registry=self.registry,
+        )  # fmt: skip
         self._notices = Counter(
             "eigenveil_notices", "Mails and webhook calls to people.", ["outcome"], registry=self.registry
         )
@@ -75,6 +80,10 @@ class Metrics:
     def notified(self, outcome: str) -> None:
         """A mail or a webhook call ended so: sent, failed, or dropped for want of room."""
         self._notices.labels(outcome).inc()
+
+    def late(self, seconds: float) -> None:
+        """A turn of the event loop began so much too late."""
+        self._delays.observe(seconds)
 
     def refused(self, code: Code) -> None:
         self._refused.labels(code.value).inc()
@@ -115,7 +124,8 @@ class Metrics:
             yield
         finally:
             self._polls[site] -= 1
-            self._polls = +self._polls
+            if not self._polls[site]:
+                del self._polls[site]
 
     def scrapes(self, config: Config, store: Store, ledger: Ledger) -> MetricsListener:
         """The listener that answers with all of it."""

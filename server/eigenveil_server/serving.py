@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import click
 
 from eigenveil_common import log
 from eigenveil_common.notify.outbox import notifying
-from eigenveil_common.process import forbid_core_dumps
+from eigenveil_common.process import allow_files, forbid_core_dumps
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
 
@@ -24,6 +25,7 @@ STOP_SECONDS = 10.0
 def serve_until_stopped(config: Config) -> NoReturn:
     """Serve until SIGTERM or SIGINT, and end the process."""
     forbid_core_dumps()
+    allow_files()
     log.to_stderr(config.log_format)
     asyncio.run(_serve(config))
     _leave()
@@ -38,6 +40,9 @@ async def _serve(config: Config) -> None:
         count=daemon.runtime.metrics.notified,
     )
     with told:
+        # A long ledger is a million values that stay: no search for garbage goes through them again.
+        gc.collect()
+        gc.freeze()
         ports = await daemon.start()
         await _until_stopped(config, ports)
         with contextlib.suppress(TimeoutError):

@@ -27,7 +27,7 @@ from eigenveil.protocol.wire import query_from_proto
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.toml import parse_study
-from eigenveil_common.rpc import CHUNK_BYTES, OPTIONS, error_from
+from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
 from eigenveil_server.admin.setup import Layout, create
@@ -141,7 +141,7 @@ class Client:
     async def contribute(self, asked: RoundQuery, values: IntArray) -> pb.ContributeResponse:
         """Send `values`, whole or in chunks."""
         message = self.contribution(asked, values)
-        if len(message.values) <= CHUNK_BYTES:
+        if len(message.values) <= INLINE_BYTES:
             done = await self.stub.Contribute(message)
         else:
             done = await self.upload(message)

@@ -2259,12 +2259,17 @@ Global___ExplainStudyResponse: _TypeAlias = ExplainStudyResponse  # noqa: Y015
 class ListStudiesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    AFTER_FIELD_NUMBER: _builtins.int
+    after: _builtins.bytes
+    """go on behind the study of this plan"""
     def __init__(
         self,
+        *,
+        after: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2276,8 +2281,12 @@ class ListStudiesResponse(_message.Message):
 
     STUDIES_FIELD_NUMBER: _builtins.int
     BUDGET_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
     @_builtins.property
-    def studies(self) -> _containers.RepeatedCompositeFieldContainer[Global___StudyRow]: ...
+    def studies(self) -> _containers.RepeatedCompositeFieldContainer[Global___StudyRow]:
+        """oldest first; as many as fit"""
+
     @_builtins.property
     def budget(self) -> Global___FederationBudget: ...
     def __init__(
@@ -2285,10 +2294,11 @@ class ListStudiesResponse(_message.Message):
         *,
         studies: _abc.Iterable[Global___StudyRow] | None = ...,
         budget: Global___FederationBudget | None = ...,
+        more: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "studies", b"studies"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budget", b"budget", "more", b"more", "studies", b"studies"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

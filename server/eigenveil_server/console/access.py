@@ -3,7 +3,6 @@ nobody's."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import defaultdict
 from collections.abc import Mapping
@@ -23,7 +22,7 @@ from eigenveil_server.console.visitors import Visitor, Visitors
 from eigenveil_server.fatal import Fatal
 from eigenveil_server.front.allowance import Allowance
 from eigenveil_server.metrics import Metrics
-from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc.admissions import Admissions
 
 # Requests of one visitor: a page with its files is three, a form that is typed into asks twice a second.
 BURST, RATE = 120.0, 20.0
@@ -55,10 +54,10 @@ class Reception:
     """The gate: says who visits, and gives each a session of their own."""
 
     def __init__(
-        self, visitors: Visitors, registry: Registry, door: Door, metrics: Metrics, fatal: Fatal
+        self, visitors: Visitors, admissions: Admissions, door: Door, metrics: Metrics, fatal: Fatal
     ) -> None:
         self._visitors = visitors
-        self._registry = registry
+        self._admissions = admissions
         self._door = door
         self._metrics = metrics
         self._fatal = fatal
@@ -71,6 +70,7 @@ class Reception:
             PeerError: code `identity`: nobody who may come in.
             HTTPException: 401 the session of a form has ended, 403 a role without pages, 429 too often.
         """
+        await self._admissions.refresh()
         visitor = self._visitor(request)
         if visitor.identity.role not in BOTH:
             self._metrics.page_refused("role")
@@ -79,7 +79,7 @@ class Reception:
             self._metrics.page_refused("quota")
             raise HTTPException(429)
         if visitor.begins:
-            await asyncio.to_thread(self._registry.take_up, visitor.identity, visitor.begins)
+            await self._admissions.take_up(visitor.identity, visitor.begins)
         request.state.visitor = visitor
         session = self._door.of_cookie(request)
         if session is not None and session.owner == visitor.identity.uri:

@@ -60,7 +60,7 @@ class ConsoleServer:
         rooms = Rooms(serving.config.federation)
         door = rooms.door(hosts)
         reception = Reception(
-            self._visitors(), serving.registry, door, metrics, serving.runtime.repository.fatal
+            self._visitors(), serving.admissions, door, metrics, serving.runtime.repository.fatal
         )
         pages = (
             FederationPages(self._desk, rooms),
@@ -71,10 +71,10 @@ class ConsoleServer:
         return Counted(app=application(routes, door=door, gate=reception), metrics=metrics)
 
     def _visitors(self) -> Visitors:
-        registry = self._serving.registry
+        admissions, repository = self._serving.admissions, self._serving.runtime.repository
         if self._console.trusted_header:
-            return Proxied(self._console, registry, self._serving.config.federation)
-        return Certified(self._peers, registry)
+            return Proxied(self._console, admissions, self._serving.config.federation, repository.clock)
+        return Certified(self._peers, admissions)
 
     def _unheard(self, address: str) -> None:
         log.event("page-refused", logging.WARNING, address=address, why="it is not one of trusted_proxies")

@@ -15,6 +15,7 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
 from eigenveil_server.front.door import Door
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc.admissions import Admissions
 from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.storage.database import Store, existing_store
@@ -37,6 +38,7 @@ class Serving:
     runtime: Runtime
     engine: Engine
     registry: Registry
+    admissions: Admissions
     directory: SiteDirectory
     sessions: SiteSessions
     front: Door

@@ -72,7 +72,7 @@ def budget(books: Books) -> Budget:
     )
     whole = max(1, limit.micro_rho)
     recent = [one for one in books.studies.all() if one.state is not StudyState.FAILED][-RECENT:]
-    plans = [(one.name, books.studies.plan(one.plan_json)) for one in reversed(recent)]
+    plans = [(one.name, books.studies.plan_of(one)) for one in reversed(recent)]
     return Budget(
         total=books.config.budget_epsilon,
         left=books.epsilon(left.micro_rho),

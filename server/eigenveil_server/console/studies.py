@@ -12,6 +12,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
 from eigenveil.reporting.digits import rounded_up
+from eigenveil.study.columns import single_tables
 from eigenveil.study.consent import DeclineWord
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import as_datetime
@@ -195,13 +196,13 @@ def page(books: Books, digest: str, visitor: Visitor) -> StudyPage:
     return StudyPage(
         progress=progress(books, digest, own=asks(visitor, stored)),
         question=_question(stored) if _may_read(visitor, stored) else None,
-        left=studies_left(books.left(), books.studies.plan(stored.plan_json).cost),
+        left=studies_left(books.left(), books.studies.plan_of(stored).cost),
     )
 
 
 def asks(visitor: Visitor, stored: StoredStudy) -> bool:
     """Whether the study is the visitor's own."""
-    return asked_by(visitor.identity, stored)
+    return asked_by(visitor.identity, stored.analyst)
 
 
 def _may_read(visitor: Visitor, stored: StoredStudy) -> bool:
@@ -213,7 +214,7 @@ def _question(stored: StoredStudy) -> Question:
     said = _study(stored)
     return Question(
         purpose=said["purpose"],
-        columns=tuple(_column(one) for one in said["columns"]),
+        columns=tuple(_column(one) for one in single_tables(said["columns"])),
         components=said["components"],
         delta=said["privacy"]["delta"],
         sites=tuple(said["federation"]["sites"]),

@@ -55,7 +55,7 @@ class SubmissionPages:
     async def form(self, request: Request) -> Response:
         """The form, empty or as it was sent: searched, with its prediction, or submitted."""
         if request.method != "POST":
-            every = tuple(sorted(self._desk.serving.directory.current().sites))
+            every = tuple(sorted((await self._current()).sites))
             return await self._page(request, Typed(submission=uuid.uuid4().hex, sites=every))
         form = await request.form()
         said = typed(form)
@@ -95,17 +95,20 @@ class SubmissionPages:
             return await self._foreseen(who, said)
 
     async def _foreseen(self, who: str, said: Typed) -> Prediction:
-        directory = self._desk.serving.directory.current()
-        wish = self._wish(who, replace(said, submission=DRAFT), directory)
+        directory = await self._current()
+        wish = await self._wish(who, replace(said, submission=DRAFT), directory)
         found = await self._desk.serving.engine.submissions.foreseen(wish)
         return await self._desk.look(prediction, found, self._desk.books, directory)
 
-    def _wish(self, who: str, said: Typed, directory: Directory) -> Submission:
-        text = study_to_toml(study_of(said, self._dictionary()))
+    async def _current(self) -> Directory:
+        return await self._desk.look(self._desk.serving.directory.current)
+
+    async def _wish(self, who: str, said: Typed, directory: Directory) -> Submission:
+        text = study_to_toml(study_of(said, await self._dictionary()))
         return Submission(analyst=who, id=said.submission, study_toml=text, directory=directory)
 
-    def _dictionary(self) -> Dictionary:
-        found = self._desk.serving.directory.published()
+    async def _dictionary(self) -> Dictionary:
+        found = await self._desk.look(self._desk.serving.directory.published)
         if found is None:
             raise RequestError(Code.NOT_READY, NO_DICTIONARY)
         return found
@@ -113,8 +116,8 @@ class SubmissionPages:
     async def _submit(self, request: Request, said: Typed) -> Response:
         """Start the study, unless the very same one was asked before: that is asked about first."""
         serving, who = self._desk.serving, request.state.visitor.identity.name
-        wish = self._wish(who, said, serving.directory.current())
-        study = study_of(said, self._dictionary())
+        wish = await self._wish(who, said, await self._current())
+        study = study_of(said, await self._dictionary())
         same = await self._desk.look(same_before, self._desk.books, study, who, said.submission)
         if same is not None and not said.again:
             return await self._page(request, said, same=same, status=409)
@@ -122,10 +125,8 @@ class SubmissionPages:
         return RedirectResponse(f"/studies/{made.stored.digest}", status_code=303)
 
     async def _page(self, request: Request, said: Typed, status: int = 200, **more: Any) -> Response:
-        directory, dictionary = (
-            self._desk.serving.directory.current(),
-            self._desk.serving.directory.published(),
-        )
+        directory = await self._current()
+        dictionary = await self._desk.look(self._desk.serving.directory.published)
         values: dict[str, Any] = {"foreseen": None, "problem": "", "same": None} | more
         return await self._rooms.render(
             request,

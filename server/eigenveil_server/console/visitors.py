@@ -1,6 +1,6 @@
 """Who visits: a certificate of the federation, or the word of a proxy that is trusted. Never both.
 
-Neither is believed for longer than one request: each asks the registry anew.
+Neither is believed for longer than one request: before each, whoever may call is looked up anew.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from starlette.requests import Request
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.identity import Identity, Role
+from eigenveil_server.clock import Clock
 from eigenveil_server.config import Console
-from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc.admissions import Admissions
 from eigenveil_server.rpc.interceptor import Peers
 
 
@@ -41,16 +42,16 @@ class Certified:
     """Whoever shows a certificate; TLS has verified who issued it."""
 
     _peers: Peers
-    _registry: Registry
+    _admissions: Admissions
 
     def __call__(self, request: Request) -> Visitor:
         """Raises: PeerError, code `identity`."""
         shown, tls = request.state.certificate, request.state.tls
         identity, print = self._peers.certified(shown, tls)
-        unused = self._registry.check(identity, print)
+        unused = self._admissions.latest.check(identity, print)
 
         def check() -> None:
-            self._registry.check(*self._peers.certified(shown, tls))
+            self._admissions.latest.check(*self._peers.certified(shown, tls))
 
         return Visitor(identity=identity, check=check, begins=print if unused else "")
 
@@ -60,8 +61,9 @@ class Proxied:
     """Whoever a listed proxy names in its header. Whoever else connects is refused, whatever they say."""
 
     _console: Console
-    _registry: Registry
+    _admissions: Admissions
     _federation: str
+    _clock: Clock
 
     def __call__(self, request: Request) -> Visitor:
         """Raises: PeerError, code `identity`."""
@@ -74,8 +76,12 @@ class Proxied:
             raise _refused(f"the proxy's {self._console.trusted_header} names nobody of [console.people]")
         role, _, name = who.partition("/")
         identity = Identity(federation=self._federation, role=Role(role), name=name)
-        self._registry.check_enrolled(identity)
-        return Visitor(identity=identity, check=lambda: self._registry.check_enrolled(identity))
+
+        def check() -> None:
+            self._admissions.latest.check_enrolled(identity, self._clock())
+
+        check()
+        return Visitor(identity=identity, check=check)
 
 
 Visitors = Certified | Proxied

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import cast
 
 from eigenveil.errors import Code, EigenveilError, PeerError
-from eigenveil.identity import Identity
+from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.rpc import HANDSHAKE_MS
 from eigenveil_server.front.admission import SHUT_SECONDS, Arrival, Connected
@@ -34,10 +34,14 @@ from eigenveil_server.front.places import Places
 from eigenveil_server.front.turns import Turns
 
 # asyncio has a buffer of this size for each TLS connection, 256 KiB unless told otherwise. What else is held
-# of a handshake is 53 KiB: 21 MiB for all that the door has places for. A mebibyte costs 1.2 ms of processor
+# of a handshake is 53 KiB: 21 MiB for all that may be in theirs. A mebibyte costs 1.2 ms of processor
 # time with two records of TLS in a buffer, 1.1 with four, 1.6 with one, 2.2 with sixteen.
 sslproto.SSLProtocol.max_size = 32 * 1024
-MOST_STRANGERS = 256  # before or in their handshake
+# Of a site that was let in: its large answers come in fewer pieces, each of which costs turns of two loops.
+SITE_READ_BYTES = 128 * 1024
+SITE_WAY_BYTES = 2**20  # on their way to gRPC
+MOST_STRANGERS = 1024  # before or in their handshake: after a restart every site comes back at once
+MOST_HANDSHAKES = 256  # of these, in it
 CALL_SECONDS = 15.0  # until the first call that was admitted
 LEAVE_SECONDS = 2.0  # in which whoever may not stay is told why, if they ask
 BYE_SECONDS = 2.0
@@ -79,7 +83,7 @@ class Door:
         self._sockets: set[Connection] = set()
         self._empty = asyncio.Event()
         self._turns = Turns()
-        self._hands = asyncio.Semaphore(MOST_STRANGERS)
+        self._hands = asyncio.Semaphore(MOST_HANDSHAKES)
         self._number = 0
 
     @property
@@ -193,6 +197,9 @@ class Door:
         plain = socket.socket(socket.AF_UNIX)
         try:
             plain.setblocking(False)
+            if arrival.guest.role is Role.SITE:
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SITE_WAY_BYTES)
+                connection.outer._ssl_protocol.max_size = SITE_READ_BYTES  # type: ignore[attr-defined]
             plain.bind(f"{self._short}/{name}")
             plain.connect(f"{self._short}/grpc")
             os.unlink(f"{self._short}/{name}")

@@ -10,7 +10,7 @@ from eigenveil_common.rpc import MOST_CONNECTIONS
 from eigenveil_server.front.admission import Connected, Guest
 
 MOST_OF_ONE = 16  # connections of one identity, or of one address without any
-FOR_SITES = 128  # of MOST_CONNECTIONS, kept free for sites
+FOR_SITES = 1152  # of MOST_CONNECTIONS, kept free for sites: a study invites up to 1,000
 
 
 class Places:

@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from cryptography import x509
 
 from eigenveil.certificates import key_print
-from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection, Row
 from eigenveil_server.clock import Clock, as_datetime
 from eigenveil_server.pki.authority import Authority, fingerprint, pem, requested_key
+from eigenveil_server.pki.standing import Who, refused
 from eigenveil_server.storage.database import Store, audit
 
 TOKEN_BYTES = 32
 UNKNOWN_TOKEN = "the token is unknown or was replaced; ask the operator for a join file"
 LIVE = "superseded = 0 AND expires_at > ?"
-Who = tuple[str, str]  # role and name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,21 +95,21 @@ class Registry:
         key, held = requested_key(csr_der), (hashlib.sha256(token.encode()).digest(),)
         # Anybody may ask: only who holds a token makes those wait who write.
         if not self._store.reader.rows("SELECT 1 FROM tokens WHERE hash = ?", held):
-            raise _refused(UNKNOWN_TOKEN)
+            raise refused(UNKNOWN_TOKEN)
         with self._store.writer.transaction() as change:
             rows = change.execute("SELECT * FROM tokens WHERE hash = ?", held)
             if not rows:
-                raise _refused(UNKNOWN_TOKEN)
+                raise refused(UNKNOWN_TOKEN)
             row = rows[0]
             if _denied(change, (row["role"], row["name"])):
-                raise _refused(f"{row['role']}/{row['name']} is on the deny-list; speak to the operator")
+                raise refused(f"{row['role']}/{row['name']} is on the deny-list; speak to the operator")
             identity = Identity(federation=self._federation, role=Role(row["role"]), name=row["name"])
             if row["key_print"] is not None:
                 if row["key_print"] != key_print(key):
-                    raise _refused("the token was used already; ask the operator for a new join file")
+                    raise refused("the token was used already; ask the operator for a new join file")
                 return Issued(identity=identity, key=key_print(key), pem=row["certificate"])
             if self._clock() >= row["expires_at"]:
-                raise _refused("the token has expired; ask the operator for a new join file")
+                raise refused("the token has expired; ask the operator for a new join file")
             _insist_new(change, key_print(key))
             life = days(identity.role)
             issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=life)
@@ -141,7 +141,7 @@ class Registry:
             )
             shown = next((row for row in live if row["fingerprint"] == print), None)
             if shown is None or _denied(change, who):
-                raise _refused(f"the certificate of {caller.uri} was replaced or shut out")
+                raise refused(f"the certificate of {caller.uri} was replaced or shut out")
             for row in live:
                 if row["key_print"] == held:
                     return Issued(identity=caller, key=held, pem=row["certificate"])
@@ -193,6 +193,7 @@ class Registry:
                 (*who, print, print),
             )
             change.execute("UPDATE certificates SET unused = 0 WHERE fingerprint = ?", (print,))
+            audit(change, self._clock(), "taken-up", "/".join(who), f"certificate {print}")
             failpoint("renewal-taking-up")
 
     def deny(self, role: Role, name: str, why: str = "") -> None:
@@ -215,46 +216,6 @@ class Registry:
             )
             change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
             audit(change, self._clock(), "denied", "/".join(who), why)
-
-    def check(self, identity: Identity, print: str) -> bool:
-        """Whether this certificate of this identity may be used; True if this is its first use since a
-        renewal, which `take_up` must note.
-
-        Raises:
-            PeerError: code `identity`: denied, never issued here, or replaced by a later one.
-        """
-        who = (identity.role.value, identity.name)
-        mine = "FROM certificates WHERE (role, name, fingerprint) = (?, ?, ?)"
-        rows = self._store.reader.rows(
-            # Not a join, for which SQLite builds an index: every call asks this, most of them twice.
-            "SELECT EXISTS (SELECT 1 FROM denied WHERE (role, name) = (?, ?)) AS denied, "
-            f"(SELECT superseded {mine}) AS superseded, (SELECT unused {mine}) AS unused",
-            (*who, *who, print, *who, print),
-        )
-        if rows[0]["denied"]:
-            raise _refused(f"{identity.uri} is on the deny-list; speak to the coordinator's operator")
-        if rows[0]["superseded"] is None:
-            raise _refused(f"this certificate of {identity.uri} is not known here; enrol again")
-        if rows[0]["superseded"]:
-            raise _refused(f"this certificate of {identity.uri} was replaced by a later one; use that")
-        return bool(rows[0]["unused"])
-
-    def check_enrolled(self, identity: Identity) -> None:
-        """Insist that somebody whom others vouch for might call with a certificate as well.
-
-        Raises:
-            PeerError: code `identity`: denied, or without a certificate that is good now.
-        """
-        who = (identity.role.value, identity.name)
-        rows = self._store.reader.rows(
-            "SELECT EXISTS (SELECT 1 FROM denied WHERE (role, name) = (?, ?)) AS denied, "
-            f"EXISTS (SELECT 1 FROM certificates WHERE (role, name) = (?, ?) AND {LIVE}) AS enrolled",
-            (*who, *who, self._clock()),
-        )
-        if rows[0]["denied"]:
-            raise _refused(f"{identity.uri} is on the deny-list; speak to the coordinator's operator")
-        if not rows[0]["enrolled"]:
-            raise _refused(f"{identity.uri} has no certificate that is good now; enrol first")
 
     def sites(self) -> frozenset[str]:
         """Names of the sites that have enrolled and are not denied."""
@@ -293,8 +254,4 @@ def _admit_anew(change: Connection, who: Who) -> None:
 def _insist_new(change: Connection, print: str) -> None:
     """A key that was replaced, or is somebody else's, is not certified again."""
     if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (print,)):
-        raise _refused("this key was certified before; ask with a new one")
-
-
-def _refused(message: str) -> PeerError:
-    return PeerError(Code.IDENTITY, message)
+        raise refused("this key was certified before; ask with a new one")

@@ -21,8 +21,8 @@ from eigenveil.errors import Code, RequestError, error
 from eigenveil_server.planning import planner
 
 SMALL_BYTES = 32 * 1024  # 500 columns, planned in half a second
-MOST_BYTES = 512 * 1024
-SMALL_SECONDS, WIDE_SECONDS = 3, 120  # of processor time; 2,000 columns take some ten
+MOST_BYTES = 2 * 2**20  # 20,000 columns with names, units and bounds as they are
+SMALL_SECONDS, WIDE_SECONDS = 3, 120  # of processor time; refined-cov of 1,000 columns takes ten
 LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
 # So that processor time is the same on every machine: more threads of BLAS wait by computing.
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")

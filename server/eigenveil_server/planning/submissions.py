@@ -81,7 +81,10 @@ class Submissions:
             RequestError: the study is refused, asks for more than one study may reserve, or the
                 submission was used for another study.
         """
-        known = self._repository.studies.by_submission(submission.analyst, submission.id)
+        repository = self._repository
+        known = await repository.store.read(
+            repository.studies.by_submission, submission.analyst, submission.id
+        )
         if known is not None:
             return await self._again(submission, known)
         made = await self._planning.ask(submission.analyst, "planned", **self._words(submission))
@@ -107,16 +110,12 @@ class Submissions:
         return Prepared(stored=stored, plan=plan, warnings=made["warnings"])
 
     async def _again(self, submission: Submission, known: StoredStudy) -> Prepared:
-        plan_json = known.plan_json
-        words = {"study_toml": submission.study_toml, "plan": plan_json.decode()}
+        plan = await self._compute.run(self._repository.studies.plan_of, known)
+        words = {"study_toml": submission.study_toml, "plan": known.plan_json.decode()}
         warnings = await self._planning.ask(submission.analyst, "again", **words)
         if warnings is None:
             raise used(known)
-        return Prepared(
-            stored=known,
-            plan=await self._compute.run(self._repository.studies.plan, plan_json),
-            warnings=warnings,
-        )
+        return Prepared(stored=known, plan=plan, warnings=warnings)
 
     async def explained(self, submission: Submission) -> str:
         """What a study would ask, reveal and cost, as JSON; refused wherever submitting it now would be.
@@ -137,7 +136,7 @@ class Submissions:
         told = await self._planning.ask(submission.analyst, work, **self._words(submission))
         plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
         check_price(plan, self._config)
-        self.check_quota(submission.analyst, plan.micro_rho)
+        await self._repository.store.read(self.check_quota, submission.analyst, plan.micro_rho)
         self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
         return plan, told
 

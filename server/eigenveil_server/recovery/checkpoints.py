@@ -8,9 +8,11 @@ does not start any more until the ledger holds that checkpoint or the operator h
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from threading import Lock
+from typing import NamedTuple, NoReturn
 
 from eigenveil.accounting.checkpoint import Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.ledger import EntryKind
@@ -20,6 +22,7 @@ from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.files import read, write_secret
 from eigenveil_common.storage.database import Connection, Database
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import Clock
 from eigenveil_server.config import Config
@@ -29,27 +32,56 @@ from eigenveil_server.storage.database import Store, audit
 from eigenveil_server.storage.group_commit import GroupCommit
 
 
+class Tally(NamedTuple):
+    """Of the rows read so far: how many, the last one's digest, what all spent, and whether all noise is
+    Gaussian."""
+
+    size: int
+    last: str
+    spent: Cost
+    gaussian: bool
+
+
+NO_ROWS = Tally(size=0, last="", spent=NOTHING, gaussian=True)
+
+
 @dataclass(slots=True)
 class Chain:
-    """The ledger's digests and what they spent, read on as rows come; only rows that are durable."""
+    """The ledger's digests and what they spent, read on as rows come; only rows that are durable. `rows` says
+    how many there are: every site asks at every call. `tally` is replaced as a whole, after the digests that
+    it counts were added: whoever signs what it says does so beside a thread that reads on."""
 
     reader: Database
+    rows: Callable[[], int]
+    lock: Lock = field(default_factory=Lock)
     digests: list[str] = field(default_factory=list)
     places: set[str] = field(default_factory=set)
-    spent: Cost = NOTHING
-    gaussian: bool = True
+    tally: Tally = NO_ROWS
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing came since it was read."""
+        return self.rows() == self.tally.size
 
     def read_on(self) -> None:
+        with self.lock:
+            self._read_on()
+
+    def _read_on(self) -> None:
         rows = self.reader.rows(
             'SELECT kind, micro_rho, atto_delta, digest FROM ledger WHERE "index" >= ? ORDER BY "index"',
-            (len(self.digests),),
+            (self.tally.size,),
         )
+        size, last, spent, gaussian = self.tally
         for row in rows:
-            self.digests.append(row["digest"])
-            self.places.add(row["digest"])
-            self.gaussian = self.gaussian and row["kind"] != EntryKind.RESERVE.value
+            last = row["digest"]
+            gaussian = gaussian and row["kind"] != EntryKind.RESERVE.value
             if row["kind"] == EntryKind.CHARGE.value:
-                self.spent += Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
+                spent += Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
+        came = [row["digest"] for row in rows]
+        self.digests += came
+        self.places.update(came)
+        self.tally = Tally(size + len(came), last, spent, gaussian)
 
 
 class Checkpoints:
@@ -59,41 +91,45 @@ class Checkpoints:
         InternalError: code `storage`, a site holds a later checkpoint than the ledger here.
     """
 
-    def __init__(self, config: Config, store: Store, keys: Keys, clock: Clock, fatal: Fatal) -> None:
+    def __init__(
+        self, config: Config, store: Store, ledger: LedgerStore, keys: Keys, clock: Clock, fatal: Fatal
+    ) -> None:
         self._config = config
         self._store = store
         self._keys = keys
         self._clock = clock
         self._fatal = fatal
-        self._chain = Chain(store.reader)
+        self._chain = Chain(store.reader, lambda: ledger.tip[1])
         self._signed: pb.SignedCheckpoint | None = None
         self._signed_size = 0
+        self._chain.read_on()  # all of a long ledger now, not while calls wait
         self._refuse_if_behind()
+
+    async def look(self) -> None:
+        """Take in what was charged since the last look: what is said below is as of that."""
+        if not self._chain.whole:
+            await self._store.read(self._chain.read_on)
 
     def parted_from(self, held: bytes) -> bool:
         """Whether a site that holds this digest saw a ledger which is not the one here, though its loss was
         accepted: it gets no work, but at once the checkpoint of this one."""
-        self._chain.read_on()
         return bool(held) and held.hex() not in self._chain.places
 
     def other_than(self, held: bytes) -> pb.SignedCheckpoint | None:
         """The checkpoint of the ledger, signed, if it is another than the one of this digest; None also for a
         ledger without rows."""
-        self._chain.read_on()
-        now = len(self._chain.digests)
-        if not now or self._chain.digests[-1] == held.hex():
+        now, last, spent, gaussian = self._chain.tally
+        if not now or last == held.hex():
             return None
         if self._signed is None or self._signed_size != now:
-            chain = self._chain
-            checkpoint = checkpoint_of(
-                self._config.federation, chain.digests, [chain.spent], gaussian=chain.gaussian
-            )
+            digests = self._chain.digests[:now]
+            checkpoint = checkpoint_of(self._config.federation, digests, [spent], gaussian=gaussian)
             said = checkpoint.to_json()
             self._signed = pb.SignedCheckpoint(checkpoint_json=said, signature=self._keys.sign_head(said))
             self._signed_size = now
         return self._signed
 
-    def check_shown(self, caller: Identity, hello: pb.HelloRequest) -> None:
+    async def check_shown(self, caller: Identity, hello: pb.HelloRequest) -> None:
         """Stop if a site shows a checkpoint that this ledger does not have.
 
         Raises:
@@ -101,7 +137,7 @@ class Checkpoints:
         """
         if caller.role is Role.SITE and hello.HasField("checkpoint"):
             checkpoint = read_checkpoint(hello.checkpoint, self._keys, self._config.federation)
-            if not self._knows(checkpoint):
+            if not await self._store.read(self._knows, checkpoint):
                 self._stop(caller.name, hello.checkpoint, checkpoint)
 
     async def presented(self, caller: Identity, hello: pb.HelloRequest, writer: GroupCommit) -> None:
@@ -109,7 +145,7 @@ class Checkpoints:
         none; after a restore this is waited for. Other programs of a site hold no ledger to show."""
         if not hello.next_generation:
             return
-        if caller.role is Role.SITE and caller.name in awaited(self._store.reader):
+        if caller.role is Role.SITE and caller.name in await self._store.read(awaited, self._store.reader):
             at, site = self._clock(), caller.name
             await writer.write(lambda change: stop_waiting(change, at, site, "presented"))
             log.event("checkpoint-presented", site=caller.name)

@@ -8,12 +8,11 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.consent import ConsentPhase
 
 
-def asked_by(caller: Identity, stored: StoredStudy) -> bool:
-    """Whether the study is the caller's own."""
-    return caller.role is Role.ANALYST and caller.name == stored.analyst
+def asked_by(caller: Identity, analyst: str) -> bool:
+    """Whether a study of `analyst` is the caller's own."""
+    return caller.role is Role.ANALYST and caller.name == analyst
 
 
 def without_texts(message: pb.StudyRow | pb.StudyEvent) -> None:
@@ -22,13 +21,11 @@ def without_texts(message: pb.StudyRow | pb.StudyEvent) -> None:
         said.ClearField("text")
 
 
-def study_row(
-    stored: StoredStudy, repository: Repository, caller: Identity, consent: ConsentPhase | None
-) -> pb.StudyRow:
-    """One line of a list of studies; what only its analyst needs, only to its analyst. `consent` is what the
-    sites say of one that runs."""
-    own = asked_by(caller, stored)
-    row = pb.StudyRow(
+def study_row(stored: StoredStudy, rounds: int, repository: Repository, caller: Identity) -> pb.StudyRow:
+    """One line of a list of studies; what only its analyst needs, only to its analyst. What the sites say of
+    one that runs is not in it."""
+    own = asked_by(caller, stored.analyst)
+    return pb.StudyRow(
         plan_digest=bytes.fromhex(stored.digest),
         name=stored.name,
         state=stored.state.proto,
@@ -36,17 +33,12 @@ def study_row(
         micro_rho=stored.micro_rho,
         atto_delta=repository.studies.atto_delta(stored),
         spent_micro_rho=repository.ledger.spent(stored.digest),
-        rounds=repository.studies.rounds(stored.digest),
+        rounds=rounds,
         submitted_unix_ms=stored.submitted_at,
         failure=stored.failure,
         submission=stored.submission if own else "",
         study_digest=repository.studies.content(stored) if own else b"",
     )
-    if consent is not None:
-        consent.tell(row)
-    if not own:
-        without_texts(row)
-    return row
 
 
 def federation_budget(repository: Repository, delta: float) -> pb.FederationBudget:

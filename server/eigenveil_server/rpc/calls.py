@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,6 +32,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._calls: dict[int, InProgress] = {}
+        self._of: defaultdict[str, dict[int, InProgress]] = defaultdict(dict)
         self.begun = 0
 
     @contextmanager
@@ -45,13 +46,13 @@ class Calls:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("a call runs in a task")
-        if sum(call.caller == caller for call in self._calls.values()) >= MOST_CALLS_OF_ONE:
+        if len(self._of.get(caller, ())) >= MOST_CALLS_OF_ONE:
             raise RequestError(
                 Code.NOT_READY, f"{MOST_CALLS_OF_ONE} calls of yours are in progress; try again later"
             )
         self.begun += 1
         call = InProgress(caller=caller, peer=peer, number=self.begun, check=check, task=task)
-        self._calls[call.number] = call
+        self._calls[call.number] = self._of[caller][call.number] = call
         try:
             yield
         except asyncio.CancelledError:
@@ -60,7 +61,9 @@ class Calls:
             task.uncancel()
             raise call.refused from None
         finally:
-            del self._calls[call.number]
+            del self._calls[call.number], self._of[caller][call.number]
+            if not self._of[caller]:
+                del self._of[caller]
 
     def sweep(self) -> None:
         """End the calls whose callers may not go on: denied, replaced or expired since they began.
@@ -79,10 +82,8 @@ class Calls:
 
     def elsewhere(self, caller: str, peer: str, *, since: int = 0) -> bool:
         """Whether `caller` has a call in progress on another connection than `peer`, begun after `since`."""
-        return any(
-            call.caller == caller and call.peer != peer and call.number > since
-            for call in self._calls.values()
-        )
+        mine = self._of.get(caller, {}).values()
+        return any(call.peer != peer and call.number > since for call in mine)
 
 
 class Watches:
@@ -123,6 +124,4 @@ def _verdict(call: InProgress) -> PeerError | None:
     except PeerError as problem:
         log.event("call-ended", peer=call.caller, code=problem.code.value, why=str(problem))
         return problem
-    except RequestError:
-        return None  # such as a session that begins anew: the caller says Hello again by itself
     return None

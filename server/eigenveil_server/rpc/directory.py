@@ -24,7 +24,7 @@ ROOM = MESSAGE_BYTES // 2  # for the rows of one answer
 
 class SiteDirectory:
     """Statements are kept in memory as the table has them: this process alone writes it. When a site was
-    heard last is not kept beyond the process."""
+    heard last is not kept beyond the process. What reads the database may be called on any thread."""
 
     def __init__(self, config: Config, repository: Repository, keys: Keys, registry: Registry) -> None:
         self._config = config

@@ -7,10 +7,10 @@ nobody serves nobody.
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any, NoReturn, TypeVar
 
@@ -29,7 +29,7 @@ from eigenveil_server.clock import Clock, as_datetime
 from eigenveil_server.fatal import Fatal
 from eigenveil_server.front.admission import TLS13, Arrival
 from eigenveil_server.pki.authority import fingerprint
-from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc.admissions import Admissions
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.site_sessions import SiteSessions
 
@@ -56,25 +56,25 @@ UNCERTIFIED = frozenset(
 CALLER: ContextVar[Identity] = ContextVar("caller")
 CERTIFICATE: ContextVar[str] = ContextVar("certificate", default="")  # its fingerprint
 ARRIVAL: ContextVar[Arrival] = ContextVar("arrival")  # the connection
-_ADMISSION: ContextVar[Callable[[], object]] = ContextVar("admission")
+_ADMISSION: ContextVar[Callable[[], Awaitable[object]]] = ContextVar("admission")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 DETAIL_LENGTH = 2000  # metadata is limited
 Handler = Any  # grpc types its handlers by their four shapes; this module only wraps two of them
 Q = TypeVar("Q")
 A = TypeVar("A")
-Admit = Callable[[str, Arrival], str]
+Admit = Callable[[str, Arrival], Awaitable[Callable[[], str]]]
 Whence = Callable[[str], Arrival]  # the connection that gRPC knows by this name
 MOST_PEM_BYTES = 16 * 1024
 
 
-def still_admitted() -> None:
+async def still_admitted() -> None:
     """Refuse a caller who was shut out after this call began; for calls that wait before they tell.
 
     Raises:
         PeerError: code `identity`.
     """
-    _ADMISSION.get()()
+    await _ADMISSION.get()()
 
 
 @dataclass(eq=False)
@@ -86,16 +86,22 @@ class Interceptor(grpc.aio.ServerInterceptor):
     _calls: Calls
     _fatal: Fatal
     _refused: Callable[[Code], None]
+    _guarded: dict[str, Handler] = field(default_factory=dict)  # of each method, made at its first call
 
     async def intercept_service(
         self,
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler:
-        handler = await continuation(handler_call_details)
-        method = str(handler_call_details.method).rsplit("/", 1)[-1]
-        if handler is None:
-            return None
+        path = str(handler_call_details.method)
+        if path not in self._guarded:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return None
+            self._guarded[path] = self._guard(path.rsplit("/", 1)[-1], handler)
+        return self._guarded[path]
+
+    def _guard(self, method: str, handler: Handler) -> Handler:
         shape = {
             "request_deserializer": handler.request_deserializer,
             "response_serializer": handler.response_serializer,
@@ -107,7 +113,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> A:
             try:
-                with self._admitted(method, context):
+                async with self._admitted(method, context):
                     return await call(request, context)
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
                 await self._refuse(method, context, problem)
@@ -117,7 +123,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def _stream(self, method: str, call: Callable[[Q, Context], AsyncIterator[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> AsyncIterator[A]:
             try:
-                with self._admitted(method, context):
+                async with self._admitted(method, context):
                     async for answer in call(request, context):
                         yield answer
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
@@ -125,12 +131,12 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
         return guarded
 
-    @contextmanager
-    def _admitted(self, method: str, context: Context) -> Iterator[None]:
+    @asynccontextmanager
+    async def _admitted(self, method: str, context: Context) -> AsyncIterator[None]:
         arrival = self._whence(context.peer())
         ARRIVAL.set(arrival)
-        check = partial(self._admit, method, arrival)
-        _ADMISSION.set(check)
+        _ADMISSION.set(partial(self._admit, method, arrival))
+        check = await self._admit(method, arrival)
         with self._calls.one(check(), arrival.peer, check), arrival.call():
             yield
 
@@ -159,39 +165,46 @@ class Interceptor(grpc.aio.ServerInterceptor):
 class Peers:
     """Decides from the connection alone who calls."""
 
-    def __init__(self, registry: Registry, sessions: SiteSessions, federation: str, clock: Clock) -> None:
-        self._registry = registry
+    def __init__(self, admissions: Admissions, sessions: SiteSessions, federation: str, clock: Clock) -> None:
+        self._admissions = admissions
         self._sessions = sessions
         self._federation = federation
         self._clock = clock
 
     def stays(self, arrival: Arrival) -> None:
-        """Insist that its caller might still be admitted to something.
+        """Insist that its caller might still be admitted to something, as of the last look.
 
         Raises:
             PeerError: code `identity`.
         """
-        self._registry.check(*self.certified(arrival.certificate, arrival.tls))
+        self._admissions.latest.check(*self.certified(arrival.certificate, arrival.tls))
 
-    def admit(self, method: str, arrival: Arrival) -> str:
-        """Set CALLER and CERTIFICATE and return the caller's URI, or refuse.
+    async def admit(self, method: str, arrival: Arrival) -> Callable[[], str]:
+        """Set CALLER and CERTIFICATE, or refuse, as of now; what says the caller's URI, or refuses, as of the
+        last look.
 
         Raises:
             PeerError: code `identity`.
             RequestError: code `not-ready`, a site that has not said Hello on this connection.
         """
         identity, print = self.certified(arrival.certificate, arrival.tls)
-        unused = self._registry.check(identity, print)
+        await self._admissions.refresh()
+        unused = self._admissions.latest.check(identity, print)
         if identity.role not in ROLES.get(method, frozenset()):
             raise _refused(f"{method} is not for a certificate of role {identity.role.value}")
         if identity.role is Role.SITE and method != "Hello":
-            self._sessions.check(identity, arrival.peer)
+            await self._sessions.check(identity, arrival.peer)
         if unused:
-            # On the event loop, once in a certificate's life, so that the old one ends with this very call.
-            self._registry.take_up(identity, print)
+            # Before anything is answered, once in a certificate's life: the old one ends with this very call.
+            await self._admissions.take_up(identity, print)
         CALLER.set(identity)
         CERTIFICATE.set(print)
-        return identity.uri
+
+        def check() -> str:
+            self.stays(arrival)
+            return identity.uri
+
+        return check
 
     def certified(self, certificate_pem: bytes, tls: str) -> tuple[Identity, str]:
         """Whom a certificate that TLS has verified names, and its fingerprint.
@@ -250,8 +263,8 @@ def _refused(message: str) -> PeerError:
     return PeerError(Code.IDENTITY, message)
 
 
-def anybody(method: str, arrival: Arrival) -> str:
+async def anybody(method: str, arrival: Arrival) -> Callable[[], str]:
     """Admission to the enrolment listener: TLS 1.3, and no certificate."""
     if method not in UNCERTIFIED or arrival.tls != TLS13:
         raise _refused("only enrolment over TLS 1.3 is served here")
-    return "anybody"
+    return lambda: "anybody"

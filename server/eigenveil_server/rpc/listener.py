@@ -17,10 +17,11 @@ from grpc._cython import cygrpc
 
 # Calls of one method, or of none, that wait to be taken: beyond the first number some are refused, beyond the
 # second all. The front door lets 60 calls of one certificate pass at once, so that a few of them on a busy
-# machine do not fill this.
-PENDING = (("grpc.server.max_pending_requests", 512), ("grpc.server.max_pending_requests_hard_limit", 640))
-# Seconds; nobody takes a call to an unknown method, and one to a known method is taken at once.
-UNTAKEN = ("grpc.server_max_unrequested_time_in_server", 1)
+# machine do not fill this; nor do a thousand sites that all answer in one moment.
+PENDING = (("grpc.server.max_pending_requests", 2048), ("grpc.server.max_pending_requests_hard_limit", 2560))
+# Seconds; nobody takes a call to an unknown method. One to a known method is taken at once, or when its turn
+# has come among those of all sites: one that was dropped meanwhile would cost a new connection.
+UNTAKEN = ("grpc.server_max_unrequested_time_in_server", 10)
 
 
 class _OnlyRegistered(cygrpc.AioServer):  # type: ignore[misc]  # Cython tells no types

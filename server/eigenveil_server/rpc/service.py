@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, PeerError, RequestError, spoken
 from eigenveil.identity import Role
-from eigenveil.numerics.encoding import from_bytes
+from eigenveil.numerics.encoding import IntArray, from_bytes
 from eigenveil.protocol.wire import digest_from_bytes, lists_to_proto
 from eigenveil_common import log
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, MESSAGE_BYTES, VERSION_MAX, VERSION_MIN
@@ -20,11 +20,12 @@ from eigenveil_server.pki.registry import Registry
 from eigenveil_server.planning.planner import DRAFT, ENVELOPE_BYTES
 from eigenveil_server.planning.submissions import Submission
 from eigenveil_server.recovery.checkpoints import Checkpoints
-from eigenveil_server.rpc.answers import asked_by, federation_budget, no_release, study_row, without_texts
+from eigenveil_server.rpc.answers import asked_by, no_release, without_texts
 from eigenveil_server.rpc.calls import Watches
 from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
 from eigenveil_server.rpc.site_sessions import SiteSessions
+from eigenveil_server.rpc.study_list import StudyList
 from eigenveil_server.storage.states import decline_of
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.contributions import Contributions, invited
@@ -69,6 +70,8 @@ class Service(CoordinatorServicer):
         self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
+        self._list = StudyList(runtime, engine, config.budget_delta)
+        self._read = runtime.repository.store.read
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
         """Version, clock and limits [R3]; whom to trust [R19]; for a site, the start of its session [R18] and
@@ -82,7 +85,7 @@ class Service(CoordinatorServicer):
             )
         caller = CALLER.get()
         statement = self.directory.stated(caller, request)
-        self._checkpoints.check_shown(caller, request)
+        await self._checkpoints.check_shown(caller, request)
         await self._sessions.greet(caller, ARRIVAL.get().peer, request, self._engine.hurry)
         await self._checkpoints.presented(caller, request, self._repository.writer)
         await self.directory.note(caller, request, statement)
@@ -117,6 +120,7 @@ class Service(CoordinatorServicer):
         """The next open round for this site, or a plan that wants its word, once there is one [R5]."""
         poll, site = poll_of(request), CALLER.get().name
         self.directory.heard(site)
+        await self._checkpoints.look()
         if self._checkpoints.parted_from(request.checkpoint_digest):
             return pb.NextWorkResponse(
                 checkpoint=self._checkpoints.other_than(request.checkpoint_digest), parted=True
@@ -124,7 +128,8 @@ class Service(CoordinatorServicer):
         with self._runtime.metrics.polling(site):
             await self._engine.hear(site, poll)
             found = await self._engine.next_work(site, poll, self._config.long_poll_seconds)
-        still_admitted()
+        await still_admitted()
+        await self._checkpoints.look()
         checkpoint = self._checkpoints.other_than(request.checkpoint_digest)
         if checkpoint is not None:
             found.checkpoint.CopyFrom(checkpoint)
@@ -138,35 +143,42 @@ class Service(CoordinatorServicer):
             digest_from_bytes(request.plan_digest),
             request.round,
             request.query_digest,
-            request.values,
+            from_bytes(request.values, (len(request.values) // 8,)),
             request.contribution_digest,
+            lambda: None,
         )
 
     async def _contribute(
-        self, study: str, round: int, query: bytes, values: bytes, digest: bytes
+        self,
+        study: str,
+        round: int,
+        query: bytes,
+        values: IntArray,
+        digest: bytes,
+        added: Callable[[], None],
     ) -> pb.ContributeResponse:
         contribution = Contribution(
             plan_digest=study,
             round=round,
             query=digest_from_bytes(query),
             site=CALLER.get().name,
-            values=from_bytes(values, (len(values) // 8,)),
+            values=values,
         )
         run = self._engine.running(study)
         if run is None:
-            stored = self._repository.studies.get(study)
-            repeated = await self._contributions.contribute_afterwards(stored, contribution)
+            stored = await self._read(self._repository.studies.get, study)
+            taking = self._contributions.contribute_afterwards(stored, contribution)
         else:
-            repeated = await self._contributions.contribute(run, contribution, digest_from_bytes(digest))
-        return pb.ContributeResponse(repeated=repeated)
+            taking = self._contributions.contribute(run, contribution, digest_from_bytes(digest), added)
+        del values, contribution  # whoever takes it drops it as soon as it is added
+        return pb.ContributeResponse(repeated=await taking)
 
     async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
-        """Announce a larger answer; says which chunks are here already [R8]."""
+        """Announce a larger answer, and wait for its turn; says which chunks are here already [R8]."""
         study, site = digest_from_bytes(request.plan_digest), CALLER.get().name
         digest_from_bytes(request.query_digest)
         digest_from_bytes(request.contribution_digest)
-        asked = self._contributions.query(self._engine.run(study), site, request.round)
-        self._uploads.drop_closed(self._engine.is_open)
+        asked = self._contributions.query(await self._engine.run(study), site, request.round)
         wanted = Upload(
             study=study,
             round=request.round,
@@ -175,7 +187,9 @@ class Service(CoordinatorServicer):
             contribution_digest=request.contribution_digest,
             total_bytes=request.total_bytes,
         )
-        upload = self._uploads.open(wanted, due_bytes=8 * asked.query.length)
+        await self._uploads.turn(wanted, due_bytes=8 * asked.query.length)
+        self._contributions.query(await self._engine.run(study), site, request.round)  # it may be over by now
+        upload = self._uploads.open(wanted)
         return pb.OpenUploadResponse(upload=upload.id, have=upload.have())
 
     async def PutChunk(self, request: pb.PutChunkRequest, context: Context) -> pb.PutChunkResponse:
@@ -185,22 +199,33 @@ class Service(CoordinatorServicer):
     async def Commit(self, request: pb.CommitRequest, context: Context) -> pb.ContributeResponse:
         """Every chunk is there: take the answer."""
         upload = self._uploads.get(request.upload, CALLER.get().name)
-        if upload.committed:
-            return pb.ContributeResponse(repeated=True)
-        whole = await self._runtime.compute.run(upload.whole)
-        try:
-            taken = await self._contribute(
-                upload.study, upload.round, upload.query_digest, whole, upload.contribution_digest
-            )
-        except (PeerError, RequestError):
-            self._uploads.drop(upload)
-            raise
-        self._uploads.commit(upload)
-        return taken
+        return await self._repository.finish(self._commit(upload))
+
+    async def _commit(self, upload: Upload) -> pb.ContributeResponse:
+        """Check and add it once, whoever asks how often, and to the end: a call may be cancelled."""
+        async with upload.deciding:
+            if upload.committed:
+                return pb.ContributeResponse(repeated=True)
+            upload = self._uploads.get(upload.id, upload.site)  # not so if it was refused meanwhile
+            upload.check_complete()
+            try:
+                taken = await self._contribute(
+                    upload.study,
+                    upload.round,
+                    upload.query_digest,
+                    upload.take(),
+                    upload.contribution_digest,
+                    partial(self._uploads.add, upload),
+                )
+            except BaseException:
+                self._uploads.drop(upload)
+                raise
+            self._uploads.commit(upload)
+            return taken
 
     async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
         """This site will not answer this round, or this study [R9]."""
-        said, run = decline_of(request), self._engine.run(digest_from_bytes(request.plan_digest))
+        said, run = decline_of(request), await self._engine.run(digest_from_bytes(request.plan_digest))
         await self._contributions.decline(run, CALLER.get().name, request.round, said)
         return pb.DeclineResponse()
 
@@ -210,15 +235,15 @@ class Service(CoordinatorServicer):
         self, request: pb.GetDictionaryRequest, context: Context
     ) -> pb.GetDictionaryResponse:
         """The dictionary that the operator published, if any [R22]."""
-        return self.directory.dictionary()
+        return await self._read(self.directory.dictionary)
 
     async def ListSites(self, request: pb.ListSitesRequest, context: Context) -> pb.ListSitesResponse:
         """The sites of the federation and what they state of themselves [R23]."""
-        return self.directory.listed(request.after)
+        return await self._read(self.directory.listed, request.after)
 
     async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
         """Start a study, once for each submission [R10]."""
-        wish = self._submission(request.submission, request.study_toml)
+        wish = await self._submission(request.submission, request.study_toml)
         made = await self._engine.submit(wish)
         return pb.SubmitStudyResponse(
             plan_digest=bytes.fromhex(made.stored.digest),
@@ -230,28 +255,26 @@ class Service(CoordinatorServicer):
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
         """What a study would ask, reveal and cost; charges nothing, and refuses what SubmitStudy would."""
-        told = await self._engine.submissions.explained(self._submission(DRAFT, request.study_toml))
+        wish = await self._submission(DRAFT, request.study_toml)
+        told = await self._engine.submissions.explained(wish)
         return pb.ExplainStudyResponse(explanation_json=told)
 
-    def _submission(self, id: str, study_toml: str) -> Submission:
-        directory = self.directory.current()
+    async def _submission(self, id: str, study_toml: str) -> Submission:
+        directory = await self._read(self.directory.current)
         return Submission(analyst=CALLER.get().name, id=id, study_toml=study_toml, directory=directory)
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
-        """Every study of the federation, oldest first, and what is left for more [R26]."""
-        caller, rows = CALLER.get(), []
-        for one in self._repository.studies.all():
-            run = self._engine.running(one.digest)
-            rows.append(study_row(one, self._repository, caller, None if run is None else run.consent))
-        budget = federation_budget(self._repository, self._config.budget_delta)
-        return pb.ListStudiesResponse(studies=rows, budget=budget)
+        """The studies of the federation, oldest first, and what is left for more [R26]."""
+        after = digest_from_bytes(request.after) if request.after else ""
+        return await self._list.part(CALLER.get(), after)
 
     async def WatchStudy(
         self, request: pb.WatchStudyRequest, context: Context
     ) -> AsyncIterator[pb.StudyEvent]:
         """Every event beyond a sequence number, until the study ends [R11]."""
         digest = digest_from_bytes(request.plan_digest)
-        own = asked_by(CALLER.get(), self._repository.studies.get(digest))
+        stored = await self._read(self._repository.studies.get, digest)
+        own = asked_by(CALLER.get(), stored.analyst)
         with self._watches.one(CALLER.get().uri):
             async for event in self._events(digest, min(request.after_sequence, LARGEST_ROW)):
                 if not own:
@@ -261,10 +284,10 @@ class Service(CoordinatorServicer):
     async def _events(self, digest: str, after: int) -> AsyncIterator[pb.StudyEvent]:
         while True:
             # The state first: the event that ends a study is stored together with its last state.
-            state = self._repository.studies.state(digest)
-            events = self._repository.studies.events(digest, after)
+            state = await self._read(self._repository.studies.state, digest)
+            events = await self._read(self._repository.studies.events, digest, after)
             for event in events:
-                still_admitted()
+                await still_admitted()
                 yield event
                 after = event.sequence
             if events:
@@ -272,7 +295,7 @@ class Service(CoordinatorServicer):
             if state is None or state.ended or self._engine.closing:
                 return
             await self._runtime.signals.news.wait(self._config.long_poll_seconds)
-            still_admitted()
+            await still_admitted()
 
     async def CancelStudy(self, request: pb.CancelStudyRequest, context: Context) -> pb.CancelStudyResponse:
         """Stop a study; what it spent stays spent."""
@@ -283,7 +306,7 @@ class Service(CoordinatorServicer):
         """The signed release, or a part of it [R12]."""
         digest = digest_from_bytes(request.plan_digest)
         stored = await self._readable(digest)
-        data = self._repository.studies.release_json(digest)
+        data = await self._runtime.compute.run(self._repository.studies.release_json, digest)
         if data is None:
             raise no_release(stored)
         part = data[request.offset : request.offset + RELEASE_PART_BYTES]
@@ -301,7 +324,7 @@ class Service(CoordinatorServicer):
 
     async def _readable(self, digest: str) -> StoredStudy:
         """The study, if its caller may read what it released: analysts, and the sites that it invited."""
-        stored = self._repository.studies.get(digest)
+        stored = await self._read(self._repository.studies.get, digest)
         if CALLER.get().role is Role.SITE:
             invited(await self._runtime.plan(stored), CALLER.get().name)
         return stored

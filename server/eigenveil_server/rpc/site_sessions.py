@@ -48,13 +48,13 @@ class SiteSessions:
         self._since: dict[str, int] = {}
         self._greeting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    def check(self, site: Identity, peer: str) -> None:
+    async def check(self, site: Identity, peer: str) -> None:
         """Insist that this is the connection on which the site's daemon said Hello.
 
         Raises:
             RequestError: code `not-ready`: it said Hello on another one since, or none since the start.
         """
-        if self._peers.get(site.name) != peer and self._held(site) is not None:
+        if self._peers.get(site.name) != peer and await self._held(site) is not None:
             raise RequestError(
                 Code.NOT_READY, "say Hello on this connection first; another one may be in use by now"
             )
@@ -76,9 +76,9 @@ class SiteSessions:
         if len(hello.next_generation) != SECRET_BYTES or len(hello.generation) not in (0, SECRET_BYTES):
             raise PeerError(Code.PROTOCOL, f"a generation has {SECRET_BYTES} bytes")
         async with self._greeting[caller.name]:
-            self._check_generation(caller, peer, hello)
+            await self._check_generation(caller, peer, hello)
             await self._check_alone(caller, peer, hurry)
-            self._check_generation(caller, peer, hello)  # enrolled anew meanwhile?
+            await self._check_generation(caller, peer, hello)  # enrolled anew meanwhile?
             await self._note(caller, hello.authorities, _digest(hello.next_generation))
             if self._peers.get(caller.name) != peer:
                 self._since[caller.name] = self._clock()
@@ -88,8 +88,8 @@ class SiteSessions:
         """The connection on which each site's daemon greeted last, and since when; it may have ended."""
         return {site: (peer, self._since[site]) for site, peer in self._peers.items()}
 
-    def _check_generation(self, site: Identity, peer: str, hello: pb.HelloRequest) -> None:
-        held = self._held(site)
+    async def _check_generation(self, site: Identity, peer: str, hello: pb.HelloRequest) -> None:
+        held = await self._held(site)
         if held in (None, _digest(hello.generation), _digest(hello.next_generation)):
             return
         log.alarm("generation-behind", site=site.name, peer=peer)
@@ -116,12 +116,13 @@ class SiteSessions:
                     "coordinator's operator to deny this site and to make a new join file",
                 )
 
-    def _held(self, caller: Identity) -> bytes | None:
-        found = self._greeted(caller)
+    async def _held(self, caller: Identity) -> bytes | None:
+        found = await self._greeted(caller)
         return None if found is None else found.generation
 
-    def _greeted(self, caller: Identity) -> Greeted | None:
-        rows = self._store.reader.rows(
+    async def _greeted(self, caller: Identity) -> Greeted | None:
+        rows = await self._store.read(
+            self._store.reader.rows,
             "SELECT authorities, generation FROM greetings WHERE (role, name) = (?, ?)",
             (caller.role.value, caller.name),
         )
@@ -129,7 +130,7 @@ class SiteSessions:
 
     async def _note(self, caller: Identity, authorities: bytes, generation: bytes | None) -> None:
         """Bring to the disk what is new, before the answer says so."""
-        found = self._greeted(caller)
+        found = await self._greeted(caller)
         if found is not None:  # who says nothing of one takes nothing back
             authorities, generation = authorities or found.authorities, generation or found.generation
         new = Greeted(authorities=authorities, generation=generation)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ class Watchdog:
 
     _authorities: Authorities
     _leaf: ServerCertificate
-    _sweeps: Sequence[Callable[[], None]]
+    _sweep: Callable[[], Awaitable[None]]
     _fatal: Fatal
     _said: str = ""
 
@@ -43,8 +43,7 @@ class Watchdog:
         while True:
             await asyncio.sleep(EVERY_SECONDS)
             try:
-                for sweep in self._sweeps:
-                    sweep()
+                await self._sweep()
                 await asyncio.to_thread(self._refresh)
             except InternalError as problem:
                 self._fatal(problem)

@@ -1,15 +1,18 @@
-"""The coordinator's tables, and the two connections to them: one writes, one only reads.
+"""The coordinator's tables, and the connections to them: one writes, the others only read.
 
-Reads never wait for a write's sync, so they may happen on the event loop. The statements are those that
-SQLite and PostgreSQL share; the tables are said once for each, in tables.*.sql.
+Reads never wait for a write's sync, so those of a few rows of a file may happen on the event loop; a server
+is read beside it. The statements are those that SQLite and PostgreSQL share; the tables are said once for
+each, in tables.*.sql.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, ParamSpec, TypeVar
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.files import check_owner
@@ -17,13 +20,17 @@ from eigenveil_common.locks import try_lock
 from eigenveil_common.storage import ledger_store, sqlite
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_common.storage.migrations import Expect, Migrations, tables
+from eigenveil_common.storage.readers import Readers
 from eigenveil_server.config import Config
 
 # A new table or column goes into both files, and once a version was released, into a step of MIGRATIONS that
 # leads there, in words that both databases read: (VERSION, the statements).
-VERSION = 8
+VERSION = 9
 MIGRATIONS: Migrations = ()
+READERS = 4  # connections that read a server's database side by side
 Change = Callable[[Connection], None]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _SQLITE, _POSTGRESQL = tables(__package__)
 SCHEMA = ledger_store.SCHEMA + _SQLITE
@@ -32,16 +39,31 @@ POSTGRESQL_SCHEMA = ledger_store.POSTGRESQL_SCHEMA + _POSTGRESQL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """The two connections. `claim` makes this process the only one that serves the database, or raises
+    """Its connections. `claim` makes this process the only one that serves the database, or raises
     RequestError, code `conflict`. `check_whole` looks for damaged pages, or raises InternalError, code
-    `storage`."""
+    `storage`. `threads` read what is beyond a network; a file has none."""
 
     writer: Database
     reader: Database
     claim: Callable[[], None]
     check_whole: Callable[[], None]
+    threads: ThreadPoolExecutor | None = None
+
+    @property
+    def quick(self) -> bool:
+        """Whether a read of a few rows takes less time than handing it to a thread."""
+        return self.threads is None
+
+    async def read(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What `work` reads, a few rows; off the event loop where the answer has to travel."""
+        if self.threads is None:
+            return work(*args, **kwargs)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.threads, lambda: work(*args, **kwargs))
 
     def close(self) -> None:
+        if self.threads is not None:
+            self.threads.shutdown()
         self.reader.close()
         self.writer.close()
 
@@ -69,13 +91,17 @@ def _on_server(url: str, expect: Expect) -> Store:
             Code.BAD_CONFIG, "a PostgreSQL database needs more: pip install 'eigenveil[coordinator,postgres]'"
         ) from problem
     writer = postgres.Database(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
-    try:
-        reader = postgres.Database(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS)
-    except BaseException:
-        writer.close()
-        raise
+    reader = Readers(
+        lambda: postgres.Database(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS), READERS
+    )
     # Its pages have checksums, which it sees to itself.
-    return Store(writer=writer, reader=reader, claim=writer.claim, check_whole=lambda: None)
+    return Store(
+        writer=writer,
+        reader=reader,
+        claim=writer.claim,
+        check_whole=lambda: None,
+        threads=ThreadPoolExecutor(READERS, thread_name_prefix="reader"),
+    )
 
 
 def existing_store(config: Config) -> Store:

@@ -51,10 +51,14 @@ class Repository:
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Do `work` to its end, even when the call that asked for it is cancelled: a change that is on
         its way to the disk must not be forgotten here. A storage error ends the process."""
+        return await asyncio.shield(self.begin(work))
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """The same for what several calls wait for; each shields it."""
         task = asyncio.create_task(self._whole(work))
         self._unfinished.add(task)
         task.add_done_callback(self._unfinished.discard)
-        return await asyncio.shield(task)
+        return task
 
     async def _whole(self, work: Coroutine[Any, Any, T]) -> T:
         try:

@@ -17,6 +17,7 @@ from eigenveil.reporting.document import RoundRecord
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.consents import Standing, consents
+from eigenveil_server.storage.digests import check_plan, check_question, check_release
 from eigenveil_server.storage.states import StudyState
 
 EVENTS_AT_ONCE = 256
@@ -86,17 +87,38 @@ class Sealed:
 class Studies:
     def __init__(self, reader: Database) -> None:
         self._reader = reader
-        self._contents: dict[str, bytes] = {}
-        self._atto_deltas: dict[str, int] = {}
+        self._said: dict[str, tuple[bytes, int]] = {}
+        self._whole: set[str] = set()  # studies whose releases were found to be as they were signed
         self._read = lru_cache(maxsize=PLANS)(plan_from_json)
 
     def plan(self, plan_json: bytes) -> Plan:
         """A plan that is stored, or will be. Raises as `plan_from_json`."""
         return self._read(plan_json)
 
+    def plan_of(self, stored: StoredStudy) -> Plan:
+        """The plan of a study.
+
+        Raises:
+            PeerError: as `plan_from_json`.
+            InternalError: code `storage`: it was changed.
+        """
+        check_plan(stored.digest, stored.plan_json)
+        return self._read(stored.plan_json)
+
     def all(self) -> list[StoredStudy]:
         """Every study, oldest first."""
         return self._select("1 = 1 ORDER BY submitted_at, digest", ())
+
+    def behind(self, after: str, most: int) -> list[StoredStudy]:
+        """`most` studies of those behind the study `after` (all, if that is empty), oldest first.
+
+        Raises:
+            RequestError: code `not-found`.
+        """
+        last = self.get(after) if after else None
+        at = (-1, "") if last is None else (last.submitted_at, last.digest)
+        where = "(submitted_at, digest) > (?, ?) ORDER BY submitted_at, digest LIMIT ?"
+        return self._select(where, (*at, most))
 
     def get(self, digest: str) -> StoredStudy:
         """One study.
@@ -113,12 +135,18 @@ class Studies:
 
     def under_way(self) -> list[StoredStudy]:
         """Those that run or wait for approval."""
-        return self._select("state IN (?, ?)", (StudyState.AWAITING.value, StudyState.RUNNING.value))
+        where = "state IN (?, ?) ORDER BY submitted_at, digest"
+        return self._select(where, (StudyState.AWAITING.value, StudyState.RUNNING.value))
 
     def state(self, digest: str) -> StudyState | None:
         """The state of a study; None if there is no such study."""
         rows = self._reader.rows("SELECT state FROM studies WHERE digest = ?", (digest,))
         return StudyState(rows[0]["state"]) if rows else None
+
+    def states(self) -> dict[str, StudyState]:
+        """The state of every study there is, by its digest."""
+        rows = self._reader.rows("SELECT digest, state FROM studies")
+        return {row[0]: StudyState(row[1]) for row in rows}
 
     def by_submission(self, analyst: str, submission: str) -> StoredStudy | None:
         found = self._select("(analyst, submission) = (?, ?)", (analyst, submission))
@@ -126,25 +154,36 @@ class Studies:
 
     def content(self, stored: StoredStudy) -> bytes:
         """The digest of the study alone, the same for every submission of it (`study_toml.study_digest`)."""
-        if stored.digest not in self._contents:
-            said = json.loads(stored.plan_json)["study"]
-            self._contents[stored.digest] = bytes.fromhex(digest("study", said))
-        return self._contents[stored.digest]
+        return self._said_of(stored)[0]
 
     def atto_delta(self, stored: StoredStudy) -> int:
         """What the study's mechanisms may add to delta; its `micro_rho` says the rest of its price."""
-        if stored.digest not in self._atto_deltas:
-            self._atto_deltas[stored.digest] = int(json.loads(stored.plan_json)["atto_delta"])
-        return self._atto_deltas[stored.digest]
+        return self._said_of(stored)[1]
+
+    def _said_of(self, stored: StoredStudy) -> tuple[bytes, int]:
+        """Of the plan, which is read once for all lists."""
+        if stored.digest not in self._said:
+            check_plan(stored.digest, stored.plan_json)
+            said = json.loads(stored.plan_json)
+            content = bytes.fromhex(digest("study", said["study"]))
+            self._said[stored.digest] = content, int(said["atto_delta"])
+        return self._said[stored.digest]
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[StoredStudy]:
         rows = self._reader.rows(f"SELECT {', '.join(COLUMNS)} FROM studies WHERE {where}", parameters)
         return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
 
     def release_json(self, digest: str) -> bytes | None:
-        """The signed release, once it is there."""
+        """The signed release, once it is there.
+
+        Raises:
+            InternalError: code `storage`: it was changed.
+        """
         rows = self._reader.rows("SELECT release FROM studies WHERE digest = ?", (digest,))
         data: bytes | None = rows[0]["release"]
+        if data is not None and digest not in self._whole:
+            check_release(digest, data)  # once: it is told in parts
+            self._whole.add(digest)
         return data
 
     def sealed_rounds(self, digest: str) -> list[Sealed]:
@@ -161,13 +200,19 @@ class Studies:
         return _sealed(rows[0]) if rows else None
 
     def released(self, digest: str, round: int) -> pb.SealedRound | None:
-        """The release of a round with its question; None before it is out."""
+        """The release of a round with its question; None before it is out.
+
+        Raises:
+            InternalError: code `storage`: one of them is not what was sealed or asked.
+        """
         sealed = self.sealed(digest, round)
         if sealed is None:
             return None
         message = sealed.message
-        asked = "SELECT query FROM rounds WHERE (study, round) = (?, ?)"
-        message.query.ParseFromString(self._reader.rows(asked, (digest, round))[0][0])
+        asked = "SELECT query, query_digest FROM rounds WHERE (study, round) = (?, ?)"
+        question, expected = self._reader.rows(asked, (digest, round))[0]
+        check_question(digest, question, expected)
+        message.query.ParseFromString(question)
         return message
 
     def query_digest(self, digest: str, round: int) -> str | None:
@@ -212,6 +257,12 @@ class Studies:
     def rounds(self, digest: str) -> int:
         count: int = self._reader.rows("SELECT COUNT(*) FROM rounds WHERE study = ?", (digest,))[0][0]
         return count
+
+    def rounds_of(self, digests: list[str]) -> dict[str, int]:
+        """The same of many studies, of those that have any."""
+        marks = ", ".join("?" * len(digests)) or "NULL"
+        counts = f"SELECT study, COUNT(*) FROM rounds WHERE study IN ({marks}) GROUP BY study"
+        return {row[0]: row[1] for row in self._reader.rows(counts, tuple(digests))}
 
     def events(self, digest: str, after: int) -> list[pb.StudyEvent]:
         rows = self._reader.rows(

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import to_bytes
+from eigenveil.numerics.encoding import octets
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState, move
@@ -127,7 +127,7 @@ def release_round(
         "study": study,
         "round": release.round,
         "query": release.query,
-        "values": to_bytes(release.values),
+        "values": octets(release.values),
         "sigma": release.sigma,
         "micro_rho": release.micro_rho,
         "atto_delta": str(release.atto_delta),  # may exceed 63 bits

@@ -61,6 +61,8 @@ CREATE TABLE studies (
   release BYTEA,
   UNIQUE (analyst, submission)
 );
+CREATE INDEX studies_by_state ON studies (state);
+CREATE INDEX studies_by_time ON studies (submitted_at, digest);
 CREATE TABLE consents (
   study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),
   site TEXT COLLATE "C" NOT NULL,

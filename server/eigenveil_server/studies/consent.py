@@ -6,6 +6,7 @@ it counts, and so is the time before which nothing is asked: no restart makes ei
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from eigenveil_server.studies.poll import Poll
 from eigenveil_server.studies.signal import Signal
 
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
+GATHER_EACH = 0.001  # seconds for each invited site in which a word waits for others
 LOOK_SECONDS = 5.0  # the clock on the wall may be set meanwhile
 RULED = (
     "the rules of {sites} do not allow this study, such as its algorithm, epsilon or analyst: ask there, or "
@@ -81,6 +83,8 @@ class ConsentPhase:
         self._late = max(self._soon, stored.begun_at + patience.approval)
         self._denied = shut_out(repository.store.reader)
         self._changed = Signal()
+        self._due: list[Change] = []
+        self._writing: asyncio.Task[None] | None = None
         self.open = repository.studies.rounds(stored.digest) == 0
 
     def word(self, site: str) -> Consent:
@@ -100,9 +104,11 @@ class ConsentPhase:
             RequestError: code `study-failed`: too few sites agree, and no others can any more.
         """
         if self.open and self._asks and not self._said:
-            await self._write(lambda change: None)  # who watches sees at once whom it waits for
+            await self._written(lambda change: None)  # who watches sees at once whom it waits for
         while self.open:
             check()
+            store = self._repository.store
+            self._denied = await store.read(shut_out, store.reader)
             seconds = self._left()
             if seconds > 0:
                 await self._changed.wait(min(seconds, LOOK_SECONDS))
@@ -116,7 +122,6 @@ class ConsentPhase:
     def _left(self) -> float:
         """Seconds until something is decided if nobody says another word."""
         now = self._repository.clock()
-        self._denied = shut_out(self._repository.store.reader)
         undecided = self._undecided(now, self._counted)
         self._check_possible(undecided)
         return (max(map(self._ends, undecided), default=self._starts()) - now) / 1000
@@ -219,18 +224,29 @@ class ConsentPhase:
                 also(connection)
             failpoint("consent-storing")
 
-        await self._write(change)
+        await self._written(change)
         failpoint("consent-stored")
         self._durable[site] = said
         log.event(EVENTS[said.standing], study=study, site=site)
         self.wake()
 
-    async def _write(self, also: Change) -> None:
+    async def _written(self, also: Change) -> None:
+        """Write a word durably. Those that come in the same moment share one transaction and one event, which
+        says of every site where it stands."""
+        self._due.append(also)
+        if self._writing is None:
+            self._writing = self._repository.begin(self._write())
+        await asyncio.shield(self._writing)
+
+    async def _write(self) -> None:
+        await asyncio.sleep(GATHER_EACH * len(self._federation.sites))
+        due, self._due, self._writing = self._due, [], None
         study, event = self._study.digest, self._study.begun
         self.tell(event)
 
         def change(connection: Connection) -> None:
-            also(connection)
+            for also in due:
+                also(connection)
             study_writes.add_early_event(connection, study, event)
 
         await self._repository.writer.write(change)

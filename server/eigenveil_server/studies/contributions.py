@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from eigenveil.aggregation import Contribution, validate
@@ -13,6 +16,7 @@ from eigenveil.queries import Count
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.consents import Consent, Standing
 from eigenveil_server.storage.database import audit_once
@@ -22,8 +26,11 @@ from eigenveil_server.studies.open_round import DifferentAnswer, LateAnswer, Ope
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
 
+P = ParamSpec("P")
+T = TypeVar("T")
 PATIENCE = 0.1  # seconds in which it waits for a release: a long draw keeps no site from its other studies
 GATHER = 0.02  # seconds in which an answer waits for the rest of its round, to be stored with the release
+GATHER_EACH = 0.001  # and so much more for each invited site: what taking one answer costs
 AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
 
@@ -33,6 +40,8 @@ class Contributions:
         self._repository = runtime.repository
         # What each site counted in a study under way, in this process's memory only [0014].
         self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
+        # The transaction for which the answers of a round gather now.
+        self._gathering: WeakKeyDictionary[OpenRound, asyncio.Task[None]] = WeakKeyDictionary()
 
     def query(self, run: StudyRun, site: str, round: int) -> RoundQuery:
         """The query of the open round.
@@ -50,8 +59,11 @@ class Contributions:
             raise LateAnswer(site, round)
         return run.opened
 
-    async def contribute(self, run: StudyRun, contribution: Contribution, claimed: str) -> bool:
-        """Take one site's answer; whether the same one was here before. `claimed` is its digest.
+    async def contribute(
+        self, run: StudyRun, contribution: Contribution, claimed: str, added: Callable[[], None]
+    ) -> bool:
+        """Take one site's answer; whether the same one was here before. `claimed` is its digest; `added` is
+        called once its values are needed no more.
 
         Raises:
             PeerError: the contribution is not what it says, or nothing that its records can add up to; the
@@ -64,12 +76,7 @@ class Contributions:
             if await self._answered_before(run, contribution):
                 return True
             opened = self._opened(run, site, round)
-            await self._check(opened.asked, contribution, self._records(run, opened.asked, site), claimed)
-            mac = self._runtime.keys.mac(claimed)
-            repeated = opened.put(site, mac, contribution.values)
-            if isinstance(opened.asked.query, Count):
-                self._counted.setdefault(run, {})[site] = int(contribution.values[0])
-            failpoint("answer-taken")
+            repeated = await self._take(run, opened, contribution, claimed)
         except DifferentAnswer:
             await self._alarm("different-second-answer", run.digest, site, round)
             raise
@@ -79,8 +86,25 @@ class Contributions:
         except LateAnswer:
             await self._note_late(contribution)
             raise
+        del contribution  # it is in the sum: from here on nobody needs its values any more
+        added()
+        failpoint("answer-taken")
         if not opened.holds(site):
-            await self._repository.finish(self._store(run, opened, site, mac))
+            log.event("answered", study=run.digest, round=round, site=site)
+            await asyncio.shield(self._stored(run, opened))
+        return repeated
+
+    async def _take(self, run: StudyRun, opened: OpenRound, contribution: Contribution, claimed: str) -> bool:
+        """Check an answer and add it; whether it was here before."""
+        site, asked = contribution.site, opened.asked
+        small = contribution.values.nbytes <= AT_ONCE_BYTES
+        work = _at_once if small else self._runtime.compute.run
+        await work(_check, asked, contribution, self._records(run, asked, site), claimed)
+        mac = self._runtime.keys.mac(claimed)
+        adding = opened.put(site, mac, contribution.values, work)
+        repeated = await (adding if small else self._repository.finish(adding))
+        if isinstance(asked.query, Count):
+            self._counted.setdefault(run, {})[site] = int(contribution.values[0])
         return repeated
 
     def _records(self, run: StudyRun, asked: RoundQuery, site: str) -> range:
@@ -88,14 +112,6 @@ class Contributions:
         counted = None if isinstance(asked.query, Count) else self._counted.get(run, {}).get(site)
         most = run.plan.study.max_records
         return range(most + 1) if counted is None else range(counted, counted + 1)
-
-    async def _check(
-        self, asked: RoundQuery, contribution: Contribution, records: range, claimed: str
-    ) -> None:
-        if contribution.values.nbytes <= AT_ONCE_BYTES:
-            _check(asked, contribution, records, claimed)
-        else:
-            await self._runtime.compute.run(_check, asked, contribution, records, claimed)
 
     async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
         """A site that lost our reply may send again although the round has ended [R7]."""
@@ -106,7 +122,8 @@ class Contributions:
 
     async def _known(self, contribution: Contribution) -> bool:
         site, round = contribution.site, contribution.round
-        known = self._repository.studies.answers(contribution.plan_digest, round).macs.get(site)
+        read, studies = self._repository.store.read, self._repository.studies
+        known = (await read(studies.answers, contribution.plan_digest, round)).macs.get(site)
         if known not in (None, await self._mac(contribution)):
             raise DifferentAnswer(site, round)
         return known is not None
@@ -123,7 +140,8 @@ class Contributions:
         """
         site, round = contribution.site, contribution.round
         invited(await self._runtime.plan(stored), site)
-        if self._repository.studies.query_digest(stored.digest, round) is None:
+        studies = self._repository.studies
+        if await self._repository.store.read(studies.query_digest, stored.digest, round) is None:
             raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no {spoken(round)}")
         try:
             if await self._known(contribution):
@@ -152,24 +170,38 @@ class Contributions:
         failpoint("answer-late")
         log.event("late-answer", study=study, round=round, site=site)
 
-    async def _store(self, run: StudyRun, opened: OpenRound, site: str, mac: bytes) -> None:
+    def _stored(self, run: StudyRun, opened: OpenRound) -> asyncio.Task[None]:
+        """Done when all answers that are here by now are durable: they share one transaction and one event,
+        for each says where every site stands."""
+        if opened not in self._gathering:
+            self._gathering[opened] = self._repository.begin(self._store(run, opened))
+        return self._gathering[opened]
+
+    async def _store(self, run: StudyRun, opened: OpenRound) -> None:
         study, round = run.digest, opened.asked.round
-        log.event("answered", study=study, round=round, site=site)
-        # Once nobody is awaited any more, one transaction stores all of it.
-        if await opened.complete(GATHER) and await opened.stored_with_the_rest(site, PATIENCE):
+        gather = GATHER + GATHER_EACH * len(run.plan.study.federation.sites)
+        # Once nobody is awaited any more, the release's transaction stores all of it.
+        whole = await opened.complete(gather) and await opened.stored_with_the_rest(PATIENCE)
+        del self._gathering[opened]  # whoever answers from here on waits for the next one
+        if whole:
             return
-        event = None if opened.closed else run.news(opened)
+        macs = opened.unstored()
+        event = self._news(run, opened)
 
         def change(connection: Connection) -> None:
-            study_writes.add_answer(connection, study, round, site, mac)
+            study_writes.add_answers(connection, study, round, macs)
             if event is not None:
                 study_writes.add_news(connection, study, round, event)
             failpoint("answer-storing")
 
         await self._repository.writer.write(change)
         failpoint("answer-stored")
-        opened.stored(site)
+        opened.stored(macs)
         self._runtime.signals.news.ring()
+
+    def _news(self, run: StudyRun, opened: OpenRound) -> pb.StudyEvent | None:
+        """Where every site stands; nothing once the round is closed, of which its release tells [P27]."""
+        return None if opened.closed else run.news(opened)
 
     async def _alarm(self, kind: str, study: str, site: str, round: int) -> None:
         log.event(kind, logging.ERROR, study=study, round=round, site=site)
@@ -199,17 +231,18 @@ class Contributions:
 
     async def _store_decline(self, run: StudyRun, opened: OpenRound, site: str, reason: str) -> None:
         study, round = run.digest, opened.asked.round
-        event, at = run.news(opened), self._repository.clock()
+        event, at = self._news(run, opened), self._repository.clock()
 
         def change(connection: Connection) -> None:
             study_writes.add_decline(connection, study, round, site, reason)
-            study_writes.add_news(connection, study, round, event)
+            if event is not None:
+                study_writes.add_news(connection, study, round, event)
             audit_once(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
             failpoint("decline-storing")
 
         await self._repository.writer.write(change)
         failpoint("decline-stored")
-        opened.stored(site)
+        opened.stored([site])
         log.event("declined", study=study, round=round, site=site, reason=reason)
         self._runtime.signals.news.ring()
 
@@ -218,6 +251,11 @@ def invited(plan: Plan, site: str) -> None:
     """Raises RequestError, code `not-found`, unless the plan invites `site`."""
     if site not in plan.study.federation.sites:
         raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
+
+
+async def _at_once(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """On the event loop: nothing comes between, and nothing can be cancelled."""
+    return work(*args, **kwargs)
 
 
 def _check(asked: RoundQuery, contribution: Contribution, records: range, claimed: str) -> None:

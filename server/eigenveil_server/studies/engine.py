@@ -25,7 +25,7 @@ from eigenveil_server.studies.operator_approvals import OperatorApprovals
 from eigenveil_server.studies.poll import Place, Poll
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
-from eigenveil_server.studies.uploads import Upload, Uploads
+from eigenveil_server.studies.uploads import Uploads
 
 CHECKPOINTS_SECONDS = 0.5  # how often to look whether every checkpoint is there
 OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says it answered it [R5]
@@ -37,11 +37,12 @@ class Engine:
     def __init__(self, runtime: Runtime, config: Config) -> None:
         self._runtime = runtime
         self._repository = runtime.repository
+        self._read = runtime.repository.store.read
         self.submissions = Submissions(
             runtime.repository, runtime.keys, runtime.planning, runtime.compute, config
         )
         self._patience = Patience.of(config)
-        self.uploads = Uploads(config.max_uploads)
+        self.uploads = Uploads(config.max_uploads, self.is_open)
         self._taking = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, StudyRun] = {}
@@ -57,17 +58,17 @@ class Engine:
     async def start(self) -> None:
         """Take up every study where the last process left it; after a restore, once every site has shown
         its checkpoint of the ledger [R20]."""
-        self._states = {stored.digest: stored.state for stored in self._repository.studies.all()}
-        if awaited(self._repository.store.reader):
+        self._states = await self._read(self._repository.studies.states)
+        if await self._awaited():
             self._waiting.append(asyncio.create_task(self._unattended(self._resume_when_complete())))
         else:
             await self._resume()
             self._waiting.append(asyncio.create_task(self._unattended(self._approvals.heed())))
 
     async def _resume_when_complete(self) -> None:
-        while missing := awaited(self._repository.store.reader):
+        while missing := await self._awaited():
             log.event("checkpoints-awaited", sites=",".join(missing))
-            while awaited(self._repository.store.reader) == missing:
+            while await self._awaited() == missing:
                 await asyncio.sleep(CHECKPOINTS_SECONDS)
         log.event("checkpoints-complete")
         await self._resume()
@@ -84,8 +85,11 @@ class Engine:
             detail = str(problem) if isinstance(problem, EigenveilError) else type(problem).__name__
             self._repository.fatal(InternalError(Code.BUG, f"the studies cannot be resumed: {detail}"))
 
-    def _check_complete(self) -> None:
-        if missing := awaited(self._repository.store.reader):
+    async def _awaited(self) -> list[str]:
+        return await self._read(awaited, self._repository.store.reader)
+
+    async def _check_complete(self) -> None:
+        if missing := await self._awaited():
             raise RequestError(
                 Code.NOT_READY,
                 "the coordinator was restored from a backup and waits for its sites to say what they have "
@@ -93,7 +97,7 @@ class Engine:
             )
 
     async def _resume(self) -> None:
-        for stored in self._repository.studies.all():
+        for stored in await self._read(self._repository.studies.under_way):
             if stored.state is StudyState.RUNNING and stored.digest not in self._runs:
                 log.event("study-resumed", study=stored.digest)
                 failpoint("study-resumed")
@@ -105,7 +109,7 @@ class Engine:
                     # Begun by another version: nothing goes on from here.
                     await self._runtime.compute.run(self._abandon, stored, str(problem))
                 else:
-                    self._launch(stored, plan)
+                    await self._launch(stored, plan)
 
     def _abandon(self, stored: StoredStudy, why: str) -> None:
         """End a study whose plan this version cannot run; what it spent stays spent."""
@@ -123,12 +127,15 @@ class Engine:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _launch(self, stored: StoredStudy, plan: Plan) -> None:
+    async def _launch(self, stored: StoredStudy, plan: Plan) -> None:
         """Drive a running study, unless it is driven already."""
         digest = stored.digest
-        if digest in self._runs or self._repository.studies.state(digest) is not StudyState.RUNNING:
+        if await self._read(self._repository.studies.state, digest) is not StudyState.RUNNING:
             return
-        run = StudyRun(stored, plan, self._runtime, self._patience)
+        run = await self._read(StudyRun, stored, plan, self._runtime, self._patience)
+        known = self._states.get(digest)
+        if digest in self._runs or (known is not None and known.ended):
+            return  # begun, or begun and ended, while the database was read
         self._states[digest] = StudyState.RUNNING
         self._runs[digest] = run
         self._tasks[digest] = asyncio.create_task(self._drive(run))
@@ -139,7 +146,7 @@ class Engine:
         finally:
             self._states[run.digest] = run.state
             del self._runs[run.digest], self._tasks[run.digest]
-        self.uploads.drop_closed(self.is_open)
+        self.uploads.drop_closed()
         self._runtime.signals.work.ring()
 
     # ------------------------------------------------------------ analysts
@@ -159,12 +166,13 @@ class Engine:
 
     async def _take(self, wanted: StoredStudy, plan: Plan) -> StoredStudy:
         async with self._taking:
-            self._check_complete()
-            known = self._repository.studies.by_submission(wanted.analyst, wanted.submission)
+            await self._check_complete()
+            studies = self._repository.studies
+            known = await self._read(studies.by_submission, wanted.analyst, wanted.submission)
             if known is not None and known.digest != wanted.digest:
                 raise used(known)
             if known is None:
-                self.submissions.check_quota(wanted.analyst, wanted.micro_rho)
+                await self._read(self.submissions.check_quota, wanted.analyst, wanted.micro_rho)
                 failpoint("study-planned")
                 awaiting = wanted.state is StudyState.AWAITING
                 if awaiting:
@@ -174,7 +182,7 @@ class Engine:
                 failpoint("study-reserved")
                 event = "study-awaits-approval" if awaiting else "study-submitted"
                 log.event(event, study=wanted.digest, analyst=wanted.analyst)
-            self._launch(known or wanted, plan)
+            await self._launch(known or wanted, plan)
         return known or wanted
 
     def _reserve(self, stored: StoredStudy, plan: Plan) -> None:
@@ -190,20 +198,20 @@ class Engine:
         Raises:
             RequestError: not theirs, or ended otherwise already.
         """
-        self._check_complete()
-        stored = self._repository.studies.get(digest)
+        await self._check_complete()
+        stored = await self._read(self._repository.studies.get, digest)
         if stored.analyst != analyst:
             raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} is not yours to cancel")
         if stored.state is StudyState.AWAITING:
             await self._repository.finish(self._approvals.drop(stored, "cancelled by its analyst"))
         if stored.state is StudyState.RUNNING and digest not in self._runs:
-            self._launch(stored, await self._runtime.plan(stored))
+            await self._launch(stored, await self._runtime.plan(stored))
         run, task = self._runs.get(digest), self._tasks.get(digest)
         if run is not None and task is not None:
             failpoint("study-cancelling")
             run.cancel()
             await asyncio.wait({task})
-        state = self._repository.studies.get(digest).state
+        state = (await self._read(self._repository.studies.get, digest)).state
         if state is not StudyState.CANCELLED:
             raise RequestError(Code.CONFLICT, f"study {digest[:12]} has ended already: it is {state.value}")
 
@@ -213,7 +221,7 @@ class Engine:
         """A study, if it is under way."""
         return self._runs.get(digest)
 
-    def run(self, digest: str) -> StudyRun:
+    async def run(self, digest: str) -> StudyRun:
         """A running study.
 
         Raises:
@@ -222,13 +230,13 @@ class Engine:
         run = self.running(digest)
         if run is not None:
             return run
-        stored = self._repository.studies.get(digest)
+        stored = await self._read(self._repository.studies.get, digest)
         raise RequestError(Code.CONFLICT, f"study {digest[:12]} is {stored.state.value}; ask for work")
 
-    def is_open(self, upload: Upload) -> bool:
-        """Whether its round is the one that its study is at."""
-        run = self._runs.get(upload.study)
-        return run is not None and run.opened is not None and run.opened.asked.round == upload.round
+    def is_open(self, study: str, round: int) -> bool:
+        """Whether a round is the one that its study is at."""
+        run = self._runs.get(study)
+        return run is not None and run.opened is not None and run.opened.asked.round == round
 
     async def hear(self, site: str, poll: Poll) -> None:
         """What `site` says of the studies under way, as of now; whoever watches is told."""
@@ -237,9 +245,9 @@ class Engine:
             if said is not None:
                 await self._repository.finish(run.note(site, said))
 
-    def sweep(self) -> None:
+    async def sweep(self) -> None:
         """Have the studies that wait for sites look again once one is denied, or let in again."""
-        denied = shut_out(self._repository.store.reader)
+        denied = await self._read(shut_out, self._repository.store.reader)
         if denied != self._denied:
             self._denied = denied
             for run in self._runs.values():
@@ -257,12 +265,13 @@ class Engine:
             if found is not None or waited >= seconds or self.closing or self._hurries(site):
                 return found or pb.NextWorkResponse()
             left = seconds - waited
-            await self._runtime.signals.work.wait(min(left, OFFER_AGAIN) if poll.answered else left)
+            left = min(left, OFFER_AGAIN) if poll.answered else left
+            await self._runtime.signals.work.wait(left, site)
 
     def hurry(self, site: str) -> None:
         """Answer the site's long-poll now, even with nothing, to see whether anybody asks again [R18]."""
         self._hurried.add(site)
-        self._runtime.signals.work.ring()
+        self._runtime.signals.work.ring(site)
 
     def _hurries(self, site: str) -> bool:
         hurried = site in self._hurried

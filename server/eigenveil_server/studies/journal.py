@@ -10,6 +10,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import Sign
 from eigenveil_common.failpoints import failpoint
+from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import Tip
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -78,8 +79,10 @@ class RoundJournal:
             study_writes.add_event(change, self.study, self.event)
             if opening is not None:
                 opening.write(change)
-                last = Sealed(release=release, stated=said).message
-                last.query.CopyFrom(self.query)
+                last = None
+                if release.values.nbytes <= INLINE_BYTES:  # a larger one is fetched, whatever else is in it
+                    last = Sealed(release=release, stated=said).message
+                    last.query.CopyFrom(self.query)
                 self.next = opening.offer(tip, self.sign, self.seconds, last)
             failpoint("round-sealing")
 

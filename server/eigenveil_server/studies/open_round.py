@@ -1,15 +1,17 @@
-"""One open round in memory: who answered, who declined, who is awaited. Values live only here.
+"""One open round in memory: who answered, who declined, who is awaited, and what their answers add up to.
 
-Everything happens on the event loop, so each method is one step.
+Everything happens on the event loop, so each method is one step; but for adding an answer, which the close
+waits for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 
-from eigenveil.errors import Code, RequestError, spoken
+from eigenveil.aggregation import Total
+from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.round import RoundState, move
@@ -21,6 +23,7 @@ LATE = "did not answer"
 WAITING = "waiting"
 APPROVAL = "waiting for approval"
 UNDECIDED = "nobody has approved the study there"
+Run = Callable[[Callable[[str, IntArray], None], str, IntArray], Awaitable[None]]
 
 
 class DifferentAnswer(RequestError):
@@ -45,7 +48,8 @@ class LateAnswer(RequestError):
 class OpenRound:
     """What sites sent for `asked`. `earlier` is what they sent before this process started.
 
-    Whoever's values are here at the close is in: the release, or the end of the study, stores
+    An answer is added to the one sum there is, and its values are dropped. Whoever's are in that at the close
+    is in: the release, or the end of the study, stores
     the HMACs that are not stored yet.
     `ready` is set when nobody is awaited any more, or when the round cannot succeed whoever still
     answers.
@@ -56,9 +60,12 @@ class OpenRound:
         self.state = RoundState.PLANNED
         self.ready = asyncio.Event()
         self._federation = federation
+        self._sites = frozenset(federation.sites)
         self._macs = dict(earlier.macs)
         self._declined = dict(earlier.declined)
-        self._values: dict[str, IntArray] = {}
+        self._total = Total(asked)
+        self._adding = asyncio.Lock()
+        self._torn = False  # an answer was not added to its end
         self._answered: set[str] = set()
         self._stored = set(earlier.declined)
         self._closed = False
@@ -72,40 +79,53 @@ class OpenRound:
     def wants(self, site: str) -> bool:
         """Whether `site` is invited and has neither answered nor declined."""
         awaited = site not in self._answered and site not in self._declined
-        return not self._closed and awaited and site in self._federation.sites
+        return not self._closed and awaited and site in self._sites
 
     def holds(self, site: str) -> bool:
         """Whether what `site` said is durably known."""
         return site in self._stored
 
-    def put(self, site: str, mac: bytes, values: IntArray) -> bool:
-        """Take a validated contribution; whether the same one was here before.
+    async def put(self, site: str, mac: bytes, values: IntArray, run: Run) -> bool:
+        """Add a validated contribution, once, by `run`; whether the same one was here before. Must not be
+        cancelled: it is in, or it is not.
 
         Raises:
             DifferentAnswer: it answered differently before.
             LateAnswer: the round is closed.
             RequestError: code `conflict`: the site declined it.
         """
-        if self._macs.get(site, mac) != mac:
-            raise DifferentAnswer(site, self.asked.round)
-        if site in self._answered:
-            return True
+        async with self._adding:
+            if self._macs.get(site, mac) != mac:
+                raise DifferentAnswer(site, self.asked.round)
+            if site in self._answered:
+                return True
+            self._check_awaited(site)
+            repeated = site in self._macs
+            self._macs[site] = mac
+            self._answered.add(site)  # from here on it cannot decline
+            try:
+                await run(self._total.add, site, values)
+            except BaseException:
+                self._torn = True  # and it stays so, whatever is added to its end after it
+                raise
+        self._look()
+        return repeated
+
+    def _check_awaited(self, site: str) -> None:
         if self._closed:
             raise LateAnswer(site, self.asked.round)
         if site in self._declined:
             raise RequestError(
                 Code.CONFLICT, f"site {site} declined {spoken(self.asked.round)}; that cannot be taken back"
             )
-        repeated = site in self._macs
-        self._macs[site] = mac
-        self._values[site] = values
-        self._answered.add(site)
-        self._look()
-        return repeated
 
-    def stored(self, site: str) -> None:
-        """What `site` said is durably known; a decline counts from here on."""
-        self._stored.add(site)
+    def unstored(self) -> dict[str, bytes]:
+        """HMACs of the contributions that are in and not durably known yet."""
+        return {site: self._macs[site] for site in sorted(self._answered - self._stored)}
+
+    def stored(self, sites: Iterable[str]) -> None:
+        """What these said is durably known; a decline counts from here on."""
+        self._stored.update(sites)
         self._look()
 
     async def complete(self, seconds: float) -> bool:
@@ -115,13 +135,13 @@ class OpenRound:
                 await self.ready.wait()
         return self.ready.is_set()
 
-    async def stored_with_the_rest(self, site: str, seconds: float) -> bool:
+    async def stored_with_the_rest(self, seconds: float) -> bool:
         """Wait up to `seconds` for the release, or the end of the study, to store what is here; whether it
         did."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._settled.wait()
-        return site in self._stored
+        return not self.unstored()
 
     def decline(self, site: str, reason: str) -> None:
         """Note that `site` will not answer.
@@ -142,10 +162,22 @@ class OpenRound:
         """Whether the set of sites is frozen, of which nobody is told before the release."""
         return self._closed
 
-    def close(self) -> Mapping[str, IntArray]:
-        """Freeze the set of sites; the values of those whose records are in."""
+    async def close(self) -> tuple[str, ...]:
+        """Freeze the set of sites, once nothing is being added any more; those whose records are in."""
         self._closed = True
-        return {site: self._values[site] for site in sorted(self._values)}
+        async with self._adding:
+            return tuple(sorted(self._answered))
+
+    def total(self) -> IntArray:
+        """What the answers add up to; it is not kept here any more.
+
+        Raises:
+            InternalError: one of them was added in part.
+        """
+        if self._torn:
+            raise InternalError(Code.BUG, f"an answer to {spoken(self.asked.round)} was added in part")
+        total, self._total = self._total.whole(), Total(self.asked)
+        return total
 
     def macs(self) -> dict[str, bytes]:
         """HMACs of the contributions that are in."""
@@ -156,10 +188,6 @@ class OpenRound:
         if durable:
             self._stored |= self._answered
         self._settled.set()
-
-    def forget(self) -> None:
-        """Drop the values: the sum is sealed, and nobody needs them any more."""
-        self._values.clear()
 
     def absent(self) -> dict[str, str]:
         """Invited sites whose records are not in, and what analysts are told of it."""
@@ -188,9 +216,10 @@ class OpenRound:
         return "absent" if self._closed else WAITING
 
     def _look(self) -> None:
-        federation = self._federation
-        declined = self._declined.keys() & self._stored
-        left = [site for site in federation.sites if site not in declined]
-        hopeless = len(left) < federation.least or any(site in declined for site in federation.required)
-        if hopeless or all(site in self._answered for site in left):
+        """After every answer, so at no cost that grows with their number."""
+        federation, declined = self._federation, self._declined.keys() & self._stored
+        few = len(self._sites) - len(declined) < federation.least
+        if few or not declined.isdisjoint(federation.required):
+            self.ready.set()
+        if len(self._answered) + len(declined) == len(self._sites):
             self.ready.set()

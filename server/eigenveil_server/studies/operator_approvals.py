@@ -7,7 +7,7 @@ and write one line of the audit; the serving coordinator finds it there, also af
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +39,7 @@ class OperatorApprovals:
     _compute: Compute
     _signals: Signals
     _taking: asyncio.Lock
-    _launch: Callable[[StoredStudy, Plan], None]
+    _launch: Callable[[StoredStudy, Plan], Awaitable[None]]
 
     async def hold(self, stored: StoredStudy) -> None:
         """Store a study that may never begin; nothing is set aside for it."""
@@ -48,7 +48,8 @@ class OperatorApprovals:
     async def heed(self) -> None:
         """Begin or end what the operator has decided on, again and again."""
         while True:
-            for stored, approved in decided(self._repository.store.reader):
+            store = self._repository.store
+            for stored, approved in await store.read(decided, store.reader):
                 act = self._begin(stored) if approved else self.drop(stored, "refused by the operator")
                 await self._repository.finish(act)
             await asyncio.sleep(LOOK_SECONDS)
@@ -57,7 +58,7 @@ class OperatorApprovals:
         """Set its budget aside, as at a submission; if that is gone by now, or this version of the program
         does not run such a plan, the study ends."""
         try:
-            plan = await self._compute.run(self._repository.studies.plan, stored.plan_json)
+            plan = await self._compute.run(self._repository.studies.plan_of, stored)
         except PeerError as problem:
             if problem.code is not Code.VERSION:
                 raise
@@ -66,7 +67,7 @@ class OperatorApprovals:
         begun = replace(stored, state=StudyState.RUNNING, begun_at=self._repository.clock())
         begin = partial(study_writes.begin_study, begun=begun)
         async with self._taking:
-            if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:
+            if not await self._awaits(stored):
                 return  # cancelled meanwhile
             try:
                 reserve = partial(self._repository.ledger.reserve, gaussian=plan.gaussian)
@@ -74,7 +75,7 @@ class OperatorApprovals:
             except RequestError as problem:
                 gone = str(problem)
             else:
-                self._launch(begun, plan)
+                await self._launch(begun, plan)
                 log.event(APPROVED, study=stored.digest, analyst=stored.analyst)
                 self._signals.news.ring()
                 return
@@ -83,7 +84,7 @@ class OperatorApprovals:
     async def drop(self, stored: StoredStudy, why: str, state: StudyState = StudyState.CANCELLED) -> None:
         """End a study that still waits."""
         async with self._taking:
-            if self._repository.studies.state(stored.digest) is not StudyState.AWAITING:
+            if not await self._awaits(stored):
                 return
             at = self._repository.clock()
             await self._repository.writer.write(
@@ -91,6 +92,10 @@ class OperatorApprovals:
             )
         log.event(f"study-{state.value}", study=stored.digest, analyst=stored.analyst)
         self._signals.news.ring()
+
+    async def _awaits(self, stored: StoredStudy) -> bool:
+        state = await self._repository.store.read(self._repository.studies.state, stored.digest)
+        return state is StudyState.AWAITING
 
 
 def decided(reader: Database) -> list[tuple[StoredStudy, bool]]:

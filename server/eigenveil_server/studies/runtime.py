@@ -28,8 +28,8 @@ class Runtime:
     metrics: Metrics
 
     async def plan(self, stored: StoredStudy) -> Plan:
-        """The plan of a study, read. Raises as `plan_from_json`."""
-        return await self.compute.run(self.repository.studies.plan, stored.plan_json)
+        """The plan of a study, read. Raises as `Studies.plan_of`."""
+        return await self.compute.run(self.repository.studies.plan_of, stored)
 
     def close(self) -> None:
         """Wait for what is under way, then close the database."""

@@ -11,24 +11,25 @@ class Signal:
     both happen without giving up the event loop in between."""
 
     def __init__(self) -> None:
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], str] = {}
 
-    def ring(self) -> None:
-        """Wake everybody who waits now."""
-        for waiter in self._waiting:
-            _wake(waiter)
+    def ring(self, whom: str = "") -> None:
+        """Wake everybody who waits now, or those who wait as `whom`."""
+        for waiter, who in self._waiting.items():
+            if whom in ("", who):
+                _wake(waiter)
 
-    async def wait(self, seconds: float) -> None:
+    async def wait(self, seconds: float, who: str = "") -> None:
         """Return at the next ring, or after `seconds`."""
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[None] = loop.create_future()
         timer = loop.call_later(seconds, _wake, waiter)
-        self._waiting.add(waiter)
+        self._waiting[waiter] = who
         try:
             await waiter
         finally:
             timer.cancel()
-            self._waiting.discard(waiter)
+            del self._waiting[waiter]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from eigenveil import barrier
-from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, spoken
 from eigenveil.mechanisms import noise_ahead
 from eigenveil.noise.source import NoiseSource
-from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import NAMES
@@ -42,6 +39,10 @@ from eigenveil_server.studies.open_round import OpenRound
 from eigenveil_server.studies.poll import Poll
 from eigenveil_server.studies.prepared_noise import NoiseAhead
 from eigenveil_server.studies.runtime import Runtime
+
+# Integers of noise that are drawn while the sites compute. More are drawn once all answers are in: the sum,
+# its noise and an answer that is being checked would be in memory at once.
+MOST_AHEAD = 2**20
 
 
 class Cancelled(Exception):
@@ -125,22 +126,24 @@ class StudyRun:
         self._announce(offer)
         try:
             spec = noise_ahead(opened.asked, self.plan.study)
-            if spec is not None:
+            late = spec is not None and spec.length > MOST_AHEAD
+            if spec is not None and not late:
                 self._noise.prepare(spec)  # only now: the question leaves first, then the sites compute
             await opened.complete(self.plan.study.federation.deadline_seconds)
-            answers = self._close(opened)
+            present = await self._close(opened)
+            if late and spec is not None:
+                self._noise.prepare(spec)
             await self._noise.drawn()
             failpoint("noise-drawn")
             journal = self._journal(offer, session)
             noise = self._runtime.noise if spec is None else self._noise
-            await self._runtime.compute.run(self._release, opened.asked, answers, journal, noise)
+            await self._runtime.compute.run(self._release, opened, present, journal, noise)
         except asyncio.CancelledError:  # the process stops; whatever else ends the round ends the study
             opened.settle(durable=False)
             raise
         opened.settle(durable=True)
         failpoint("round-released")
         self._enter(opened, RoundState.RELEASED)
-        opened.forget()
         return journal
 
     def _announce(self, offer: Offer) -> None:
@@ -150,18 +153,18 @@ class StudyRun:
         asked = offer.opened.asked
         log.event("round-open", study=self.digest, round=asked.round, kind=NAMES[type(asked.query)])
 
-    def _close(self, opened: OpenRound) -> Mapping[str, IntArray]:
+    async def _close(self, opened: OpenRound) -> tuple[str, ...]:
         """Freeze the set of sites, in this process only: nobody is told of it before the release."""
-        answers = opened.close()
+        present = await opened.close()
         self._stop_if_cancelled()
-        self._check_present(opened, answers)
+        self._check_present(opened, present)
         self._enter(opened, RoundState.CLOSED)
         failpoint("round-closed")
-        return answers
+        return present
 
-    def _check_present(self, opened: OpenRound, answers: Mapping[str, IntArray]) -> None:
+    def _check_present(self, opened: OpenRound, present: tuple[str, ...]) -> None:
         try:
-            self.plan.study.federation.check_present(answers)
+            self.plan.study.federation.check_present(present)
         except RequestError as problem:
             why = f"{spoken(opened.asked.round)}: {problem} ({opened.reasons(self.consent.waiting())})"
             raise RequestError(problem.code, why) from problem
@@ -189,16 +192,16 @@ class StudyRun:
 
     def _release(
         self,
-        asked: RoundQuery,
-        answers: Mapping[str, IntArray],
+        opened: OpenRound,
+        present: tuple[str, ...],
         journal: RoundJournal,
         noise: NoiseSource,
     ) -> None:
         """Off the event loop in one go, because every site waits for it."""
         barrier.release(
-            asked,
-            aggregate(asked, answers),
-            tuple(answers),
+            opened.asked,
+            opened.total(),
+            present,
             plan=self.plan,
             journal=journal,
             noise=noise,
@@ -233,7 +236,7 @@ class StudyRun:
         event = self._event(opened, last, state=state, failure=failure)
         at = self._repository.clock()
         if opened is not None:
-            opened.close()
+            await opened.close()
 
         def end(change: Connection) -> None:
             if opened is not None:

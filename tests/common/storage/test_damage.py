@@ -9,6 +9,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.storage.database import only_one, open_store
-from eigenveil_server.storage.integrity import check_whole
+from eigenveil_server.storage.integrity import check_start, check_whole
+from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from tests.client.site.support import Stage, a_plan, a_stage, work
 from tests.server.rig import answering, made, serving, study_toml
 
@@ -133,19 +135,50 @@ def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "read"),
     [
-        "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
-        "UPDATE studies SET release = CAST(replace(release, '1', '2') AS BLOB)",
-        "UPDATE rounds SET query = CAST(query || x'00' AS BLOB)",
-        "DROP TRIGGER a_sealed_release_never_changes; UPDATE releases SET sigma = sigma + 1",
+        (
+            "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
+            (
+                lambda studies, stored: studies.plan_of(stored),
+                lambda studies, stored: studies.content(stored),
+            ),
+        ),
+        (
+            "UPDATE studies SET release = CAST(replace(release, '1', '2') AS BLOB)",
+            (lambda studies, stored: studies.release_json(stored.digest),),
+        ),
+        (
+            "UPDATE rounds SET query = CAST(query || x'00' AS BLOB)",
+            (lambda studies, stored: studies.released(stored.digest, 0),),
+        ),
+        (
+            "DROP TRIGGER a_sealed_release_never_changes; UPDATE releases SET sigma = sigma + 1",
+            (
+                lambda studies, stored: studies.released(stored.digest, 0),
+                lambda studies, stored: studies.sealed_rounds(stored.digest),
+            ),
+        ),
     ],
 )
-def test_a_coordinator_does_not_start_on_what_it_did_not_write(tmp_path: Path, change: str) -> None:
+def test_what_a_coordinator_did_not_write_is_refused_where_it_is_read_and_at_the_start_if_it_goes_on(
+    tmp_path: Path, change: str, read: tuple[Callable[[Studies, StoredStudy], object], ...]
+) -> None:
     config = made(tmp_path / "c")
     asyncio.run(a_study(config))
     with closing(sqlite3.connect(config.files.database)) as connection, connection:
         connection.executescript(change)
+    with closing(open_store(config.files.database)) as store:
+        check_start(store)  # nobody needs it
+        studies = Studies(store.reader)
+        (stored,) = studies.all()
+        looks: list[Callable[[], object]] = [partial(one, studies, stored) for one in read]
+        looks.append(partial(check_whole, store))
+        for look in looks:
+            with pytest.raises(InternalError, match=r"of study .* was changed; restore"):
+                look()
+    with closing(sqlite3.connect(config.files.database)) as connection, connection:
+        connection.execute("UPDATE studies SET state = 'running'")
     with pytest.raises(InternalError, match=r"of study .* was changed; restore"):
         Daemon(config)
 

@@ -9,17 +9,21 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import CALLERS, Role
+from eigenveil.identity import CALLERS, Identity, Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.pki.authority import new_key
+from eigenveil_server.pki.keys import load_keys
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.pki.standing import standing
 from eigenveil_server.storage.database import open_store
 from tests.server.process import command
 from tests.server.rig import HOUR, Rig, made, refusal, request_for, serving, study_toml
 from tests.support import a_hello
 
 HELLO = a_hello()
+DAY_MS = 86_400_000
 
 
 def test_a_new_token_and_a_denial_void_the_unused_ones(tmp_path: Path) -> None:
@@ -51,6 +55,41 @@ def test_a_stolen_join_file_does_not_outlive_a_denial(tmp_path: Path) -> None:
             await hospital.stub.Hello(HELLO)
 
     asyncio.run(scenario())
+
+
+def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -> None:
+    """A look reads the tables again only if the audit has grown."""
+    config, now = made(tmp_path / "c"), unix_ms()
+    authority, life = load_keys(config.files).authority, 90.0
+    with closing(open_store(config.files.database)) as store:
+        registry = Registry(store, config.federation, lambda: now)
+        seen = [standing(store.reader, None)]
+
+        def look() -> None:
+            seen.append(standing(store.reader, seen[-1]))
+            assert seen[-1] == standing(store.reader, None)
+            assert (seen[-1].denied, seen[-1].certificates) != (seen[-2].denied, seen[-2].certificates)
+
+        def enrolled() -> str:
+            token = registry.new_token(Role.SITE, "anna", HOUR)
+            registry.enrol(token, request_for(new_key()), authority, lambda role: life)
+            look()
+            ((_, prints),) = seen[-1].certificates.items()
+            return next(print for print, held in prints.items() if not held.superseded)
+
+        anna, shown = Identity(federation=config.federation, role=Role.SITE, name="anna"), enrolled()
+        shown = enrolled()  # anew: the first one is superseded
+        now += int(life * DAY_MS * 2 / 3)
+        for _ in range(2):  # the answer to the first is lost, and it is replaced
+            registry.renew(anna, shown, request_for(new_key()), authority, life)
+            look()
+        (_, prints), *_ = seen[-1].certificates.items()
+        registry.take_up(anna, next(print for print, held in prints.items() if held.unused))
+        look()
+        registry.deny(Role.SITE, "anna")
+        look()
+        registry.new_token(Role.SITE, "anna", HOUR, lift_denial=True)
+        look()
 
 
 def test_a_denied_name_is_not_invited_or_enrolled_until_the_operator_says_so(tmp_path: Path) -> None:

@@ -17,10 +17,11 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.toml import study_digest
+from eigenveil_client.analyst.client import Analyst
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner
-from eigenveil_server.rpc import service
+from eigenveil_server.rpc import service, study_list
 from tests.server.rig import (
     Client,
     a_directory,
@@ -31,6 +32,13 @@ from tests.server.rig import (
     serving,
     study_toml,
 )
+
+
+class Connected(Analyst):
+    """An analyst's own client, over a connection that is there already."""
+
+    def __init__(self, over: Client) -> None:
+        self._channel = over.channel
 
 
 def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
@@ -206,6 +214,34 @@ def test_the_rows_of_ones_own_studies_tell_which_are_the_same(tmp_path: Path) ->
             assert told == {"s-1": same, "s-2": same, "s-3": other}
             rows = (await eve.stub.ListStudies(pb.ListStudiesRequest())).studies
             assert {(row.submission, row.study_digest) for row in rows} == {("", b"")}
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(("limit", "most"), [("ROOM", 1), ("STUDIES_AT_ONCE", 2)])
+def test_a_list_in_parts_is_the_whole_list(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            for name in ("x", "y", "z"):
+                await ada.submit(study_toml(name=name, epsilon=0.5), name, agreed=False)
+            whole = await ada.stub.ListStudies(pb.ListStudiesRequest())
+            assert (len(whole.studies), whole.more) == (3, False)
+            monkeypatch.setattr(study_list, limit, most)
+            found: list[pb.StudyRow] = []
+            part = pb.ListStudiesResponse(more=True)
+            while part.more:
+                after = found[-1].plan_digest if found else b""
+                part = await ada.stub.ListStudies(pb.ListStudiesRequest(after=after))
+                assert 0 < len(part.studies) <= most
+                found += part.studies
+            assert found == list(whole.studies)
+            assert await Connected(ada).listed() == whole
+            unknown = ada.stub.ListStudies(pb.ListStudiesRequest(after=b"\1" * 32))
+            assert (await refusal(unknown)).code is Code.NOT_FOUND
 
     asyncio.run(scenario())
 

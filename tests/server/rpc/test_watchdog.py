@@ -25,10 +25,13 @@ def test_whatever_stops_the_guard_ends_the_process(
         ended.set()
         raise problem
 
+    async def swept() -> None:
+        pass
+
     async def scenario() -> None:
         leaf = mock.Mock(renew=mock.Mock(side_effect=problem))
         authorities = mock.Mock(refresh=mock.Mock(return_value=False))
-        looking = Watchdog(cast("Authorities", authorities), cast("ServerCertificate", leaf), (), fatal)
+        looking = Watchdog(cast("Authorities", authorities), cast("ServerCertificate", leaf), swept, fatal)
         looking.start()
         async with asyncio.timeout(10):
             await ended.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -20,6 +21,7 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.rpc import CHUNK_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.studies import contributions, turns
 from tests.server.rig import SITES, Client, Rig, made, refusal, serving, study_toml
 
 FULL = frozen([60])  # an answer to the first round, which counts records
@@ -161,7 +163,7 @@ def test_a_decline_needs_a_known_reason_and_excludes_an_answer(tmp_path: Path) -
     asyncio.run(scenario())
 
 
-WIDE = 512  # columns: a Gram matrix of 131,328 integers, just over one chunk
+WIDE = 900  # columns: a Gram matrix of 405,450 integers, just over one chunk
 
 
 @asynccontextmanager
@@ -232,6 +234,27 @@ def test_open_uploads_are_limited(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_a_large_answer_that_is_added_makes_room_before_it_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "TURN_SECONDS", 1.0)
+    monkeypatch.setattr(contributions, "GATHER", 10.0)
+
+    async def scenario() -> None:
+        async with wide_round(tmp_path / "c") as (rig, sites, asked):
+            rig.daemon.engine.uploads._turns.place_bytes = 1
+            zeros = frozen(np.zeros(asked.query.length, dtype=np.int64))
+            sending = []
+            for site in sites.values():
+                sending.append(asyncio.create_task(site.upload(site.contribution(asked, zeros))))
+                run = await rig.daemon.engine.run(asked.plan_digest)
+                while run.opened is not None and run.opened.wants(site.name) and not sending[-1].done():
+                    await asyncio.sleep(0.01)
+            await asyncio.gather(*sending)
+
+    asyncio.run(scenario())
+
+
 def test_no_value_is_ever_stored(tmp_path: Path) -> None:
     mark = 59_873  # the count of one site, found neither in the database nor in its log
 
@@ -251,6 +274,8 @@ def test_no_value_is_ever_stored(tmp_path: Path) -> None:
 def test_an_answer_that_contradicts_its_own_count_is_refused_and_alarmed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO, "eigenveil")
+
     async def scenario() -> None:
         async with first_round(tmp_path / "c") as (rig, sites, _, query):
             for site in sites.values():

@@ -18,6 +18,8 @@ from eigenveil.reporting.verify import load_release
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.consents import Standing
+from eigenveil_server.storage.states import Decline
+from eigenveil_server.studies.contributions import Contributions
 from eigenveil_server.studies.poll import Poll
 from tests.server.rig import Client, Rig, Tick, answering, made, refusal, serving, study_toml
 
@@ -162,7 +164,7 @@ def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
                 await engine.hear(name, agrees)
             for name in ("anna", "bert"):
                 await sites[name].contribute(await sites[name].query(), frozen([60]))
-            run = engine.run(digest)
+            run = await engine.run(digest)
             opened = run.opened
             assert opened is not None
             holding = asyncio.create_task(repository.writer.write(busy))
@@ -179,5 +181,43 @@ def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
             assert last.round_state == "open"
             assert {one.site: one.status for one in last.sites}["carl"] == "waiting"
             tick.go.set()
+
+    asyncio.run(scenario())
+
+
+def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick = Tick(monkeypatch)
+    writes, go = threading.Event(), threading.Event()
+
+    def busy(_: Connection) -> None:
+        writes.set()
+        assert go.wait(60)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml(quorum=1, deadline_seconds=PATIENT))
+            await sites["anna"].contribute(await sites["anna"].query(), frozen([60]))
+            repository = rig.daemon.runtime.repository
+            run = await rig.daemon.engine.run(digest)
+            contributions, said = (
+                Contributions(rig.daemon.runtime),
+                Decline(reason="policy", person=False, text=""),
+            )
+            holding = asyncio.create_task(repository.writer.write(busy))
+            assert await asyncio.to_thread(writes.wait, 60)
+            first = asyncio.create_task(contributions.decline(run, "carl", 0, said))
+            await tick.due()
+            again = asyncio.create_task(contributions.decline(run, "carl", 0, said))
+            await asyncio.sleep(0.05)
+            go.set()
+            await asyncio.gather(holding, first, again)
+            sealed, events = repository.studies.sealed(digest, 0), repository.studies.events(digest, 0)
+            tick.go.set()
+            assert sealed is None
+            for event in events:
+                assert {one.site: one.status for one in event.sites}.get("bert") in (None, "waiting")
 
     asyncio.run(scenario())

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,8 @@ from eigenveil.session import Session
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner
 from eigenveil_server.planning.pool import Worker
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.studies.study_run import StudyRun
 from tests.server.rig import SITES, Client, answering, made, serving, study_toml
 
 ROUNDS = 7
@@ -80,5 +82,34 @@ def test_a_submission_is_rehearsed_once(tmp_path: Path, counted: Counter[str]) -
             await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
             assert (counted["rehearsed"], counted["__init__"]) == (1, 1)
             await submitted(ada, sites)
+
+    asyncio.run(scenario())
+
+
+def test_a_study_that_ends_while_it_is_taken_up_again_is_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            await rig.sites()
+            ada, engine = await rig.client(Role.ANALYST, "ada"), rig.daemon.engine
+            digest = await ada.submit(study_toml())
+            run, reads, go = await engine.run(digest), asyncio.Event(), asyncio.Event()
+
+            async def slowly(work: Callable[..., Any], *args: Any) -> Any:
+                found = work(*args)
+                if work is StudyRun:
+                    reads.set()
+                    await go.wait()
+                return found
+
+            monkeypatch.setattr(engine, "_read", slowly)
+            again = asyncio.create_task(engine._launch(run.stored, run.plan))
+            await reads.wait()
+            await engine.cancel(digest, "ada")
+            go.set()
+            await again
+            assert engine.running(digest) is None
+            assert engine._states[digest] is StudyState.CANCELLED
 
     asyncio.run(scenario())

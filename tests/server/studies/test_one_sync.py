@@ -19,7 +19,8 @@ from eigenveil.session import Session
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.storage.transactions import Transactions
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.studies import contributions
+from eigenveil_server.studies import consent, contributions
+from eigenveil_server.studies.poll import Poll
 from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
 
 
@@ -66,6 +67,40 @@ def test_a_round_with_its_charge_and_the_next_question_is_one_transaction(
     finally:
         disarm()
     assert whole == [True]
+
+
+def test_what_sites_say_in_the_same_moment_is_one_transaction_and_one_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each event says where every site stands: one for each word would grow with their number squared."""
+    monkeypatch.setattr(contributions, "GATHER", 0.5)
+    monkeypatch.setattr(consent, "GATHER_EACH", 0.2)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await rig.sites()
+            ada = await rig.client(Role.ANALYST, "ada")
+            commits = mock.patch.object(
+                Transactions, "_commit", autospec=True, side_effect=Transactions._commit
+            )
+            studies = rig.daemon.runtime.repository.studies
+            digest = await ada.submit(study_toml(), agreed=False)
+            poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
+            with commits as counted:
+                await asyncio.gather(*(rig.daemon.engine.hear(site, poll) for site in sites))
+                asked = {name: await site.query() for name, site in sites.items()}
+                assert counted.call_count == 2  # and the first question
+            before = studies.events(digest, 0)
+            assert [len(one.consent) for one in before] == [0, 3, 0]
+            with commits as counted:
+                early = ("anna", "bert")
+                await asyncio.gather(*(sites[one].contribute(asked[one], frozen([60])) for one in early))
+                assert counted.call_count == 1
+            (told,) = studies.events(digest, before[-1].sequence)
+            assert [one.status for one in told.sites] == ["answered", "answered", "waiting"]
+            assert studies.answers(digest, 0).macs.keys() == set(early)
+
+    asyncio.run(scenario())
 
 
 def failing(*_: object, **__: object) -> None:

@@ -220,7 +220,7 @@ def test_nobody_is_told_with_whom_a_round_was_closed_before_its_release(
                 asyncio.create_task(sites[name].contribute(query, frozen([60]))) for name in ("anna", "bert")
             ]
             await tick.due()
-            await rig.daemon.engine.run(digest).note("carl", Consent(standing=Standing.WAITING))
+            await (await rig.daemon.engine.run(digest)).note("carl", Consent(standing=Standing.WAITING))
             await asyncio.sleep(3 * SHORT)
             events = rig.daemon.runtime.repository.studies.events(digest, 0)
             said = {one.status for event in events for one in event.sites}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.front.admission import Arrival, Guest
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc.admissions import Admissions
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.interceptor import Peers, anybody
 from eigenveil_server.rpc.site_sessions import SiteSessions
@@ -28,6 +30,7 @@ from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.states import DECLINES
 from eigenveil_server.storage.study_reads import Answers
+from eigenveil_server.studies.contributions import _at_once
 from eigenveil_server.studies.open_round import DifferentAnswer, OpenRound
 from eigenveil_server.studies.prepared_noise import NoiseAhead
 
@@ -128,22 +131,27 @@ def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> OpenRound:
     )
 
 
+def put(box: OpenRound, site: str, mac: bytes) -> bool:
+    """Add an answer; whether it was here before."""
+    return asyncio.run(box.put(site, mac, frozen([1]), _at_once))
+
+
 def declines(box: OpenRound, site: str, reason: str) -> None:
     """Decline, durably."""
     box.decline(site, reason)
-    box.stored(site)
+    box.stored([site])
 
 
 def test_a_round_is_ready_when_nobody_is_awaited() -> None:
     box = inbox(quorum=2)
-    box.put("a", b"m", frozen([1]))
-    box.put("b", b"m", frozen([1]))
+    put(box, "a", b"m")
+    put(box, "b", b"m")
     assert not box.ready.is_set()
     box.decline("c", "policy")
     assert not box.ready.is_set()  # a decline counts once it is stored
-    box.stored("c")
+    box.stored(["c"])
     assert box.ready.is_set()
-    assert list(box.close()) == ["a", "b"]
+    assert list(asyncio.run(box.close())) == ["a", "b"]
     assert box.absent() == {"c": "declined: policy"}
 
 
@@ -162,19 +170,35 @@ def test_a_round_is_ready_when_it_cannot_succeed() -> None:
 def test_what_is_here_at_the_close_is_in_and_stored_by_it() -> None:
     async def scenario() -> None:
         box = inbox()
-        box.put("a", b"m", frozen([1]))
-        box.put("b", b"n", frozen([1]))
-        assert list(box.close()) == ["a", "b"]
+        await box.put("a", b"m", frozen([1]), _at_once)
+        await box.put("b", b"n", frozen([1]), _at_once)
+        assert list(await box.close()) == ["a", "b"]
         assert box.macs() == {"a": b"m", "b": b"n"}
         assert box.statuses() == {"a": "answered", "b": "answered", "c": "absent"}
-        waiting = asyncio.create_task(box.stored_with_the_rest("b", 60))
+        waiting = asyncio.create_task(box.stored_with_the_rest(60))
         await asyncio.sleep(0)
         assert not waiting.done()
         box.settle(durable=True)
         assert await waiting
-        assert box.put("a", b"m", frozen([1]))
+        assert await box.put("a", b"m", frozen([1]), _at_once)
         with pytest.raises(RequestError, match="was closed"):
-            box.put("c", b"m", frozen([1]))
+            await box.put("c", b"m", frozen([1]), _at_once)
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_released_of_a_sum_to_which_one_answer_was_not_added_to_its_end() -> None:
+    async def fails(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
+        raise MemoryError
+
+    async def scenario() -> None:
+        box = inbox()
+        with pytest.raises(MemoryError):
+            await box.put("a", b"m", frozen([1]), fails)
+        await box.put("b", b"n", frozen([1]), _at_once)
+        await box.close()
+        with pytest.raises(InternalError, match="added in part"):
+            box.total()
 
     asyncio.run(scenario())
 
@@ -182,11 +206,11 @@ def test_what_is_here_at_the_close_is_in_and_stored_by_it() -> None:
 def test_whoever_waits_is_told_what_was_not_stored_and_waits_no_longer_than_agreed() -> None:
     async def scenario() -> None:
         box = inbox()
-        box.put("a", b"m", frozen([1]))
-        box.close()
-        assert not await box.stored_with_the_rest("a", 0.01)
+        await box.put("a", b"m", frozen([1]), _at_once)
+        await box.close()
+        assert not await box.stored_with_the_rest(0.01)
         box.settle(durable=False)
-        assert not await box.stored_with_the_rest("a", 60)
+        assert not await box.stored_with_the_rest(60)
 
     asyncio.run(scenario())
 
@@ -195,8 +219,8 @@ def test_after_a_restart_a_site_sends_the_same_or_declines() -> None:
     box = inbox({"a": b"m", "b": b"m"})
     assert box.wants("a")
     with pytest.raises(DifferentAnswer):
-        box.put("a", b"x", frozen([1]))
-    assert box.put("a", b"m", frozen([1]))
+        put(box, "a", b"x")
+    assert put(box, "a", b"m")
     box.decline("b", "failure")
     assert not box.wants("b")
 
@@ -207,29 +231,29 @@ def test_what_analysts_see_of_a_decline_does_not_depend_on_records(reason: str) 
     declines(box, "a", reason)
     told = {"policy", "budget", "protocol"} & {reason}
     assert box.statuses()["a"] == ":".join(["declined", *told])
-    box.close()
+    asyncio.run(box.close())
     assert box.absent()["a"] == ": ".join(["declined", *told])
 
 
 def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:
     store = open_store(tmp_path / "state.db")
     sessions = SiteSessions(store, Calls(), unix_ms)
-    peers = Peers(Registry(store, "fed", unix_ms), sessions, "fed", unix_ms)
+    peers = Peers(Admissions(store, Registry(store, "fed", unix_ms)), sessions, "fed", unix_ms)
 
     def arrival(tls: str, certificate: bytes = b"") -> Arrival:
         return Arrival(peer="x:1", certificate=certificate, tls=tls, guest=Guest(name="x", role=None))
 
     old = arrival("TLSv1.2", b"irrelevant")
     with pytest.raises(PeerError, match=r"TLS 1\.3 is required"):
-        peers.admit("Hello", old)
+        asyncio.run(peers.admit("Hello", old))
     with pytest.raises(PeerError, match="a client certificate is required"):
-        peers.admit("Hello", arrival("TLSv1.3"))
+        asyncio.run(peers.admit("Hello", arrival("TLSv1.3")))
     with pytest.raises(PeerError, match="is required"):
-        peers.admit("Hello", arrival(""))
+        asyncio.run(peers.admit("Hello", arrival("")))
     with pytest.raises(PeerError):
-        anybody("Enrol", old)
+        asyncio.run(anybody("Enrol", old))
     with pytest.raises(PeerError):
-        anybody("Hello", arrival("TLSv1.3"))
+        asyncio.run(anybody("Hello", arrival("TLSv1.3")))
     store.close()
 
 

@@ -1,0 +1,51 @@
+"""The list of studies, in parts that fit a message [R26]."""
+
+from __future__ import annotations
+
+from eigenveil.identity import Identity
+from eigenveil_common.rpc import MESSAGE_BYTES
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.rpc.answers import asked_by, federation_budget, study_row, without_texts
+from eigenveil_server.studies.engine import Engine
+from eigenveil_server.studies.runtime import Runtime
+
+STUDIES_AT_ONCE = 1000
+ROOM = MESSAGE_BYTES // 2  # for the rows of one answer
+
+
+class StudyList:
+    """Reads off the event loop; what sites say of a study that runs is in memory only."""
+
+    def __init__(self, runtime: Runtime, engine: Engine, budget_delta: float) -> None:
+        self._runtime = runtime
+        self._repository = runtime.repository
+        self._engine = engine
+        self._budget_delta = budget_delta
+
+    async def part(self, caller: Identity, after: str) -> pb.ListStudiesResponse:
+        """The studies behind the study `after` (from the oldest on, if that is empty), as many as fit.
+
+        Raises:
+            RequestError: code `not-found`: there is no such study.
+        """
+        rows = await self._runtime.compute.run(self._rows, after, caller)
+        answer = pb.ListStudiesResponse(budget=federation_budget(self._repository, self._budget_delta))
+        answer.more, size = len(rows) > STUDIES_AT_ONCE, 0
+        for row in rows[:STUDIES_AT_ONCE]:
+            run = self._engine.running(row.plan_digest.hex())
+            if run is not None:
+                run.consent.tell(row)
+            if not asked_by(caller, row.analyst):
+                without_texts(row)
+            size += row.ByteSize()
+            if answer.studies and size > ROOM:
+                answer.more = True
+                break
+            answer.studies.append(row)
+        return answer
+
+    def _rows(self, after: str, caller: Identity) -> list[pb.StudyRow]:
+        """Of one study more than are told at once."""
+        studies = self._repository.studies.behind(after, STUDIES_AT_ONCE + 1)
+        rounds = self._repository.studies.rounds_of([one.digest for one in studies])
+        return [study_row(one, rounds.get(one.digest, 0), self._repository, caller) for one in studies]

@@ -1,0 +1,65 @@
+"""A coordinator whose studies cannot be resumed ends and says so: it does not go on without them."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from eigenveil.errors import Code, InternalError
+from eigenveil.identity import Role
+from eigenveil.numerics.encoding import digest
+from eigenveil_server.config import Config
+from tests.server.rig import made, serving, study_toml
+
+
+def statement(config: Config, text: str) -> None:
+    """Change the database beside whoever serves it."""
+    connection = sqlite3.connect(config.files.database)
+    with connection:
+        connection.executescript(text)
+    connection.close()
+
+
+NO_PLAN = digest("plan", [])
+
+
+@pytest.mark.parametrize(
+    ("damage", "code"),
+    [
+        ("DROP TABLE awaited", Code.STORAGE),
+        ("UPDATE studies SET plan_json = CAST('rubbish' AS BLOB); DELETE FROM awaited", Code.STORAGE),
+        (
+            f"UPDATE studies SET plan_json = CAST('[]' AS BLOB), digest = '{NO_PLAN}'; DELETE FROM awaited",
+            Code.BUG,
+        ),
+    ],
+)
+def test_studies_that_cannot_be_resumed_after_the_last_head_end_the_process(
+    tmp_path: Path, damage: str, code: Code
+) -> None:
+    """Found here: the process went on, drove no study, and said nothing."""
+    ended: list[Code] = []
+
+    def noted(problem: InternalError) -> NoReturn:
+        ended.append(problem.code)
+        raise problem
+
+    async def scenario() -> None:
+        config = made(tmp_path / "c")
+        async with serving(config) as rig:
+            await rig.client(Role.SITE, "anna")
+            ada = await rig.client(Role.ANALYST, "ada")
+            await ada.submit(study_toml(sites=("anna",)))
+        statement(config, "INSERT INTO awaited VALUES ('anna')")
+        async with serving(config, fatal=noted):
+            statement(config, damage)
+            async with asyncio.timeout(20):
+                while not ended:
+                    await asyncio.sleep(0.05)
+
+    asyncio.run(scenario())
+    assert ended == [code]

@@ -1,0 +1,278 @@
+"""Places for large answers: in turn, for nobody who has stalled, and never more bytes than there are [R8]."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
+from eigenveil_common.rpc import CHUNK_BYTES, MESSAGE_BYTES
+from eigenveil_server.studies import turns, uploads
+from eigenveil_server.studies.turns import AWAY_SECONDS, GRACE_SECONDS, PRESENT_SECONDS, Turns
+from eigenveil_server.studies.uploads import Upload, Uploads
+
+CHUNK = 16
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uploads, "CHUNK_BYTES", CHUNK)
+    monkeypatch.setattr(turns, "GLANCE_SECONDS", 0.001)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+
+
+@dataclass
+class Hall:
+    """Uploads with a clock that stands still unless it is moved."""
+
+    now: float = 0.0
+    over: set[int] = field(default_factory=set)
+    most: int = 100
+
+    def __post_init__(self) -> None:
+        self.turns = Turns(place_bytes=4 * CHUNK, clock=lambda: self.now)
+        self.uploads = Uploads(self.most, lambda study, round: round not in self.over, self.turns)
+
+    def upload(self, site: str, chunks: int, round: int = 0) -> Upload:
+        """An answer of so many chunks that is announced now."""
+        return Upload(
+            study="s", round=round, site=site, query_digest=b"", contribution_digest=b"",
+            total_bytes=chunks * CHUNK,
+        )  # fmt: skip
+
+    def asks(self, site: str, chunks: int, round: int = 0) -> Upload | None:
+        """Open an upload of so many chunks; None if it has to wait."""
+        wanted = self.upload(site, chunks, round)
+        try:
+            asyncio.run(self.uploads.turn(wanted, due_bytes=chunks * CHUNK))
+        except RequestError as problem:
+            if problem.code is not Code.NOT_READY:
+                raise
+            return None
+        return self.uploads.open(wanted)
+
+    def puts(self, upload: Upload, index: int) -> None:
+        """One chunk comes now."""
+        upload.put(index, bytes([index]) * CHUNK)
+        upload.moved_at = self.now
+
+    def open(self) -> Iterator[str]:
+        """Whose uploads take memory."""
+        return (one.site for one in self.uploads._by_id.values() if one.held_bytes)
+
+
+def done(hall: Hall, upload: Upload) -> None:
+    """Send all of it, and have it taken."""
+    for index in range(upload.count):
+        hall.puts(upload, index)
+    upload.take()
+    hall.uploads.commit(upload)
+
+
+def taken(hall: Hall, site: str, chunks: int) -> Upload:
+    upload = hall.asks(site, chunks)
+    assert upload is not None
+    return upload
+
+
+def test_small_answers_come_side_by_side_and_a_large_one_alone() -> None:
+    hall = Hall()
+    first, _ = taken(hall, "a", 2), taken(hall, "b", 2)
+    assert hall.asks("c", 9) is None
+    done(hall, first)
+    assert hall.asks("c", 9) is None
+    assert list(hall.open()) == ["b"]
+
+
+def test_any_number_of_answers_come_in_one_after_the_other() -> None:
+    hall = Hall(most=2)
+    for site in "abcd":
+        done(hall, taken(hall, site, 1))
+    taken(hall, "e", 1), taken(hall, "f", 1)
+    assert hall.asks("g", 1) is None
+
+
+def test_whoever_asked_first_is_next_and_nobody_overtakes() -> None:
+    hall = Hall()
+    first = taken(hall, "a", 4)
+    assert [hall.asks(site, size) for site, size in (("b", 9), ("c", 1), ("b", 9))] == [None, None, None]
+    done(hall, first)
+    assert hall.asks("c", 1) is None  # it would fit; b was before it
+    second = taken(hall, "b", 9)
+    assert hall.asks("c", 1) is None
+    done(hall, second)
+    taken(hall, "c", 1)
+
+
+def test_whoever_asks_twice_holds_no_second_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    hall = Hall()
+    first = taken(hall, "a", 4)
+    monkeypatch.setattr(turns, "TURN_SECONDS", 60.0)
+
+    async def scenario() -> None:
+        async def asking() -> None:
+            wanted = Upload(
+                study="s", round=0, site="b", query_digest=b"", contribution_digest=b"", total_bytes=4 * CHUNK
+            )
+            await hall.uploads.turn(wanted, due_bytes=4 * CHUNK)
+            hall.uploads.open(wanted)
+
+        twice = [asyncio.create_task(asking()) for _ in range(2)]
+        await asyncio.sleep(0)
+        done(hall, first)
+        await asyncio.gather(*twice)
+
+    asyncio.run(scenario())
+    assert list(hall.open()) == ["b"]
+    assert not len(hall.turns)
+
+
+def test_whoever_waits_and_goes_away_keeps_nobody_waiting_and_may_come_back_in_its_turn() -> None:
+    hall = Hall()
+    first = taken(hall, "a", 4)
+    assert [hall.asks(site, 4) for site in "bcd"] == [None, None, None]
+    done(hall, first)
+    assert hall.asks("c", 4) is None  # b may ask again at once
+    hall.now += PRESENT_SECONDS + 0.1
+    second = taken(hall, "c", 4)
+    hall.now += PRESENT_SECONDS + 0.1
+    assert [hall.asks(site, 4) for site in "db"] == [None, None]
+    done(hall, second)
+    assert hall.asks("d", 4) is None
+    done(hall, taken(hall, "b", 4))
+    assert hall.asks("e", 4) is None  # d is there
+    hall.now += AWAY_SECONDS + 0.1
+    third = taken(hall, "e", 4)
+    assert [hall.asks(site, 4) for site in "fd"] == [None, None]
+    done(hall, third)
+    assert hall.asks("d", 4) is None  # it was away too long
+    taken(hall, "f", 4)
+
+
+def test_a_stalled_upload_makes_room_for_others_and_for_nobody_else() -> None:
+    hall = Hall()
+    stalled = taken(hall, "a", 4)
+    hall.puts(stalled, 0)
+    hall.now += 100 * GRACE_SECONDS
+    assert taken(hall, "a", 4).have() == [0]  # nobody waited: what came is still there
+    assert hall.asks("b", 4) is not None
+    assert list(hall.open()) == ["b"]
+    with pytest.raises(RequestError, match="no such upload"):
+        hall.uploads.get(stalled.id, "a")
+
+
+@pytest.mark.parametrize("chunks", [4, 400])
+def test_a_place_is_not_held_by_sending_as_little_as_possible_now_and_then(chunks: int) -> None:
+    hall = Hall()
+    hostile = taken(hall, "a", chunks)
+    for index in range(chunks):
+        if hall.asks("b", 4) is not None:
+            break
+        hall.now += GRACE_SECONDS * 0.9
+        hall.puts(hostile, index)
+        hall.puts(hostile, 0)
+    assert list(hall.open()) == ["b"]
+    assert hall.now <= 2 * GRACE_SECONDS
+
+
+def test_whoever_keeps_the_pace_or_is_in_nobodys_way_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "LEAST_RATE", CHUNK)  # one a second
+    hall = Hall()
+    steady, idle = taken(hall, "a", 100), Hall()
+    for index in range(99):
+        hall.now += 1
+        hall.puts(steady, index)
+        assert hall.asks("b", 4) is None
+    taken(idle, "a", 2)
+    idle.now += 100 * GRACE_SECONDS
+    taken(idle, "b", 2)
+    assert list(idle.open()) == ["a", "b"]
+
+
+def test_the_time_in_which_one_waits_is_not_taken_off_its_turn() -> None:
+    hall = Hall()
+    first = taken(hall, "a", 4)
+    wanted = hall.upload("b", 4)
+    hall.now += 100 * GRACE_SECONDS
+    done(hall, first)
+    hall.uploads.open(wanted)
+    assert hall.uploads.moving(wanted.key)
+    assert hall.asks("c", 4) is None
+
+
+def test_slow_lines_that_wait_for_each_other_get_through_in_the_end() -> None:
+    hall, through = Hall(), list[str]()
+    pace, held = 3 * GRACE_SECONDS, dict[str, Upload | None](a=None, b=None)
+    for _ in range(300):
+        hall.now += pace / 10
+        for site in [site for site in held if site not in through]:
+            upload = hall.asks(site, 3)
+            if upload is None:
+                continue
+            if upload is not held[site]:
+                held[site] = upload
+            elif hall.now - upload.moved_at >= pace:
+                hall.puts(upload, len(upload.here))
+                if len(upload.here) == upload.count:
+                    done(hall, upload)
+                    through.append(site)
+    assert sorted(through) == ["a", "b"]
+
+
+def test_one_that_is_being_decided_on_is_not_taken_for_stalled() -> None:
+    hall = Hall()
+    whole = taken(hall, "a", 4)
+
+    async def deciding() -> None:
+        async with whole.deciding:
+            hall.now += 100 * GRACE_SECONDS
+            wanted = Upload(
+                study="s", round=0, site="b", query_digest=b"", contribution_digest=b"", total_bytes=4 * CHUNK
+            )
+            with pytest.raises(RequestError):
+                await hall.uploads.turn(wanted, due_bytes=4 * CHUNK)
+
+    asyncio.run(deciding())
+    assert list(hall.open()) == ["a"]
+
+
+def test_nothing_is_kept_of_a_round_that_is_over() -> None:
+    hall = Hall()
+    taken(hall, "a", 4)
+    assert hall.asks("b", 4) is None
+    hall.over.add(0)
+    assert hall.asks("c", 4, round=1) is not None
+    assert list(hall.open()) == ["c"]
+    assert not len(hall.turns)
+
+
+def test_chunks_come_in_any_order_and_the_first_word_of_each_counts() -> None:
+    hall = Hall()
+    upload = taken(hall, "a", 3)
+    for index in (2, 0, 1):
+        upload.put(index, bytes([index + 1]) * CHUNK)
+        upload.put(index, b"x" * CHUNK)
+    values = upload.take()
+    assert values.tobytes() == b"\1" * CHUNK + b"\2" * CHUNK + b"\3" * CHUNK
+    assert not values.flags.writeable
+    upload.put(1, b"x" * CHUNK)
+    assert values.tobytes()[CHUNK : 2 * CHUNK] == b"\2" * CHUNK
+    with pytest.raises(InternalError):
+        upload.take()
+
+
+@pytest.mark.parametrize(("index", "size"), [(3, CHUNK), (0, CHUNK - 1), (0, CHUNK + 1), (2**40, CHUNK)])
+def test_a_chunk_that_is_none_changes_nothing(index: int, size: int) -> None:
+    upload = taken(Hall(), "a", 3)
+    with pytest.raises(PeerError):
+        upload.put(index, bytes(size))
+    with pytest.raises(EigenveilError, match="3 chunks are missing"):
+        upload.check_complete()
+
+
+def test_a_chunk_fits_a_message_and_numbers_are_not_cut() -> None:
+    assert CHUNK_BYTES % 8 == 0
+    assert CHUNK_BYTES + 1024 < MESSAGE_BYTES
