@@ -1,0 +1,100 @@
+"""docs/scale.md and docs/regional.md show what the points say: tables are written anew between marks."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.cost_model import Wanted, bill_table, kept, laws_table, limits_table
+from benchmarks.growth.laws import fitted
+from benchmarks.growth.points import Point
+from eigenveil.study.algorithm import Algorithm
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "docs" / "scale.md", ROOT / "docs" / "regional.md")
+POINTS = ROOT / "docs" / "figures" / "growth"
+MARKS = re.compile(r"(<!-- growth: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+MANY = Wanted(records=10**9, columns=20, components=4, sites=1000)
+LIMITED = (
+    MANY,
+    Wanted(records=10**9, columns=64, components=4, sites=1000, algorithm=Algorithm.GAUSS_COV),
+    Wanted(records=10**9, columns=65, components=4, sites=1000, algorithm=Algorithm.GAUSS_COV),
+    Wanted(records=3 * 10**6, columns=20_000, components=4, sites=3),
+)
+
+
+def written(text: str, folder: Path = POINTS) -> str:
+    """The page with every table as the points of a folder have it."""
+    points = kept(folder)
+    laws = fitted(points)
+    tables = {
+        "machine": machines(folder),
+        "laws": laws_table(laws),
+        "bill": bill_table(MANY, laws),
+        "limits": limits_table(LIMITED),
+        "sites": rounds(points),
+        "studies": past(points),
+        "regions": regions(points),
+    }
+    blocks = {name: "\n".join(lines) + "\n" for name, lines in tables.items()}
+    return MARKS.sub(lambda found: found[1] + blocks[found[2]] + found[3], text)
+
+
+def machines(folder: Path) -> Iterator[str]:
+    """When and where it was measured."""
+    lines = (json.loads(line) for path in folder.glob("*.json") for line in path.read_text().splitlines())
+    for date, version, cores, memory in sorted(
+        {(line["date"], line["version"], line["cores"], line["memory_gib"]) for line in lines}
+    ):
+        yield f"Measured on {date} with version {version}, on a machine of {cores} cores and {memory} GiB."
+
+
+def rounds(points: list[Point]) -> Iterator[str]:
+    """Whole rounds by sites and columns."""
+    yield "| sites | columns | median round | coordinator's CPU | per site | its peak |"
+    yield "|---|---|---|---|---|---|"
+    for point in points:
+        at, found = point.setting, point.measured
+        if at.what == "round":
+            clock, cpu = 1e3 * found["seconds"], 1e3 * found["coordinator_seconds"]
+            yield (
+                f"| {at.sites:,} | {at.columns:,} | {clock:.3g} ms | {cpu:.3g} ms | "
+                f"{cpu / at.sites:.2g} ms | {found['peak_bytes'] / 2**20:.0f} MiB |"
+            )
+
+
+def past(points: list[Point]) -> Iterator[str]:
+    """Rounds beside past studies, and without them in the same run."""
+    yield "| past studies | median round | without them | start | list of all | coordinator's peak |"
+    yield "|---|---|---|---|---|---|"
+    for point in points:
+        found = point.measured
+        if point.setting.what == "past":
+            yield (
+                f"| {point.setting.studies:,} | {1e3 * found['seconds']:.3g} ms | "
+                f"{1e3 * found['alone_seconds']:.3g} ms | {found['start_seconds']:.2g} s | "
+                f"{found['list_seconds']:.2g} s | {found['peak_bytes'] / 2**20:.0f} MiB |"
+            )
+
+
+WORDS = {"gradient-top": "gradient, 1,000 columns, 4 directions", "gram-top": "matrix, 100 columns"}
+
+
+def regions(points: list[Point]) -> Iterator[str]:
+    """What one coordinator does and receives a round, with regions before it and without."""
+    yield "| question | coordinator of | processor seconds a round | bytes received |"
+    yield "|---|---|---|---|"
+    for point in points:
+        at, found = point.setting, point.measured
+        if at.what in WORDS:
+            whom = f"{at.regions} regions, {at.sites:,} sites" if at.regions else f"{at.sites:,} sites"
+            seconds, received = found["processor_seconds"], found["received_bytes"]
+            yield f"| {WORDS[at.what]} | {whom} | {seconds:.2g} | {received:,.0f} |"
+
+
+def write() -> None:
+    """Bring both pages up to date."""
+    for page in PAGES:
+        page.write_text(written(page.read_text()))

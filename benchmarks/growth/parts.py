@@ -1,0 +1,167 @@
+"""The points of each picture, and how one of them is measured."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from benchmarks.growth.points import Setting
+from benchmarks.growth.steps import ALONE, Measured, write_records
+from benchmarks.many_sites import measured
+from benchmarks.past_studies import run
+from eigenveil.queries.limits import triangle
+
+LIMIT = 900  # seconds of one step, which then ends the run
+PORTS = 27_443  # and the two after it
+PAST_ROUNDS = 10  # of a study that has ended
+NARROW, FEW = 20, 4  # columns of the first picture; components where they are not varied
+ENTRIES = 20_000_000  # of the records where columns are varied: 40 MB
+SITES = 3
+REGIONS = 20
+MOST_SEALED = 10**6  # numbers; each transaction is repeated many times
+FEWEST = 1000  # records
+OF_COLUMNS = ("gradient-check", "replay", "planning")
+WIDEST_GRAM = 5000  # beyond 8,191 columns a matrix is more than a study may ask for
+WIDEST_EIGEN = 2000  # some seconds; 10,000 columns take a hundred times as long
+WIDTHS = (10, 30, 100, 300, 1000, 2000, 5000, 10_000, 20_000)  # of a site's pass
+COARSE = (10, 100, 1000, 5000, 20_000)  # of what the coordinator does
+ROUNDS = (10, 100, 1000, 2000)  # columns of whole federations; more are not allowed unless configured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One picture: the settings that it shows, and those of a minute's run."""
+
+    name: str
+    settings: tuple[Setting, ...]
+    quick: tuple[Setting, ...]
+
+
+def parts() -> tuple[Part, ...]:
+    """All pictures, by what is varied."""
+    return (
+        _part("n", by_records(10**i for i in range(3, 9)), by_records((10**3, 10**5))),
+        _part("d", by_columns(WIDTHS, COARSE, ROUNDS), by_columns((10, 300), (10, 300), (10,))),
+        _part("k", by_components((1, 2, 4, 8, 16)), by_components((1, 4))),
+        _part("regions", by_regions(1000), by_regions(100)),
+        _part("studies", by_studies((1, 100, 1000, 10_000)), by_studies((1, 10))),
+        _part("sites", by_sites((3, 10, 50, 100, 200, 500)), by_sites((3, 10))),
+    )
+
+
+def _part(name: str, settings: Iterator[Setting], quick: Iterator[Setting]) -> Part:
+    return Part(name=name, settings=tuple(settings), quick=tuple(quick))
+
+
+def by_records(sizes: Iterator[int] | tuple[int, ...]) -> Iterator[Setting]:
+    """A site's passes over ever more records."""
+    for n in sizes:
+        yield Setting(what="gradient", records=n, columns=NARROW, components=FEW)
+        yield Setting(what="gram", records=n, columns=NARROW)
+
+
+def by_columns(
+    widths: tuple[int, ...], coarse: tuple[int, ...], rounds: tuple[int, ...]
+) -> Iterator[Setting]:
+    """Every step of a round over ever more columns, at a site and at the coordinator; whole rounds."""
+    for d in widths:
+        records = max(FEWEST, ENTRIES // d)
+        yield Setting(what="gradient", records=records, columns=d, components=FEW)
+        if d <= WIDEST_GRAM:
+            yield Setting(what="gram", records=records, columns=d)
+        if d <= WIDEST_EIGEN:
+            yield Setting(what="eigen", columns=d)
+    for d in coarse:
+        yield from (Setting(what=what, columns=d, components=FEW) for what in OF_COLUMNS)
+        yield from _by_numbers(FEW * d)
+        if d <= WIDEST_GRAM:
+            yield Setting(what="gram-check", columns=d)
+            yield from _by_numbers(triangle(d))
+    for d in rounds:
+        yield Setting(what="round", columns=d, components=1, numbers=d, sites=SITES)
+
+
+def _by_numbers(numbers: int) -> Iterator[Setting]:
+    yield Setting(what="noise", numbers=numbers)
+    yield Setting(what="sum", numbers=numbers, sites=SITES)
+    if numbers <= MOST_SEALED:
+        yield Setting(what="seal", numbers=numbers)
+
+
+def by_components(many: tuple[int, ...]) -> Iterator[Setting]:
+    """A site's pass for ever more directions at once."""
+    for d in (NARROW, 200):
+        for k in many:
+            yield Setting(what="gradient", records=ENTRIES // d, columns=d, components=k)
+
+
+def by_sites(many: tuple[int, ...]) -> Iterator[Setting]:
+    """Whole rounds of a federation of ever more sites."""
+    for sites in many:
+        yield Setting(what="round", columns=NARROW, components=1, numbers=NARROW, sites=sites)
+
+
+def by_studies(many: tuple[int, ...]) -> Iterator[Setting]:
+    """Rounds beside ever more studies that have ended, in turns with rounds beside none."""
+    for studies in many:
+        yield Setting(what="past", columns=NARROW, sites=SITES, studies=studies)
+
+
+def by_regions(sites: int) -> Iterator[Setting]:
+    """What a coordinator does a round: of all sites, of 20 regions, and of the sites of one region."""
+    for what, columns in (("gradient-top", 1000), ("gram-top", 100)):
+        for asked, regions in ((sites, 0), (sites, REGIONS), (sites // REGIONS, 0)):
+            yield Setting(
+                what=what, columns=columns, components=FEW, sites=asked, regions=regions,
+            )  # fmt: skip
+
+
+def measure(setting: Setting, scratch: Path) -> Measured:
+    """One point. `scratch` has room for the largest file of records (4 GB)."""
+    if setting.what == "round":
+        return _round(setting)
+    if setting.what == "past":
+        return _past(setting)
+    if setting.what in ALONE:
+        return _alone(setting)
+    file = scratch / f"{setting.records}-{setting.columns}"
+    if not file.exists():
+        for old in scratch.iterdir():
+            old.unlink()
+        write_records(file, setting.records, setting.columns)
+    return _alone(setting, file)
+
+
+def _alone(setting: Setting, *file: Path) -> Measured:
+    words = [sys.executable, "-m", "benchmarks.growth.steps", json.dumps(asdict(setting)), *map(str, file)]
+    done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=True)
+    found: Measured = json.loads(done.stdout)
+    return found
+
+
+def _round(setting: Setting) -> Measured:
+    found = measured(setting.sites, setting.columns, ports=PORTS)
+    return {
+        "seconds": found.median / 1e3,
+        "p90_seconds": found.p90 / 1e3,
+        "coordinator_seconds": found.coordinator_cpu / 1e3,
+        "sites_seconds": found.sites_cpu / 1e3,
+        "peak_bytes": found.peak_mib * 2**20,
+        "rounds": len(found.rounds),
+    }
+
+
+def _past(setting: Setting) -> Measured:
+    with_them, alone = run(setting.studies, PAST_ROUNDS)
+    return {
+        "seconds": statistics.median(with_them.rounds) / 1e3,
+        "alone_seconds": statistics.median(alone.rounds) / 1e3,
+        "start_seconds": with_them.start,
+        "list_seconds": with_them.listed / 1e3,
+        "peak_bytes": with_them.peak * 2**20,
+    }

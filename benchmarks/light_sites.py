@@ -1,0 +1,177 @@
+"""Many sites in one process: each with its own certificate and its own connection, over real TLS, and the
+calls of a site's daemon in their order. What is light about them is what they keep: no ledger, no disk, and
+one set of records that all of them share, so that each question is computed once for all."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import grpc
+import numpy as np
+
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import EigenveilError
+from eigenveil.identity import Role
+from eigenveil.numerics.encoding import IntArray, to_bytes
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.wire import query_from_proto
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil_client.connection.channel import call, greet, pause
+from eigenveil_client.connection.identity_files import request_for
+from eigenveil_common.rpc import OPTIONS
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+from eigenveil_server.pki.authority import Authority, key_to_pem, new_key
+from eigenveil_server.pki.registry import Registry
+
+HOUR_MS, DAYS, POLL_SECONDS = 3_600_000, 1.0, 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What an enrolled caller holds, and where it dials."""
+
+    name: str
+    key: bytes
+    certificate: bytes
+    ca: bytes
+    address: str
+
+    def channel(self) -> grpc.aio.Channel:
+        """A connection of its own."""
+        shown = grpc.ssl_channel_credentials(self.ca, self.key, self.certificate)
+        return grpc.aio.secure_channel(
+            self.address, shown, options=(*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+        )
+
+
+def enrolled(registry: Registry, authority: Authority, role: Role, name: str, ca: bytes, to: str) -> Held:
+    """A caller that the registry has admitted, without a coordinator in between."""
+    key = new_key()
+    token = registry.new_token(role, name, HOUR_MS)
+    issued = registry.enrol(token, request_for(key), authority, lambda role: DAYS)
+    return Held(name=name, key=key_to_pem(key), certificate=issued.pem, ca=ca, address=to)
+
+
+@dataclass(slots=True)
+class Shared:
+    """The records that every light site has, and what was asked of them; `seen` hears of each round when the
+    first site is asked."""
+
+    rows: int
+    seen: Callable[[RoundQuery], None]
+    lost: Counter[str] = field(default_factory=Counter)  # why connections broke
+    _plans: dict[str, Plan] = field(default_factory=dict)
+    _sites: dict[str, Site] = field(default_factory=dict)
+    _last: tuple[str, IntArray] = ("", np.zeros(0, dtype=np.int64))
+
+    def take(self, signed: pb.SignedPlan) -> bytes:
+        """A plan; its digest."""
+        plan = next((one for one in self._plans.values() if one.to_json() == signed.plan_json), None)
+        plan = plan or plan_from_json(signed.plan_json)
+        self._plans[plan.digest] = plan
+        return bytes.fromhex(plan.digest)
+
+    def answer(self, asked: RoundQuery) -> IntArray:
+        """The answer of every site."""
+        if self._last[0] != asked.digest:
+            self.seen(asked)
+            self._last = asked.digest, self._site(asked.plan_digest).answer(asked.query)
+        return self._last[1]
+
+    def _site(self, plan: str) -> Site:
+        if plan not in self._sites:
+            study = self._plans[plan].study
+            values = np.random.default_rng(0).uniform(-1, 1, (self.rows, len(study.columns)))
+            self._sites[plan] = Site(to_grid(values, study))
+        return self._sites[plan]
+
+
+class LightSite:
+    """One site at its coordinator; `connections` counts how often it connected."""
+
+    def __init__(self, held: Held, shared: Shared) -> None:
+        self._held = held
+        self._shared = shared
+        self._known: dict[bytes, int] = {}  # of how many rounds it holds the releases
+        self._answered: dict[bytes, int] = {}
+        self._generation = b""
+        self._checkpoint = b""
+        self.connections = 0
+
+    async def run(self) -> None:
+        """Work for ever, whatever breaks in between."""
+        attempt = 0
+        while True:
+            try:
+                async with self._held.channel() as channel:
+                    await self._work(rpc.CoordinatorStub(channel))
+            except EigenveilError as problem:
+                self._shared.lost[str(problem)] += 1
+            attempt += 1
+            await asyncio.sleep(pause(min(attempt, 3)))
+
+    async def _work(self, stub: rpc.CoordinatorAsyncStub) -> None:
+        following = secrets.token_bytes(32)
+        also = pb.HelloRequest(generation=self._generation, next_generation=following)
+        await greet(stub, "light", also=also)
+        self._generation, self._answered = following, {}
+        self.connections += 1
+        pending = self._ask(stub)
+        try:
+            while True:
+                found = await pending
+                self._hear(found)
+                said = self._answer(found) if found.HasField("query") else None
+                pending = self._ask(stub)
+                if said is not None:
+                    await call(stub.Contribute, said)
+        finally:
+            pending.cancel()
+            await asyncio.gather(pending, return_exceptions=True)
+
+    def _ask(self, stub: rpc.CoordinatorAsyncStub) -> asyncio.Task[pb.NextWorkResponse]:
+        request = pb.NextWorkRequest(
+            known_plans=list(self._known),
+            held=list(self._known.values()),
+            agreed=[pb.Agreed(plan_digest=plan) for plan in self._known],
+            answered=[pb.Answered(plan_digest=plan, round=at) for plan, at in self._answered.items()],
+            checkpoint_digest=self._checkpoint,
+        )
+        return asyncio.create_task(call(stub.NextWork, request, seconds=POLL_SECONDS, attempts=1))
+
+    def _hear(self, found: pb.NextWorkResponse) -> None:
+        if found.HasField("checkpoint"):
+            at = found.checkpoint.checkpoint_json.find(b'"digest":"') + len(b'"digest":"')
+            self._checkpoint = bytes.fromhex(found.checkpoint.checkpoint_json[at : at + 64].decode())
+        if found.HasField("plan"):
+            self._known[self._shared.take(found.plan)] = 0
+        for end in found.ended:
+            self._known.pop(end.plan_digest, None)
+            self._answered.pop(end.plan_digest, None)
+
+    def _answer(self, found: pb.NextWorkResponse) -> pb.ContributeRequest:
+        asked = query_from_proto(found.query)
+        values = self._shared.answer(asked)
+        plan = found.query.plan_digest
+        self._known[plan] = self._answered[plan] = asked.round
+        said = Contribution(
+            plan_digest=asked.plan_digest,
+            round=asked.round,
+            query=asked.digest,
+            site=self._held.name,
+            values=values,
+        )
+        return pb.ContributeRequest(
+            plan_digest=plan,
+            round=asked.round,
+            query_digest=bytes.fromhex(asked.digest),
+            values=to_bytes(values),
+            contribution_digest=bytes.fromhex(said.digest),
+        )

@@ -1,0 +1,219 @@
+"""What studies that have ended cost those that run: a round, a start, a list, memory, with and without them.
+
+`python -m benchmarks.past_studies [--studies N] [--rounds R] [--database URL --other URL]` writes N studies
+of R rounds into one of two federations, by the coordinator's own writes, and runs studies in both by turns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import tempfile
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.light_sites import Shared
+from benchmarks.many_sites import (
+    FEDERATION,
+    RECORDS,
+    Coordinator,
+    Federation,
+    at_work,
+    coordinating,
+    federation,
+    periods,
+    run_study,
+    study_toml,
+)
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.numerics.encoding import canonical, digest
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import RoundStatement
+from eigenveil.protocol.wire import query_to_proto
+from eigenveil.queries import Count
+from eigenveil.reporting.document import seal_bundle
+from eigenveil.study.toml import parse_study
+from eigenveil_client.connection.channel import call
+from eigenveil_common.storage.database import Connection, Database, Row
+from eigenveil_common.storage.ledger_store import LedgerStore, Tip
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
+from eigenveil_server.config import Config
+from eigenveil_server.pki.keys import Keys, load_keys
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.database import existing_store
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_reads import StoredStudy
+
+SITES, COLUMNS, AT = ("site-0000", "site-0001", "site-0002"), 20, 1_700_000_000_000
+PRICE, TURNS = 3, 5  # micro-rho of a past round; studies that run in each federation
+
+
+class Within:
+    """A `Database` whose transactions are all part of one that is open already."""
+
+    def __init__(self, database: Database, change: Connection) -> None:
+        self._database = database
+        self._change = change
+
+    @contextmanager
+    def transaction(self) -> Iterator[Connection]:
+        """The one that is open."""
+        yield self._change
+
+    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
+        """A read."""
+        return self._database.rows(statement, parameters)
+
+    def close(self) -> None:
+        """Nothing of its own."""
+
+
+def write_past(config: Config, studies: int, rounds: int) -> None:
+    """Write `studies` that were released after `rounds` rounds each, in one transaction."""
+    keys = load_keys(config.files)
+    study = parse_study(study_toml(SITES, COLUMNS, "past"))
+    plan = json.loads(make_plan(study, federation=FEDERATION).to_json())
+    with closing(existing_store(config)) as store, store.writer.transaction() as change:
+        ledger = LedgerStore(Within(store.writer, change), config.budget, lambda: AT // 1000)
+        writer = Writer(change=change, ledger=ledger, keys=keys)
+        for number in range(studies):
+            plan["study"]["name"] = plan["submission"] = f"past-{number}"
+            writer.study(plan, rounds)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Writer:
+    """Writes studies that are over into an open transaction."""
+
+    change: Connection
+    ledger: LedgerStore
+    keys: Keys
+
+    def study(self, plan: dict[str, object], rounds: int) -> None:
+        """The study of `plan`, whose price is made up."""
+        name, said = str(plan["submission"]), canonical(plan)
+        stored = StoredStudy(
+            digest=digest("plan", plan), name=name, analyst="bob", submission=name, plan_json=said,
+            signature=self.keys.sign_plan(said), micro_rho=PRICE * rounds, expected_rounds=rounds,
+            state=StudyState.RUNNING, failure="", submitted_at=AT, begun_at=AT,
+        )  # fmt: skip
+        study_writes.add_study(self.change, stored, "submitted")
+        self.ledger.reserve(stored.digest, Cost(micro_rho=PRICE * rounds, atto_delta=0), gaussian=True)
+        after = ""
+        for number in range(rounds):
+            asked = RoundQuery(plan_digest=stored.digest, round=number, query=Count(), micro_rho=PRICE)
+            after = self._round(asked, after)
+        bundle = seal_bundle({"name": name}, sign=self.keys.release.sign, public_key=self.keys.release_public)
+        study_writes.end_study(self.change, stored.digest, StudyState.RELEASED, AT, release=bundle)
+        self.ledger.settle(stored.digest)
+
+    def _round(self, asked: RoundQuery, after: str) -> str:
+        study, change = asked.plan_digest, self.change
+        study_writes.open_round(change, asked, query_to_proto(asked).SerializeToString(), AT)
+        release = Release.of(asked, np.array([RECORDS]), 1.0, SITES)
+
+        def write(change: Connection, tip: Tip) -> None:
+            said = RoundStatement(
+                plan=study, round=asked.round, query=asked.digest, after=after, release=release.digest,
+                ledger=tip[0], size=tip[1],
+            ).signed(self.keys.release.sign)  # fmt: skip
+            macs = {site: self.keys.mac(asked.digest) for site in SITES}
+            study_writes.release_round(change, study, release, said, AT, macs=macs, absent={})
+            event = pb.StudyEvent(state=pb.STUDY_STATE_RUNNING, round=asked.round, round_state="released")
+            study_writes.add_event(change, study, event)
+
+        self.ledger.charge_round(asked, write)
+        return release.digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """Of one federation: seconds until it serves, milliseconds of its rounds and of a list of its studies,
+    and its peak memory in MiB."""
+
+    start: float
+    rounds: list[float]
+    listed: float
+    peak: float
+
+
+async def _by_turns(pairs: list[Federation]) -> list[list[float]]:
+    rounds: list[list[float]] = [[] for _ in pairs]
+    async with AsyncExitStack() as open_sites:
+        for made in pairs:
+            await open_sites.enter_async_context(at_work(made.sites, Shared(RECORDS, lambda asked: None)))
+        for turn in range(TURNS):
+            for place, made in enumerate(pairs):
+                toml = study_toml(SITES, COLUMNS, f"turn-{turn}")
+                found = await run_study(made.analyst, toml, f"turn-{turn}")
+                rounds[place] += periods(made.config, found)
+    return rounds
+
+
+async def _list_ms(made: Federation) -> float:
+    """Milliseconds until every study is listed."""
+    async with made.analyst.channel() as channel:
+        stub, begun = rpc.CoordinatorStub(channel), time.monotonic()
+        after, more = b"", True
+        while more:
+            answer = await call(stub.ListStudies, pb.ListStudiesRequest(after=after), seconds=300)
+            after, more = answer.studies[-1].plan_digest, answer.more
+        return 1e3 * (time.monotonic() - begun)
+
+
+@contextmanager
+def _started(made: Federation, ports: int) -> Iterator[tuple[float, Coordinator]]:
+    begun = time.monotonic()
+    with coordinating(made, (ports, ports + 1, ports + 2)) as coordinator:
+        yield time.monotonic() - begun, coordinator
+
+
+def run(studies: int, rounds: int, databases: tuple[str, str] = ("", "")) -> tuple[Found, Found]:
+    """A federation with past studies, and one without."""
+    with tempfile.TemporaryDirectory() as folder:
+        ports = (17453, 17463)
+        made = [
+            federation(Path(folder, str(port)), len(SITES), (port, port + 1, port + 2), database)
+            for port, database in zip(ports, databases, strict=True)
+        ]
+        write_past(made[0].config, studies, rounds)
+        with _started(made[0], ports[0]) as (first, one), _started(made[1], ports[1]) as (second, other):
+            times = asyncio.run(_by_turns(made))
+            lists = [asyncio.run(_list_ms(each)) for each in made]
+            return (
+                Found(start=first, rounds=times[0], listed=lists[0], peak=one.peak()),
+                Found(start=second, rounds=times[1], listed=lists[1], peak=other.peak()),
+            )
+
+
+def main() -> None:
+    """Print both."""
+    parser = ArgumentParser()
+    parser.add_argument("--studies", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--database", default="")
+    parser.add_argument("--other", default="")
+    wanted = parser.parse_args()
+    found = run(wanted.studies, wanted.rounds, (wanted.database, wanted.other))
+    for many, one in zip((wanted.studies, 0), found, strict=True):
+        print(
+            f"{many:6} past studies of {wanted.rounds} rounds: start {one.start:.1f} s, round "
+            f"{statistics.median(one.rounds):.1f} ms (of {len(one.rounds)}), list {one.listed:.0f} ms, "
+            f"peak {one.peak:.0f} MiB"
+        )
+    slower = statistics.median(found[0].rounds) / statistics.median(found[1].rounds) - 1
+    print(f"a round takes {100 * slower:+.1f} % with them")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""What the pages on scale show was measured, and what their model says of limits is what the code does."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.cost_model import Wanted, limits
+from benchmarks.growth.laws import LAWS, TERMS, fitted
+from benchmarks.growth.page import PAGES, POINTS, written
+from benchmarks.growth.parts import parts
+from benchmarks.growth.pictures import PLOTS
+from benchmarks.growth.points import Point, Points, Setting
+from eigenveil.errors import RequestError
+from eigenveil.planning.resolve import make_plan
+from eigenveil.study.algorithm import Algorithm
+
+PICTURE = re.compile(r"!\[([^\]]+)\]\((figures/growth/(\w+)\.png)\)")
+LARGEST = 150_000  # bytes of a picture
+SMALL = Wanted(records=10_000, columns=10, components=2, sites=4)
+
+
+def test_every_picture_of_growth_is_shown_with_words_and_has_its_points() -> None:
+    shown = {
+        name: (words, PAGES[0].parent / path) for words, path, name in PICTURE.findall(PAGES[0].read_text())
+    }
+    assert set(shown) == set(PLOTS)
+    for name, (words, picture) in shown.items():
+        assert len(words) > 40
+        assert 0 < picture.stat().st_size < LARGEST
+        assert Points(POINTS / f"{name}.json").all()
+    assert {path.stem for path in POINTS.iterdir()} == {part.name for part in parts()}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_tables_of_a_page_are_what_its_points_say(page: Path) -> None:
+    """`make growth` writes them."""
+    assert page.read_text() == written(page.read_text())
+
+
+def test_points_say_of_the_machine_its_cores_and_memory_and_no_more() -> None:
+    known = {"date", "version", "cores", "memory_gib", *asdict(Setting(what=""))}
+    for path in POINTS.glob("*.json"):
+        for line in path.read_text().splitlines():
+            rest = {name: value for name, value in json.loads(line).items() if name not in known}
+            assert rest
+            assert all(isinstance(value, float) for value in rest.values())
+
+
+def test_points_that_are_there_are_kept_and_the_others_forgotten(tmp_path: Path) -> None:
+    one, other = Setting(what="noise", numbers=10), Setting(what="noise", numbers=20)
+    points = Points(tmp_path / "some" / "d.json")
+    points.add(Point(setting=other, measured={"seconds": 1 / 3}))
+    points.add(Point(setting=one, measured={"seconds": 2.0}))
+    again = Points(tmp_path / "some" / "d.json")
+    assert [(point.setting, point.measured) for point in again.all()] == [
+        (one, {"seconds": 2.0}),
+        (other, {"seconds": 0.3333}),
+    ]
+    again.keep({other})
+    assert one not in again
+    assert other in again
+
+
+@pytest.mark.parametrize(("step", "quantity"), LAWS)
+def test_a_law_is_found_again_in_what_it_says(step: str, quantity: str) -> None:
+    constants = {term: 10.0**-i for i, term in enumerate(LAWS[step, quantity])}
+    settings = [
+        Setting(what=step, records=n, columns=d, components=k, numbers=d * k, sites=sites, studies=studies)
+        for n in (10, 10**4, 10**7)
+        for d in (2, 40, 1000)
+        for k in (1, 3, 16)
+        for sites, studies in ((3, 1), (500, 7), (20, 10**4))
+    ]
+    points = [
+        Point(
+            setting=at,
+            measured={quantity: sum(constant * TERMS[term](at) for term, constant in constants.items())},
+        )
+        for at in settings
+    ]
+    law = fitted(points)[step, quantity]
+    assert law.worst == pytest.approx(1, abs=1e-2)
+    assert law.constants == pytest.approx(constants, rel=1e-2)
+    bent = [replace(points[0], measured={quantity: 3 * points[0].measured[quantity]}), *points[1:]]
+    assert fitted(bent)[step, quantity].worst > 1.5
+
+
+def share(wanted: Wanted, name: str) -> float:
+    (limit,) = (one for one in limits(wanted) if name in one.name)
+    return limit.used / limit.most
+
+
+@pytest.mark.parametrize(
+    ("name", "fits", "beyond"),
+    [
+        ("sites of a study", {"sites": 1000}, {"sites": 1001}),
+        ("records of a study", {"records": 2**31, "sites": 1}, {"records": 2**31 + 1, "sites": 1}),
+        (
+            "sums of products",
+            {"records": 10**9, "columns": 64, "sites": 1000},
+            {"records": 10**9, "columns": 65, "sites": 1000},
+        ),
+    ],
+)
+def test_what_the_model_says_of_a_limit_is_what_a_plan_is_refused_for(
+    name: str, fits: dict[str, int], beyond: dict[str, int]
+) -> None:
+    wanted = replace(SMALL, algorithm=Algorithm.GAUSS_COV, **fits)
+    assert share(wanted, name) <= 1
+    make_plan(wanted.study())
+    wanted = replace(wanted, **beyond)  # type: ignore[arg-type]
+    assert share(wanted, name) > 1
+    with pytest.raises(RequestError):
+        make_plan(wanted.study())
