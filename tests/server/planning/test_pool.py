@@ -18,7 +18,7 @@ from eigenveil_server.planning import planner, pool
 from eigenveil_server.planning.pool import PlanningPool
 from tests.server.rig import a_directory, made, refusal, serving, study_toml
 
-SLOW = study_toml(columns=4000, components=10)  # a quarter of a minute of processor time
+SLOW = study_toml(columns=4000, components=10, algorithm="refined-cov")  # minutes of processor time
 SMALL = study_toml()
 
 
@@ -155,7 +155,7 @@ def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -> None
     async def scenario() -> tuple[EigenveilError, EigenveilError]:
         async with serving(made(tmp_path / "c", max_columns=5)) as rig:
             ada = await rig.client(Role.ANALYST, "ada")
-            asked = [study_toml(columns=6), "# " * pool.MOST_BYTES]
+            asked = [study_toml(columns=6), "#" * (pool.MOST_BYTES + 1)]
             wide, long = [
                 await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
                 for toml in asked
