@@ -53,6 +53,7 @@ $(OTHERS:=/$(INSTALLED)): other-python
 endif
 endif
 
+$(STAMP) $(LIGHT)/$(INSTALLED): hatch_build.py core/eigenveil/site/kernels/kernels.c
 $(STAMP): requirements/lock.txt pyproject.toml
 $(LIGHT)/$(INSTALLED): requirements/runtime.txt requirements/build.txt pyproject.toml
 $(STAMP) $(LIGHT)/$(INSTALLED):
@@ -122,6 +123,10 @@ bench: $(STAMP) ## Run the benchmarks
 paper-figures: $(STAMP) ## Measure and draw docs/figures anew where they are not up to date (ARGS=--quick: into build/)
 	$(ONE_THREAD) $(BIN)/python -m benchmarks.paper_figures --jobs $(JOBS) $(ARGS)
 
+.PHONY: growth
+growth: $(STAMP) ## Measure how costs grow with records, columns, sites ...; draw docs/figures/growth (ARGS=--quick: into build/)
+	$(BIN)/python -m benchmarks.growth $(ARGS)
+
 .PHONY: format
 format: $(STAMP) ## Format the code and repair what ruff can repair
 	$(BIN)/python -m ruff check --fix .
@@ -187,6 +192,8 @@ lock: ## Write requirements/*.txt anew from pyproject.toml (needs uv)
 	$(LOCK) --extra dev --output-file requirements/lock.txt pyproject.toml
 	$(LOCK) --extra site $(HELD) --output-file requirements/site.txt pyproject.toml
 	$(LOCK) --extra site --extra sources $(HELD) --output-file requirements/site-sources.txt pyproject.toml
+	$(LOCK) --extra site --extra dask $(HELD) --output-file requirements/site-dask.txt pyproject.toml
+	$(LOCK) --extra site --extra genotypes $(HELD) --output-file requirements/site-genotypes.txt pyproject.toml
 	$(LOCK) --extra coordinator --extra postgres $(HELD) --output-file requirements/coordinator.txt pyproject.toml
 	$(LOCK) --extra analyst $(HELD) --output-file requirements/analyst.txt pyproject.toml
 	$(LOCK) --extra site --extra coordinator --extra postgres --extra analyst $(HELD) \
@@ -195,5 +202,5 @@ lock: ## Write requirements/*.txt anew from pyproject.toml (needs uv)
 
 .PHONY: clean
 clean: ## Remove the environment, caches and everything that was built
-	rm -rf $(VENV) $(LIGHT) demo-out build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) $(LIGHT) demo-out build dist core/eigenveil/site/kernels/kernels.so .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find core common server client proto tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

@@ -25,6 +25,8 @@ from eigenveil.study.toml import parse_study
 from eigenveil_client.records.records import load
 from eigenveil_common.examples import example
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.records.genotypes.support import a_study as a_genotype_study
+from tests.client.records.genotypes.support import counted, genotypes, plink
 from tests.fuzz.hunt import Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_text
 from tests.fuzz.site import mutate_json
@@ -57,7 +59,7 @@ def parser_kinds(folder: Path) -> dict[str, Kind]:
             mutate=mutate_bytes,
             feed=partial(_records, folder / "records.parquet"),
         ),
-    }
+    } | {ending: _genotypes(folder, ending) for ending in (".bed", ".bim", ".fam")}
 
 
 def _as_text(data: bytes, rng: random.Random) -> bytes:
@@ -76,7 +78,8 @@ def _studies() -> tuple[bytes, ...]:
         .replace("[privacy]", 'purpose = "none"\nrank = "block"\n[privacy]\nradius = 0.8')
         .replace("[records]", '[records]\nmissing = "drop"\nscaling = "none"\ncentring = true')
     )
-    return study_toml().encode(), everything.encode()
+    alike = '\n[[columns]]\nnames = ["rs1_A", "rs2_C"]\nunit = "alleles"\nlower = 0\nupper = 2\n'
+    return study_toml().encode(), everything.encode(), (study_toml() + alike).encode()
 
 
 async def _study(data: bytes) -> None:
@@ -163,6 +166,18 @@ def _parquet(path: Path) -> tuple[bytes, ...]:
         parquet.write_table(table, path, compression=compression)
         seeds.append(path.read_bytes())
     return tuple(seeds)
+
+
+def _genotypes(folder: Path, ending: str) -> Kind:
+    """One of the three files of PLINK, beside two that are as they should be."""
+    path = plink(folder / f"of-{ending[1:]}.bed", genotypes(ROWS, 3))
+
+    async def feed(data: bytes) -> None:
+        path.with_suffix(ending).write_bytes(data)
+        _only_requests(load, path, a_genotype_study(counted(3), fill=1.0))
+
+    seed = path.with_suffix(ending).read_bytes()
+    return Kind(seeds=(seed,), mutate=mutate_bytes if ending == ".bed" else _as_text, feed=feed)
 
 
 async def _records(path: Path, data: bytes) -> None:

@@ -10,7 +10,9 @@ import pytest
 from tests.fuzz.hunt import hunt
 from tests.fuzz.parsers import parser_kinds
 
-KINDS = ("study", "plan", "dictionary", "published", "statement", "csv", "parquet")
+KINDS = (
+    "study", "plan", "dictionary", "published", "statement", "csv", "parquet", ".bed", ".bim", ".fam",
+)  # fmt: skip
 
 
 def tried(folder: Path, name: str, inputs: int, seed: int) -> None:

@@ -17,7 +17,7 @@ from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.plausible import reader
+from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.policy import ANY, Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
@@ -113,7 +113,7 @@ async def living(
     config = config_of(identity, approval=approval, **rules)
     config = replace(config, offers=offers)
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))
-    worker = SiteWorker(load_identity(identity), config.policy, store, reader(config))
+    worker = SiteWorker(load_identity(identity), config.policy, store, engine(config))
     daemon = SiteDaemon(worker, lambda: load_identity(identity), statement_of(config))
     task = asyncio.create_task(daemon.run())
     try:

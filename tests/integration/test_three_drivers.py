@@ -31,9 +31,12 @@ from eigenveil.study.toml import study_from_dict
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity, enrol
 from eigenveil_client.records import records
+from eigenveil_client.records.overflow.scratch import Scratch
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.engine.local import LocalEngine
+from eigenveil_client.site.engine_config import EngineConfig
 from eigenveil_client.site.policy import ANY, Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
@@ -177,7 +180,9 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
         maximum_records=min(study.max_records, 100_000),
     )
     store = SiteStore(folder / "site.db", policy.budget, RollbackGuard(folder))
-    worker = SiteWorker(identity, policy, store, partial(records.read, RecordsConfig(source=file)))
+    read = partial(records.stream, RecordsConfig(source=file))
+    engine = LocalEngine(read, EngineConfig(), Scratch(folder=folder), policy.maximum_records)
+    worker = SiteWorker(identity, policy, store, engine)
     task = asyncio.create_task(SiteDaemon(worker, lambda: identity).run())
     try:
         yield

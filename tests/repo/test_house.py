@@ -40,7 +40,7 @@ FORBIDDEN = [
         )
     ),
     *(
-        ("eigenveil.site.clipping", f"eigenveil.{name}")
+        ("eigenveil.site.kernels.clipping", f"eigenveil.{name}")
         for name in (
             "noise.haar",
             "mechanisms.outcome",
@@ -63,7 +63,7 @@ FORBIDDEN = [
 ]
 CIRCLES = [  # of folders, of files
     ("eigenveil.numerics.linalg", "eigenveil.study.study", "-> .study"),
-    ("eigenveil.site.clipping", "eigenveil.site.site", "-> .site"),
+    ("eigenveil.site.kernels.clipping", "eigenveil.site.site", "-> .site"),
 ]
 
 

@@ -24,6 +24,8 @@ ROLES = {
     "analyst.txt": {"analyst"},
     "coordinator.txt": {"coordinator", "postgres"},
     "runtime.txt": {"analyst", "coordinator", "postgres", "site"},
+    "site-dask.txt": {"site", "dask"},
+    "site-genotypes.txt": {"site", "genotypes"},
     "site-sources.txt": {"site", "sources"},
     "site.txt": {"site"},
 }

@@ -32,6 +32,9 @@ helps(group, click.Context(group))
 NEVER = {
     "adbc_driver_manager",
     "adbc_driver_postgresql",
+    "bed_reader",
+    "dask",
+    "distributed",
     "dp_accounting",
     "duckdb",
     "hypothesis",
@@ -46,6 +49,7 @@ NEVER = {
     "sklearn",
     "starlette",
     "uvicorn",
+    "zarr",
 }
 DAEMONS = {
     "eigenveil_server.serving": NEVER | {"pyarrow", "eigenveil_client"},

@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.repo.tree import PACKAGES, ROOT
 
 CONFIG = Path("deploy") / "config"
-PARTS = ("pyproject.toml", "README.md", "LICENSE")
+PARTS = ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py")
 
 
 def built(folder: Path, age: int) -> bytes:

@@ -35,6 +35,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.pki.authority import Authority, fingerprint, new_key, pem
+from eigenveil_server.storage.database import audit
 from tests.client.site.support import Coordinator
 from tests.integration.living import enrolled
 from tests.server.process import process
@@ -133,6 +134,7 @@ def register(rig: Rig, leaf: x509.Certificate) -> None:
             "key_print, certificate) VALUES (?, 'site', 'anna', 0, ?, ?, ?, ?, ?)",
             (fingerprint(leaf), *row),
         )
+        audit(change, unix_ms(), "enrolled", "site/anna", "forged")  # as whatever changes who may call
 
 
 async def greet(rig: Rig, forged: Forged) -> Code | None:

@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 from unittest import mock
@@ -23,13 +24,15 @@ from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Study
 from eigenveil_client.connection import channel as transport
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.records import Records
+from eigenveil_client.records.records import Counted, Keep
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon import answers, connection, sender
+from eigenveil_client.site.daemon import connection, sender
 from eigenveil_client.site.daemon import daemon as site_daemon
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.engine import local
+from eigenveil_client.site.engine.local import LocalEngine
 from eigenveil_client.site.policy import ANY, Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
@@ -143,13 +146,15 @@ class World:
         )
         self.stores[who] = store
         member = load_identity(config.identity)
-        worker = SiteWorker(member, config.policy, store, lambda study: self._records(who, study))
+        engine = LocalEngine(partial(self._records, who), config.engine, config.scratch, 100_000)
+        worker = SiteWorker(member, config.policy, store, engine)
         daemon = SiteDaemon(worker, lambda: self._identity(who))
         self.loop.create_task(self._serve(who, daemon))
 
-    def _records(self, who: str, study: Study) -> Records:
+    def _records(self, who: str, study: Study, keep: Keep) -> Counted:
         rows = one_hot(who)
-        return Records(rows=to_grid(rows, study), persons=len(rows), file=who.encode(), quality=())
+        keep(to_grid(rows, study))
+        return Counted(persons=len(rows), file=who.encode(), quality=())
 
     def _identity(self, who: str) -> StoredIdentity:
         held = load_identity(self.folder / who / "identity")
@@ -295,7 +300,7 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
             mock.patch.object(uploads, "CHUNK_BYTES", SMALL),
             mock.patch.object(compute, "ThreadPoolExecutor", inline),
             mock.patch.object(group_commit, "ThreadPoolExecutor", inline),
-            mock.patch.object(answers, "ThreadPoolExecutor", inline),
+            mock.patch.object(local, "ThreadPoolExecutor", inline),
             mock.patch("eigenveil_server.daemon.listening", Listening),
             mock.patch("eigenveil_server.daemon.Door", Entrance),
             mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
