@@ -4,8 +4,11 @@
 --hypothesis-profile=explore` looks for long.
 """
 
+import logging
 import signal
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import settings
 
 # A shell starts what runs in its background with Ctrl-C ignored, and every program that a test starts would
@@ -17,3 +20,13 @@ settings.register_profile("repeatable", deadline=None, derandomize=True, max_exa
 settings.register_profile("thorough", deadline=None, max_examples=200)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("repeatable")
+
+
+@pytest.fixture(autouse=True)
+def _the_log_as_it_was() -> Iterator[None]:
+    """Whatever a program that a test runs in this process does to the log, the next test hears it."""
+    logger = logging.getLogger("eigenveil")
+    level, heard = logger.level, logger.propagate
+    yield
+    logger.setLevel(level)
+    logger.propagate = heard
