@@ -39,9 +39,10 @@ class Case:
 
 
 def contributions(case: Case, answer: Answer = site_answer) -> Integers:
-    """Each record's own answer, as Python integers. Shape: (n, ask.length), dtype object."""
-    single = [answer(case.rows[i : i + 1], case.query) for i in range(len(case.rows))]
-    return np.array(single).astype(object)
+    """Each record's own answer, as Python integers; equal records answer once. Shape: (n, ask.length)."""
+    rows, which = np.unique(case.rows, axis=0, return_inverse=True)
+    single = [answer(rows[i : i + 1], case.query) for i in range(len(rows))]
+    return np.array(single).astype(object)[which]
 
 
 def squares(query: Additive, changes: Integers) -> Integers:
@@ -80,10 +81,19 @@ def verdict(
     declared: Callable[[Additive], int] | None = None,
 ) -> Verdict:
     """Try every case; `declared` replaces the question's own claim in tests of this checker."""
+    return judged([(case.query, contributions(case, answer)) for case in cases], neighbours, declared)
+
+
+def judged(
+    answered: Sequence[tuple[Additive, Integers]],
+    neighbours: Neighbours,
+    declared: Callable[[Additive], int] | None = None,
+) -> Verdict:
+    """The verdict on questions whose `contributions` are known: either relation pairs the same records."""
     pairs, worst = 0, Fraction(0)
-    for case in cases:
-        claim = declared(case.query) if declared else case.query.l2_squared(neighbours)
-        tried = squares(case.query, changes(contributions(case, answer), neighbours))
+    for query, each in answered:
+        claim = declared(query) if declared else query.l2_squared(neighbours)
+        tried = squares(query, changes(each, neighbours))
         pairs += len(tried)
         worst = max(worst, Fraction(int(tried.max()), claim))
     return Verdict(pairs=pairs, worst=worst)

@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from eigenveil_client.demo import command
 from eigenveil_client.demo.command import CHOICES
 from eigenveil_client.demo.layout import MARKER
 from eigenveil_client.demo.processes import command_line
+from eigenveil_common.command import tell
 from tests.client.commands import eigenveil, spawned
 from tests.integration.test_kills import charges
 from tests.support import JARGON
@@ -77,17 +79,27 @@ def check(folder: Path, value: dict[str, Any]) -> None:
     assert started(folder) == []
 
 
-def test_the_main_job(tmp_path: Path) -> None:
+def test_the_main_job(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Told to a program, and then the same to a person."""
+
+    def told(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
+        tell(value, as_json, show)
+        show(value)
+
+    monkeypatch.setattr(command, "tell", told)
     folder = tmp_path / "out"
-    done = demo(folder, "--json")
-    assert done.returncode == 0, done.stderr
-    value = json.loads(done.stdout.strip().splitlines()[-1])
+    assert eigenveil(["demo", "--out", str(folder), "--json"]) == 0
+    said = capfd.readouterr()
+    first, *rest = said.out.splitlines()
+    assert JARGON.findall("\n".join(rest) + said.err) == []
+    assert "What each site spent" in "".join(rest)
+    value = json.loads(first)
     check(folder, value)
     assert (value["algorithm"], value["n_sites"], value["neighbours"]) == ("refined-cov", 3, "add-remove")
     assert 1.9 < value["epsilon"] <= 2.0
     assert value["sin_angle"] < 0.9
-    shown = demo(folder)
-    assert JARGON.findall(shown.stdout + shown.stderr) == []
 
 
 # Their budgets and policies follow the study: a default site would allow two of them.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+from unittest import mock
 
 import grpc
 import numpy as np
@@ -34,11 +36,14 @@ from eigenveil_server.admin.setup import Layout, create
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
+from eigenveil_server.front import door
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.studies import journal
 from eigenveil_server.studies.poll import Poll
 from tests.support import a_hello
+
+P = ParamSpec("P")
 
 if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
@@ -317,11 +322,22 @@ def made(folder: Path, **changes: Any) -> Config:
     return Config(federation=FEDERATION, state=folder, port=0, enrol_port=0, **settings)
 
 
+def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Run a test on an event loop of its own."""
+
+    @wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
 @asynccontextmanager
 async def serving(config: Config, **arguments: Any) -> AsyncIterator[Rig]:
     """Serve `config` in this process."""
     daemon = Daemon(config, **{"fatal": no_fatal, **arguments})
-    rig = Rig(config=config, daemon=daemon, ports=await daemon.start())
+    with mock.patch.object(door, "BYE_SECONDS", 0.1):  # callers of tests leave without a word
+        rig = Rig(config=config, daemon=daemon, ports=await daemon.start())
     try:
         yield rig
     finally:

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from eigenveil.derived.matrix import Noised
 from eigenveil.derived.regression import Regression, regress
 from eigenveil.errors import Code
+from eigenveil.numerics.encoding import FloatArray
 from tests.core.derived.drawn import WITHIN, a_matrix, a_noise, spread
 from tests.support import refused
 
@@ -39,9 +41,12 @@ def test_without_noise_it_is_least_squares_of_records_with_these_moments() -> No
 def test_errors_are_what_noise_does(even: bool, ridge: float) -> None:
     matrix = a_matrix(even=even, count=0.01)
     found = of(matrix, ridge)
-    seen = spread(
-        matrix, lambda one: np.append(of(one, ridge).privacy.values, of(one, ridge).r_squared.values)
-    )
+
+    def answer(one: Noised) -> FloatArray:
+        again = of(one, ridge)
+        return np.append(again.privacy.values, again.r_squared.values)
+
+    seen = spread(matrix, answer)
     assert np.allclose(np.append(found.privacy.errors, found.r_squared.errors), seen, rtol=WITHIN)
 
 

@@ -7,6 +7,7 @@ records at the bound in the worst directions; none may turn the subspace or move
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ def a_subspace(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -
     return Subspace(centre=centre, radius=S, records=records, count=k, mechanism=mechanism)
 
 
+@cache
 def a_turning(neighbours: Neighbours, d: int = 5, k: int = 2) -> EigenspaceSensitivity:
     query = a_subspace(d, k)
     return EigenspaceSensitivity.of(query, neighbours, weight(query, 1))

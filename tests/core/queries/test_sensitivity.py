@@ -36,7 +36,7 @@ from eigenveil.queries import (
 from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, row_norm_limit
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
-from tests.core.records import Case, contributions, hostile_rows, site_answer, squares, verdict
+from tests.core.records import Case, contributions, hostile_rows, judged, site_answer, squares
 from tests.support import a_cross, every_query, random_rows
 
 SHAPES = [(1, "middle"), (2, "middle"), (3, "corner"), (5, "random"), (8, "middle")]
@@ -151,7 +151,8 @@ def column_cases(kind: type[ColumnHistograms | ColumnMoments]) -> list[Case]:
         if kind is ColumnHistograms:
             out.append(Case(query=ColumnHistograms(columns=d), rows=rows))
         else:
-            out += [Case(query=ColumnMoments(columns=d, radius=r), rows=rows) for r in (1, 117, 2**14, 2**20)]
+            radii = (1, 117, 2**14, 2**20)
+            out += [Case(query=ColumnMoments(columns=d, radius=r), rows=rows[:500]) for r in radii]
     return out
 
 
@@ -178,16 +179,15 @@ CASES: dict[str, Callable[[], list[Case]]] = {
 }
 
 
-@pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("kind", CASES)
-def test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it(
-    kind: str, neighbours: Neighbours
-) -> None:
-    found = verdict(CASES[kind](), neighbours)
-    assert found.pairs >= PAIRS
-    assert found.worst <= 1
-    if (kind, neighbours) != ("count", Neighbours.REPLACE_ONE):
-        assert found.worst >= 0.99**2
+def test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it(kind: str) -> None:
+    answered = [(case.query, contributions(case)) for case in CASES[kind]()]
+    for neighbours in Neighbours:
+        found = judged(answered, neighbours)
+        assert found.pairs >= PAIRS
+        assert found.worst <= 1
+        if (kind, neighbours) != ("count", Neighbours.REPLACE_ONE):
+            assert found.worst >= 0.99**2
 
 
 def test_the_one_exception_is_a_record_that_replacing_drops() -> None:

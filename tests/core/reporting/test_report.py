@@ -75,6 +75,11 @@ class Checker(HTMLParser):
         self.text += data
 
 
+@cache
+def plain() -> str:
+    return render(document())
+
+
 def check(page: str) -> Checker:
     """Parse a page and insist that it is whole and loads nothing."""
     checker = Checker()
@@ -145,18 +150,18 @@ def test_rules_that_sites_had_stated_are_one_line_and_are_escaped() -> None:
         "site-a, <b>: at most missing 50 %, out of bounds 2.5 % of a column (a person there decides); "
         "site-c: nothing." in check(page).text
     )
-    assert "had stated" not in render(document())
+    assert "had stated" not in plain()
 
 
 def test_a_simulation_is_marked_in_words() -> None:
-    text = check(render(document())).text
+    text = check(plain()).text
     assert "NOT PRIVATE" in text
     assert "nothing here is signed" in text
     assert "eigenveil verify" not in text
 
 
 def test_column_names_are_escaped_everywhere() -> None:
-    page = render(document())
+    page = plain()
     checker = check(page)
     assert checker.tags["script"] == 0
     assert NASTY[0] in checker.text
@@ -208,11 +213,11 @@ def test_dots_have_no_labels() -> None:
 
 
 def test_without_records_it_says_that_they_stayed() -> None:
-    assert "they never left their sites" in check(render(document())).text
+    assert "they never left their sites" in check(plain()).text
 
 
 def test_the_same_document_gives_the_same_page() -> None:
-    assert render(document()) == render(document())
+    assert render(document()) == plain()
 
 
 def test_a_study_without_prediction_has_a_report() -> None:

@@ -133,7 +133,7 @@ def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
     said = [Site(case.rows).answer(case.query) for case in cases]
     assert verdict(cases, Neighbours.ADD_REMOVE).worst <= 1
     monkeypatch.setattr(clipping, "_fits", lambda b, *rest: np.ones(len(b), dtype=bool))
-    assert verdict(cases, Neighbours.ADD_REMOVE).worst > 1
+    assert any(verdict([case], Neighbours.ADD_REMOVE).worst > 1 for case in cases)
     assert any(
         (Site(case.rows).answer(case.query) != one).any() for case, one in zip(cases, said, strict=True)
     )

@@ -7,6 +7,7 @@ limits: nothing wraps around, and no record exceeds its radius.
 from __future__ import annotations
 
 import math
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -106,12 +107,12 @@ CROSS: dict[str, Any] = {
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (2, 2), (64, 3), (MAX_COLUMNS, 1), (MAX_COLUMNS, 4)])
 def test_gradients_at_every_limit_equal_the_reference(d: int, k: int, radius: int, shift: int) -> None:
     pulls = [None, spread(d, k), -spread(d, k), peak(d, k, 1), peak(d, k, -1)]
-    for pull in pulls if d < MAX_COLUMNS else pulls[1:4:2]:
+    rows = corner_rows(d)  # the second is the centre
+    for pull, row in product(pulls, rows) if d < MAX_COLUMNS else zip(pulls[1:4:2], rows[::2], strict=True):
         query = Gradient(spec=extreme_field(d, k, pull, shift), radius=radius)
-        for row in corner_rows(d):
-            said = Site(row[None, :]).answer(query).tolist()
-            assert said == reference.contribution(row.tolist(), query)
-            assert sum(v * v for v in said) <= query.l2_squared(Neighbours.ADD_REMOVE)
+        said = Site(row[None, :]).answer(query).tolist()
+        assert said == reference.contribution(row.tolist(), query)
+        assert sum(v * v for v in said) <= query.l2_squared(Neighbours.ADD_REMOVE)
 
 
 MOST_COLUMNS = 2**19  # of a cross covariance: beyond all studies, and nearly all that is exact

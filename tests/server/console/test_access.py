@@ -23,8 +23,8 @@ from eigenveil_server.console.federation_pages import FederationPages
 from eigenveil_server.console.study_pages import StudyPages
 from eigenveil_server.console.submission_pages import SubmissionPages
 from eigenveil_server.pki.authority import Authority, new_key
-from tests.server.console.visits import Visits, in_loop, visited
-from tests.server.rig import made
+from tests.server.console.visits import Visits, visited
+from tests.server.rig import in_loop, made
 from tests.support import refused
 
 HANDSHAKE = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)

@@ -12,7 +12,8 @@ import pytest
 from eigenveil.identity import Role
 from eigenveil_server.console import listener
 from tests.server.console.test_access import PROXY
-from tests.server.console.visits import Browser, in_loop, visited
+from tests.server.console.visits import Browser, visited
+from tests.server.rig import in_loop
 
 SECONDS = 20.0
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -50,7 +51,7 @@ async def gone(connection: Connection, *, more: bytes = b"") -> None:
 @in_loop
 async def test_a_request_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its head, its body or the one behind it, said on and on or not at all; an answer may go on."""
-    monkeypatch.setattr(listener, "REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.5)
     async with visited(tmp_path / "c") as visits:
         operator = await visits.visitor(Role.OPERATOR, "olga")
         assert (await operator.get("/")).status == 200

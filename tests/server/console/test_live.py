@@ -11,8 +11,8 @@ from pathlib import Path
 from eigenveil.identity import Role
 from eigenveil_server.console.watching import Hub, Piece
 from eigenveil_server.studies.signal import Signal
-from tests.server.console.visits import Browser, Visits, in_loop, visited
-from tests.server.rig import Client, answering, study_toml
+from tests.server.console.visits import Browser, Visits, visited
+from tests.server.rig import Client, answering, in_loop, study_toml
 
 SECONDS = 20.0
 

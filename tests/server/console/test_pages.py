@@ -14,8 +14,8 @@ from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.status import report
 from tests.server.console.test_live import status, until, watching
-from tests.server.console.visits import Answer, Browser, a_dictionary, in_loop, visited
-from tests.server.rig import SITES, answering, study_toml
+from tests.server.console.visits import Answer, Browser, a_dictionary, visited
+from tests.server.rig import SITES, answering, in_loop, study_toml
 from tests.support import a_hello
 
 SCRIPT = "<script>alert(1)</script>"

@@ -7,12 +7,11 @@ import http.client
 import re
 import ssl
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
-from typing import Any, ParamSpec
+from typing import Any
 from urllib.parse import urlencode
 
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
@@ -25,19 +24,6 @@ from tests.server.rig import Credentials, Rig, made, serving
 COLUMNS = 4
 CSRF = re.compile(r'name="csrf" value="([^"]+)"')
 SUBMISSION = re.compile(r'name="submission" value="([^"]+)"')
-
-
-P = ParamSpec("P")
-
-
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test on an event loop of its own."""
-
-    @wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

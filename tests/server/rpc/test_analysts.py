@@ -26,6 +26,7 @@ from tests.server.rig import (
     Client,
     a_directory,
     answering,
+    in_loop,
     made,
     parsed,
     refusal,
@@ -41,134 +42,119 @@ class Connected(Analyst):
         self._channel = over.channel
 
 
-def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            eve = await rig.client(Role.ANALYST, "eve")
-            first = await asyncio.gather(*(ada.submit(study_toml(), "s-1") for _ in range(3)))
-            assert len(set(first)) == 1
-            committed = rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
-            assert committed == micro_rho_for(1.0, 1e-6)
-            other = await refusal(ada.submit(study_toml(epsilon=0.5), "s-1"))
-            assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
-            # A plan names its analyst, so the same text and id are another study in other hands.
-            assert await eve.submit(study_toml(), "s-1") != first[0]
-            assert await ada.submit(study_toml(), "s-2") != first[0]
-            for bad in ("", "a b", "x" * 65):
-                assert (await refusal(ada.submit(study_toml(), bad))).code is Code.BAD_ARGUMENT
-
-    asyncio.run(scenario())
+@in_loop
+async def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        eve = await rig.client(Role.ANALYST, "eve")
+        first = await asyncio.gather(*(ada.submit(study_toml(), "s-1") for _ in range(3)))
+        assert len(set(first)) == 1
+        committed = rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
+        assert committed == micro_rho_for(1.0, 1e-6)
+        other = await refusal(ada.submit(study_toml(epsilon=0.5), "s-1"))
+        assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
+        # A plan names its analyst, so the same text and id are another study in other hands.
+        assert await eve.submit(study_toml(), "s-1") != first[0]
+        assert await ada.submit(study_toml(), "s-2") != first[0]
+        for bad in ("", "a b", "x" * 65):
+            assert (await refusal(ada.submit(study_toml(), bad))).code is Code.BAD_ARGUMENT
 
 
-def test_the_plan_is_signed_and_says_what_was_submitted(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            asked = pb.SubmitStudyRequest(study_toml=study_toml(), submission="s")
-            answer = await ada.stub.SubmitStudy(asked)
-            key = Ed25519PublicKey.from_public_bytes(rig.daemon.runtime.keys.release_public)
-            signed = b"eigenveil/plan-signature/v1\n" + answer.plan.plan_json
-            key.verify(answer.plan.signature, signed)
-            plan = plan_from_json(answer.plan.plan_json)
-            assert plan.study == parsed(study_toml())
-            assert (plan.digest, plan.submission) == (answer.plan_digest.hex(), "s")
-
-    asyncio.run(scenario())
+@in_loop
+async def test_the_plan_is_signed_and_says_what_was_submitted(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        asked = pb.SubmitStudyRequest(study_toml=study_toml(), submission="s")
+        answer = await ada.stub.SubmitStudy(asked)
+        key = Ed25519PublicKey.from_public_bytes(rig.daemon.runtime.keys.release_public)
+        signed = b"eigenveil/plan-signature/v1\n" + answer.plan.plan_json
+        key.verify(answer.plan.signature, signed)
+        plan = plan_from_json(answer.plan.plan_json)
+        assert plan.study == parsed(study_toml())
+        assert (plan.digest, plan.submission) == (answer.plan_digest.hex(), "s")
 
 
-def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", budget_epsilon=1.5, noise=NoiseRule.GAUSSIAN)) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            refused = await refusal(ada.submit(study_toml(epsilon=2.0)))
-            assert refused.code is Code.BUDGET
-            books = rig.daemon.runtime.repository.ledger.ledger
-            assert (books.spent.micro_rho, books.committed().micro_rho) == (0, 0)
-            assert list((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == []
-            await ada.submit(study_toml(epsilon=1.5))
-            assert (await refusal(ada.submit(study_toml(epsilon=0.4), "two"))).code is Code.BUDGET
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c", budget_epsilon=1.5, noise=NoiseRule.GAUSSIAN)) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        refused = await refusal(ada.submit(study_toml(epsilon=2.0)))
+        assert refused.code is Code.BUDGET
+        books = rig.daemon.runtime.repository.ledger.ledger
+        assert (books.spent.micro_rho, books.committed().micro_rho) == (0, 0)
+        assert list((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == []
+        await ada.submit(study_toml(epsilon=1.5))
+        assert (await refusal(ada.submit(study_toml(epsilon=0.4), "two"))).code is Code.BUDGET
 
 
 @pytest.mark.parametrize("rule", list(NoiseRule))
-def test_a_budget_in_mu_admits_gaussian_noise_alone(tmp_path: Path, rule: NoiseRule) -> None:
+@in_loop
+async def test_a_budget_in_mu_admits_gaussian_noise_alone(tmp_path: Path, rule: NoiseRule) -> None:
     """Or who asks could choose, by the results so far, which of two limits to use up. Where any noise is
     admitted, the budget is zCDP's, and does not hold a Gaussian study of its own epsilon."""
-
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", budget_epsilon=1.0, noise=rule)) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            small = study_toml(epsilon=0.2)
-            for other in (small.replace("gauss-cov", "adaptive-cov"), small.replace("1e-6", "0.0")):
-                explained = ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=other))
-                if rule is NoiseRule.ANY:
-                    await explained
-                    continue
-                for call in (explained, ada.submit(other)):
-                    assert "for Gaussian noise alone" in str(await refusal(call))
+    async with serving(made(tmp_path / "c", budget_epsilon=1.0, noise=rule)) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        small = study_toml(epsilon=0.2)
+        for other in (small.replace("gauss-cov", "adaptive-cov"), small.replace("1e-6", "0.0")):
+            explained = ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=other))
             if rule is NoiseRule.ANY:
-                assert (await refusal(ada.submit(study_toml()))).code is Code.BUDGET
-            else:
-                await ada.submit(study_toml())
-
-    asyncio.run(scenario())
+                await explained
+                continue
+            for call in (explained, ada.submit(other)):
+                assert "for Gaussian noise alone" in str(await refusal(call))
+        if rule is NoiseRule.ANY:
+            assert (await refusal(ada.submit(study_toml()))).code is Code.BUDGET
+        else:
+            await ada.submit(study_toml())
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), [(2.1, 1e-6), (2.0, 1e-4)])
-def test_one_study_cannot_reserve_what_all_share(tmp_path: Path, epsilon: float, delta: float) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", max_epsilon_per_study=2.0)) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            toml = study_toml(epsilon=epsilon).replace("delta = 1e-6", f"delta = {delta}")
-            refused = await refusal(ada.submit(toml))
-            assert refused.code is Code.BUDGET
-            assert "allows one study 2 (max_epsilon_per_study)" in str(refused)
-            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
-            await ada.submit(study_toml(epsilon=2.0))
-
-    asyncio.run(scenario())
+@in_loop
+async def test_one_study_cannot_reserve_what_all_share(tmp_path: Path, epsilon: float, delta: float) -> None:
+    async with serving(made(tmp_path / "c", max_epsilon_per_study=2.0)) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        toml = study_toml(epsilon=epsilon).replace("delta = 1e-6", f"delta = {delta}")
+        refused = await refusal(ada.submit(toml))
+        assert refused.code is Code.BUDGET
+        assert "allows one study 2 (max_epsilon_per_study)" in str(refused)
+        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
+        await ada.submit(study_toml(epsilon=2.0))
 
 
-def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
+@in_loop
+async def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            unknown = await refusal(ada.submit(study_toml(sites=("anna", "zoe"))))
-            one = study_toml(sites=("anna",), algorithm="private-oja-shuffled")
-            single = await refusal(ada.submit(one.replace("delta", 'neighbours = "replace-one"\ndelta', 1)))
-            assert "single records" in str(single)
-            assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
-            assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
-            monkeypatch.setattr(planner, "MESSAGE_BYTES", planner.ENVELOPE_BYTES + 2000)
-            toml = study_toml(columns=60, algorithm="dp-pca")
-            told = {"submission": "x", "analyst": "ada", "directory": a_directory()}
-            wide = planner.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
-            assert (wide["code"], "a message holds" in wide["why"]) == (Code.OVERFLOW.value, True)
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        unknown = await refusal(ada.submit(study_toml(sites=("anna", "zoe"))))
+        one = study_toml(sites=("anna",), algorithm="private-oja-shuffled")
+        single = await refusal(ada.submit(one.replace("delta", 'neighbours = "replace-one"\ndelta', 1)))
+        assert "single records" in str(single)
+        assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
+        assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
+        monkeypatch.setattr(planner, "MESSAGE_BYTES", planner.ENVELOPE_BYTES + 2000)
+        toml = study_toml(columns=60, algorithm="dp-pca")
+        told = {"submission": "x", "analyst": "ada", "directory": a_directory()}
+        wide = planner.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
+        assert (wide["code"], "a message holds" in wide["why"]) == (Code.OVERFLOW.value, True)
 
 
-def test_explaining_charges_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            answer = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
-            explained = json.loads(answer.explanation_json)
-            assert explained["micro_rho"] == micro_rho_for(1.0, 1e-6)
-            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
-
-    asyncio.run(scenario())
+@in_loop
+async def test_explaining_charges_nothing(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        answer = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
+        explained = json.loads(answer.explanation_json)
+        assert explained["micro_rho"] == micro_rho_for(1.0, 1e-6)
+        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
 
 
 @pytest.mark.parametrize(
@@ -184,109 +170,97 @@ def test_explaining_charges_nothing(tmp_path: Path) -> None:
         "not = [toml",
     ],
 )
-def test_what_would_not_be_taken_is_not_explained_either(toml: str, tmp_path: Path) -> None:
+@in_loop
+async def test_what_would_not_be_taken_is_not_explained_either(toml: str, tmp_path: Path) -> None:
     """Unknown sites, above a price, above what is left, too many columns, single records, no TOML."""
-
-    async def scenario() -> None:
-        config = made(tmp_path / "c", max_epsilon_per_study=2.0, budget_epsilon=2.2)
-        async with serving(config) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            await ada.submit(study_toml(epsilon=1.9), "first")
-            submitted = await refusal(ada.submit(toml, "second"))
-            explained = await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
-            assert (explained.code, str(explained)) == (submitted.code, str(submitted))
-
-    asyncio.run(scenario())
+    config = made(tmp_path / "c", max_epsilon_per_study=2.0, budget_epsilon=2.2)
+    async with serving(config) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        await ada.submit(study_toml(epsilon=1.9), "first")
+        submitted = await refusal(ada.submit(toml, "second"))
+        explained = await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
+        assert (explained.code, str(explained)) == (submitted.code, str(submitted))
 
 
-def test_the_rows_of_ones_own_studies_tell_which_are_the_same(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            await rig.sites()
-            ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
-            await ada.submit(study_toml(), "s-1")
-            await ada.submit(study_toml() + "\n# the same\n", "s-2")
-            await ada.submit(study_toml(epsilon=0.5), "s-3")
-            rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
-            told = {row.submission: row.study_digest.hex() for row in rows}
-            same, other = study_digest(parsed(study_toml())), study_digest(parsed(study_toml(epsilon=0.5)))
-            assert told == {"s-1": same, "s-2": same, "s-3": other}
-            rows = (await eve.stub.ListStudies(pb.ListStudiesRequest())).studies
-            assert {(row.submission, row.study_digest) for row in rows} == {("", b"")}
-
-    asyncio.run(scenario())
+@in_loop
+async def test_the_rows_of_ones_own_studies_tell_which_are_the_same(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+        await ada.submit(study_toml(), "s-1")
+        await ada.submit(study_toml() + "\n# the same\n", "s-2")
+        await ada.submit(study_toml(epsilon=0.5), "s-3")
+        rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+        told = {row.submission: row.study_digest.hex() for row in rows}
+        same, other = study_digest(parsed(study_toml())), study_digest(parsed(study_toml(epsilon=0.5)))
+        assert told == {"s-1": same, "s-2": same, "s-3": other}
+        rows = (await eve.stub.ListStudies(pb.ListStudiesRequest())).studies
+        assert {(row.submission, row.study_digest) for row in rows} == {("", b"")}
 
 
 @pytest.mark.parametrize(("limit", "most"), [("ROOM", 1), ("STUDIES_AT_ONCE", 2)])
-def test_a_list_in_parts_is_the_whole_list(
+@in_loop
+async def test_a_list_in_parts_is_the_whole_list(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            for name in ("x", "y", "z"):
-                await ada.submit(study_toml(name=name, epsilon=0.5), name, agreed=False)
-            whole = await ada.stub.ListStudies(pb.ListStudiesRequest())
-            assert (len(whole.studies), whole.more) == (3, False)
-            monkeypatch.setattr(study_list, limit, most)
-            found: list[pb.StudyRow] = []
-            part = pb.ListStudiesResponse(more=True)
-            while part.more:
-                after = found[-1].plan_digest if found else b""
-                part = await ada.stub.ListStudies(pb.ListStudiesRequest(after=after))
-                assert 0 < len(part.studies) <= most
-                found += part.studies
-            assert found == list(whole.studies)
-            assert await Connected(ada).listed() == whole
-            unknown = ada.stub.ListStudies(pb.ListStudiesRequest(after=b"\1" * 32))
-            assert (await refusal(unknown)).code is Code.NOT_FOUND
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        for name in ("x", "y", "z"):
+            await ada.submit(study_toml(name=name, epsilon=0.5), name, agreed=False)
+        whole = await ada.stub.ListStudies(pb.ListStudiesRequest())
+        assert (len(whole.studies), whole.more) == (3, False)
+        monkeypatch.setattr(study_list, limit, most)
+        found: list[pb.StudyRow] = []
+        part = pb.ListStudiesResponse(more=True)
+        while part.more:
+            after = found[-1].plan_digest if found else b""
+            part = await ada.stub.ListStudies(pb.ListStudiesRequest(after=after))
+            assert 0 < len(part.studies) <= most
+            found += part.studies
+        assert found == list(whole.studies)
+        assert await Connected(ada).listed() == whole
+        unknown = ada.stub.ListStudies(pb.ListStudiesRequest(after=b"\1" * 32))
+        assert (await refusal(unknown)).code is Code.NOT_FOUND
 
 
-def test_what_is_left_is_what_the_list_of_studies_adds_up_to(tmp_path: Path) -> None:
+@in_loop
+async def test_what_is_left_is_what_the_list_of_studies_adds_up_to(tmp_path: Path) -> None:
     """[R26] No more is told than whoever sees the list knows."""
-
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
-            async with answering(sites):
-                await ada.events(await ada.submit(study_toml(), "released"))
-            await ada.submit(study_toml(epsilon=0.5), "running")
-            told = await eve.stub.ListStudies(pb.ListStudiesRequest())
-            done, running = told.studies
-            held = done.spent_micro_rho + running.micro_rho
-            assert 0 < held == told.budget.committed_micro_rho < told.budget.micro_rho
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await rig.sites()
+        ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+        async with answering(sites):
+            await ada.events(await ada.submit(study_toml(), "released"))
+        await ada.submit(study_toml(epsilon=0.5), "running")
+        told = await eve.stub.ListStudies(pb.ListStudiesRequest())
+        done, running = told.studies
+        held = done.spent_micro_rho + running.micro_rho
+        assert 0 < held == told.budget.committed_micro_rho < told.budget.micro_rho
 
 
-def test_watching_resumes_from_a_sequence_number(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            async with answering(sites):
-                digest = await ada.submit(study_toml())
-                live = await ada.events(digest)
-            assert [event.sequence for event in live] == list(range(1, len(live) + 1))
-            assert await ada.events(digest) == live
-            assert await ada.events(digest, after=live[2].sequence) == live[3:]
-            assert await ada.events(digest, after=live[-1].sequence) == []
-            assert await ada.events(digest, after=2**64 - 1) == []
-            states = [event.round_state for event in live if event.round == 0]
-            assert states[0] == "planned"
-            assert list(dict.fromkeys(states))[:3] == ["planned", "open", "released"]
-            spending = [event.spent_micro_rho for event in live]
-            assert spending == sorted(spending)
-            assert spending[-1] <= live[-1].micro_rho
-            unknown = pb.WatchStudyRequest(plan_digest=b"\x01" * 32)
-            assert (await refusal(ada.stub.WatchStudy(unknown).read())).code is Code.NOT_FOUND
-
-    asyncio.run(scenario())
+@in_loop
+async def test_watching_resumes_from_a_sequence_number(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        async with answering(sites):
+            digest = await ada.submit(study_toml())
+            live = await ada.events(digest)
+        assert [event.sequence for event in live] == list(range(1, len(live) + 1))
+        assert await ada.events(digest) == live
+        assert await ada.events(digest, after=live[2].sequence) == live[3:]
+        assert await ada.events(digest, after=live[-1].sequence) == []
+        assert await ada.events(digest, after=2**64 - 1) == []
+        states = [event.round_state for event in live if event.round == 0]
+        assert states[0] == "planned"
+        assert list(dict.fromkeys(states))[:3] == ["planned", "open", "released"]
+        spending = [event.spent_micro_rho for event in live]
+        assert spending == sorted(spending)
+        assert spending[-1] <= live[-1].micro_rho
+        unknown = pb.WatchStudyRequest(plan_digest=b"\x01" * 32)
+        assert (await refusal(ada.stub.WatchStudy(unknown).read())).code is Code.NOT_FOUND
 
 
 async def watches(analyst: Client, watch: pb.WatchStudyRequest) -> bool:
@@ -297,71 +271,63 @@ async def watches(analyst: Client, watch: pb.WatchStudyRequest) -> bool:
     return True
 
 
-def test_one_analyst_cannot_take_every_watch(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", max_watches=8)) as rig:
-            await rig.client(Role.SITE, "anna")
-            ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
-            digest = await ada.submit(study_toml(sites=("anna",)))
-            watch = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
-            taken = [eve.stub.WatchStudy(watch) for _ in range(2)]
-            for one in taken:
-                await one.read()
-            refused = await refusal(eve.stub.WatchStudy(watch).read())
-            assert (refused.code, "by you" in str(refused)) == (Code.NOT_READY, True)
-            await ada.stub.WatchStudy(watch).read()
-            taken[0].cancel()
-            async with asyncio.timeout(20):
-                while not await watches(eve, watch):
-                    await asyncio.sleep(0.05)
-
-    asyncio.run(scenario())
+@in_loop
+async def test_one_analyst_cannot_take_every_watch(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c", max_watches=8)) as rig:
+        await rig.client(Role.SITE, "anna")
+        ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+        digest = await ada.submit(study_toml(sites=("anna",)))
+        watch = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
+        taken = [eve.stub.WatchStudy(watch) for _ in range(2)]
+        for one in taken:
+            await one.read()
+        refused = await refusal(eve.stub.WatchStudy(watch).read())
+        assert (refused.code, "by you" in str(refused)) == (Code.NOT_READY, True)
+        await ada.stub.WatchStudy(watch).read()
+        taken[0].cancel()
+        async with asyncio.timeout(20):
+            while not await watches(eve, watch):
+                await asyncio.sleep(0.05)
 
 
-def test_cancelling(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            eve = await rig.client(Role.ANALYST, "eve")
+@in_loop
+async def test_cancelling(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        eve = await rig.client(Role.ANALYST, "eve")
+        digest = await ada.submit(study_toml())
+        cancel = pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest))
+        assert "not yours" in str(await refusal(eve.stub.CancelStudy(cancel)))
+        assert (await refusal(ada.release(digest))).code is Code.NOT_READY
+        query = await sites["anna"].query()
+        await ada.stub.CancelStudy(cancel)
+        await ada.stub.CancelStudy(cancel)
+        assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_CANCELLED
+        assert (await refusal(ada.release(digest))).code is Code.CANCELLED
+        late = await refusal(sites["anna"].contribute(query, frozen([60])))
+        assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
+        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
+        async with answering(sites):
+            done = await ada.submit(study_toml(), "two")
+            await ada.events(done)
+        ended = await refusal(ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(done))))
+        assert (ended.code, "it is released" in str(ended)) == (Code.CONFLICT, True)
+
+
+@in_loop
+async def test_listing_shows_state_and_price(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        async with answering(sites):
             digest = await ada.submit(study_toml())
-            cancel = pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest))
-            assert "not yours" in str(await refusal(eve.stub.CancelStudy(cancel)))
-            assert (await refusal(ada.release(digest))).code is Code.NOT_READY
-            query = await sites["anna"].query()
-            await ada.stub.CancelStudy(cancel)
-            await ada.stub.CancelStudy(cancel)
-            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_CANCELLED
-            assert (await refusal(ada.release(digest))).code is Code.CANCELLED
-            late = await refusal(sites["anna"].contribute(query, frozen([60])))
-            assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
-            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
-            async with answering(sites):
-                done = await ada.submit(study_toml(), "two")
-                await ada.events(done)
-            ended = await refusal(
-                ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(done)))
-            )
-            assert (ended.code, "it is released" in str(ended)) == (Code.CONFLICT, True)
-
-    asyncio.run(scenario())
-
-
-def test_listing_shows_state_and_price(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            async with answering(sites):
-                digest = await ada.submit(study_toml())
-                await ada.events(digest)
-            (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
-            assert (row.plan_digest.hex(), row.name, row.analyst) == (digest, "small", "ada")
-            assert row.state == pb.STUDY_STATE_RELEASED
-            assert 0 < row.spent_micro_rho <= row.micro_rho
-            assert row.rounds >= 2
-
-    asyncio.run(scenario())
+            await ada.events(digest)
+        (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+        assert (row.plan_digest.hex(), row.name, row.analyst) == (digest, "small", "ada")
+        assert row.state == pb.STUDY_STATE_RELEASED
+        assert 0 < row.spent_micro_rho <= row.micro_rho
+        assert row.rounds >= 2
 
 
 def test_a_large_release_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

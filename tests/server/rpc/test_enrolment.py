@@ -20,41 +20,39 @@ from eigenveil_server.pki.authority import Authority, new_key, requested_key
 from eigenveil_server.pki.keys import release_public
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.storage.database import open_store
-from tests.server.rig import FEDERATION, HOUR, made, refusal, request_for, serving
+from tests.server.rig import FEDERATION, HOUR, in_loop, made, refusal, request_for, serving
 
 
-def test_only_the_key_of_a_request_is_used(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            key = new_key()
-            answer = await rig.enrol(rig.token(Role.SITE, "anna"), request_for(key))
-        leaf = x509.load_pem_x509_certificate(answer.certificate_pem)
-        names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        basic = leaf.extensions.get_extension_for_class(x509.BasicConstraints).value
-        usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-        assert [name.value for name in names] == [f"eigenveil://{FEDERATION}/site/anna"]
-        assert not basic.ca
-        assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
-        assert leaf.public_key() == key.public_key()
-        assert (leaf.not_valid_after_utc - leaf.not_valid_before_utc).days == 7
-        leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(rig.ca))
-        (trusted,) = (list_from_json(one.list_json) for one in answer.authorities)
-        assert (answer.federation, trusted.release_key) == (FEDERATION, release_public(rig.config.files))
-
-    asyncio.run(scenario())
+@in_loop
+async def test_only_the_key_of_a_request_is_used(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        key = new_key()
+        answer = await rig.enrol(rig.token(Role.SITE, "anna"), request_for(key))
+    leaf = x509.load_pem_x509_certificate(answer.certificate_pem)
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    basic = leaf.extensions.get_extension_for_class(x509.BasicConstraints).value
+    usage = leaf.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert [name.value for name in names] == [f"eigenveil://{FEDERATION}/site/anna"]
+    assert not basic.ca
+    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert leaf.public_key() == key.public_key()
+    assert (leaf.not_valid_after_utc - leaf.not_valid_before_utc).days == 7
+    leaf.verify_directly_issued_by(x509.load_pem_x509_certificate(rig.ca))
+    (trusted,) = (list_from_json(one.list_json) for one in answer.authorities)
+    assert (answer.federation, trusted.release_key) == (FEDERATION, release_public(rig.config.files))
 
 
-def test_wrong_tokens_make_their_own_address_wait_and_a_right_one_is_never_refused(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            csr = request_for(new_key())
-            for _ in range(3):
-                assert (await refusal(rig.enrol("a guess", csr))).code is Code.IDENTITY
-            (guest,) = rig.daemon._side._places._guests.values()
-            assert guest.allowance.seconds > 0, "the next one is not read at once"
-            assert (await rig.enrol(rig.token(Role.SITE, "anna"), csr)).federation == FEDERATION
-
-    asyncio.run(scenario())
+@in_loop
+async def test_wrong_tokens_make_their_own_address_wait_and_a_right_one_is_never_refused(
+    tmp_path: Path,
+) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        csr = request_for(new_key())
+        for _ in range(3):
+            assert (await refusal(rig.enrol("a guess", csr))).code is Code.IDENTITY
+        (guest,) = rig.daemon._side._places._guests.values()
+        assert guest.allowance.seconds > 0, "the next one is not read at once"
+        assert (await rig.enrol(rig.token(Role.SITE, "anna"), csr)).federation == FEDERATION
 
 
 def test_who_is_refused_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -71,32 +69,28 @@ def test_who_is_refused_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCa
     assert all("address='127.0.0.1:" in line for line in refused)
 
 
-def test_a_token_works_once_but_a_lost_reply_does_no_harm(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            token, csr = rig.token(Role.SITE, "anna"), request_for(new_key())
-            first = await rig.enrol(token, csr)
-            assert (await rig.enrol(token, csr)).certificate_pem == first.certificate_pem
-            refused = await refusal(rig.enrol(token, request_for(new_key())))
-            assert refused.code is Code.IDENTITY
-            assert "used already" in str(refused)
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_token_works_once_but_a_lost_reply_does_no_harm(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        token, csr = rig.token(Role.SITE, "anna"), request_for(new_key())
+        first = await rig.enrol(token, csr)
+        assert (await rig.enrol(token, csr)).certificate_pem == first.certificate_pem
+        refused = await refusal(rig.enrol(token, request_for(new_key())))
+        assert refused.code is Code.IDENTITY
+        assert "used already" in str(refused)
 
 
-def test_bad_and_expired_tokens_are_refused(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            csr = request_for(new_key())
-            unknown = await refusal(rig.enrol("x" * 43, csr))
-            expired = await refusal(rig.enrol(rig.token(Role.SITE, "anna", valid_ms=0), csr))
-            malformed = await refusal(rig.enrol(rig.token(Role.SITE, "anna"), b"not a request"))
-        assert (unknown.code, expired.code) == (Code.IDENTITY, Code.IDENTITY)
-        assert "unknown" in str(unknown)
-        assert "expired" in str(expired)
-        assert malformed.code is Code.BAD_ARGUMENT
-
-    asyncio.run(scenario())
+@in_loop
+async def test_bad_and_expired_tokens_are_refused(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        csr = request_for(new_key())
+        unknown = await refusal(rig.enrol("x" * 43, csr))
+        expired = await refusal(rig.enrol(rig.token(Role.SITE, "anna", valid_ms=0), csr))
+        malformed = await refusal(rig.enrol(rig.token(Role.SITE, "anna"), b"not a request"))
+    assert (unknown.code, expired.code) == (Code.IDENTITY, Code.IDENTITY)
+    assert "unknown" in str(unknown)
+    assert "expired" in str(expired)
+    assert malformed.code is Code.BAD_ARGUMENT
 
 
 def test_the_database_holds_no_token(tmp_path: Path) -> None:
@@ -124,15 +118,13 @@ def test_a_request_must_be_signed_by_its_own_key() -> None:
         requested_key(bytes(csr))
 
 
-def test_the_coordinator_service_is_not_served_without_certificate(tmp_path: Path) -> None:
+@in_loop
+async def test_the_coordinator_service_is_not_served_without_certificate(tmp_path: Path) -> None:
     from tests.server.rig import uncertified_hello
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            assert (await refusal(uncertified_hello(rig, rig.ports.enrol_port))).code is Code.IDENTITY
-            assert (await refusal(uncertified_hello(rig, rig.ports.port))).code is Code.UNREACHABLE
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        assert (await refusal(uncertified_hello(rig, rig.ports.enrol_port))).code is Code.IDENTITY
+        assert (await refusal(uncertified_hello(rig, rig.ports.port))).code is Code.UNREACHABLE
 
 
 def test_secrets_are_readable_by_the_owner_only(tmp_path: Path) -> None:
@@ -145,14 +137,12 @@ def test_secrets_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     )
 
 
-def test_a_made_up_token_keeps_no_writer_waiting(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            with rig.daemon.runtime.repository.store.writer.transaction():
-                refused = await refusal(asyncio.wait_for(rig.enrol("x" * 43, request_for(new_key())), 60))
-            assert "unknown" in str(refused)
-
-    asyncio.run(scenario())
+@in_loop
+async def test_a_made_up_token_keeps_no_writer_waiting(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        with rig.daemon.runtime.repository.store.writer.transaction():
+            refused = await refusal(asyncio.wait_for(rig.enrol("x" * 43, request_for(new_key())), 60))
+        assert "unknown" in str(refused)
 
 
 def test_the_key_to_compare_is_that_of_the_certificate_in_force(tmp_path: Path) -> None:
