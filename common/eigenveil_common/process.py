@@ -1,8 +1,16 @@
-"""What a daemon asks of the operating system before it holds anything."""
+"""What a daemon asks of the operating system before it holds anything, and gives back."""
 
 from __future__ import annotations
 
+import ctypes
 import resource
+from contextlib import suppress
+
+# Of glibc's <malloc.h>. Left to itself it maps and zeroes each buffer of a few MiB anew, which takes as long
+# as receiving what is written to it, or keeps as much as the largest that it ever gave.
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+KEPT_BYTES = 32 * 2**20  # at the end of the heap: the buffers of a few messages on their way
+MAPPED_BYTES = 8 * 2**20  # what is as large goes back to the system as soon as it is free
 
 
 def forbid_core_dumps() -> None:
@@ -15,3 +23,17 @@ def allow_files() -> None:
     site takes three of a coordinator."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def keep_buffers() -> None:
+    """Use the memory of messages again for the next ones, where the allocator can be told."""
+    with suppress(AttributeError):
+        libc = ctypes.CDLL(None)
+        libc.mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
+        libc.mallopt(M_MMAP_THRESHOLD, MAPPED_BYTES)
+
+
+def give_back() -> None:
+    """Let the system have what is free: before much is needed, and where nothing comes for a while."""
+    with suppress(AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)

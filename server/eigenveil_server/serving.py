@@ -15,7 +15,7 @@ import click
 
 from eigenveil_common import log
 from eigenveil_common.notify.outbox import notifying
-from eigenveil_common.process import allow_files, forbid_core_dumps
+from eigenveil_common.process import allow_files, forbid_core_dumps, keep_buffers
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
 
@@ -26,6 +26,7 @@ def serve_until_stopped(config: Config) -> NoReturn:
     """Serve until SIGTERM or SIGINT, and end the process."""
     forbid_core_dumps()
     allow_files()
+    keep_buffers()
     log.to_stderr(config.log_format)
     asyncio.run(_serve(config))
     _leave()

@@ -69,7 +69,8 @@ class NoiseSource(Protocol):
         """Whether releases drawn from this source carry the guarantee."""
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """Independent integers as `spec` says. Shape: (spec.length,)."""
+        """Independent integers as `spec` says, the caller's own: what they are added to may be written over
+        them. Shape: (spec.length,)."""
 
     def uniform(self, count: int) -> FloatArray:
         """Independent floats, uniform in (0, 1), 2^-52 apart. Shape: (count,)."""
@@ -91,7 +92,6 @@ class OsNoise:
             quantile = GAUSSIAN if block.law is NoiseLaw.GAUSSIAN else LAPLACE
             integers(quantile, block.scale, block.count, words, noise[start : start + block.count])
             start += block.count
-        noise.setflags(write=False)
         return noise
 
     def uniform(self, count: int) -> FloatArray:

@@ -63,16 +63,19 @@ def _never_changes(array: IntArray) -> bool:
 def added(total: IntArray, drawn: IntArray) -> IntArray:
     """`total` and noise, which may never wrap around. Shape: equal.
 
+    Written over `drawn` unless that is read-only: a long sum and its noise are all that is in memory.
+
     Whether it would is a function of the noised values alone, so that refusing tells no more than they do.
 
     Raises:
         InternalError: a sum needs more than 64 bits; none is planned that loud (protocol.noise_ratio).
     """
-    out = np.empty_like(total)
+    out = drawn if drawn.flags.writeable else drawn.copy()
     for start in range(0, len(total), AT_ONCE):
         here = slice(start, start + AT_ONCE)
-        known, noise, noised = total[here], drawn[here], out[here]
-        np.add(known, noise, out=noised)
+        known, noised = total[here], out[here]
+        noise = noised.copy()
+        noised += known
         if (((known ^ noised) & (noise ^ noised)) < 0).any():  # a sign that neither has
             raise InternalError(Code.BUG, "a noised value does not fit 64 bits")
     out.setflags(write=False)

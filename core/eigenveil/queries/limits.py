@@ -67,8 +67,9 @@ def row_norm_limit(d: int) -> int:
 
 
 def within(values: IntArray, limit: int) -> bool:
-    """Every |value| <= limit; np.abs would let -2**63 through, which has no absolute value in int64."""
-    return bool(((values >= -limit) & (values <= limit)).all())
+    """Every |value| <= limit; np.abs would let -2**63 through, which has no absolute value in int64.
+    Nothing as long as `values` is made."""
+    return not values.size or (int(values.min()) >= -limit and int(values.max()) <= limit)
 
 
 def check_centre(centre: IntArray) -> None:

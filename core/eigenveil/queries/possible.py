@@ -8,6 +8,7 @@ passes. Sums are far below the 2**62 that `check_no_overflow` allows once every 
 from __future__ import annotations
 
 import math
+import mmap
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -79,47 +80,48 @@ def _is_semidefinite(triangle: IntArray, d: int) -> bool:
     to the diagonal leaves no honest matrix behind, and lets pass eigenvalues down to minus as much.
     """
     shift = 10 * (d + 4) * UNIT * math.fsum(triangle[:d])
-    room = np.empty(sum(min(PANEL, rest) * rest for rest in range(d, 0, -PANEL)))
-    scratch = np.empty(min(PANEL, d) * d)
-    known: list[FloatArray] = []
+    blocks = [_room(first, min(PANEL, d - first)) for first in range(0, d, PANEL)]
+    above, scratch = rows_above(d), np.empty((PANEL, min(PANEL, d)))
     try:
-        for panel in _panels(triangle, d, shift, room):
-            known.append(_factor(panel, known, scratch))
+        for first in range(0, d, PANEL):
+            panel = _panel(triangle, above, first, d, shift)
+            _factor(panel, blocks.pop(0), blocks, scratch)
     except np.linalg.LinAlgError:
         return False
     return True
 
 
-def _panels(triangle: IntArray, d: int, shift: float, room: FloatArray) -> Iterator[FloatArray]:
-    """PANEL rows after another, from the diagonal on, to which `shift` is added; all in one piece of memory,
-    which is given back as one. Shape: (m, rest)."""
-    above, at = rows_above(d), 0
-    for first in range(0, d, PANEL):
-        rows, rest = min(PANEL, d - first), d - first
-        panel = room[at : at + rows * rest].reshape(rows, rest)
-        at += panel.size
-        for i in range(rows):
-            panel[i, :i] = 0.0
-            panel[i, i] = float(triangle[first + i]) + shift
-            panel[i, i + 1 :] = triangle[next(above)]
-        yield panel
+def _room(rows: int, columns: int) -> FloatArray:
+    """Memory of its own, which is none until it is written to, and given back at once."""
+    return np.frombuffer(mmap.mmap(-1, 8 * max(1, rows * columns)))[: rows * columns].reshape(rows, columns)
 
 
-def _factor(panel: FloatArray, known: Sequence[FloatArray], scratch: FloatArray) -> FloatArray:
-    """The same rows of Cholesky's factor, in place; `known` are those above. All of them take as much memory
-    as the triangle. Raises LinAlgError, there is none."""
-    rows, rest = panel.shape
-    product = scratch[: panel.size].reshape(panel.shape)
-    for above in known:
-        here = above[:, above.shape[1] - rest :]
-        panel -= np.matmul(here[:, :rows].T, here, out=product)
-    block = np.linalg.cholesky(panel[:, :rows], upper=True)
-    panel[:, :rows] = block
-    right = panel[:, rows:]
-    for i in range(rows if rest > rows else 0):
-        right[i] -= block[:i, i] @ right[:i]
-        right[i] /= block[i, i]
+def _panel(triangle: IntArray, above: Iterator[slice], first: int, d: int, shift: float) -> FloatArray:
+    """The next PANEL rows from the diagonal on, to which `shift` is added. Shape: (m, rest)."""
+    panel = np.zeros((min(PANEL, d - first), d - first))
+    for i in range(len(panel)):
+        panel[i, i] = float(triangle[first + i]) + shift
+        panel[i, i + 1 :] = triangle[next(above)]
     return panel
+
+
+def _factor(panel: FloatArray, mine: FloatArray, blocks: Sequence[FloatArray], scratch: FloatArray) -> None:
+    """The same rows of Cholesky's upper factor, written to `blocks`: what is known of it, PANEL columns each.
+
+    `mine` are those columns in which the panel begins: nobody needs them after it. So no more than half of
+    the factor is in memory at any time. Raises LinAlgError, there is none.
+    """
+    first, rows = mine.shape
+    parts = np.split(panel, range(rows, panel.shape[1], PANEL), axis=1)
+    for part, known in zip(parts, (mine, *blocks), strict=True):
+        part -= np.matmul(mine.T, known[:first], out=scratch[:rows, : part.shape[1]])
+    own = np.linalg.cholesky(parts[0], upper=True)
+    right = panel[:, rows:]
+    for i in range(rows if blocks else 0):
+        right[i] -= own[:i, i] @ right[:i]
+        right[i] /= own[i, i]
+    for part, known in zip(parts[1:], blocks, strict=True):
+        known[first : first + rows] = part
 
 
 def falling(largest: int, length: int) -> IntArray:

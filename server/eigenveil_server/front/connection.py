@@ -14,7 +14,13 @@ STUCK_SECONDS = 60.0  # for a caller to take what it was sent: gRPC's own end ca
 
 
 class Host(Protocol):
-    """Who is told of a connection: that it came, that it ended, that its guest takes back too many calls."""
+    """Who is told of a connection: that it came, that it ended, that its guest takes back too many calls.
+
+    `room` is where what was decrypted is put together, for all connections of one loop: each read ends before
+    another begins. An `ssl` object that is asked for bytes makes as many as it might give for each record.
+    """
+
+    room: memoryview
 
     def arrived(self, connection: Connection) -> None:
         """A socket was accepted."""
@@ -29,7 +35,7 @@ class Host(Protocol):
         """More calls were taken back before an answer than may be."""
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """The caller's end, first without and then with TLS. Nothing passes before `begin`."""
 
     def __init__(self, host: Host) -> None:
@@ -57,8 +63,11 @@ class Connection(asyncio.Protocol):
         self._inner = inner
         self._pass()
 
-    def data_received(self, data: bytes) -> None:
-        self._inward.keep(data)
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._host.room
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._inward.keep(bytes(self._host.room[:nbytes]))
         self._pass()
 
     def _pass(self) -> None:

@@ -34,11 +34,11 @@ from eigenveil_server.front.places import Places
 from eigenveil_server.front.turns import Turns
 
 # asyncio has a buffer of this size for each TLS connection, 256 KiB unless told otherwise. What else is held
-# of a handshake is 53 KiB: 21 MiB for all that may be in theirs. A mebibyte costs 1.2 ms of processor
-# time with two records of TLS in a buffer, 1.1 with four, 1.6 with one, 2.2 with sixteen.
+# of a handshake is 53 KiB: 21 MiB for all that may be in theirs.
 sslproto.SSLProtocol.max_size = 32 * 1024
 # Of a site that was let in: its large answers come in fewer pieces, each of which costs turns of two loops.
 SITE_READ_BYTES = 128 * 1024
+READ_BYTES = 256 * 1024  # for what was decrypted, once for all connections of a door
 SITE_WAY_BYTES = 2**20  # on their way to gRPC
 MOST_STRANGERS = 1024  # before or in their handshake: after a restart every site comes back at once
 MOST_HANDSHAKES = 256  # of these, in it
@@ -85,6 +85,7 @@ class Door:
         self._turns = Turns()
         self._hands = asyncio.Semaphore(MOST_HANDSHAKES)
         self._number = 0
+        self.room = memoryview(bytearray(READ_BYTES))
 
     @property
     def inside(self) -> str:

@@ -29,20 +29,31 @@ ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_
 SECRET = "PG"  # how the database's names begin, its password's among them
 
 
+def apart(module: str) -> subprocess.Popen[bytes]:
+    """A process of its own that runs `module`, knows none of our secrets and is spoken to through pipes."""
+    return subprocess.Popen(
+        # -P: nothing is loaded from the folder in which somebody happened to start the coordinator.
+        [sys.executable, "-P", "-m", module],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if not name.startswith(SECRET)} | ONE_THREAD,
+    )
+
+
+def ended(process: subprocess.Popen[bytes]) -> None:
+    """End it, and give back what the system keeps of it."""
+    process.kill()
+    with suppress(BrokenPipeError):
+        process.communicate()
+
+
 class Worker:
     """One process that plans. It can be ended from another thread than the one that asks."""
 
     idle: ClassVar[list[Worker]] = []  # handed on, since each takes a second to start
 
     def __init__(self) -> None:
-        self._process = subprocess.Popen(
-            # -P: nothing is loaded from the folder in which somebody happened to start the coordinator.
-            [sys.executable, "-P", "-m", "eigenveil_server.planning.planner"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={name: value for name, value in os.environ.items() if not name.startswith(SECRET)}
-            | ONE_THREAD,
-        )
+        self._process = apart("eigenveil_server.planning.planner")
 
     @classmethod
     def ready(cls) -> Worker:
@@ -52,7 +63,7 @@ class Worker:
                 worker = cls.idle.pop()
                 if worker._process.poll() is None:
                     return worker
-                worker.gone()
+                ended(worker._process)
         return cls()
 
     def ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
@@ -67,24 +78,17 @@ class Worker:
             found = None
         if found is not None:
             return found
-        self.end()
-        self.gone()
+        ended(self._process)
         return None
 
     def end(self) -> None:
         self._process.kill()
 
-    def gone(self) -> None:
-        """After its end: give back what the system keeps of it."""
-        with suppress(BrokenPipeError):
-            self._process.communicate()
-
 
 @atexit.register
 def _end_the_idle() -> None:
     for worker in Worker.idle:
-        worker.end()
-        worker.gone()
+        ended(worker._process)
 
 
 class Lane:

@@ -12,6 +12,7 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import IntArray, from_bytes
 from eigenveil.protocol.wire import digest_from_bytes, lists_to_proto
 from eigenveil_common import log
+from eigenveil_common.process import give_back
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, MESSAGE_BYTES, VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
@@ -209,6 +210,7 @@ class Service(CoordinatorServicer):
             upload = self._uploads.get(upload.id, upload.site)  # not so if it was refused meanwhile
             upload.check_complete()
             try:
+                await self._runtime.compute.run(give_back)  # what it came in: the check needs memory
                 taken = await self._contribute(
                     upload.study,
                     upload.round,

@@ -6,18 +6,16 @@ import json
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
-from eigenveil.errors import Code, InternalError, RequestError, spoken
-from eigenveil.numerics.encoding import digest, from_bytes
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState
-from eigenveil.protocol.statements import SignedRound
-from eigenveil.protocol.wire import round_to_proto
 from eigenveil.reporting.document import RoundRecord
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.consents import Standing, consents
 from eigenveil_server.storage.digests import check_plan, check_question, check_release
+from eigenveil_server.storage.sealed import Sealed, sealed_of
 from eigenveil_server.storage.states import StudyState
 
 EVENTS_AT_ONCE = 256
@@ -69,19 +67,6 @@ class Answers:
 
     macs: dict[str, bytes]
     declined: dict[str, str]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sealed:
-    """A sealed release and what was stated of it."""
-
-    release: Release
-    stated: SignedRound
-
-    @property
-    def message(self) -> pb.SealedRound:
-        """Both as sites and analysts get them."""
-        return round_to_proto(self.release, self.stated)
 
 
 class Studies:
@@ -193,11 +178,11 @@ class Studies:
             InternalError: code `storage`: a stored release is not what was sealed.
         """
         rows = self._reader.rows("SELECT * FROM releases WHERE study = ? ORDER BY round", (digest,))
-        return [_sealed(row) for row in rows]
+        return [sealed_of(self._reader, row) for row in rows]
 
     def sealed(self, digest: str, round: int) -> Sealed | None:
         rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
-        return _sealed(rows[0]) if rows else None
+        return sealed_of(self._reader, rows[0]) if rows else None
 
     def released(self, digest: str, round: int) -> pb.SealedRound | None:
         """The release of a round with its question; None before it is out.
@@ -276,23 +261,3 @@ def _event(row: Row) -> pb.StudyEvent:
     event = pb.StudyEvent.FromString(row["event"])
     event.sequence = row["sequence"]
     return event
-
-
-def _sealed(row: Row) -> Sealed:
-    data: bytes = row["values"]
-    release = Release(
-        round=row["round"],
-        query=row["query"],
-        values=from_bytes(data, (len(data) // 8,)),
-        sigma=row["sigma"],
-        micro_rho=row["micro_rho"],
-        atto_delta=int(row["atto_delta"]),
-        present=tuple(json.loads(row["present"])),
-    )
-    if release.digest != row["digest"]:
-        raise InternalError(
-            Code.STORAGE,
-            f"the stored release of {spoken(release.round)} of study {row['study'][:12]} was changed; "
-            "restore the database",
-        )
-    return Sealed(release=release, stated=SignedRound(said=row["said"], signature=row["signature"]))

@@ -9,7 +9,6 @@ import json
 from collections.abc import Mapping
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import octets
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState, move
@@ -18,6 +17,7 @@ from eigenveil.queries import NAMES
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import audit
+from eigenveil_server.storage.sealed import add_release
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import COLUMNS, StoredStudy
 
@@ -123,20 +123,7 @@ def release_round(
     add_answers(change, study, release.round, macs)
     closed = json.dumps(dict(absent), sort_keys=True)
     _enter(change, study, release.round, RoundState.CLOSED, absent=closed)
-    row = {
-        "study": study,
-        "round": release.round,
-        "query": release.query,
-        "values": octets(release.values),
-        "sigma": release.sigma,
-        "micro_rho": release.micro_rho,
-        "atto_delta": str(release.atto_delta),  # may exceed 63 bits
-        "present": json.dumps(release.present),
-        "digest": release.digest,
-        "said": stated.said,
-        "signature": stated.signature,
-    }
-    change.insert("releases", row)
+    add_release(change, study, release, stated)
     _enter(change, study, release.round, RoundState.RELEASED, released_at=at)
 
 

@@ -109,11 +109,25 @@ CREATE TABLE releases (
   PRIMARY KEY (study, round),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
 );
+CREATE TABLE releases_continued (
+  study TEXT COLLATE "C" NOT NULL,
+  round BIGINT NOT NULL,
+  piece BIGINT NOT NULL,
+  "values" BYTEA NOT NULL,
+  PRIMARY KEY (study, round, piece),
+  FOREIGN KEY (study, round) REFERENCES releases (study, round)
+);
 CREATE TRIGGER a_sealed_release_never_changes BEFORE UPDATE ON releases
   FOR EACH ROW EXECUTE FUNCTION refuse('a sealed release never changes');
 CREATE TRIGGER a_sealed_release_is_never_deleted BEFORE DELETE ON releases
   FOR EACH ROW EXECUTE FUNCTION refuse('a sealed release is never deleted');
 CREATE TRIGGER a_sealed_release_is_never_deleted_all BEFORE TRUNCATE ON releases
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse('a sealed release is never deleted');
+CREATE TRIGGER a_continued_release_never_changes BEFORE UPDATE ON releases_continued
+  FOR EACH ROW EXECUTE FUNCTION refuse('a sealed release never changes');
+CREATE TRIGGER a_continued_release_is_never_deleted BEFORE DELETE ON releases_continued
+  FOR EACH ROW EXECUTE FUNCTION refuse('a sealed release is never deleted');
+CREATE TRIGGER a_continued_release_is_never_deleted_all BEFORE TRUNCATE ON releases_continued
   FOR EACH STATEMENT EXECUTE FUNCTION refuse('a sealed release is never deleted');
 CREATE TABLE events (
   study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),

@@ -109,9 +109,21 @@ CREATE TABLE releases (
   PRIMARY KEY (study, round),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
 ) STRICT;
+CREATE TABLE releases_continued (
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  piece INTEGER NOT NULL,
+  "values" BLOB NOT NULL,
+  PRIMARY KEY (study, round, piece),
+  FOREIGN KEY (study, round) REFERENCES releases (study, round)
+) STRICT;
 CREATE TRIGGER a_sealed_release_never_changes BEFORE UPDATE ON releases
   BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
 CREATE TRIGGER a_sealed_release_is_never_deleted BEFORE DELETE ON releases
+  BEGIN SELECT RAISE(ABORT, 'a sealed release is never deleted'); END;
+CREATE TRIGGER a_continued_release_never_changes BEFORE UPDATE ON releases_continued
+  BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
+CREATE TRIGGER a_continued_release_is_never_deleted BEFORE DELETE ON releases_continued
   BEGIN SELECT RAISE(ABORT, 'a sealed release is never deleted'); END;
 CREATE TABLE events (
   study TEXT NOT NULL REFERENCES studies (digest),

@@ -10,12 +10,12 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.round import RoundState
 from eigenveil.protocol.statements import RoundStatement, Sign
 from eigenveil.protocol.wire import query_to_proto
-from eigenveil.session import Session
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import Tip
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.following.session import StudySession
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.studies.open_round import OpenRound
@@ -72,7 +72,7 @@ class Opening:
         return Offer(opened=self.opened, message=message, again=self.again)
 
 
-def opening(session: Session, repository: Repository, tell: Tell) -> Opening | None:
+def opening(session: StudySession, repository: Repository, tell: Tell) -> Opening | None:
     """What opens the session's pending question, or opens it again after a crash; None if it asks nothing
     more.
 
@@ -99,7 +99,7 @@ def opening(session: Session, repository: Repository, tell: Tell) -> Opening | N
     )
 
 
-def open_first(session: Session, repository: Repository, sign: Sign, tell: Tell) -> Offer | None:
+def open_first(session: StudySession, repository: Repository, sign: Sign, tell: Tell) -> Offer | None:
     """Open the question at which this process takes up a study; None if it asks nothing more.
 
     Raises:
@@ -134,6 +134,6 @@ def stated(asked: RoundQuery, tip: Tip, after: str, release: str = "") -> RoundS
     )  # fmt: skip
 
 
-def after(session: Session) -> str:
+def after(session: StudySession) -> str:
     """The digest of the last release; empty before the first."""
     return session.releases[-1].digest if session.releases else ""

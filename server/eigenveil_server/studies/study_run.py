@@ -2,8 +2,8 @@
 
 The order within a round never changes: query durable -> sites answer -> set of sites frozen -> noise added ->
 fed to the algorithm -> a tick -> price charged, release sealed and next query opened, in one transaction ->
-published, sites asked. Before that transaction nothing of the draw, nor of what follows from it, leaves the
-process [P27].
+published, sites asked. Before that transaction nothing of the draw, nor of what follows from it, leaves this
+process and the one that computes what follows from a wide release [P27].
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import NAMES
 from eigenveil.reporting.document import build, seal_bundle
-from eigenveil.reporting.result import result_of
-from eigenveil.session import Session
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.following.session import StudySession
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.consents import Consent
 from eigenveil_server.storage.states import StudyState
@@ -92,7 +91,19 @@ class StudyRun:
     async def _rounds(self) -> None:
         compute = self._runtime.compute
         sealed = await compute.run(self._repository.studies.sealed_rounds, self.digest)
-        session = await compute.run(Session.replay, self.plan, [one.release for one in sealed])
+        session = await compute.run(StudySession, self.plan)
+        try:
+            await compute.run(session.replay, [one.release for one in sealed])
+            del sealed
+            data = await self._driven(session)
+        finally:
+            await compute.run(session.close)
+        failpoint("bundle-built")
+        await self._end(StudyState.RELEASED, release=data)
+
+    async def _driven(self, session: StudySession) -> bytes:
+        """Round by round; the signed release."""
+        compute = self._runtime.compute
         self._runtime.signals.work.ring()
         await self.consent.complete(self._stop_if_cancelled)
         failpoint("consent-complete")
@@ -105,9 +116,7 @@ class StudyRun:
             with self._runtime.metrics.round():
                 journal = await self._one_round(offer, session)
             offer = journal.following()
-        data = await compute.run(self._bundle, session)
-        failpoint("bundle-built")
-        await self._end(StudyState.RELEASED, release=data)
+        return await compute.run(self._bundle, session)
 
     async def _fail_for_defect(self, problem: Exception) -> None:
         log.logger.error("study-stopped study=%s", self.digest[:12], exc_info=problem)
@@ -120,7 +129,7 @@ class StudyRun:
         if self._cancelled:
             raise Cancelled
 
-    async def _one_round(self, offer: Offer, session: Session) -> RoundJournal:
+    async def _one_round(self, offer: Offer, session: StudySession) -> RoundJournal:
         """From an open question to its release, with which the next one is open."""
         opened = offer.opened
         self._announce(offer)
@@ -169,7 +178,7 @@ class StudyRun:
             why = f"{spoken(opened.asked.round)}: {problem} ({opened.reasons(self.consent.waiting())})"
             raise RequestError(problem.code, why) from problem
 
-    def _journal(self, offer: Offer, session: Session) -> RoundJournal:
+    def _journal(self, offer: Offer, session: StudySession) -> RoundJournal:
         opened, spent = offer.opened, session.spent.micro_rho + offer.opened.asked.cost.micro_rho
         return RoundJournal(
             study=self.digest,
@@ -185,7 +194,7 @@ class StudyRun:
             again=offer.again,
         )
 
-    def _follow(self, session: Session, release: Release) -> Opening | None:
+    def _follow(self, session: StudySession, release: Release) -> Opening | None:
         session.feed(release)
         told = partial(self._event, spent=session.spent.micro_rho)
         return opening(session, self._repository, told)
@@ -212,10 +221,10 @@ class StudyRun:
         if state is RoundState.RELEASED:
             log.event("round-released", study=self.digest)
 
-    def _bundle(self, session: Session) -> bytes:
+    def _bundle(self, session: StudySession) -> bytes:
         document = build(
             self.plan,
-            result_of(self.plan, session.result),
+            session.result,
             session.releases,
             rounds=self._repository.studies.records(self.digest),
             private=self._noise.private,

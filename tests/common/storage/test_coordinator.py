@@ -28,6 +28,7 @@ from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.recovery.accept_loss import accept_loss
 from eigenveil_server.recovery.backup import restored
 from eigenveil_server.recovery.checkpoints import read_checkpoint
+from eigenveil_server.storage import sealed
 from eigenveil_server.storage.database import open_store
 from tests.common.storage.cluster import binaries
 from tests.server.process import command, process
@@ -99,6 +100,23 @@ def test_a_study_survives_a_kill(tmp_path: Path, url: str) -> None:
     code, out, _ = command("status", "--config", str(path), "--json")
     assert (code, json.loads(out)["studies"][0]["state"]) == (0, "released")
     assert not config.files.database.exists()
+
+
+def test_long_releases_are_read_back_as_they_were_sealed(
+    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sealed, "PIECE_BYTES", 12)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c", url)) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with answering(await rig.sites()):
+                digest = await ada.submit(study_toml())
+                await ada.events(digest)
+            releases = [one.release for one in rig.daemon.runtime.repository.studies.sealed_rounds(digest)]
+            assert max(one.values.nbytes for one in releases) > 3 * sealed.PIECE_BYTES
+
+    asyncio.run(scenario())
 
 
 def test_tokens_denials_and_cancelled_studies(tmp_path: Path, url: str) -> None:

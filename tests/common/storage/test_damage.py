@@ -23,6 +23,7 @@ from eigenveil_common.locks import try_lock
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
+from eigenveil_server.storage import sealed
 from eigenveil_server.storage.database import only_one, open_store
 from eigenveil_server.storage.integrity import check_start, check_whole
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
@@ -159,13 +160,29 @@ def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> None:
                 lambda studies, stored: studies.sealed_rounds(stored.digest),
             ),
         ),
+        (
+            "DROP TRIGGER a_continued_release_never_changes; UPDATE releases_continued SET piece = -piece",
+            (lambda studies, stored: studies.sealed_rounds(stored.digest),),
+        ),
+        (
+            "DROP TRIGGER a_continued_release_is_never_deleted; DELETE FROM releases_continued WHERE piece",
+            (lambda studies, stored: studies.sealed_rounds(stored.digest),),
+        ),
     ],
 )
 def test_what_a_coordinator_did_not_write_is_refused_where_it_is_read_and_at_the_start_if_it_goes_on(
-    tmp_path: Path, change: str, read: tuple[Callable[[Studies, StoredStudy], object], ...]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: str,
+    read: tuple[Callable[[Studies, StoredStudy], object], ...],
 ) -> None:
+    monkeypatch.setattr(sealed, "PIECE_BYTES", 12)
     config = made(tmp_path / "c")
     asyncio.run(a_study(config))
+    with closing(open_store(config.files.database)) as store:
+        (stored,) = Studies(store.reader).all()
+        before = Studies(store.reader).sealed_rounds(stored.digest)
+        assert max(one.release.values.nbytes for one in before) > 3 * sealed.PIECE_BYTES
     with closing(sqlite3.connect(config.files.database)) as connection, connection:
         connection.executescript(change)
     with closing(open_store(config.files.database)) as store:

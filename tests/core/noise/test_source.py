@@ -139,4 +139,4 @@ def test_a_draw_is_one_fresh_integer_an_entry(name: str) -> None:
     noise = drawn(query)
     assert noise.dtype == np.int64
     assert noise.shape == (query.length,)
-    assert not noise.flags.writeable
+    assert noise.flags.writeable  # it is the caller's own

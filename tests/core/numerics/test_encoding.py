@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import rfc8785
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eigenveil.numerics.encoding import EXACT, canonical
+from eigenveil.numerics.encoding import EXACT, added, canonical, frozen
 
 TEXT = st.text(st.characters(codec="utf-8"))
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.text('\x00\x1f\x7f"\\/\n ab')
@@ -31,3 +32,11 @@ def written(write: Any, value: Any) -> bytes | str:
 @example(1e21)
 def test_it_is_what_the_standard_says_by_whichever_encoder(value: Any) -> None:
     assert written(canonical, value) == written(rfc8785.dumps, value)
+
+
+def test_a_noised_sum_is_written_over_its_noise_where_that_is_the_callers_own() -> None:
+    total, own, kept = frozen([3, 4]), np.array([1, -2]), frozen([1, -2])
+    assert added(total, kept).tolist() == [4, 2]
+    assert kept.tolist() == [1, -2]
+    assert added(total, own) is own
+    assert (own.tolist(), own.flags.writeable, total.tolist()) == ([4, 2], False, [3, 4])

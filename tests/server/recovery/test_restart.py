@@ -312,9 +312,13 @@ def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> No
             "VALUES ('s', 0, 'count', 'open', x'', '', 0)"
         )
         change.execute("INSERT INTO releases VALUES ('s', 0, '', x'00', 1.0, 1, '0', '[]', 'd', x'', x'')")
+        change.execute("INSERT INTO releases_continued VALUES ('s', 0, 0, x'00')")
     store.close()
     connection = sqlite3.connect(tmp_path / "state.db")
-    for statement in ("UPDATE releases SET sigma = 2", "DELETE FROM releases"):
+    for statement in (
+        *("UPDATE releases SET sigma = 2", "DELETE FROM releases"),
+        *("UPDATE releases_continued SET piece = 1", "DELETE FROM releases_continued"),
+    ):
         with pytest.raises(sqlite3.IntegrityError, match="never"):
             connection.execute(statement)
     connection.close()

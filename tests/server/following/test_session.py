@@ -1,0 +1,182 @@
+"""What follows from a wide release is computed in a process of its own, to the same bits."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from threading import Event
+from typing import IO
+
+import numpy as np
+import pytest
+
+from eigenveil import Column, Federation, Study, simulate
+from eigenveil.errors import Code, InternalError
+from eigenveil.numerics.encoding import octets
+from eigenveil.reporting.result import result_of
+from eigenveil.session import Session
+from eigenveil.simulation import Simulation
+from eigenveil.study.algorithm import Algorithm
+from eigenveil_server.following import session
+from eigenveil_server.following.follower import words_of
+from eigenveil_server.following.messages import Message, read, write
+from eigenveil_server.following.session import StudySession
+
+D = 150
+DYING = """
+import os
+import {module} as follower
+left, say = [None] * {answers}, follower.write
+
+def write(*words: object) -> None:
+    if left:
+        left.pop()
+        say(*words)
+    if not left:
+        os._exit(1)
+
+follower.write = write
+follower.main()
+"""
+
+
+def run(algorithm: Algorithm, d: int = D) -> Simulation:
+    """A study of `d` columns."""
+    columns = tuple(Column(name=f"c{i}", unit="", lower=-5, upper=5) for i in range(d))
+    sites = Federation(sites=("anna",), minimum_cohort=5)
+    study = Study(
+        name="wide",
+        columns=columns,
+        epsilon=8.0,
+        delta=1e-6,
+        components=3,
+        algorithm=algorithm,
+        federation=sites,
+    )  # fmt: skip
+    rows = np.random.default_rng(1).normal(size=(3000, d)) * np.geomspace(1.5, 0.1, d)
+    return simulate(study, {"anna": rows}, seed=3)
+
+
+@contextmanager
+def wide(told: Simulation) -> Iterator[StudySession]:
+    """Its session; it ends with its process."""
+    here = StudySession(told.plan)
+    try:
+        yield here
+    finally:
+        here.close()
+        assert here._process is None
+
+
+def python(words: str) -> subprocess.Popen[bytes]:
+    """A process that runs `words`."""
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-P", "-c", words], stdin=pipe, stdout=pipe)
+
+
+@pytest.fixture(autouse=True)
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "WIDE", D)
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.REFINED_COV])
+def test_questions_and_result_are_those_of_this_process(algorithm: Algorithm) -> None:
+    told = run(algorithm)
+    alone = Session(told.plan)
+    with wide(told) as here:
+        for release in told.releases:
+            assert here.pending is not None
+            assert alone.pending is not None
+            assert here.pending.digest == alone.pending.digest
+            here.feed(release)
+            alone.feed(release)
+            assert (here.pending is None) == (alone.pending is None)
+            assert here.spent == alone.spent
+            assert (here._here is None) == any(one.values.size > D for one in here.releases)
+        found, expected = here.result.to_dict(), result_of(told.plan, alone.result).to_dict()
+        assert json.dumps(found) == json.dumps(expected)
+
+
+def test_a_process_that_was_ended_is_started_again_and_told_all_there_was() -> None:
+    told = run(Algorithm.REFINED_COV, 40)
+    with wide(told) as here:
+        *before, _ = told.releases
+        here.replay(before)
+        asked, process = here.pending, here._process
+        assert asked is not None
+        assert process is not None
+        process.kill()
+        here.feed(told.releases[-1])
+        assert here.result.to_dict() == told.result.to_dict()
+
+
+@pytest.mark.parametrize("answers", [0, 2])
+def test_one_that_is_ended_again_and_again_ends_the_study(
+    answers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it answered before: that is no answer to the last release."""
+    told, started = run(Algorithm.GAUSS_COV, 40), list[object]()
+
+    def broken(module: str) -> subprocess.Popen[bytes]:
+        started.append(None)
+        return python(DYING.format(module=module, answers=answers))
+
+    def late(stream: IO[bytes]) -> Message | None:
+        found = read(stream)
+        time.sleep(0.3)  # so that it is gone before it is told more
+        return found
+
+    monkeypatch.setattr(session, "read", late)
+
+    monkeypatch.setattr(session, "apart", broken)
+    with wide(told) as here:
+        with pytest.raises(InternalError, match="was ended, maybe for want of memory; the release is stored"):
+            here.replay(told.releases)
+        assert len(started) == session.TRIES
+        assert here.releases == list(told.releases[:-1])
+
+
+def test_a_refusal_is_told_as_it_is() -> None:
+    told = run(Algorithm.GAUSS_COV, 40)
+    with wide(told) as here:
+        here.replay(told.releases[:-1])
+        with pytest.raises(InternalError, match="does not answer what round 7 asks") as refused:
+            here.feed(replace(told.releases[-1], round=9))
+        assert refused.value.code is Code.BUG
+
+
+def test_a_study_that_is_stopped_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    told, entered = run(Algorithm.GAUSS_COV, 40), Event()
+
+    def stuck(module: str) -> subprocess.Popen[bytes]:
+        entered.set()
+        return python("import time; time.sleep(600)")
+
+    monkeypatch.setattr(session, "apart", stuck)
+    with ThreadPoolExecutor(1) as threads:
+        with wide(told) as here:
+            fed = threads.submit(here.replay, told.releases)
+            assert entered.wait(30)
+        with pytest.raises(InternalError, match="goes on no more"):
+            fed.result(30)
+
+
+def test_it_ends_with_the_coordinator_in_the_middle_of_its_work() -> None:
+    told = run(Algorithm.GAUSS_COV, 40)
+    busy = "f.fed = lambda *_: time.sleep(600); f.main()"
+    process = python(f"import time; from eigenveil_server.following import follower as f; {busy}")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    write(process.stdin, {}, told.plan.to_json())
+    write(process.stdin, words_of(told.releases[0]), octets(told.releases[0].values))
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(2)
+    process.stdin.close()
+    assert process.wait(30) == 1
+    process.stdout.close()

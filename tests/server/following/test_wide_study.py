@@ -1,0 +1,75 @@
+"""A coordinator whose wide releases are followed in a process of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil_common.failpoints import arm, disarm
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.following import session
+from eigenveil_server.planning.pool import apart
+from tests.server.rig import answering, made, serving, study_toml
+
+
+@pytest.fixture(autouse=True)
+def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session, "WIDE", 9)  # the matrix of 4 columns has 10 numbers
+
+
+def test_it_is_stopped_beside_its_follower_and_goes_on_from_what_is_stored(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+
+    async def stopped() -> str:
+        reached = asyncio.Event()
+        async with serving(config) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            arm("bundle-built", reached.set)
+            async with answering(await rig.sites()):
+                digest = await ada.submit(study_toml())
+                await asyncio.wait_for(reached.wait(), 60)
+                return digest
+
+    async def resumed(digest: str) -> bytes:
+        async with serving(config) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+            return await ada.release(digest)
+
+    try:
+        digest = asyncio.run(stopped())
+    finally:
+        disarm()
+    document = json.loads(asyncio.run(resumed(digest)))["document"]
+    assert len(document["rounds"]) == 7
+    assert len(document["result"]["components"]) == 2
+
+
+def test_a_follower_that_is_ended_ends_the_study_and_its_release_is_stored_and_charged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(module: str) -> subprocess.Popen[bytes]:
+        process = apart(module)
+        process.kill()
+        return process
+
+    monkeypatch.setattr(session, "apart", broken)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with answering(await rig.sites()):
+                digest = await ada.submit(study_toml())
+                last = (await ada.events(digest))[-1]
+            assert last.state == pb.STUDY_STATE_FAILED
+            assert "maybe for want of memory; the release is stored" in last.failure
+            releases = [one.release for one in rig.daemon.runtime.repository.studies.sealed_rounds(digest)]
+            assert [one.values.size > session.WIDE for one in releases[-2:]] == [False, True]
+            assert last.spent_micro_rho == sum(one.micro_rho for one in releases)
+
+    asyncio.run(scenario())
