@@ -123,28 +123,24 @@ class LightSite:
         await greet(stub, "light", also=also)
         self._generation, self._answered = following, {}
         self.connections += 1
-        pending = self._ask(stub)
-        try:
-            while True:
-                found = await pending
-                self._hear(found)
-                said = self._answer(found) if found.HasField("query") else None
-                pending = self._ask(stub)
-                if said is not None:
-                    await call(stub.Contribute, said)
-        finally:
-            pending.cancel()
-            await asyncio.gather(pending, return_exceptions=True)
+        said = None
+        while True:
+            if said is None:
+                found = await call(stub.NextWork, self._wish(), seconds=POLL_SECONDS, attempts=1)
+            else:
+                said.next.CopyFrom(self._wish())
+                found = (await call(stub.Contribute, said, seconds=POLL_SECONDS)).next
+            self._hear(found)
+            said = self._answer(found) if found.HasField("query") else None
 
-    def _ask(self, stub: rpc.CoordinatorAsyncStub) -> asyncio.Task[pb.NextWorkResponse]:
-        request = pb.NextWorkRequest(
+    def _wish(self) -> pb.NextWorkRequest:
+        return pb.NextWorkRequest(
             known_plans=list(self._known),
             held=list(self._known.values()),
             agreed=[pb.Agreed(plan_digest=plan) for plan in self._known],
             answered=[pb.Answered(plan_digest=plan, round=at) for plan, at in self._answered.items()],
             checkpoint_digest=self._checkpoint,
         )
-        return asyncio.create_task(call(stub.NextWork, request, seconds=POLL_SECONDS, attempts=1))
 
     def _hear(self, found: pb.NextWorkResponse) -> None:
         if found.HasField("checkpoint"):

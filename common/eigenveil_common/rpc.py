@@ -6,10 +6,11 @@ import grpc
 
 from eigenveil.errors import Code, EigenveilError, PeerError, error
 
-VERSION_MIN = 4  # a site of version 3 never says that it agrees, and no study would begin
-VERSION_MAX = 4
+VERSION_MIN = 5  # a coordinator of version 4 says nothing to what a site asks together with its answer
+VERSION_MAX = 5
 MESSAGE_BYTES = 4 * 2**20
 INLINE_BYTES = 2**20
+WITH_NEXT_BYTES = 64 * 1024  # of an answer beside a question for work: it is in memory until that is answered
 CHUNK_BYTES = 3 * 2**20  # a message with it stays below MESSAGE_BYTES
 METADATA_BYTES = 16 * 1024
 LONG_POLL_SECONDS = 30.0

@@ -223,7 +223,11 @@ async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dic
             pb.NextWorkRequest(known_plans=[plan, ANY_DIGEST], answered=[pb.Answered(plan_digest=plan)]),
             pb.NextWorkRequest(known_plans=[plan] * 40, answered=many),
         ],
-        "Contribute": [answer, pb.ContributeRequest(plan_digest=plan, values=bytes(800))],
+        "Contribute": [
+            answer,
+            pb.ContributeRequest(plan_digest=plan, values=bytes(800)),
+            pb.ContributeRequest(values=answer.values, next=pb.NextWorkRequest(known_plans=[plan])),
+        ],
         "OpenUpload": [opening],
         "PutChunk": [pb.PutChunkRequest(upload=uploads["carl"], data=answer.values)],
         "Commit": [pb.CommitRequest(upload=uploads["anna"])],

@@ -106,11 +106,17 @@ class Client:
     plans: dict[str, Plan] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
 
-    async def work(self) -> RoundQuery | None:
-        """One NextWork; agrees to every plan, and remembers plans and ends."""
+    def wish(self) -> pb.NextWorkRequest:
+        """A question for work that agrees to every plan."""
         agreed = [pb.Agreed(plan_digest=plan) for plan in self.known]
-        request = pb.NextWorkRequest(known_plans=self.known, answered=self.answered, agreed=agreed)
-        found = await self.stub.NextWork(request)
+        return pb.NextWorkRequest(known_plans=self.known, answered=self.answered, agreed=agreed)
+
+    async def work(self) -> RoundQuery | None:
+        """One NextWork."""
+        return self.hear(await self.stub.NextWork(self.wish()))
+
+    def hear(self, found: pb.NextWorkResponse) -> RoundQuery | None:
+        """What is asked; remembers plans and ends."""
         if found.HasField("plan"):
             plan = plan_from_json(found.plan.plan_json)
             self.plans[plan.digest] = plan

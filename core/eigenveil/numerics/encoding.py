@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -98,7 +99,7 @@ def from_bytes(data: bytes, shape: tuple[int, ...]) -> IntArray:
     Raises:
         PeerError: the length does not match `shape`.
     """
-    wanted = 8 * int(np.prod(shape, dtype=np.int64))
+    wanted = 8 * math.prod(shape)
     if len(data) != wanted:
         raise PeerError(
             Code.BAD_CONTRIBUTION,

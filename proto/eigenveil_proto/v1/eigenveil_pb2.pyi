@@ -1773,6 +1773,7 @@ class ContributeRequest(_message.Message):
     QUERY_DIGEST_FIELD_NUMBER: _builtins.int
     VALUES_FIELD_NUMBER: _builtins.int
     CONTRIBUTION_DIGEST_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
     plan_digest: _builtins.bytes
     round: _builtins.int
     query_digest: _builtins.bytes
@@ -1780,6 +1781,10 @@ class ContributeRequest(_message.Message):
     """little-endian int64"""
     contribution_digest: _builtins.bytes
     """[R6]"""
+    @_builtins.property
+    def next(self) -> Global___NextWorkRequest:
+        """what the site would ask once this is delivered; read only then [R27]"""
+
     def __init__(
         self,
         *,
@@ -1788,10 +1793,11 @@ class ContributeRequest(_message.Message):
         query_digest: _builtins.bytes = ...,
         values: _builtins.bytes = ...,
         contribution_digest: _builtins.bytes = ...,
+        next: Global___NextWorkRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["contribution_digest", b"contribution_digest", "plan_digest", b"plan_digest", "query_digest", b"query_digest", "round", b"round", "values", b"values"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contribution_digest", b"contribution_digest", "next", b"next", "plan_digest", b"plan_digest", "query_digest", b"query_digest", "round", b"round", "values", b"values"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1802,16 +1808,22 @@ class ContributeResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REPEATED_FIELD_NUMBER: _builtins.int
+    NEXT_FIELD_NUMBER: _builtins.int
     repeated: _builtins.bool
     """the same contribution was already here"""
+    @_builtins.property
+    def next(self) -> Global___NextWorkResponse:
+        """the answer to next"""
+
     def __init__(
         self,
         *,
         repeated: _builtins.bool = ...,
+        next: Global___NextWorkResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["next", b"next"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["repeated", b"repeated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next", b"next", "repeated", b"repeated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
@@ -25,7 +24,7 @@ from eigenveil.identity import Identity, Role, parse_identity
 from eigenveil_common import log
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import Clock, as_datetime
+from eigenveil_server.clock import Clock
 from eigenveil_server.fatal import Fatal
 from eigenveil_server.front.admission import TLS13, Arrival
 from eigenveil_server.pki.authority import fingerprint
@@ -113,7 +112,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> A:
             try:
-                async with self._admitted(method, context):
+                arrival, caller, check = await self._admitted(method, context)
+                with self._calls.one(caller, arrival.peer, check), arrival.call():
                     return await call(request, context)
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
                 await self._refuse(method, context, problem)
@@ -123,7 +123,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def _stream(self, method: str, call: Callable[[Q, Context], AsyncIterator[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> AsyncIterator[A]:
             try:
-                async with self._admitted(method, context):
+                arrival, caller, check = await self._admitted(method, context)
+                with self._calls.one(caller, arrival.peer, check), arrival.call():
                     async for answer in call(request, context):
                         yield answer
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
@@ -131,14 +132,13 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
         return guarded
 
-    @asynccontextmanager
-    async def _admitted(self, method: str, context: Context) -> AsyncIterator[None]:
+    async def _admitted(self, method: str, context: Context) -> tuple[Arrival, str, Callable[[], str]]:
+        """The connection, whose it is, and what looks again."""
         arrival = self._whence(context.peer())
         ARRIVAL.set(arrival)
         _ADMISSION.set(partial(self._admit, method, arrival))
         check = await self._admit(method, arrival)
-        with self._calls.one(check(), arrival.peer, check), arrival.call():
-            yield
+        return arrival, check(), check
 
     async def _refuse(self, method: str, context: Context, problem: Exception) -> NoReturn:
         if not isinstance(problem, EigenveilError):
@@ -216,18 +216,18 @@ class Peers:
             raise _refused("TLS 1.3 is required; use a client that offers it")
         if not certificate_pem:
             raise _refused("a client certificate is required; enrol first")
-        certificate, identity, print = _read(certificate_pem)
+        identity, print, begins, ends = _read(certificate_pem)
         if identity.federation != self._federation:
             raise _refused(f"{identity.uri} does not belong to federation {self._federation}")
-        now = as_datetime(self._clock())
-        if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
+        if not begins <= self._clock() <= ends:
             raise _refused(f"the certificate of {identity.uri} is not valid now; enrol again")
         return identity, print
 
 
 @lru_cache(maxsize=1024)
-def _read(pem: bytes) -> tuple[x509.Certificate, Identity, str]:
-    """The certificate, its only name, its fingerprint; the TLS layer has verified the signature."""
+def _read(pem: bytes) -> tuple[Identity, str, float, float]:
+    """A certificate's only name, its fingerprint, and from when to when it is valid (Unix milliseconds); the
+    TLS layer has verified the signature."""
     if len(pem) > MOST_PEM_BYTES:
         raise _refused("the certificate is far larger than any that was issued here; enrol again")
     try:
@@ -237,6 +237,7 @@ def _read(pem: bytes) -> tuple[x509.Certificate, Identity, str]:
         issues = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
         subjects = [part.value for part in certificate.subject]
         key = certificate.public_key()
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     except UNREADABLE as problem:
         raise _refused("the certificate lacks a name or a usage; enrol again") from problem
     if len(names) != 1 or not isinstance(names[0], x509.UniformResourceIdentifier):
@@ -248,13 +249,13 @@ def _read(pem: bytes) -> tuple[x509.Certificate, Identity, str]:
     identity = parse_identity(names[0].value)
     if subjects != [identity.name]:
         raise _refused("the certificate's subject is not the name that its URI states; enrol again")
-    return certificate, identity, fingerprint(certificate)
+    return identity, fingerprint(certificate), 1000 * begins.timestamp(), 1000 * ends.timestamp()
 
 
 def named(certificate: bytes) -> Identity | None:
     """Whom a certificate names that TLS has verified; None if it is none for clients of a federation."""
     try:
-        return _read(certificate)[1]
+        return _read(certificate)[0]
     except PeerError:
         return None
 

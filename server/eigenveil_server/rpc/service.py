@@ -13,7 +13,14 @@ from eigenveil.numerics.encoding import IntArray, from_bytes
 from eigenveil.protocol.wire import digest_from_bytes, lists_to_proto
 from eigenveil_common import log
 from eigenveil_common.process import give_back
-from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, MESSAGE_BYTES, VERSION_MAX, VERSION_MIN
+from eigenveil_common.rpc import (
+    CHUNK_BYTES,
+    INLINE_BYTES,
+    MESSAGE_BYTES,
+    VERSION_MAX,
+    VERSION_MIN,
+    WITH_NEXT_BYTES,
+)
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorServicer
 from eigenveil_server.config import Config
@@ -25,6 +32,7 @@ from eigenveil_server.rpc.answers import asked_by, no_release, without_texts
 from eigenveil_server.rpc.calls import Watches
 from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Context, still_admitted
+from eigenveil_server.rpc.next_work import NextWork
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.rpc.study_list import StudyList
 from eigenveil_server.storage.states import decline_of
@@ -68,6 +76,7 @@ class Service(CoordinatorServicer):
         self._sessions = sessions
         self._checkpoints = checkpoints
         self.directory = SiteDirectory(config, runtime.repository, runtime.keys, registry)
+        self._next = NextWork(runtime, engine, checkpoints, self.directory, config.long_poll_seconds)
         self._contributions = Contributions(runtime)
         self._uploads = engine.uploads
         self._watches = Watches(config.max_watches)
@@ -119,28 +128,16 @@ class Service(CoordinatorServicer):
 
     async def NextWork(self, request: pb.NextWorkRequest, context: Context) -> pb.NextWorkResponse:
         """The next open round for this site, or a plan that wants its word, once there is one [R5]."""
-        poll, site = poll_of(request), CALLER.get().name
-        self.directory.heard(site)
-        await self._checkpoints.look()
-        if self._checkpoints.parted_from(request.checkpoint_digest):
-            return pb.NextWorkResponse(
-                checkpoint=self._checkpoints.other_than(request.checkpoint_digest), parted=True
-            )
-        with self._runtime.metrics.polling(site):
-            await self._engine.hear(site, poll)
-            found = await self._engine.next_work(site, poll, self._config.long_poll_seconds)
-        await still_admitted()
-        await self._checkpoints.look()
-        checkpoint = self._checkpoints.other_than(request.checkpoint_digest)
-        if checkpoint is not None:
-            found.checkpoint.CopyFrom(checkpoint)
-        return found
+        return await self._next.wait(poll_of(request), request.checkpoint_digest)
 
     async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:
-        """An answer of up to 1 MiB [R7]."""
+        """An answer of up to 1 MiB [R7]; what is said in `next` counts once that is durable [R27]."""
         if len(request.values) > INLINE_BYTES:
             raise PeerError(Code.PROTOCOL, f"answers over {INLINE_BYTES} bytes are uploaded in chunks")
-        return await self._contribute(
+        poll = poll_of(request.next) if request.HasField("next") else None
+        if poll is not None and len(request.values) > WITH_NEXT_BYTES:
+            raise PeerError(Code.PROTOCOL, f"answers over {WITH_NEXT_BYTES} bytes go without a next question")
+        taken = await self._contribute(
             digest_from_bytes(request.plan_digest),
             request.round,
             request.query_digest,
@@ -148,6 +145,9 @@ class Service(CoordinatorServicer):
             request.contribution_digest,
             lambda: None,
         )
+        if poll is not None:
+            taken.next.CopyFrom(await self._next.wait(poll, request.next.checkpoint_digest))
+        return taken
 
     async def _contribute(
         self,

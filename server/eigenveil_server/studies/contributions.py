@@ -40,8 +40,10 @@ class Contributions:
         self._repository = runtime.repository
         # What each site counted in a study under way, in this process's memory only [0014].
         self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
-        # The transaction for which the answers of a round gather now.
-        self._gathering: WeakKeyDictionary[OpenRound, asyncio.Task[None]] = WeakKeyDictionary()
+        # The transaction for which the answers of a round gather now, and whose the log has not told of.
+        self._gathering: WeakKeyDictionary[OpenRound, tuple[asyncio.Task[None], set[str]]] = (
+            WeakKeyDictionary()
+        )
 
     def query(self, run: StudyRun, site: str, round: int) -> RoundQuery:
         """The query of the open round.
@@ -90,8 +92,7 @@ class Contributions:
         added()
         failpoint("answer-taken")
         if not opened.holds(site):
-            log.event("answered", study=run.digest, round=round, site=site)
-            await asyncio.shield(self._stored(run, opened))
+            await asyncio.shield(self._stored(run, opened, site))
         return repeated
 
     async def _take(self, run: StudyRun, opened: OpenRound, contribution: Contribution, claimed: str) -> bool:
@@ -170,18 +171,24 @@ class Contributions:
         failpoint("answer-late")
         log.event("late-answer", study=study, round=round, site=site)
 
-    def _stored(self, run: StudyRun, opened: OpenRound) -> asyncio.Task[None]:
-        """Done when all answers that are here by now are durable: they share one transaction and one event,
-        for each says where every site stands."""
+    def _stored(self, run: StudyRun, opened: OpenRound, site: str) -> asyncio.Task[None]:
+        """Done when all answers that are here by now are durable: they share one transaction, one event, for
+        each says where every site stands, and one line of the log."""
         if opened not in self._gathering:
-            self._gathering[opened] = self._repository.begin(self._store(run, opened))
-        return self._gathering[opened]
+            sites: set[str] = set()
+            self._gathering[opened] = self._repository.begin(self._store(run, opened, sites)), sites
+        storing, untold = self._gathering[opened]
+        untold.add(site)
+        return storing
 
-    async def _store(self, run: StudyRun, opened: OpenRound) -> None:
+    async def _store(self, run: StudyRun, opened: OpenRound, untold: set[str]) -> None:
         study, round = run.digest, opened.asked.round
         gather = GATHER + GATHER_EACH * len(run.plan.study.federation.sites)
         # Once nobody is awaited any more, the release's transaction stores all of it.
-        whole = await opened.complete(gather) and await opened.stored_with_the_rest(PATIENCE)
+        complete = await opened.complete(gather)
+        _tell(opened, untold)
+        whole = complete and await opened.stored_with_the_rest(PATIENCE)
+        _tell(opened, untold)
         del self._gathering[opened]  # whoever answers from here on waits for the next one
         if whole:
             return
@@ -251,6 +258,14 @@ def invited(plan: Plan, site: str) -> None:
     """Raises RequestError, code `not-found`, unless the plan invites `site`."""
     if site not in plan.study.federation.sites:
         raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
+
+
+def _tell(opened: OpenRound, sites: set[str]) -> None:
+    """Log whose answers came since the last line."""
+    if sites:
+        asked, said = opened.asked, ",".join(sorted(sites))
+        log.event("answered", study=asked.plan_digest, round=asked.round, sites=said)
+        sites.clear()
 
 
 async def _at_once(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -246,7 +246,8 @@ class Coordinator(Analysts):
     async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:
         self.contributions.append(request)
         await self._maybe_lose("Contribute", context)
-        return pb.ContributeResponse()
+        found = await self.NextWork(request.next, context) if request.HasField("next") else None
+        return pb.ContributeResponse(next=found)
 
     async def Decline(self, request: pb.DeclineRequest, context: Context) -> pb.DeclineResponse:
         self.declines.append(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -69,10 +70,11 @@ def test_a_round_with_its_charge_and_the_next_question_is_one_transaction(
     assert whole == [True]
 
 
-def test_what_sites_say_in_the_same_moment_is_one_transaction_and_one_event(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_what_sites_say_in_the_same_moment_is_one_transaction_one_event_and_one_line_of_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each event says where every site stands: one for each word would grow with their number squared."""
+    caplog.set_level(logging.INFO, "eigenveil")
     monkeypatch.setattr(contributions, "GATHER", 0.5)
     monkeypatch.setattr(consent, "GATHER_EACH", 0.2)
 
@@ -99,6 +101,8 @@ def test_what_sites_say_in_the_same_moment_is_one_transaction_and_one_event(
             (told,) = studies.events(digest, before[-1].sequence)
             assert [one.status for one in told.sites] == ["answered", "answered", "waiting"]
             assert studies.answers(digest, 0).macs.keys() == set(early)
+            said = [line.message for line in caplog.records if line.message.startswith("answered")]
+            assert said == [f"answered study={digest[:12]} round=0 sites='anna,bert'"]
 
     asyncio.run(scenario())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from pathlib import Path
 from unittest import mock
 
@@ -32,12 +33,12 @@ def test_all_are_refused_and_the_good_ones_are_not(tmp_path: Path) -> None:
     assert line.passed, line.detail
 
 
-def careless(pem: bytes) -> tuple[x509.Certificate, Identity, str]:
+def careless(pem: bytes) -> tuple[Identity, str, float, float]:
     """A gate that looks at the first URI only."""
     leaf = x509.load_pem_x509_certificate(pem)
     names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     uris = names.get_values_for_type(x509.UniformResourceIdentifier)
-    return leaf, parse_identity(uris[0]), fingerprint(leaf)
+    return parse_identity(uris[0]), fingerprint(leaf), 0.0, math.inf
 
 
 def test_a_careless_gate_is_found(tmp_path: Path) -> None:

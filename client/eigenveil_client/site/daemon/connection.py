@@ -1,7 +1,7 @@
 """The work of one connection: ask for work, answer it, deliver the answer, until it is lost or old.
 
-The question for the next round is on its way before this round's answer is delivered, so a round costs one
-trip there and one back.
+An answer and the question for the next round go in one call, so a round costs one trip there and one back; a
+large answer has calls of its own, and the question is on its way before them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
 
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil_client.connection.channel import MOST_VALUES, call, fetch_round, pause
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.daemon.sender import Limits, send
+from eigenveil_client.site.daemon.sender import Limits, goes_along, send
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
 from eigenveil_common.log import alarm, event
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
@@ -70,6 +71,7 @@ class SiteConnection:
             frozenset(),
             {},
         )  # plans that wait, or are agreed to
+        self._going: Contribution | None = None  # goes with the next question, until it has arrived
         self._odd = 0
 
     async def run(self, over: Callable[[], bool]) -> None:
@@ -84,8 +86,11 @@ class SiteConnection:
                 reply = await asyncio.to_thread(self._worker.work, response, fetched)
                 idle = response.ByteSize() == 0 or self._worker.known_plans() != known
                 await self._slow_down(reply, idle)
+                if reply is not None and self._held_back(reply):
+                    reply = None
+                self._going = reply if goes_along(reply, self._limits) else None
                 self._pending = self._ask()
-                if reply is not None:
+                if reply is not None and self._going is None:
                     await self._deliver(reply)
         finally:
             await self._give_up()
@@ -99,6 +104,8 @@ class SiteConnection:
                 return self._pending.result()
             if self._words() != self._said:
                 await self._give_up()
+                if self._going is not None and self._held_back(self._going):
+                    self._going = None
                 self._pending = self._ask()
 
     async def _give_up(self) -> None:
@@ -129,7 +136,9 @@ class SiteConnection:
 
     async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
         began = time.monotonic()
-        response = await remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
+        response = await self._delivered(self._going, request) if self._going is not None else None
+        if response is None:
+            response = await remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
         self._contact.last = time.time()
         if response.HasField("checkpoint"):
             self._hold(response)
@@ -178,16 +187,32 @@ class SiteConnection:
         if self._odd > 1:
             await asyncio.sleep(pause(self._odd))
 
-    async def _deliver(self, reply: Reply) -> None:
-        if not self._worker.stands(reply):
+    def _held_back(self, reply: Reply) -> bool:
+        held_back = not self._worker.stands(reply)
+        if held_back:
             event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round)
-            return
+        return held_back
+
+    async def _delivered(self, reply: Contribution, wish: pb.NextWorkRequest) -> pb.NextWorkResponse | None:
+        """What `wish` was answered once `reply` had arrived; None if that was refused."""
+        try:
+            found = await send(self._stub, reply, self._limits, wish, self._poll)
+        except EigenveilError as problem:
+            self._refused(reply, problem)
+            found = None
+        self._going = None
+        return found
+
+    async def _deliver(self, reply: Reply) -> None:
         try:
             await send(self._stub, reply, self._limits)
         except EigenveilError as problem:
-            if problem.code in (Code.UNREACHABLE, Code.IDENTITY):
-                raise Lost(problem) from problem
-            event(
-                "reply-refused", logging.WARNING,
-                study=reply.plan_digest, round=reply.round, code=problem.code.value,
-            )  # fmt: skip
+            self._refused(reply, problem)
+
+    def _refused(self, reply: Reply, problem: EigenveilError) -> None:
+        if problem.code in (Code.UNREACHABLE, Code.IDENTITY):
+            raise Lost(problem) from problem
+        event(
+            "reply-refused", logging.WARNING,
+            study=reply.plan_digest, round=reply.round, code=problem.code.value,
+        )  # fmt: skip

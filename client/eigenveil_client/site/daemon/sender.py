@@ -1,19 +1,20 @@
-"""Sending a reply: inline, or in chunks that survive a lost connection. Every call may be repeated."""
+"""Sending a reply: with the next question for work, alone, or in chunks that survive a lost connection. Every
+call may be repeated."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.numerics.encoding import octets
-from eigenveil_client.connection.channel import call, pause
+from eigenveil_client.connection.channel import CALL_SECONDS, call, pause
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import Reply
 from eigenveil_common.failpoints import failpoint
-from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
+from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, WITH_NEXT_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -32,8 +33,21 @@ class Limits:
     chunk: int = CHUNK_BYTES
 
 
-async def send(stub: rpc.CoordinatorAsyncStub, reply: Reply, limits: Limits) -> None:
-    """Deliver a reply; return once the coordinator has it.
+def goes_along(reply: Reply | None, limits: Limits) -> TypeGuard[Contribution]:
+    """Whether one call has room for it and for the next question for work [R27]."""
+    small = min(WITH_NEXT_BYTES, limits.inline)
+    return isinstance(reply, Contribution) and reply.values.nbytes <= small
+
+
+async def send(
+    stub: rpc.CoordinatorAsyncStub,
+    reply: Reply,
+    limits: Limits,
+    wish: pb.NextWorkRequest | None = None,
+    seconds: float = CALL_SECONDS,
+) -> pb.NextWorkResponse | None:
+    """Deliver a reply; return once the coordinator has it. Beside one that `goes_along` there may be a
+    `wish`: then return once that is answered, for which each attempt waits up to `seconds`.
 
     Raises:
         EigenveilError: the coordinator's refusal, or code `unreachable`.
@@ -48,13 +62,15 @@ async def send(stub: rpc.CoordinatorAsyncStub, reply: Reply, limits: Limits) -> 
         )
         await call(stub.Decline, refusal)
         failpoint("refusal-sent")
-        return
-    data = octets(reply.values)
+        return None
+    data, found = octets(reply.values), None
     if len(data) <= limits.inline:
-        await call(stub.Contribute, pb.ContributeRequest(values=bytes(data), **_named(reply, reply.digest)))
+        said = pb.ContributeRequest(values=bytes(data), next=wish, **_named(reply, reply.digest))
+        found = (await call(stub.Contribute, said, seconds=seconds)).next
     else:
         await _upload(stub, reply, data, limits.chunk)
     failpoint("reply-sent")
+    return found
 
 
 def _named(contribution: Contribution, digest: str) -> dict[str, Any]:

@@ -137,7 +137,7 @@ def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
     sent = coordinator.contributions
     assert counts["Contribute"] == (2, sum(one.ByteSize() for one in sent))
     assert counts["Hello"][0] == coordinator.hellos
-    assert counts["NextWork"][0] >= len(coordinator.asked)
+    assert counts["NextWork"][0] >= len(coordinator.asked) - 1  # the last one came with the answer
     assert set(counts) <= set(pb.DESCRIPTOR.services_by_name["Coordinator"].methods_by_name)
 
 

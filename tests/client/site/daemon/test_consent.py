@@ -142,6 +142,37 @@ def test_the_daemon_says_its_word_and_takes_it_back_without_being_asked(asking: 
     assert coordinator.contributions == []
 
 
+def test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to(
+    asking: Stage,
+) -> None:
+    """The call is taken back; whether the answer had arrived is not known, so it goes again: the same one."""
+    other = a_plan(submission="two")
+    coordinator = Coordinator(work=[wanted(asking), wanted(asking, other)])
+    config = written(asking, 'approval = "ask"\n')
+
+    def agreed() -> set[bytes]:
+        return {one.plan_digest for one in coordinator.asked[-1].agreed} if coordinator.asked else set()
+
+    async def decide(command: str, plan: Plan, then: set[bytes]) -> None:
+        await asyncio.to_thread(site, config, command, plan.digest, "--yes")
+        await until(lambda: agreed() == then)
+
+    async def scenario() -> None:
+        both = {DIGEST, bytes.fromhex(other.digest)}
+        async with asking.serving(coordinator), asking.daemon():
+            await until(lambda: coordinator.asked and len(coordinator.asked[-1].awaiting) == 2)
+            await decide("approve", PLAN, {DIGEST})
+            coordinator.work.append(work(FIRST))
+            await until(lambda: coordinator.contributions)
+            await decide("approve", other, both)
+            await decide("withdraw", PLAN, both - {DIGEST})
+
+    asyncio.run(scenario())
+    first, again = coordinator.contributions
+    assert again.contribution_digest == first.contribution_digest
+    assert [len(one.next.agreed) for one in (first, again)] == [1, 2]
+
+
 def test_the_command_keeps_who_said_what_and_refuses_what_cannot_be_shown(asking: Stage) -> None:
     config = written(asking, 'approval = "ask"\n')
     with process(asking) as (_, worker):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,7 +18,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Count, Gram, SquaredNormSum
 from eigenveil.site.site import Site
-from eigenveil.study.study import Column, Federation
+from eigenveil.study.study import Federation
 from eigenveil_client.records import records
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.rollback_guard import NAME
@@ -70,23 +69,6 @@ def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
         values = from_bytes(sent.values, (query.query.length,))
         assert sent.query_digest.hex() == query.digest
         assert np.array_equal(values, site.answer(query.query))
-
-
-def test_the_next_question_is_asked_before_the_answer_is_delivered(stage: Stage) -> None:
-    plan = a_plan()
-    first = queries(plan)[0]
-    coordinator = Coordinator(work=script(stage, plan, [first]))
-    coordinator.lose = ["Contribute"] * 3
-
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.contributions) >= 1)
-            await until(lambda: len(coordinator.asked) >= 2)
-            assert [a.round for a in coordinator.asked[1].answered] == [0]
-            await until(lambda: len(coordinator.contributions) == 4)
-
-    asyncio.run(scenario())
-    assert len({sent.SerializeToString() for sent in coordinator.contributions}) == 1
 
 
 def test_neither_the_log_nor_the_egress_ledger_holds_a_value(
@@ -186,30 +168,6 @@ def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
     asyncio.run(scenario())
     assert before.contributions[0] == after.contributions[0]
     assert sum("disconnected" in record.message for record in caplog.records) == 1
-
-
-def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Stage) -> None:
-    names = tuple(f"c{number}" for number in range(520))
-    stage.rule(max_columns_per_record=math.inf)
-    write_records(stage.records, columns=names)
-    study = a_study(columns=tuple(Column(name=name, unit="u", lower=0, upper=10) for name in names))
-    plan = a_plan(study)
-    asked = queries(plan)
-    gram = asked[-1]
-    coordinator = Coordinator(
-        work=script(stage, plan, asked), lose=["PutChunk", "Commit"], forget=["PutChunk"]
-    )
-
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.contributions) == len(asked) + 1)
-
-    asyncio.run(scenario())
-    sent = coordinator.contributions[-1]
-    assert len(sent.values) == 8 * gram.query.length > 2**20
-    assert len(coordinator.opened) == 2
-    site = Site(records.load(stage.records, plan.study))
-    assert np.array_equal(from_bytes(sent.values, (gram.query.length,)), site.answer(gram.query))
 
 
 Attack = Callable[[Stage, Plan], list[pb.NextWorkResponse]]

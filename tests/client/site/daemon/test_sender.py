@@ -1,0 +1,106 @@
+"""How an answer reaches the coordinator: with the next question, alone, or in chunks."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import from_bytes
+from eigenveil.protocol.plan import Plan
+from eigenveil.site.site import Site
+from eigenveil.study.study import Column
+from eigenveil_client.records import records
+from eigenveil_common.rpc import CODE_KEY
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.daemon.test_daemon import queries, script
+from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, write_records
+
+
+def wide(stage: Stage, columns: int) -> Plan:
+    """A study of that many columns, whose last answer has one number for each pair."""
+    names = tuple(f"c{number}" for number in range(columns))
+    stage.rule(max_columns_per_record=math.inf)
+    write_records(stage.records, columns=names)
+    return a_plan(a_study(columns=tuple(Column(name=name, unit="u", lower=0, upper=10) for name in names)))
+
+
+def test_an_answer_and_the_next_question_go_in_one_call_of_the_same_bytes_each_time(stage: Stage) -> None:
+    plan = a_plan()
+    first = queries(plan)[0]
+    coordinator = Coordinator(work=script(stage, plan, [first]), lose=["Contribute"] * 3)
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: len(coordinator.asked) == 2)
+
+    asyncio.run(scenario())
+    sent = coordinator.contributions
+    assert len(sent) == 4
+    assert len({one.SerializeToString() for one in sent}) == 1
+    assert coordinator.asked[1] == sent[0].next
+    assert [said.round for said in sent[0].next.answered] == [0]
+
+
+class Refusing(Coordinator):
+    """Says that every answer came too late."""
+
+    async def Contribute(self, request: pb.ContributeRequest, context: Any) -> pb.ContributeResponse:
+        self.contributions.append(request)
+        code = ((CODE_KEY, Code.CONFLICT.value),)
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "closed", trailing_metadata=code)
+        raise AssertionError("abort does not return")
+
+
+def test_who_is_told_that_an_answer_is_refused_asks_for_work_alone(stage: Stage) -> None:
+    plan = a_plan()
+    coordinator = Refusing(work=script(stage, plan, queries(plan)))
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: len(coordinator.asked) == len(queries(plan)) + 1)
+
+    asyncio.run(scenario())
+    assert [sent.next for sent in coordinator.contributions] == coordinator.asked[1:]
+    assert coordinator.hellos == 1
+
+
+@pytest.mark.parametrize("columns", [5, 140])
+def test_only_an_answer_of_up_to_64_kib_brings_a_question(stage: Stage, columns: int) -> None:
+    """It stays in the coordinator's memory for as long as that is not answered."""
+    plan = wide(stage, columns)
+    coordinator = Coordinator(work=script(stage, plan, queries(plan)))
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: len(coordinator.contributions) == len(queries(plan)))
+
+    asyncio.run(scenario())
+    *others, gram = coordinator.contributions
+    assert all(sent.HasField("next") for sent in others)
+    assert gram.HasField("next") == (len(gram.values) <= 64 * 1024) == (columns == 5)
+
+
+def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Stage) -> None:
+    plan = wide(stage, 520)
+    asked = queries(plan)
+    gram = asked[-1]
+    coordinator = Coordinator(
+        work=script(stage, plan, asked), lose=["PutChunk", "Commit"], forget=["PutChunk"]
+    )
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: len(coordinator.contributions) == len(asked) + 1)
+
+    asyncio.run(scenario())
+    sent = coordinator.contributions[-1]
+    assert len(sent.values) == 8 * gram.query.length > 2**20
+    assert len(coordinator.opened) == 2
+    site = Site(records.load(stage.records, plan.study))
+    assert np.array_equal(from_bytes(sent.values, (gram.query.length,)), site.answer(gram.query))
