@@ -1,8 +1,9 @@
 """What else leaves a site: the calls of the protocol, counted by kind and bytes for each day (UTC).
 
 Answers and refusals have a row each in the egress ledger. The rest (greetings, questions for work) says
-which plans are here and which rounds were answered, and nothing about records. All calls are counted, in
-the bytes of their messages before TLS, retries included. Counts reach the disk every minute and at the end:
+which plans are here and which rounds were answered, and nothing about records. A question that goes
+along with an answer is counted with it, as `Contribute`. All calls are counted, in the bytes of their
+messages before TLS, retries included. Counts reach the disk every minute and at the end:
 a crash loses those in between.
 """
 
