@@ -28,7 +28,6 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
-from eigenveil.study.toml import parse_study
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
@@ -374,11 +373,6 @@ async def refusal(call: Any) -> EigenveilError:
     except grpc.aio.AioRpcError as problem:
         return error_from(problem)
     raise AssertionError("the call was not refused")
-
-
-def parsed(toml: str) -> Any:
-    """The study that `toml` says."""
-    return parse_study(toml)
 
 
 async def uncertified_hello(rig: Rig, port: int) -> pb.HelloResponse:

@@ -16,7 +16,7 @@ from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.study.toml import study_digest
+from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -28,7 +28,6 @@ from tests.server.rig import (
     answering,
     in_loop,
     made,
-    parsed,
     refusal,
     serving,
     study_toml,
@@ -72,7 +71,7 @@ async def test_the_plan_is_signed_and_says_what_was_submitted(tmp_path: Path) ->
         signed = b"eigenveil/plan-signature/v1\n" + answer.plan.plan_json
         key.verify(answer.plan.signature, signed)
         plan = plan_from_json(answer.plan.plan_json)
-        assert plan.study == parsed(study_toml())
+        assert plan.study == parse_study(study_toml())
         assert (plan.digest, plan.submission) == (answer.plan_digest.hex(), "s")
 
 
@@ -193,7 +192,10 @@ async def test_the_rows_of_ones_own_studies_tell_which_are_the_same(tmp_path: Pa
         await ada.submit(study_toml(epsilon=0.5), "s-3")
         rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
         told = {row.submission: row.study_digest.hex() for row in rows}
-        same, other = study_digest(parsed(study_toml())), study_digest(parsed(study_toml(epsilon=0.5)))
+        same, other = (
+            study_digest(parse_study(study_toml())),
+            study_digest(parse_study(study_toml(epsilon=0.5))),
+        )
         assert told == {"s-1": same, "s-2": same, "s-3": other}
         rows = (await eve.stub.ListStudies(pb.ListStudiesRequest())).studies
         assert {(row.submission, row.study_digest) for row in rows} == {("", b"")}
