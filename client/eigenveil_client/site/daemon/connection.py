@@ -92,6 +92,9 @@ class SiteConnection:
                 self._pending = self._ask()
                 if reply is not None and self._going is None:
                     await self._deliver(reply)
+            if (last := self._going) is not None:  # the call that it was to go in never begins
+                await self._give_up()
+                await self._deliver(last)
         finally:
             await self._give_up()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from typing import Any
 
 import grpc
@@ -16,6 +17,8 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.site.site import Site
 from eigenveil.study.study import Column
 from eigenveil_client.records import records
+from eigenveil_client.site.daemon import connection
+from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.daemon.test_daemon import queries, script
@@ -45,6 +48,29 @@ def test_an_answer_and_the_next_question_go_in_one_call_of_the_same_bytes_each_t
     assert len({one.SerializeToString() for one in sent}) == 1
     assert coordinator.asked[1] == sent[0].next
     assert [said.round for said in sent[0].next.answered] == [0]
+
+
+def test_an_answer_that_takes_longer_than_its_connection_may_last_is_delivered_before_that_ends(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new connection would have it computed again, and end as this one did."""
+    coordinator = Coordinator(work=script(stage, a_plan(), queries(a_plan())[:1]))
+    work = SiteWorker.work
+
+    def slow(*asked: Any) -> Any:
+        time.sleep(0.6)
+        return work(*asked)
+
+    monkeypatch.setattr(connection, "CONNECTION_SECONDS", 0.5)
+    monkeypatch.setattr(SiteWorker, "work", slow)
+
+    async def scenario() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: coordinator.hellos == 2, 20)
+
+    asyncio.run(scenario())
+    (sent,) = coordinator.contributions
+    assert not sent.HasField("next")
 
 
 class Refusing(Coordinator):
