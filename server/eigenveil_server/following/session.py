@@ -135,8 +135,8 @@ class StudySession:
     def close(self) -> None:
         """The study goes on no more in this process; whatever is computed for it elsewhere ends."""
         with self._starting:
-            self._closed = True
-            if self._process is not None:
-                self._process.kill()  # then whoever waits for its answer waits no more
+            self._closed, process = True, self._process  # whoever uses it may let it go at any time
+            if process is not None:
+                process.kill()  # then whoever waits for its answer waits no more
         with self._using:
             self._end()

@@ -96,8 +96,8 @@ class StudyRun:
             await compute.run(session.replay, [one.release for one in sealed])
             del sealed
             data = await self._driven(session)
-        finally:
-            await compute.run(session.close)
+        finally:  # apart from threads all of which may wait for what this ends
+            await asyncio.to_thread(session.close)
         failpoint("bundle-built")
         await self._end(StudyState.RELEASED, release=data)
 

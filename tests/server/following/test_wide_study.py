@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from eigenveil.identity import Role
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server import compute
 from eigenveil_server.following import session
 from eigenveil_server.planning.pool import apart
 from tests.server.rig import answering, made, serving, study_toml
@@ -73,3 +76,28 @@ def test_a_follower_that_is_ended_ends_the_study_and_its_release_is_stored_and_c
             assert last.spent_micro_rho == sum(one.micro_rho for one in releases)
 
     asyncio.run(scenario())
+
+
+def test_it_is_stopped_while_every_thread_of_arithmetic_waits_for_followers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = threading.Event()
+
+    def stuck(module: str) -> subprocess.Popen[bytes]:
+        started.set()
+        pipe = subprocess.PIPE
+        return subprocess.Popen(["sleep", "20"], stdin=pipe, stdout=pipe)
+
+    monkeypatch.setattr(session, "apart", stuck)
+    monkeypatch.setattr(compute, "ARITHMETIC_THREADS", 1)
+
+    async def scenario() -> float:
+        async with serving(made(tmp_path / "c")) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with answering(await rig.sites()):
+                await ada.submit(study_toml())
+                assert await asyncio.to_thread(started.wait, 60)
+            began = time.monotonic()
+        return time.monotonic() - began
+
+    assert asyncio.run(scenario()) < 10
