@@ -84,7 +84,8 @@ class StudySession:
                     self._end()  # it has said all that there is, or never will
                 if answer is not None:
                     return answer
-                log.event("follower-ended", logging.WARNING, study=self.plan.digest)
+                if not self._closed:
+                    log.event("follower-ended", logging.WARNING, study=self.plan.digest)
         raise InternalError(
             Code.BUG,
             "the process that computes what follows from a wide release was ended, maybe for want of "

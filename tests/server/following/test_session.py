@@ -118,7 +118,7 @@ def test_a_process_that_was_ended_is_started_again_and_told_all_there_was() -> N
 
 @pytest.mark.parametrize("answers", [0, 2])
 def test_one_that_is_ended_again_and_again_ends_the_study(
-    answers: int, monkeypatch: pytest.MonkeyPatch
+    answers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Whatever it answered before: that is no answer to the last release."""
     told, started = run(Algorithm.GAUSS_COV, 40), list[object]()
@@ -138,7 +138,7 @@ def test_one_that_is_ended_again_and_again_ends_the_study(
     with wide(told) as here:
         with pytest.raises(InternalError, match="was ended, maybe for want of memory; the release is stored"):
             here.replay(told.releases)
-        assert len(started) == session.TRIES
+        assert len(started) == session.TRIES == caplog.text.count("follower-ended")
         assert here.releases == list(told.releases[:-1])
 
 
@@ -151,7 +151,9 @@ def test_a_refusal_is_told_as_it_is() -> None:
         assert refused.value.code is Code.BUG
 
 
-def test_a_study_that_is_stopped_waits_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_that_is_stopped_waits_for_nothing_and_warns_of_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     told, entered = run(Algorithm.GAUSS_COV, 40), Event()
 
     def stuck(module: str) -> subprocess.Popen[bytes]:
@@ -165,6 +167,7 @@ def test_a_study_that_is_stopped_waits_for_nothing(monkeypatch: pytest.MonkeyPat
             assert entered.wait(30)
         with pytest.raises(InternalError, match="goes on no more"):
             fed.result(30)
+    assert "follower-ended" not in caplog.text
 
 
 def test_it_ends_with_the_coordinator_in_the_middle_of_its_work() -> None:
