@@ -14,7 +14,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from eigenveil.errors import Code, PeerError, spoken
-from eigenveil.numerics.encoding import IntArray, from_bytes, to_bytes
+from eigenveil.numerics.encoding import IntArray, from_bytes, octets, to_bytes
 from eigenveil.protocol.authorities import SignedList
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
@@ -26,6 +26,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SPECS = (GradientSpec, CrossSpec, Batch, Subsamples, Cells, Pool)
 INNER: dict[str, type[Any]] = {one.__name__: one for one in SPECS}
+ALL = slice(None)
 
 
 def query_to_proto(asked: RoundQuery) -> pb.Query:
@@ -100,11 +101,12 @@ def _held(message: Message, name: str, required: bool) -> Any:
     return _value(INNER[type(held).__name__], held)
 
 
-def round_to_proto(release: Release, stated: SignedRound) -> pb.SealedRound:
-    """The message that says a release, with the statement that covers it [R21]."""
+def round_to_proto(release: Release, stated: SignedRound, part: slice = ALL) -> pb.SealedRound:
+    """The message that says a release, with the statement that covers it [R21]; of its values the bytes in
+    `part`, and nothing longer is made."""
     return pb.SealedRound(
         stated=pb.SignedRound(said=stated.said, signature=stated.signature),
-        values=to_bytes(release.values),
+        values=bytes(octets(release.values)[part]),
         sigma=release.sigma,
         micro_rho=release.micro_rho,
         atto_delta=release.atto_delta,

@@ -35,6 +35,7 @@ from eigenveil_server.rpc.interceptor import ARRIVAL, CALLER, CERTIFICATE, Conte
 from eigenveil_server.rpc.next_work import NextWork
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.rpc.study_list import StudyList
+from eigenveil_server.storage.sealed import Sealed
 from eigenveil_server.storage.states import decline_of
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.contributions import Contributions, invited
@@ -47,13 +48,14 @@ RELEASE_PART_BYTES = 3 * 2**20
 LARGEST_ROW = 2**63 - 1
 
 
-def part_of(message: pb.SealedRound, start: int) -> pb.SealedRound:
+def part_of(sealed: Sealed, question: bytes, start: int) -> pb.GetRoundResponse:
     """As much of a release as a message holds, from byte `start` of its values on; first, its query. [R21]"""
-    if start:
-        message.ClearField("query")
-    room = min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - message.query.ByteSize())
-    message.values = message.values[start : start + room]
-    return message
+    asked = b"" if start else question
+    room = min(RELEASE_PART_BYTES, MESSAGE_BYTES - ENVELOPE_BYTES - len(asked))
+    message = sealed.message(slice(start, start + room))
+    if asked:
+        message.query.ParseFromString(asked)
+    return pb.GetRoundResponse(release=message, total_bytes=sealed.release.values.nbytes)
 
 
 class Service(CoordinatorServicer):
@@ -318,11 +320,15 @@ class Service(CoordinatorServicer):
         """The signed release of one round, or a part of its numbers [R21]."""
         digest = digest_from_bytes(request.plan_digest)
         await self._readable(digest)
-        message = await self._runtime.compute.run(self._repository.studies.released, digest, request.round)
-        if message is None:
-            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {spoken(request.round)}")
-        total = len(message.values)
-        return pb.GetRoundResponse(release=part_of(message, request.offset), total_bytes=total)
+        return await self._runtime.compute.run(self._part, digest, request.round, request.offset)
+
+    def _part(self, digest: str, round: int, start: int) -> pb.GetRoundResponse:
+        """Off the event loop, and no longer copy of a long release than the reply."""
+        studies = self._repository.studies
+        sealed = studies.sealed(digest, round)
+        if sealed is None:
+            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} has released no {spoken(round)}")
+        return part_of(sealed, studies.question(digest, round), start)
 
     async def _readable(self, digest: str) -> StoredStudy:
         """The study, if its caller may read what it released: analysts, and the sites that it invited."""

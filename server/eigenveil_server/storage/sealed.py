@@ -16,7 +16,7 @@ from eigenveil.errors import Code, InternalError, spoken
 from eigenveil.numerics.encoding import IntArray, from_bytes, octets
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import SignedRound
-from eigenveil.protocol.wire import round_to_proto
+from eigenveil.protocol.wire import ALL, round_to_proto
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -30,10 +30,9 @@ class Sealed:
     release: Release
     stated: SignedRound
 
-    @property
-    def message(self) -> pb.SealedRound:
-        """Both as sites and analysts get them."""
-        return round_to_proto(self.release, self.stated)
+    def message(self, part: slice = ALL) -> pb.SealedRound:
+        """Both as sites and analysts get them; of the values the bytes in `part`."""
+        return round_to_proto(self.release, self.stated, part)
 
 
 def add_release(change: Connection, study: str, release: Release, stated: SignedRound) -> None:

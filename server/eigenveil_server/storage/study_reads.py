@@ -193,12 +193,16 @@ class Studies:
         sealed = self.sealed(digest, round)
         if sealed is None:
             return None
-        message = sealed.message
+        message = sealed.message()
+        message.query.ParseFromString(self.question(digest, round))
+        return message
+
+    def question(self, digest: str, round: int) -> bytes:
+        """What a round that there was asked. Raises as `released`."""
         asked = "SELECT query, query_digest FROM rounds WHERE (study, round) = (?, ?)"
         question, expected = self._reader.rows(asked, (digest, round))[0]
         check_question(digest, question, expected)
-        message.query.ParseFromString(question)
-        return message
+        return bytes(question)
 
     def query_digest(self, digest: str, round: int) -> str | None:
         """The digest of the query that was opened as this round, if any."""

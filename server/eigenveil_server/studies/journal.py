@@ -81,7 +81,7 @@ class RoundJournal:
                 opening.write(change)
                 last = None
                 if release.values.nbytes <= INLINE_BYTES:  # a larger one is fetched, whatever else is in it
-                    last = Sealed(release=release, stated=said).message
+                    last = Sealed(release=release, stated=said).message()
                     last.query.CopyFrom(self.query)
                 self.next = opening.offer(tip, self.sign, self.seconds, last)
             failpoint("round-sealing")
