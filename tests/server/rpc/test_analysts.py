@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tracemalloc
 from pathlib import Path
 
 import grpc
@@ -15,17 +14,13 @@ from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.gaussian import micro_rho_for
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.numerics.encoding import from_bytes, frozen
+from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import SignedRound
 from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner
 from eigenveil_server.rpc import service, study_list
-from eigenveil_server.storage.sealed import Sealed
 from tests.server.rig import (
     Client,
     a_directory,
@@ -36,7 +31,6 @@ from tests.server.rig import (
     serving,
     study_toml,
 )
-from tests.support import DIGEST
 
 
 class Connected(Analyst):
@@ -356,34 +350,3 @@ def test_a_large_release_comes_in_parts(tmp_path: Path, monkeypatch: pytest.Monk
         return await ada.stub.GetRelease(request)
 
     asyncio.run(scenario())
-
-
-@pytest.mark.parametrize("asked", [0, 1, 3 * 2**20, 4 * 2**20 - 200 * 1024])
-def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(asked: int) -> None:
-    """[R21] A plan is accepted where its questions fit a message beside it, and it has some bytes."""
-    values, joined, pieces = bytes(range(256)) * 5 * 2**12, b"", 0
-    long = Release(
-        round=0,
-        query=DIGEST,
-        values=from_bytes(values, (len(values) // 8,)),
-        sigma=1.0,
-        micro_rho=1,
-        atto_delta=0,
-        present=(),
-    )
-    sealed = Sealed(release=long, stated=SignedRound(said=b"{}", signature=b""))
-    gradient = pb.Gradient(spec=pb.GradientSpec(centre=bytes(asked)))
-    question = pb.Query(gradient=gradient).SerializeToString()
-    while len(joined) < len(values):
-        tracemalloc.start()
-        said = service.part_of(sealed, question, len(joined))
-        _, most = tracemalloc.get_traced_memory()
-        tracemalloc.stop()
-        assert most < len(values)  # a long release is not copied for each part of it
-        assert said.ByteSize() < MESSAGE_BYTES
-        assert said.total_bytes == len(values)
-        piece = said.release
-        assert piece.HasField("query") is (pieces == 0)
-        joined, pieces = joined + piece.values, pieces + 1
-        assert piece.values
-    assert joined == values
