@@ -22,6 +22,7 @@ from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.result import result_of
 from eigenveil.session import Session
+from eigenveil_common.log import logger, places
 from eigenveil_common.process import forbid_core_dumps
 from eigenveil_server.following.messages import Octets, read, write
 
@@ -51,6 +52,7 @@ def fed(session: Session, release: Release) -> tuple[dict[str, Any], bytes]:
     except EigenveilError as problem:
         return {"code": problem.code.value, "why": str(problem)}, b""
     except Exception as surprise:  # noqa: BLE001 - told by its type, as everywhere
+        logger.error("defect in %s", places(surprise.__traceback__))  # to the coordinator's standard error
         return {"code": Code.BUG.value, "why": type(surprise).__name__}, b""
 
 

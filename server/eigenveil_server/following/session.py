@@ -49,6 +49,10 @@ class StudySession:
         self._starting = threading.Lock()
         self._closed = False
 
+    def apart(self, numbers: int) -> bool:
+        """Whether what follows from a release of so many numbers is computed in the process of its own."""
+        return self._here is None or numbers > WIDE
+
     def replay(self, releases: Iterable[Release]) -> None:
         """Feed all of them, in order."""
         for release in releases:
@@ -57,7 +61,7 @@ class StudySession:
     def feed(self, release: Release) -> None:
         """Hand on the pending query's release. Raises as `Session.feed`, and InternalError where the process
         of its own was ended, more than once."""
-        if release.values.size > WIDE:
+        if self.apart(release.values.size):
             self._here = None
         if self._here is not None:
             self._here.feed(release)

@@ -20,7 +20,7 @@ from eigenveil.noise.source import NoiseSource
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState
-from eigenveil.queries import NAMES
+from eigenveil.queries import NAMES, released
 from eigenveil.reporting.document import build, seal_bundle
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
@@ -93,7 +93,9 @@ class StudyRun:
         sealed = await compute.run(self._repository.studies.sealed_rounds, self.digest)
         session = await compute.run(StudySession, self.plan)
         try:
-            await compute.run(session.replay, [one.release for one in sealed])
+            wide = any(session.apart(one.release.values.size) for one in sealed)
+            run = compute.alone if wide else compute.run
+            await run(session.replay, [one.release for one in sealed])
             del sealed
             data = await self._driven(session)
         finally:  # apart from threads all of which may wait for what this ends
@@ -146,7 +148,9 @@ class StudyRun:
             failpoint("noise-drawn")
             journal = self._journal(offer, session)
             noise = self._runtime.noise if spec is None else self._noise
-            await self._runtime.compute.run(self._release, opened, present, journal, noise)
+            compute = self._runtime.compute
+            run = compute.alone if session.apart(released(opened.asked.query)) else compute.run
+            await run(self._release, opened, present, journal, noise)
         except asyncio.CancelledError:  # the process stops; whatever else ends the round ends the study
             opened.settle(durable=False)
             raise

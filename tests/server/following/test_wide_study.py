@@ -78,7 +78,7 @@ def test_a_follower_that_is_ended_ends_the_study_and_its_release_is_stored_and_c
     asyncio.run(scenario())
 
 
-def test_it_is_stopped_while_every_thread_of_arithmetic_waits_for_followers(
+def test_nothing_else_waits_for_a_follower_and_neither_does_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = threading.Event()
@@ -97,6 +97,8 @@ def test_it_is_stopped_while_every_thread_of_arithmetic_waits_for_followers(
             async with answering(await rig.sites()):
                 await ada.submit(study_toml())
                 assert await asyncio.to_thread(started.wait, 60)
+                others = rig.daemon.runtime.compute.run(lambda: "served")
+                assert await asyncio.wait_for(others, 10) == "served"
             began = time.monotonic()
         return time.monotonic() - began
 
