@@ -89,27 +89,41 @@ def components_at(width: int, setting: Setting) -> float | None:
 GRADIENTS = {FEW * d for d in WIDTHS}
 MATRICES: dict[int, float] = {triangle(d): d for d in WIDTHS}
 
+Place = Callable[[Setting], float | None]
+
+
+def passes(x: Place, quantity: str = "processor_seconds") -> tuple[Series, ...]:
+    """A site's two passes over its records."""
+    return (
+        Series(name="gradient, 4 directions", step="gradient", x=x, quantity=quantity),
+        Series(name="matrix", step="gram", x=x, quantity=quantity, turn=1),
+    )
+
+
+def taking(check: str, x: Place) -> tuple[Series, ...]:
+    """What a coordinator does with answers to one question, of which `x` are the columns."""
+    return (
+        Series(name="answer checked", step=check, x=columns, turn=2),
+        Series(name="sum of 3 answers", step="sum", x=x, turn=3),
+        Series(name="noise", step="noise", x=x, turn=4),
+        Series(name="sealed, by the clock", step="seal", x=x, quantity="seconds", turn=5),
+    )
+
+
 PLOTS: dict[str, tuple[Plot, ...]] = {
     "n": (
         Plot(
             title="a site's pass", x="records, 20 columns",
-            series=(
-                Series(name="gradient, 4 directions", step="gradient", x=records),
-                Series(name="matrix", step="gram", x=records, turn=1),
-            ),
+            series=passes(records),
         ),
         Plot(
             title="the same, on all cores", x="records, 20 columns", y=CLOCK,
-            series=(
-                Series(name="gradient, 4 directions", step="gradient", x=records, quantity="seconds"),
-                Series(name="matrix", step="gram", x=records, quantity="seconds", turn=1),
-            ),
+            series=passes(records, "seconds"),
         ),
         Plot(
             title="memory of that pass", x="records, 20 columns", y=BYTES,
             series=(
-                Series(name="gradient, 4 directions", step="gradient", x=records, quantity="peak_bytes"),
-                Series(name="matrix", step="gram", x=records, quantity="peak_bytes", turn=1),
+                *passes(records, "peak_bytes"),
                 Series(name="records, stored", step="gram", x=records, quantity="stored_bytes", turn=2),
             ),
         ),
@@ -117,47 +131,26 @@ PLOTS: dict[str, tuple[Plot, ...]] = {
     "d": (
         Plot(
             title="a site's pass, 20 million values", x="columns",
-            series=(
-                Series(name="gradient, 4 directions", step="gradient", x=columns),
-                Series(name="matrix", step="gram", x=columns, turn=1),
-            ),
+            series=passes(columns),
         ),
         Plot(
             title="coordinator, gradient", x="columns",
-            series=(
-                Series(name="answer checked", step="gradient-check", x=columns, turn=2),
-                Series(name="sum of 3 answers", step="sum", x=of_gradient, turn=3),
-                Series(name="noise", step="noise", x=of_gradient, turn=4),
-                Series(
-                    name="sealed, by the clock", step="seal", x=of_gradient, quantity="seconds", turn=5
-                ),
-            ),
+            series=taking("gradient-check", of_gradient),
         ),
         Plot(
             title="coordinator, matrix", x="columns",
             series=(
-                Series(name="answer checked", step="gram-check", x=columns, turn=2),
-                Series(name="sum of 3 answers", step="sum", x=of_matrix, turn=3),
-                Series(name="noise", step="noise", x=of_matrix, turn=4),
-                Series(
-                    name="sealed, by the clock", step="seal", x=of_matrix, quantity="seconds", turn=5
-                ),
+                *taking("gram-check", of_matrix),
                 Series(name="eigenvectors", step="eigen", x=columns, turn=6),
             ),
         ),
         Plot(
             title="an answer", x="columns", y=BYTES,
-            series=(
-                Series(name="gradient, 4 directions", step="gradient", x=columns, quantity="answer_bytes"),
-                Series(name="matrix", step="gram", x=columns, quantity="answer_bytes", turn=1),
-            ),
+            series=passes(columns, "answer_bytes"),
         ),
         Plot(
             title="memory of a site's pass", x="columns", y=BYTES,
-            series=(
-                Series(name="gradient, 4 directions", step="gradient", x=columns, quantity="peak_bytes"),
-                Series(name="matrix", step="gram", x=columns, quantity="peak_bytes", turn=1),
-            ),
+            series=passes(columns, "peak_bytes"),
         ),
         Plot(
             title="whole rounds and studies", x="columns", y="seconds",

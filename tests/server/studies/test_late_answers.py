@@ -36,6 +36,17 @@ def late_rows(rig: Rig) -> list[tuple[str, str]]:
     return [(row["subject"], row["detail"]) for row in rows]
 
 
+class Busy:
+    """A transaction that lasts until `go` is set: what is written meanwhile waits."""
+
+    def __init__(self) -> None:
+        self.writes, self.go = threading.Event(), threading.Event()
+
+    def __call__(self, _: Connection) -> None:
+        self.writes.set()
+        assert self.go.wait(60)
+
+
 def mac_of(rig: Rig, client: Client, asked: RoundQuery, count: int) -> str:
     """What may be kept of this answer."""
     digest = client.contribution(asked, frozen([count])).contribution_digest
@@ -145,12 +156,7 @@ def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Carl agrees while the round is open; that is written once it is closed, and not released [P27]."""
-    tick = Tick(monkeypatch)
-    writes, go = threading.Event(), threading.Event()
-
-    def busy(_: Connection) -> None:
-        writes.set()
-        assert go.wait(60)
+    tick, busy = Tick(monkeypatch), Busy()
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
@@ -168,13 +174,13 @@ def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
             opened = run.opened
             assert opened is not None
             holding = asyncio.create_task(repository.writer.write(busy))
-            assert await asyncio.to_thread(writes.wait, 60)
+            assert await asyncio.to_thread(busy.writes.wait, 60)
             hearing = asyncio.create_task(engine.hear("carl", agrees))
             while run.consent.word("carl").standing is not Standing.AGREED:
                 await asyncio.sleep(0)
             assert not opened.closed, "he agrees in time"
             await tick.due()
-            go.set()
+            busy.go.set()
             await asyncio.gather(holding, hearing)
             assert repository.studies.sealed(digest, 0) is None
             *_, last = repository.studies.events(digest, 0)
@@ -188,12 +194,7 @@ def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
 def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tick = Tick(monkeypatch)
-    writes, go = threading.Event(), threading.Event()
-
-    def busy(_: Connection) -> None:
-        writes.set()
-        assert go.wait(60)
+    tick, busy = Tick(monkeypatch), Busy()
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
@@ -207,12 +208,12 @@ def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_close(
                 Decline(reason="policy", person=False, text=""),
             )
             holding = asyncio.create_task(repository.writer.write(busy))
-            assert await asyncio.to_thread(writes.wait, 60)
+            assert await asyncio.to_thread(busy.writes.wait, 60)
             first = asyncio.create_task(contributions.decline(run, "carl", 0, said))
             await tick.due()
             again = asyncio.create_task(contributions.decline(run, "carl", 0, said))
             await asyncio.sleep(0.05)
-            go.set()
+            busy.go.set()
             await asyncio.gather(holding, first, again)
             sealed, events = repository.studies.sealed(digest, 0), repository.studies.events(digest, 0)
             tick.go.set()
