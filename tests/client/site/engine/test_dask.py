@@ -52,7 +52,7 @@ from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until
 from tests.support import refused
 
 RULES = (ColumnRule(name="b", factor=2.0, missing=("-999",)),)
-FILES, WORKERS = 6, 2
+FILES, WORKERS = 6, 4
 
 
 @pytest.fixture(scope="module")
