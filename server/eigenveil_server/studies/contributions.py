@@ -17,12 +17,12 @@ from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.rounds.open_round import DifferentAnswer, LateAnswer, OpenRound
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.consents import Consent, Standing
 from eigenveil_server.storage.database import audit_once
 from eigenveil_server.storage.states import Decline
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.open_round import DifferentAnswer, LateAnswer, OpenRound
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
 

@@ -27,16 +27,16 @@ from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.following.session import StudySession
+from eigenveil_server.rounds.journal import RoundJournal
+from eigenveil_server.rounds.offer import Offer, Opening, after, open_first, opening
+from eigenveil_server.rounds.open_round import OpenRound
+from eigenveil_server.rounds.prepared_noise import NoiseAhead
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.consents import Consent
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.consent import ConsentPhase, Patience
-from eigenveil_server.studies.journal import RoundJournal
-from eigenveil_server.studies.offer import Offer, Opening, after, open_first, opening
-from eigenveil_server.studies.open_round import OpenRound
 from eigenveil_server.studies.poll import Poll
-from eigenveil_server.studies.prepared_noise import NoiseAhead
 from eigenveil_server.studies.runtime import Runtime
 
 # Integers of noise that are drawn while the sites compute. More are drawn once all answers are in: the sum,

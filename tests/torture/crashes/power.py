@@ -33,15 +33,15 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.fatal import end_process
+from eigenveil_server.rounds.journal import RoundJournal
+from eigenveil_server.rounds.offer import Opening
+from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store
 from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import Answers, StoredStudy, Studies
-from eigenveil_server.studies.journal import RoundJournal
-from eigenveil_server.studies.offer import Opening
-from eigenveil_server.studies.open_round import OpenRound
 from tests.torture.crashes.vfs import Disk, powered
 from tests.torture.line import Line
 

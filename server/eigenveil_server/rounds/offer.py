@@ -16,9 +16,9 @@ from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import Tip
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.following.session import StudySession
+from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
-from eigenveil_server.studies.open_round import OpenRound
 
 Tell = Callable[[OpenRound, RoundState], pb.StudyEvent]
 

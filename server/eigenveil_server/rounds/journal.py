@@ -14,10 +14,10 @@ from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import Tip
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.rounds.offer import Offer, Opening, open_alone, stated
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.sealed import Sealed
-from eigenveil_server.studies.offer import Offer, Opening, open_alone, stated
 
 TICK = 0.002  # seconds; releases leave on this grid, so that timing says nothing about the draw [P6]
 
