@@ -179,10 +179,12 @@ class Work:
     def _round(self, study: str, round: int, after: str) -> Release:
         asked, left = _asked(study, round), round + 1 < ROUNDS
         journal = RoundJournal(
-            study=study, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, query=query_to_proto(asked),
-            after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(), seconds=1.0,
+            study=study, attempt=0, macs={"anna": bytes(32), "bert": bytes(32)}, absent={},
+            query=query_to_proto(asked), after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(),
+            seconds=1.0,
             follow=lambda release: _opening(study, round + 1, release.digest) if left else None,
             repository=self._repository, again=False,
+            book=lambda asked, _, also: self._repository.ledger.charge_round(asked, also),
         )  # fmt: skip
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
