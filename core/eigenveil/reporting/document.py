@@ -24,8 +24,8 @@ NOT_PRIVATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """What else is published of a round: its question, who was absent and why, and under secure aggregation
-    how often it was tried.
+    """What else is published of a round: its question, who was absent and why, and how many attempts at it
+    were charged, if it is masked (else 0).
 
     Not how long it took: that tells how many records a site has.
     """

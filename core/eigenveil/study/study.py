@@ -178,14 +178,16 @@ class Federation:
         few = len(present) < self.least
         return f"{len(present)} of the {self.least} sites needed answered" if few else ""
 
-    def check_present(self, present: Collection[str]) -> None:
-        """Whether a round may go on with the sites `present`.
+    def check_present(self, present: Collection[str], tried: int = 0) -> None:
+        """Whether a round may go on with the sites `present`, after `tried` attempts that were charged.
 
         Raises:
             RequestError: code `study-failed`: a required site or the quorum is missing.
         """
         if why := self.lacking(present):
-            raise RequestError(Code.STUDY_FAILED, f"{why}; nothing was charged for this round")
+            stay = f"{tried} attempts stay" if tried > 1 else "1 attempt stays"
+            charged = f"{stay} charged" if tried else "nothing was charged for this round"
+            raise RequestError(Code.STUDY_FAILED, f"{why}; {charged}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

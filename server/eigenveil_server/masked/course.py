@@ -94,15 +94,19 @@ class MaskedCourse:
 
     def _check_able(self, last: MaskedRound, able: Collection[str]) -> None:
         """Raises RequestError, unless there may be a next attempt, for the sites that are `able`."""
-        made, why = last.number, self.study.federation.lacking(able)
-        if made == self.study.attempts:
-            why = f"a site of its set did not answer, and the study allows no more attempts than {made}"
-        if not why:
-            return
-        times = "1 attempt was" if made == 1 else f"{made} attempts were"
-        paid = f"{times} made and charged in full" if made else "nothing was charged for this round"
+        made, asked = last.number, last.asked
         reasons = last.reasons(self.waiting())
-        raise RequestError(Code.STUDY_FAILED, f"{spoken(last.asked.round)}: {why}; {paid} ({reasons})")
+        if made and made == self.study.attempts:
+            raise RequestError(
+                Code.STUDY_FAILED,
+                f"{spoken(asked.round)} lost {', '.join(last.lost())} in attempt {made} of {made}, and what was "
+                f"attempted stays charged ({reasons}); state more attempts, of which each costs the full price "
+                "of its round",
+            )
+        try:
+            self.study.federation.check_present(able, made)
+        except RequestError as problem:
+            raise RequestError(problem.code, f"{spoken(asked.round)}: {problem} ({reasons})") from problem
 
     def _fix(self, last: MaskedRound, attempt: Attempt, due: Cost, at: int, event: pb.StudyEvent) -> None:
         """Store and charge the attempt after the `last`, off the event loop and in one transaction."""

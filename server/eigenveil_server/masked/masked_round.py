@@ -112,6 +112,10 @@ class MaskedRound(OpenRound):
         """Whether the answers of all members are in."""
         return self.attempt is not None and self._answered == self._members
 
+    def lost(self) -> list[str]:
+        """The members whose answers are not in."""
+        return sorted(self._members - self._answered)
+
     def able(self) -> dict[str, str]:
         """The sites that the next set can have, and their cards: who answered this attempt, and who is ready
         besides; nobody who declined or is shut out."""
