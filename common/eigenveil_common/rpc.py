@@ -6,8 +6,8 @@ import grpc
 
 from eigenveil.errors import Code, EigenveilError, PeerError, error
 
-VERSION_MIN = 5  # a coordinator of version 4 says nothing to what a site asks together with its answer
-VERSION_MAX = 5
+VERSION_MIN = 6  # a coordinator of version 5 knows no masked rounds, and a plan of its has other keys
+VERSION_MAX = 6
 MESSAGE_BYTES = 4 * 2**20
 INLINE_BYTES = 2**20
 WITH_NEXT_BYTES = 64 * 1024  # of an answer beside a question for work: it is in memory until that is answered

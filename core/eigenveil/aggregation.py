@@ -1,7 +1,8 @@
 """From the sites' contributions to one exact sum: validation first, then integer addition. (Votes for
 fingerprints are not added up: they stand one after the other, in the order of the sites' names.)
 
-Integer addition is exact and order-free, so no arrangement of sites can be told from the total.
+Integer addition is exact and order-free, so no arrangement of sites can be told from the total. Masked
+answers are added modulo 2^64, as int64 does by itself.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from eigenveil.queries import PerSite
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contribution:
-    """What one site sends for one round. Shape: values (asked.query.length,)."""
+    """What one site sends for one round. Shape: values (asked.query.length,). `attempt` is the digest of the
+    attempt that masked values are for; empty where they are exact."""
 
     plan_digest: str
     round: int
     query: str
     site: str
     values: IntArray
+    attempt: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", frozen(self.values))
@@ -38,22 +41,24 @@ class Contribution:
             "query": self.query,
             "site": self.site,
         }
-        return digest("contribution", header, (self.values,))
+        masked = {"attempt": self.attempt} if self.attempt else {}
+        return digest("contribution", header | masked, (self.values,))
 
 
-def validate(asked: RoundQuery, contribution: Contribution, records: range) -> None:
-    """Check everything that can be checked without trusting the site; `records` is where its number lies.
+def validate(asked: RoundQuery, contribution: Contribution, records: range, attempt: str = "") -> None:
+    """Check everything that can be checked without trusting the site; `records` is where its number lies. Of
+    masked values, for that `attempt`, nobody can say what they may be.
 
     Raises:
         PeerError: another plan, round or query; wrong length; a value no honest site can have.
     """
-    wrong = _mismatch(asked, contribution)
+    wrong = _mismatch(asked, contribution, attempt)
     if wrong:
         raise PeerError(
             Code.BAD_CONTRIBUTION,
             f"site {contribution.site} answered {spoken(asked.round)} with {wrong}; nothing was added",
         )
-    if not asked.query.possible(contribution.values, records):
+    if not attempt and not asked.query.possible(contribution.values, records):
         raise PeerError(
             Code.BAD_CONTRIBUTION,
             f"site {contribution.site} answered {spoken(asked.round)} with values that "
@@ -61,13 +66,15 @@ def validate(asked: RoundQuery, contribution: Contribution, records: range) -> N
         )
 
 
-def _mismatch(asked: RoundQuery, contribution: Contribution) -> str:
+def _mismatch(asked: RoundQuery, contribution: Contribution, attempt: str) -> str:
     if contribution.plan_digest != asked.plan_digest:
         return "a contribution for another plan"
     if contribution.round != asked.round:
         return f"a contribution for {spoken(contribution.round)}"
     if contribution.query != asked.digest:
         return "a contribution for another query"
+    if contribution.attempt != attempt:
+        return "a contribution for another set of sites, or for none"
     if contribution.values.shape != (asked.query.length,):
         return f"{contribution.values.size} numbers where {asked.query.length} are due"
     return ""

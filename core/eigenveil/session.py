@@ -119,7 +119,7 @@ class Session:
             round=len(self.releases),
             query=priced.query,
             micro_rho=priced.micro_rho,
-            atto_delta=priced.atto_delta,
+            atto_delta=priced.atto_delta + self.plan.aliasing,
             law=priced.law,
             frame=priced.frame,
         )

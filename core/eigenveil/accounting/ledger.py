@@ -22,12 +22,13 @@ LOSS, OWN_DELTA = "budget_epsilon", "budget_own_delta"  # of every daemon's conf
 
 class EntryKind(Enum):
     """`reserve` sets a study's whole price aside, and so does `reserve-gaussian` where nothing but Gaussian
-    noise was admitted; `charge` spends part of it for one round, for ever; `settle` ends the study and frees
-    what was not charged."""
+    noise was admitted; `charge` spends part of it for one round, for ever, and `attempt` for one attempt at a
+    masked round, which may have several; `settle` ends the study and frees what was not charged."""
 
     RESERVE = "reserve"
     RESERVE_GAUSSIAN = "reserve-gaussian"
     CHARGE = "charge"
+    ATTEMPT = "attempt"
     SETTLE = "settle"
 
 
@@ -121,6 +122,16 @@ class Ledger:
             )
         return self._next(EntryKind.CHARGE, study, round, query, cost, at)
 
+    def attempt(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> Entry:
+        """The entry that spends `cost` for an attempt at a masked round, beside what others at it have spent:
+        whoever calls sees to it that no attempt is charged twice, or never."""
+        if self.charged.get((study, round), query) != query:
+            raise PeerError(
+                Code.PROTOCOL,
+                f"{spoken(round)} of study {study[:12]} was already charged for another query",
+            )
+        return self._next(EntryKind.ATTEMPT, study, round, query, cost, at)
+
     def settle(self, study: str, *, at: int) -> Entry | None:
         """The entry that ends `study`; None if it is not open."""
         if study not in self.reserved:
@@ -143,11 +154,11 @@ class Ledger:
                     raise RequestError(Code.CONFLICT, f"study {entry.study[:12]} was reserved already")
                 limit = self.budget.limit(gaussian=self._stays_gaussian(entry))
                 self._check_fits(self.committed() + entry.cost, limit, "the budget")
-            case EntryKind.CHARGE:
+            case EntryKind.CHARGE | EntryKind.ATTEMPT:
                 left = self.reserved.get(entry.study)
                 if left is None:
                     raise RequestError(Code.BUDGET, f"study {entry.study[:12]} holds no reservation")
-                if (entry.study, entry.round) in self.charged:
+                if entry.kind is EntryKind.CHARGE and (entry.study, entry.round) in self.charged:
                     raise InternalError(
                         Code.STORAGE,
                         f"ledger row {entry.index} charges a round twice; restore the ledger",
@@ -181,7 +192,7 @@ class Ledger:
                 self.gaussian = self._stays_gaussian(entry)
                 self.reserved[entry.study] = entry.cost
                 self.spent_by_study[entry.study], self.pico_by_study[entry.study] = NOTHING, 0
-            case EntryKind.CHARGE:
+            case EntryKind.CHARGE | EntryKind.ATTEMPT:
                 left = self.reserved[entry.study]
                 self.reserved[entry.study] = Cost(
                     micro_rho=left.micro_rho - entry.micro_rho,
@@ -191,7 +202,7 @@ class Ledger:
                 self.spent_by_study[entry.study] = self.spent_by_study[entry.study] + entry.cost
                 self.pico_by_study[entry.study] += pico_epsilon(entry.micro_rho)
                 self.charged[entry.study, entry.round] = entry.query
-                self.paid[entry.study, entry.round] = entry.cost
+                self.paid.setdefault((entry.study, entry.round), entry.cost)
             case EntryKind.SETTLE:
                 self.reserved.pop(entry.study, None)
 

@@ -16,6 +16,7 @@ from eigenveil.mechanisms import (
     stability_histogram,
 )
 from eigenveil.mechanisms.outcome import Outcome
+from eigenveil.noise.shares import released_sigma
 from eigenveil.noise.source import NoiseSource, NoiseSpec, noise_spec
 from eigenveil.numerics.encoding import IntArray, added
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
@@ -36,7 +37,10 @@ from eigenveil.study.study import Study
 
 
 def noise_ahead(asked: RoundQuery, study: Study) -> NoiseSpec | None:
-    """The noise of an answer that can be drawn before the sum is known; None if it depends on more."""
+    """The noise of an answer that can be drawn before the sum is known; None if it depends on more, or is
+    in the answers already."""
+    if study.masked:
+        return None
     if asked.law is NoiseLaw.STABILITY:
         return stability_histogram.noise_of(asked, study)[0]
     if isinstance(asked.query, Spectrum):
@@ -56,7 +60,8 @@ def publishable(
 
     Shape: total as the answers add up to; values (released(asked.query),).
     Neighbours: as the study says.
-    Privacy: [P2] for added noise; the claim of its own mechanism otherwise.
+    Privacy: [P2] for added noise, [P32] for noise that is in masked answers; the claim of its own mechanism
+    otherwise.
     Cost: asked.price.
     """
     match asked.query:
@@ -78,6 +83,8 @@ def publishable(
             return score_gap.release(asked, query, total, study, noise)
         case Preimage() as query:
             return preimage.release(query, total, study, present)
+        case _ if study.masked:  # the sum came with the noise of all shares inside
+            return Outcome(values=total, sigma=released_sigma(asked, study, len(present)))
         case _ if asked.law is NoiseLaw.STABILITY:
             return stability_histogram.release(asked, total, study, noise)
         case _:

@@ -110,8 +110,9 @@ def noise_spec(
     neighbours: Neighbours,
     multiplicity: int = 1,
     law: NoiseLaw = NoiseLaw.GAUSSIAN,
+    among: int = 1,
 ) -> NoiseSpec:
-    """The noise that makes `query` cost at most `micro_rho`.
+    """The noise that makes `query` cost at most `micro_rho`; of Gaussian noise, one share `among` so many.
 
     Privacy: [P2] rho = sum_j D_j^2 / (2 sigma_j^2) for independent rounded Gaussians [P26]. With one
     sigma that is ||D||^2 / (2 sigma^2). For a Gram matrix, sigma on the diagonal and sigma / sqrt 2
@@ -123,7 +124,7 @@ def noise_spec(
     """
     gaussian = law is NoiseLaw.GAUSSIAN
     sensitivity2 = query.l2_squared(neighbours) if gaussian else query.l1(neighbours) ** 2
-    square = scale_squared(sensitivity2 * multiplicity**2, micro_rho)
+    square = scale_squared(sensitivity2 * multiplicity**2, micro_rho) / among
     if isinstance(query, Gram) and gaussian and not query.flat:
         d = query.centre.size
         diagonal = Block(count=d, scale=root_of(square))

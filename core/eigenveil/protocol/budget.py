@@ -25,7 +25,7 @@ def check_affordable(
     Raises:
         RequestError: `budget-exhausted`, `plan-overflow`, or `bad-study` for what the plan does not allow.
     """
-    if not (spent + asked.cost).fits(plan.cost):
+    if not (spent + asked.cost).fits(plan.once):
         raise RequestError(Code.BUDGET, f"{spoken(asked.round)} would exceed what the study may spend")
     check_composition(plan, asked, asked.cost, pico)
     check_noise_ratio(asked, plan.study)
@@ -44,18 +44,19 @@ def check_composition(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> N
     """
     match plan.composition:
         case Composition.GAUSSIAN:
-            _check_gaussian(asked)
+            _check_gaussian(plan, asked)
         case Composition.BASIC:
             _check_epsilon(plan, asked, cost, pico)
         case Composition.ZCDP:  # whatever has a rho may be asked
             pass
 
 
-def _check_gaussian(asked: RoundQuery) -> None:
+def _check_gaussian(plan: Plan, asked: RoundQuery) -> None:
     """A guarantee in mu covers Gaussian noise alone: no other law, no mechanism with noise or a delta of its
-    own."""
-    added = isinstance(asked.query, Additive | Spectrum) and asked.law is NoiseLaw.GAUSSIAN
-    if not added or asked.atto_delta:
+    own. Masked answers are sums, and nothing else."""
+    kinds = Additive if plan.masked else Additive | Spectrum
+    added = isinstance(asked.query, kinds) and asked.law is NoiseLaw.GAUSSIAN
+    if not added or asked.atto_delta != plan.aliasing:
         raise RequestError(
             Code.BUDGET,
             f"{spoken(asked.round)} asks for noise that is not Gaussian, and the study's guarantee is in mu",

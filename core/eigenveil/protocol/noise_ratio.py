@@ -1,7 +1,9 @@
 """How loud noise may be, decided when a query is planned: beyond that, 64-bit integers could not hold it.
 
 Sums stay below 2^62 and the sampler ends at 2^63. At a scale of 2^56 Laplace noise passes 2^62 with
-probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far less [P2].
+probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far less [P2]. Masked sums are modulo 2^64, and
+the noise in them is all shares together: its scale ends at 2^56 as well, so that a sum leaves 63 bits with
+a probability below 2^-1000 [P32].
 """
 
 from __future__ import annotations
@@ -44,7 +46,13 @@ def fits(asked: RoundQuery, study: Study, micro_rho: int) -> bool:
         moved = one * sites**2
     else:
         assert_never(query)
-    return scale_squared(moved, micro_rho) <= Fraction(LOUDEST) ** 2
+    return scale_squared(moved, micro_rho) * _more(study) <= Fraction(LOUDEST) ** 2
+
+
+def _more(study: Study) -> Fraction:
+    """By how much the variance of all shares together is beyond what is due, in the smallest set [P32]."""
+    least = study.federation.least
+    return Fraction(least, least - study.colluders) if study.masked else Fraction(1)
 
 
 def most_moved(query: Spectrum, sites: int) -> int:

@@ -21,19 +21,20 @@ from eigenveil.queries.limits import least_row_radius, row_norm_limit
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, OwnAlgorithm
 from eigenveil.study.checks import need
 from eigenveil.study.grid import ROW_BITS, S
-from eigenveil.study.price import Composition, affordable, composition
+from eigenveil.study.price import ALIASING, MAX_MASKED_EPSILON, Composition, affordable, composition
 from eigenveil.study.radius import longest
-from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Choose, Extraction, Scaling, Study, Trust
+from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Choose, Extraction, Scaling, Study
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
-PLAN_VERSION = 5
+PLAN_VERSION = 6
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What runs. `submission` tells two runs of one study apart (each has its own price); `analyst` is the
     certified name of who asked, empty where nobody did (a simulation, or a study that is only explained). An
-    algorithm of the user's own has no federation, and no plan that was sent can name one.
+    algorithm of the user's own has no federation, and no plan that was sent can name one. `micro_rho` and
+    `atto_delta` are what its rounds may spend, each tried once.
 
     Raises:
         RequestError: `auto` was neither resolved nor left to the first releases, a federation would run an
@@ -64,7 +65,7 @@ class Plan:
             need(not (self.federation or self.analyst), what)
         wanted = affordable(self.study, self.algorithm)
         need(
-            self.micro_rho >= 1 and self.cost.fits(wanted),
+            self.micro_rho >= 1 and self.once.fits(wanted),
             f"a plan for epsilon = {self.study.epsilon:g} may spend 1 to {wanted.micro_rho} micro-rho, "
             f"0 to {wanted.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
         )
@@ -79,7 +80,6 @@ class Plan:
         need(runs, f"{name} runs at one site only; choose another algorithm")
         together = self.study.rank is Extraction.BLOCK or traits.deflation
         need(together, f'{name} finds its components together; leave out rank = "deflation"')
-        never = f"; {name} needs exact sums at the coordinator and never can" if traits.trusted else ""
         stated, least = longest(self.study.radius), least_row_radius(self.study.dimension) / S
         shortens = traits.shortens or math.isinf(stated)
         need(shortens, f"{name} shortens no row, so it takes no public norm; leave out radius")
@@ -90,8 +90,25 @@ class Plan:
             f"{name} finds a subspace that records lie in, or nearly, and columns that are scaled by noised "
             'standard deviations and rounded again leave it; use scaling = "bounds" or "none"',
         )
-        central = self.study.trust is Trust.CENTRAL
-        need(central, f'trust = "secure-aggregation" is not available yet{never}; use "central"')
+        if self.study.masked:
+            self._check_masked()
+
+    def _check_masked(self) -> None:
+        """Shares of noise add up to Gaussian noise alone, on sums that nobody looks at [P32]."""
+        central, name = 'use trust = "central"', self.algorithm.value
+        exact = (
+            f"{name} needs exact sums at the coordinator, which secure aggregation shows nobody; {central}"
+        )
+        need(not self.algorithm.properties.trusted, exact)
+        need(
+            self.gaussian,
+            f"{name} at delta = {self.study.delta:g} needs noise that is not Gaussian, and shares of noise "
+            f"add up to no other; choose another algorithm and a delta above 0, or {central}",
+        )
+        need(
+            self.study.epsilon <= MAX_MASKED_EPSILON,
+            f"under secure aggregation epsilon is at most {MAX_MASKED_EPSILON:g}, not {self.study.epsilon:g}",
+        )
 
     def _check_batches(self) -> None:
         """One record is never a sum (core/decisions/0008); what a site can be sure of is its own policy."""
@@ -116,9 +133,25 @@ class Plan:
         return self.study.max_records * len(self.study.federation.sites)
 
     @property
-    def cost(self) -> Cost:
-        """All that the study may ever spend."""
+    def once(self) -> Cost:
+        """What its rounds may spend together, each tried once."""
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
+
+    @property
+    def cost(self) -> Cost:
+        """All that the study may ever spend: with every round tried as often as it may be."""
+        times = self.study.attempts
+        return Cost(micro_rho=times * self.micro_rho, atto_delta=times * self.atto_delta)
+
+    @property
+    def masked(self) -> bool:
+        """Whether answers leave a site masked, with its share of the noise inside."""
+        return self.study.masked
+
+    @property
+    def aliasing(self) -> int:
+        """Atto-delta that each question pays beside its own [P32]."""
+        return ALIASING if self.masked else 0
 
     @property
     def composition(self) -> Composition:

@@ -8,10 +8,12 @@ from eigenveil.errors import Code, InternalError
 
 
 class RoundState(Enum):
-    """PLANNED -> OPEN -> CLOSED -> RELEASED; FAILED from any state before RELEASED."""
+    """PLANNED -> OPEN -> CLOSED -> RELEASED; FAILED from any state before RELEASED. A masked round is FIXED
+    before it is CLOSED: the sites of an attempt are, and it is charged."""
 
     PLANNED = "planned"
     OPEN = "open"
+    FIXED = "fixed"
     CLOSED = "closed"
     RELEASED = "released"
     FAILED = "failed"
@@ -19,11 +21,14 @@ class RoundState(Enum):
 
 MOVES: dict[RoundState, tuple[RoundState, ...]] = {
     RoundState.PLANNED: (RoundState.OPEN, RoundState.FAILED),
-    RoundState.OPEN: (RoundState.CLOSED, RoundState.OPEN, RoundState.FAILED),
+    RoundState.OPEN: (RoundState.FIXED, RoundState.CLOSED, RoundState.OPEN, RoundState.FAILED),
+    RoundState.FIXED: (RoundState.FIXED, RoundState.CLOSED, RoundState.FAILED),
     RoundState.CLOSED: (RoundState.RELEASED, RoundState.FAILED),
     RoundState.RELEASED: (),
     RoundState.FAILED: (),
-}  # OPEN -> OPEN: a coordinator that died before the release asks its sites again, and had told of no close.
+}
+# OPEN -> OPEN: a coordinator that died before the release asks its sites again, and had told of no close.
+# FIXED -> FIXED: the next attempt, with fewer sites.
 
 
 def move(state: RoundState, to: RoundState) -> RoundState:

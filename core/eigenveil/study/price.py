@@ -13,6 +13,12 @@ from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.checks import need
 from eigenveil.study.study import Study
 
+MAX_ROUNDS = 2**12  # of a study
+# Atto-delta of an attempt under secure aggregation: more than what the sum of rounded shares is off the
+# rounding of one Gaussian, up to this epsilon [P32].
+ALIASING = 1
+MAX_MASKED_EPSILON = 50.0
+
 
 class Composition(Enum):
     """`gaussian`: all noise is; rho = mu^2 / 2 adds up, and is converted to (epsilon, delta) once, exactly.
@@ -31,7 +37,8 @@ def composition(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Compositio
 
 
 def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
-    """All that a study may spend: with it, (epsilon, delta) of the study holds [P4] [P5].
+    """All that a study may spend on its rounds, each tried once: with it, and as much for each further
+    attempt, (epsilon, delta) of the study holds [P4] [P5] [P33].
 
     Gaussian noise of mu is mu^2 / 2-zCDP and an epsilon-DP mechanism epsilon^2 / 2-zCDP, so ledgers hold all
     kinds in one currency. Under zCDP a mechanism with a delta of its own may use half of the study's.
@@ -46,6 +53,10 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
     if traits.delta:
         own = math.floor(Fraction(study.delta) * ATTO * (1 if traits.basic else Fraction(1, 2)))
     match composition(study, algorithm):
+        case Composition.GAUSSIAN if study.masked:
+            own = ALIASING * MAX_ROUNDS
+            rho = gaussian.micro_rho_for(study.epsilon, _left(study, own * study.attempts)) // study.attempts
+            need(rho >= 1, f"epsilon = {study.epsilon:g} is too small for {study.attempts} attempts")
         case Composition.GAUSSIAN:
             rho = gaussian.micro_rho_for(study.epsilon, study.delta)
         case Composition.ZCDP:
@@ -54,6 +65,14 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
             rho = min(micro_rho_of(study.epsilon), EXACT - 1)  # what canonical JSON cannot write is not spent
             need(rho >= 1, f"epsilon = {study.epsilon:g} is too small to be counted; raise epsilon")
     return Cost(micro_rho=rho, atto_delta=own)
+
+
+def _left(study: Study, own: int) -> float:
+    """The study's delta without so many atto-delta, rounded down."""
+    left = Fraction(study.delta) - Fraction(own, ATTO)
+    need(left > 0, f"under secure aggregation delta must be above {own / ATTO:.1g}, not {study.delta:g}")
+    near = float(left)
+    return near if Fraction(near) <= left else math.nextafter(near, 0.0)
 
 
 def micro_rho_of(epsilon: float) -> int:

@@ -26,6 +26,7 @@ MAX_RECORDS = 2**31
 FINEST_STEPS: int = 2**12  # on either side of a column's middle
 MAX_MULTIPLICITY = 1000
 MAX_BATCHES = 2**20
+MAX_ATTEMPTS = 8  # each is charged in full
 # Records to expect in each batch at a site: of batches of 20, 1 in 23 million holds fewer than 2.
 FEWEST_IN_BATCH = 20
 LONGEST_NAME, LONGEST_PURPOSE = 200, 4000
@@ -48,7 +49,7 @@ class Choose(Enum):
 
 
 class Trust(Enum):
-    """Who may see the sum of a round: the coordinator, or (not available yet) nobody."""
+    """Who may see the exact sum of a round: the coordinator, or (`secure-aggregation`) nobody."""
 
     CENTRAL = "central"
     SECURE_AGGREGATION = "secure-aggregation"
@@ -193,7 +194,9 @@ class Study:
     `components` of the `columns` are wanted with (`epsilon`, `delta`)-differential privacy for each person at
     up to `max_sites_per_person` sites, for `neighbours`. `name` and `purpose` are for people. `algorithm`
     is run by the sites of `federation`, and `choose` says when `auto` chooses one; `rank` says how it finds
-    several components, `trust` who may see exact sums. `missing` is the rule for missing values,
+    several components. `trust` says who may see exact sums: under secure aggregation nobody, not even the
+    coordinator with `colluding` of the sites (1, if None), and a round that loses a site may be tried so many
+    `attempts` in all, each of which is paid in full. `missing` is the rule for missing values,
     `person_column` names who a row is about, `centring` subtracts the private mean, `scaling` says in which
     units columns are compared, and values are rounded to `grid_steps` steps on either side of a column's
     middle.
@@ -244,11 +247,14 @@ class Study:
     rank: Extraction = Extraction.BLOCK
     batches: int | None = None
     trust: Trust = Trust.CENTRAL
+    colluding: int | None = None
+    attempts: int = 1
 
     def __post_init__(self) -> None:
         settle(self)
         self._check_names()
         self._check_privacy()
+        self._check_trust()
         need(
             1 <= self.components <= len(self.columns),
             f"components = {self.components} must lie between 1 and the {len(self.columns)} columns",
@@ -316,6 +322,35 @@ class Study:
             1 <= self.max_sites_per_person <= MAX_MULTIPLICITY,
             f"max_sites_per_person must lie between 1 and {MAX_MULTIPLICITY}",
         )
+
+    def _check_trust(self) -> None:
+        if not self.masked:
+            need(
+                self.colluding is None and self.attempts == 1,
+                'colluding and attempts are about trust = "secure-aggregation"; leave them out',
+            )
+            return
+        least = self.federation.least
+        need(
+            least >= 2,
+            "secure aggregation needs two sites at least: invite more, or raise quorum above 1",
+        )
+        need(
+            1 <= self.colluders < least,
+            f"colluding must lie between 1 and {least - 1}: of the {least} sites that a round needs, one at "
+            "least must be honest",
+        )
+        need(1 <= self.attempts <= MAX_ATTEMPTS, f"attempts must lie between 1 and {MAX_ATTEMPTS}")
+
+    @property
+    def masked(self) -> bool:
+        """Whether answers leave a site masked, with its share of the noise inside."""
+        return self.trust is Trust.SECURE_AGGREGATION
+
+    @property
+    def colluders(self) -> int:
+        """How many sites may collude with the coordinator under secure aggregation."""
+        return 1 if self.colluding is None else self.colluding
 
     def running(self, algorithm: Algorithm) -> Study:
         """The same study with that algorithm named; `auto` is what chooses during it."""

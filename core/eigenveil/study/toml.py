@@ -14,7 +14,9 @@ from eigenveil.study.study import Column, Federation, Study
 
 SECTIONS: dict[str, tuple[str, ...]] = {
     "": ("name", "purpose", "algorithm", "choose", "components", "rank", "batches"),
-    "privacy": ("epsilon", "delta", "neighbours", "max_sites_per_person", "radius", "trust"),
+    "privacy": (
+        "epsilon", "delta", "neighbours", "max_sites_per_person", "radius", "trust", "colluding", "attempts",
+    ),
     "records": (
         "missing", "person_column", "centring", "scaling", "grid_steps", "max_records",
         "expected_records",

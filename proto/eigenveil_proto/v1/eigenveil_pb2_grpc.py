@@ -56,6 +56,11 @@ class CoordinatorStub:
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ContributeRequest.SerializeToString,
                 response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ContributeResponse.FromString,
                 _registered_method=True)
+        self.Ready = channel.unary_unary(
+                '/eigenveil.v1.Coordinator/Ready',
+                request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyRequest.SerializeToString,
+                response_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyResponse.FromString,
+                _registered_method=True)
         self.OpenUpload = channel.unary_unary(
                 '/eigenveil.v1.Coordinator/OpenUpload',
                 request_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.OpenUploadRequest.SerializeToString,
@@ -152,6 +157,13 @@ class CoordinatorServicer:
 
     def Contribute(self, request, context):
         """answers up to 1 MiB [R7]
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Ready(self, request, context):
+        """an answer is computed, and waits for the set of sites that it is masked for [R29]
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -266,6 +278,11 @@ def add_CoordinatorServicer_to_server(servicer, server):
                     servicer.Contribute,
                     request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ContributeRequest.FromString,
                     response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ContributeResponse.SerializeToString,
+            ),
+            'Ready': grpc.unary_unary_rpc_method_handler(
+                    servicer.Ready,
+                    request_deserializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyRequest.FromString,
+                    response_serializer=eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyResponse.SerializeToString,
             ),
             'OpenUpload': grpc.unary_unary_rpc_method_handler(
                     servicer.OpenUpload,
@@ -443,6 +460,33 @@ class Coordinator:
             '/eigenveil.v1.Coordinator/Contribute',
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.ContributeRequest.SerializeToString,
             eigenveil__proto_dot_v1_dot_eigenveil__pb2.ContributeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Ready(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/eigenveil.v1.Coordinator/Ready',
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyRequest.SerializeToString,
+            eigenveil__proto_dot_v1_dot_eigenveil__pb2.ReadyResponse.FromString,
             options,
             channel_credentials,
             insecure,

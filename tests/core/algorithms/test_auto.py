@@ -17,7 +17,7 @@ from eigenveil.algorithms.gradient import auto as subject
 from eigenveil.algorithms.gradient.auto import Way
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, frozen
-from eigenveil.planning.dry_run import MAX_ROUNDS, courses
+from eigenveil.planning.dry_run import courses
 from eigenveil.planning.predict import predict
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -28,6 +28,7 @@ from eigenveil.reporting.explain import explain
 from eigenveil.session import Session
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.price import MAX_ROUNDS
 from eigenveil.study.study import Study
 from tests.support import a_column, a_study, refused
 

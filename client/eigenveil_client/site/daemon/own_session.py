@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from eigenveil.errors import Code, PeerError, spoken
-from eigenveil.planning.dry_run import MAX_ROUNDS
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_from_proto, round_to_proto
 from eigenveil.session import Session
+from eigenveil.study.price import MAX_ROUNDS
 from eigenveil_client.site.state.transcript import Stated, Transcript
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 

@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
 from eigenveil.numerics.encoding import octets
-from eigenveil.planning.dry_run import MAX_ROUNDS, courses
+from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
 from eigenveil.study.consent import DeclineWord
+from eigenveil.study.price import MAX_ROUNDS
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
 from eigenveil_client.site.daemon.own_session import OwnSession
