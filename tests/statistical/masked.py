@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from hashlib import sha256
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Additive
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.secure_aggregation.masks import masked
+from eigenveil.secure_aggregation.simulated import attempt_of, secret
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study, Trust
@@ -63,10 +63,8 @@ class Held:
 
     def sent(self, exact: Sent, members: str, number: int, noise: NoiseSource, m: int) -> dict[str, IntArray]:
         """What each member sends in an attempt, m times over. Shape: (m, length) each."""
-        asked, cards = at_price(self.query), {name: sha256(name.encode()).hexdigest() for name in members}
-        attempt = Attempt(
-            plan=asked.plan_digest, round=asked.round, query=asked.digest, number=number, members=cards
-        )
+        asked = at_price(self.query)
+        attempt = attempt_of(asked, number, members)
         spec = self.share(asked, self.study, len(members))
         out = {}
         for name in members:
@@ -91,11 +89,6 @@ class Held:
         before, after = (self.answers(person, there=there)[person] for there in (False, True))
         spec = self.share(at_price(self.query), self.study, self.sites)
         return score(found - before, after - before, spec)
-
-
-def secret(one: str, other: str) -> bytes:
-    """What the keys of a pair agree on."""
-    return sha256("".join(sorted((one, other))).encode()).digest()
 
 
 View = Callable[[Sent, NoiseSource, int], IntArray]

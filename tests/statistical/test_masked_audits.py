@@ -20,7 +20,7 @@ from eigenveil.secure_aggregation import masks
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.study.study import Study
 from tests.statistical.audit import Mechanism, audit
-from tests.statistical.masked import MASKED, Held, alone, left, secret, whole
+from tests.statistical.masked import MASKED, Held, alone, left, whole
 from tests.statistical.noises import Bulk
 from tests.statistical.test_mu_audits import Record, reported
 from tests.support import DIGEST
@@ -72,7 +72,7 @@ def alike(key: Callable[[bytes, Attempt, str, str], bytes]) -> bool:
     attempt = Attempt(plan=DIGEST, round=0, query=DIGEST, number=1, members={"a": DIGEST, "b": DIGEST})
     first = np.zeros((PAIRS, 1), dtype=np.uint64)
     for i in range(PAIRS):
-        masks.add_mask(first[i], key(secret("a", str(i)), attempt, "a", "b"), negative=False)
+        masks.add_mask(first[i], key(i.to_bytes(32), attempt, "a", "b"), negative=False)
     return len(np.unique(first)) < PAIRS
 
 

@@ -14,8 +14,8 @@ import pytest
 from flint import arb, ctx
 from scipy.special import ndtri
 
-from eigenveil.noise.shares import QUIETEST
 from eigenveil.planning.dry_run import MAX_NUMBERS
+from eigenveil.protocol.noise_ratio import QUIETEST
 from eigenveil.study.price import ALIASING, MAX_MASKED_EPSILON
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_MULTIPLICITY, MAX_SITES
 from tests.core.secure_aggregation.laws import eta, rounded_sum, rounding_of_one

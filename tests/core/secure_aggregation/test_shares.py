@@ -11,8 +11,9 @@ import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.errors import InternalError
-from eigenveil.noise.shares import QUIETEST, released_sigma, share_spec
+from eigenveil.noise.shares import released_sigma, share_spec
 from eigenveil.noise.source import Block
+from eigenveil.protocol.noise_ratio import QUIETEST
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import NAMES
