@@ -1,5 +1,5 @@
-"""[P9] [P33] However a coordinator numbers its attempts, and whichever of them a site is in, no batch of a pass
-is asked about more often than was paid."""
+"""[P9] [P33] However a coordinator numbers its attempts, and whichever of them a site is in, no batch of a
+pass is asked about more often than was paid."""
 
 from __future__ import annotations
 
