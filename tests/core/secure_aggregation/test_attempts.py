@@ -7,12 +7,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import chain, combinations, product
 
+import pytest
+
 from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.protocol.budget import attempt_cost
 from eigenveil.queries import Gradient
+from eigenveil.study.study import Trust
+from tests.core.conversions import mu_for
 from tests.core.recorder import a_batch, plan_of, query_of
 from tests.core.specification import Setting
-from tests.support import a_field
+from tests.support import a_field, a_plan
 
 PRICE, BATCHES, ATTEMPTS = 1000, 3, 3
 PLAN = plan_of(Neighbours.ADD_REMOVE, 1)
@@ -54,3 +59,17 @@ def test_counting_by_the_last_number_is_caught() -> None:
 def test_outside_of_a_pass_every_attempt_is_paid() -> None:
     alone = query_of(PLAN, QUESTION, Setting(adds=True, sites=1, micro_rho=PRICE))
     assert [attempt_cost(alone, number, {0: 3}).micro_rho for number in (1, 2)] == [PRICE, PRICE]
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 8])
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (20.0, 1e-12)])
+def test_all_attempts_together_keep_the_promise_of_the_study(
+    attempts: int, epsilon: float, delta: float
+) -> None:
+    """And spend nearly all of it. mu by another road than the product's."""
+    plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=attempts, epsilon=epsilon, delta=delta)
+    own = attempts * 2**12 / ATTO
+    assert plan.cost.atto_delta == attempts * 2**12
+    allowed = mu_for(epsilon, delta - own) ** 2 / 2 * MICRO
+    assert (1 - 1e-9) * allowed - attempts <= plan.cost.micro_rho <= (1 + 1e-9) * allowed
+    assert plan.cost.micro_rho == attempts * plan.once.micro_rho
