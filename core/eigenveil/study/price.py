@@ -37,8 +37,8 @@ def composition(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Compositio
 
 
 def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
-    """All that a study may spend on its rounds, each tried once: with it, and as much for each further attempt,
-    (epsilon, delta) of the study holds [P4] [P5] [P33].
+    """All that a study may spend on its rounds, each tried once: with it, and as much for each further
+    attempt, (epsilon, delta) of the study holds [P4] [P5] [P33].
 
     Gaussian noise of mu is mu^2 / 2-zCDP and an epsilon-DP mechanism epsilon^2 / 2-zCDP, so ledgers hold all
     kinds in one currency. Under zCDP a mechanism with a delta of its own may use half of the study's.
