@@ -43,6 +43,7 @@ class StudyPlan:
             ("algorithm", found.algorithm.value),
             ("predicted error", EVERY if study.components == study.dimension else _error(found)),
             ("assumed", f"{study.expected_records:,} records at all sites together (expected_records)"),
+            ("who sees a site's totals", "nobody" if study.masked else "the coordinator"),
             ("size", f"{found.rounds} rounds, {found.bytes_per_site:,} bytes from each site"),
             ("time", f"about {found.seconds or 0:.1f} s once all sites have agreed"),
         ]

@@ -88,6 +88,7 @@ ANSWERS = {
         "how much oftener the most common of these numbers was seen than the next; published only if by far"
     ),
     "preimage": mark("what the published code number stands for"),
+    "ready": mark("ready: an answer is computed here; no numbers left"),
     "decline": mark("a refusal: no number left"),
 }
 REASONS = {
