@@ -11,8 +11,8 @@ INK, QUIET, EXACT, MASKED, NOISED = "#1f2933", "#52606d", "#b42318", "#475467", 
 FILLS = {EXACT: "#fef3f2", MASKED: "#f2f4f7", NOISED: "#ecfdf3", INK: "#ffffff"}
 SITES = ("hospital A", "hospital B", "hospital C")
 WORDS = (
-    "On the left each hospital sends exact totals to the coordinator, which sees each of them, adds noise "
-    "and publishes the sum. On the right each hospital adds its share of the noise and masks before it sends; "
+    "On the left each hospital sends exact totals to the coordinator, which sees them, adds noise and "
+    "publishes the sum. On the right each hospital adds its share of the noise and masks before it sends; "
     "the coordinator sees noise from each, and the sum, in which masks cancel and all noise is."
 )
 
