@@ -170,8 +170,8 @@ class Federation:
         """How many sites must answer a round (all of them unless a quorum is stated)."""
         return len(self.sites) if self.quorum is None else self.quorum
 
-    def check_present(self, present: Collection[str]) -> None:
-        """Whether a round may go on with the sites `present`.
+    def check_present(self, present: Collection[str], tried: int = 0) -> None:
+        """Whether a round may go on with the sites `present`, after `tried` attempts that were charged.
 
         Raises:
             RequestError: code `study-failed`: a required site or the quorum is missing.
@@ -183,7 +183,8 @@ class Federation:
             why = f"{len(present)} of the {self.least} sites needed answered"
         else:
             return
-        raise RequestError(Code.STUDY_FAILED, f"{why}; nothing was charged for this round")
+        charged = f"{tried} attempts stay charged" if tried else "nothing was charged for this round"
+        raise RequestError(Code.STUDY_FAILED, f"{why}; {charged}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
