@@ -6,8 +6,11 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil import Simulation, simulate
 from eigenveil.accounting import gaussian
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
@@ -15,15 +18,19 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.estimate import no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import RoundStatement
+from eigenveil.protocol.wire import query_to_proto, round_to_proto
 from eigenveil.reporting.attempts import check_attempts, spent
 from eigenveil.reporting.cards import release_lines
-from eigenveil.reporting.document import RoundRecord, build
+from eigenveil.reporting.document import RoundRecord, build, stated_of
 from eigenveil.reporting.explain import explain, guarantee
 from eigenveil.reporting.one_person import most_guessed
 from eigenveil.reporting.questions import called
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
+from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.trust import CENTRAL, MASKED, sights
+from eigenveil.reporting.verify import SignedRelease, verify_release
 from eigenveil.study.study import Federation, Trust
 from tests.support import a_plan, a_study, refused
 
@@ -131,3 +138,40 @@ def test_a_document_that_does_not_keep_to_its_plan_is_refused(
     check_attempts(a_document(plan, (10, 2)))
     with refused(Code.BAD_RELEASE, why):
         check_attempts(a_document(plan, *rounds, present=present))
+
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
+PUBLIC = KEY.public_key().public_bytes_raw()
+
+
+def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:
+    """What a coordinator signed of a study that released these."""
+    messages, after = [], ""
+    for asked, release in zip(run.asked, releases, strict=True):
+        stated = RoundStatement(
+            plan=run.plan.digest, round=asked.round, query=asked.digest, after=after, release=release.digest,
+            ledger="0" * 64, size=1 + asked.round,
+        )  # fmt: skip
+        message = round_to_proto(release, stated.signed(KEY.sign))
+        message.query.CopyFrom(query_to_proto(asked))
+        messages.append(message)
+        after = release.digest
+    return RoundLog(plan=run.plan.digest, messages=tuple(messages)).to_json()
+
+
+def test_the_noise_of_a_masked_sum_must_be_that_of_the_shares_in_it() -> None:
+    study, generator = a_masked_plan(attempts=2, epsilon=5.0).study, np.random.default_rng(0)
+    records = {name: generator.normal(50, 10, size=(400, 3)) for name in SITES}
+    run = simulate(study, records, seed=1, drop_outs={1: ["west"]})
+    honest = SignedRelease(document=run.document, public_key=PUBLIC)
+    found = verify_release(honest, PUBLIC, a_log(run, run.releases))
+    assert found is not None
+    assert found.result
+    first, *rest = run.releases
+    louder = replace(first, sigma=2 * first.sigma)
+    run.document["rounds"][0] |= stated_of(louder)
+    with refused(Code.BAD_RELEASE, "shares of 3 sites make"):
+        verify_release(honest, PUBLIC, a_log(run, (louder, *rest)))
+    run.document["rounds"][0]["attempts"] = 3
+    with refused(Code.BAD_RELEASE, "tried 3 times"):
+        verify_release(honest, PUBLIC)
