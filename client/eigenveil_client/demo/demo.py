@@ -32,7 +32,6 @@ from eigenveil_client.demo.processes import Processes
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 CHECK_SECONDS = 0.5
-CHARGED = (EntryKind.CHARGE.value, EntryKind.ATTEMPT.value)
 
 Say = Callable[[str], None]
 Show = Callable[[pb.StudyEvent], None]
@@ -92,7 +91,8 @@ class Demonstration:
     def spent(self, site: str) -> int:
         """Micro-rho that the site's own ledger has charged for this study."""
         entries = self.books.sites[site]["ledger"]["entries"]
-        return sum(e["micro_rho"] for e in entries if e["kind"] in CHARGED and e["study"] == self.study)
+        spending = (e for e in entries if EntryKind(e["kind"]).spends and e["study"] == self.study)
+        return sum(e["micro_rho"] for e in spending)
 
 
 def demonstrate(study: Study, out: Path, *, say: Say, show: Show, keep: Keep | None = None) -> Demonstration:

@@ -19,7 +19,6 @@ from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import console
 
 MOST_SHOWN = 200
-CHARGED = (EntryKind.CHARGE.value, EntryKind.ATTEMPT.value)
 
 
 def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
@@ -46,7 +45,7 @@ def show_ledger(told: dict[str, Any]) -> None:
     listed = table("entry", "time (UTC)", "what", "study", "round", "% of the budget")
     for entry in told["entries"]:
         share = 100 * entry["micro_rho"] / told["budget"]["micro_rho"]
-        round_number = str(entry["round"] + 1) if entry["kind"] in CHARGED else ""
+        round_number = str(entry["round"] + 1) if EntryKind(entry["kind"]).spends else ""
         listed.add_row(
             str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12],
             round_number, f"{share:.4f}" if entry["micro_rho"] else "",
