@@ -108,7 +108,7 @@ def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> No
     assert "added noise once, and is trusted" not in page
     for sight in sights(plan.study):
         assert sight.party in page
-    assert "nobody: they were masked" in release_lines(document)
+    assert "nobody saw a site's totals" in release_lines(document)
     assert "attempts" not in a_document(a_plan(), (1000, 0), present=("north",))["rounds"][0]
 
 
