@@ -1,8 +1,8 @@
 """From the sites' contributions to one exact sum: validation first, then integer addition. (Votes for
 fingerprints are not added up: they stand one after the other, in the order of the sites' names.)
 
-Integer addition is exact and order-free, so no arrangement of sites can be told from the total. Masked answers
-are added modulo 2^64, as int64 does by itself.
+Integer addition is exact and order-free, so no arrangement of sites can be told from the total. Masked
+answers are added modulo 2^64, as int64 does by itself.
 """
 
 from __future__ import annotations

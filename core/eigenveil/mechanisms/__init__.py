@@ -37,8 +37,8 @@ from eigenveil.study.study import Study
 
 
 def noise_ahead(asked: RoundQuery, study: Study) -> NoiseSpec | None:
-    """The noise of an answer that can be drawn before the sum is known; None if it depends on more, or is in the
-    answers already."""
+    """The noise of an answer that can be drawn before the sum is known; None if it depends on more, or is
+    in the answers already."""
     if study.masked:
         return None
     if asked.law is NoiseLaw.STABILITY:

@@ -112,7 +112,7 @@ def noise_spec(
     law: NoiseLaw = NoiseLaw.GAUSSIAN,
     among: int = 1,
 ) -> NoiseSpec:
-    """The noise that makes `query` cost at most `micro_rho`; one share of it `among` so many, of Gaussian noise.
+    """The noise that makes `query` cost at most `micro_rho`; of Gaussian noise, one share `among` so many.
 
     Privacy: [P2] rho = sum_j D_j^2 / (2 sigma_j^2) for independent rounded Gaussians [P26]. With one
     sigma that is ||D||^2 / (2 sigma^2). For a Gram matrix, sigma on the diagonal and sigma / sqrt 2

@@ -21,8 +21,8 @@ from eigenveil.session import Session
 from eigenveil.study.price import MAX_ROUNDS
 from eigenveil.study.study import Study
 
-# With MAX_ROUNDS, what one study may ask of everybody: far beyond what an algorithm asks by default, and little
-# enough for a coordinator and every site to rehearse before they agree to it.
+# With MAX_ROUNDS, what one study may ask of everybody: far beyond what an algorithm asks by default, and
+# little enough for a coordinator and every site to rehearse before they agree to it.
 MAX_NUMBERS = 2**25
 SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
 AMPLE = 20  # micro-rho

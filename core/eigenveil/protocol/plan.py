@@ -102,8 +102,8 @@ class Plan:
         need(not self.algorithm.properties.trusted, exact)
         need(
             self.gaussian,
-            f"{name} at delta = {self.study.delta:g} needs noise that is not Gaussian, and shares of noise add "
-            f"up to no other; choose another algorithm and a delta above 0, or {central}",
+            f"{name} at delta = {self.study.delta:g} needs noise that is not Gaussian, and shares of noise "
+            f"add up to no other; choose another algorithm and a delta above 0, or {central}",
         )
         need(
             self.study.epsilon <= MAX_MASKED_EPSILON,

@@ -1,6 +1,7 @@
-"""An attempt at a masked round: which sites, with which keys, and the how-manieth; signed by the coordinator.
+"""An attempt at a masked round: which sites, with which cards, and its number; signed by the coordinator.
 
-Its digest is in the derivation of every mask, so masks only cancel between sites that were told the same [P31].
+Its digest is in the derivation of every mask, so masks only cancel between sites that were told
+the same [P31].
 """
 
 from __future__ import annotations

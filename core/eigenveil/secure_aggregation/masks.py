@@ -1,7 +1,8 @@
 """Pairwise masks: what two sites add and take away, so that a sum over both has neither [P31].
 
 A mask is the keystream of ChaCha20 under a key that HKDF derives from the pair's X25519 secret and the
-attempt, read as little-endian integers modulo 2^64. Nobody without a secret of the pair tells it from fair bits.
+attempt, read as little-endian integers modulo 2^64. Nobody without a secret of the pair tells it from fair
+bits.
 """
 
 from __future__ import annotations

@@ -37,8 +37,8 @@ def composition(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Compositio
 
 
 def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
-    """All that a study may spend on its rounds, each tried once: with it, and as much for each further attempt,
-    (epsilon, delta) of the study holds [P4] [P5] [P33].
+    """All that a study may spend on its rounds, each tried once: with it, and as much for each further
+    attempt, (epsilon, delta) of the study holds [P4] [P5] [P33].
 
     Gaussian noise of mu is mu^2 / 2-zCDP and an epsilon-DP mechanism epsilon^2 / 2-zCDP, so ledgers hold all
     kinds in one currency. Under zCDP a mechanism with a delta of its own may use half of the study's.
@@ -55,7 +55,10 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
     match composition(study, algorithm):
         case Composition.GAUSSIAN if study.masked:
             own = ALIASING * MAX_ROUNDS
-            rho = gaussian.micro_rho_for(study.epsilon, _left(study, own * study.attempts)) // study.attempts
+            rho = (
+                gaussian.micro_rho_for(study.epsilon, delta_without(study, own * study.attempts))
+                // study.attempts
+            )
             need(rho >= 1, f"epsilon = {study.epsilon:g} is too small for {study.attempts} attempts")
         case Composition.GAUSSIAN:
             rho = gaussian.micro_rho_for(study.epsilon, study.delta)
@@ -67,7 +70,7 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
     return Cost(micro_rho=rho, atto_delta=own)
 
 
-def _left(study: Study, own: int) -> float:
+def delta_without(study: Study, own: int) -> float:
     """The study's delta without so many atto-delta, rounded down."""
     left = Fraction(study.delta) - Fraction(own, ATTO)
     need(left > 0, f"under secure aggregation delta must be above {own / ATTO:.1g}, not {study.delta:g}")

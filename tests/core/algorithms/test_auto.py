@@ -28,6 +28,7 @@ from eigenveil.reporting.explain import explain
 from eigenveil.session import Session
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.price import MAX_ROUNDS
 from eigenveil.study.study import Study
 from tests.support import a_column, a_study, refused
 
