@@ -53,6 +53,7 @@ def event_value(event: pb.StudyEvent) -> dict[str, Any]:
         "sequence": event.sequence,
         "state": state_word(event.state),
         "round": event.round,
+        "attempt": event.attempt,
         "rounds": event.expected_rounds,
         "text": plain(event),
         "sites": {site.site: site.status for site in event.sites},
