@@ -10,9 +10,10 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from flint import arb, ctx
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from eigenveil.planning.dry_run import MAX_NUMBERS
 from eigenveil.protocol.noise_ratio import QUIETEST
@@ -77,6 +78,13 @@ def test_no_event_tells_more_than_mu_and_three_logarithms_of_the_factor(m: int, 
         pairs = [(tails[i], tails[i + shift]) for i in range(len(tails) - shift)]
         told = [ndtri(a) - ndtri(b) for a, b in pairs if a < 1 - 1e-7 and b > 1e-7]
         assert max(told) <= shift / (math.sqrt(m) * float(s)) + more
+
+
+def test_a_factor_is_worth_so_much_of_mu() -> None:
+    """Once for each of the neighbours: three logarithms in all."""
+    z = np.linspace(-8, 8, 3201)
+    for r in (1 + 1e-6, 1.001, 1.06):
+        assert (np.minimum(r * ndtr(z), 1 - ndtr(-z) / r) <= ndtr(z + 1.5 * math.log(r)) + 1e-15).all()
 
 
 def grown(scale: float) -> arb:
