@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import Code, RequestError
+from eigenveil.reporting.attempts import attempts_of
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
@@ -64,6 +66,8 @@ class Demonstration:
             "profile": str(self.profile),
             "study": self.study,
             "algorithm": self.document["plan"]["algorithm"],
+            "trust": self.document["plan"]["study"]["privacy"]["trust"],
+            "attempts": sum(attempts_of(row) for row in rounds),
             "n_sites": len(self.records),
             "rounds": len(rounds),
             "epsilon": guarantee["epsilon"],
@@ -87,7 +91,8 @@ class Demonstration:
     def spent(self, site: str) -> int:
         """Micro-rho that the site's own ledger has charged for this study."""
         entries = self.books.sites[site]["ledger"]["entries"]
-        return sum(e["micro_rho"] for e in entries if e["kind"] == "charge" and e["study"] == self.study)
+        spending = (e for e in entries if EntryKind(e["kind"]).spends and e["study"] == self.study)
+        return sum(e["micro_rho"] for e in spending)
 
 
 def demonstrate(study: Study, out: Path, *, say: Say, show: Show, keep: Keep | None = None) -> Demonstration:
@@ -159,6 +164,8 @@ def _set_up(
     shares = ", ".join(f"{name} {size}" for name, size in sizes.items())
     say(f"Dividing {len(records.values)} public records: {shares}")
     federation.set_up(begun)
+    if study.masked:
+        say("The sites exchanged their cards and confirmed each other's digits")
     say("Every site made its key, enrolled, explained the study to itself and serves")
     return records, sizes
 

@@ -12,6 +12,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
 from eigenveil.reporting.digits import rounded_up
+from eigenveil.reporting.trust import trust_words
 from eigenveil.study.columns import single_tables
 from eigenveil.study.consent import DeclineWord
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -34,7 +35,7 @@ STATES = {
 ROUNDS = {
     RoundState.PLANNED.value: "about to be asked",
     RoundState.OPEN.value: "asked, and waits for sites",
-    RoundState.FIXED.value: "asked of the sites of a set, and waits for them",
+    RoundState.FIXED.value: "paid, and waits for the masked answers of its sites",
     RoundState.CLOSED.value: "answered; noise is being added",
     RoundState.RELEASED.value: "released",
     RoundState.FAILED.value: "ended without a release",
@@ -42,6 +43,7 @@ ROUNDS = {
 SITES = {
     "waiting": "has not answered yet",
     "waiting for approval": "a person there decides",
+    "ready": "is ready; it has sent no numbers yet",
     "answered": "has answered",
     "absent": "did not answer",
     Standing.SILENT.value: "was not heard of yet",
@@ -97,13 +99,15 @@ class SiteLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundLine:
-    """One round; `number` counts from 1. `absent` says which sites were not in, and why."""
+    """One round; `number` counts from 1. `absent` says which sites were not in, and why; `attempts` how many
+    were paid, if it is masked."""
 
     number: int
     kind: str
     meaning: str
     state: str
     absent: Mapping[str, str]
+    attempts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,7 @@ class Question:
     components: int
     delta: float
     sites: tuple[str, ...]
+    trust: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +201,7 @@ def page(books: Books, digest: str, visitor: Visitor) -> StudyPage:
     stored = stored_study(books, digest)
     return StudyPage(
         progress=progress(books, digest, own=asks(visitor, stored)),
-        question=_question(stored) if _may_read(visitor, stored) else None,
+        question=_question(books, stored) if _may_read(visitor, stored) else None,
         left=studies_left(books.left(), books.studies.plan_of(stored).cost),
     )
 
@@ -211,7 +216,7 @@ def _may_read(visitor: Visitor, stored: StoredStudy) -> bool:
     return visitor.operates or asks(visitor, stored) or stored.state is StudyState.RELEASED
 
 
-def _question(stored: StoredStudy) -> Question:
+def _question(books: Books, stored: StoredStudy) -> Question:
     said = _study(stored)
     return Question(
         purpose=said["purpose"],
@@ -219,6 +224,7 @@ def _question(stored: StoredStudy) -> Question:
         components=said["components"],
         delta=said["privacy"]["delta"],
         sites=tuple(said["federation"]["sites"]),
+        trust=trust_words(books.studies.plan_of(stored)),
     )
 
 
@@ -265,7 +271,8 @@ def now(stored: StoredStudy, event: pb.StudyEvent) -> str:
             number = event.round + 1
             most = max(event.expected_rounds, number)
             said = "" if event.round_state == WAITING else ROUNDS.get(event.round_state, event.round_state)
-            return f"Round {number} of at most {most} is {said}."
+            tried = f", attempt {event.attempt}," if event.attempt else ""
+            return f"Round {number} of at most {most}{tried} is {said}."
 
 
 def consent_words(event: pb.StudyEvent) -> str:
@@ -320,7 +327,9 @@ def declined_words(reason: str) -> str:
 
 def _rounds(books: Books, digest: str) -> tuple[RoundLine, ...]:
     rows = books.reader.rows(
-        "SELECT round, kind, state, absent FROM rounds WHERE study = ? ORDER BY round", (digest,)
+        "SELECT round, kind, state, absent, (SELECT COUNT(*) FROM attempts a WHERE (a.study, a.round) = "
+        "(rounds.study, rounds.round)) AS attempts FROM rounds WHERE study = ? ORDER BY round",
+        (digest,),
     )
     return tuple(
         RoundLine(
@@ -329,6 +338,7 @@ def _rounds(books: Books, digest: str) -> tuple[RoundLine, ...]:
             meaning=KINDS[row["kind"]].meaning if row["kind"] in KINDS else "",
             state=ROUNDS.get(row["state"], row["state"]),
             absent=json.loads(row["absent"]),
+            attempts=row["attempts"],
         )
         for row in rows
     )

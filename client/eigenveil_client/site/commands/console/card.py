@@ -21,9 +21,10 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.words import OF_ONE_PERSON, OF_SMALL_GROUPS
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.plausible import dictionary
-from eigenveil_client.site.policy import Policy, Verdict
+from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,9 +61,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Card:
-    """`policy`: the rules by which `verdicts` are. `right` and `right_ever` are of 100 guesses, rounded
-    up: of who sees this study, or all that the budget ever pays for."""
+    """`site` is the one that decides. `policy`: the rules by which `verdicts` are. `right` and `right_ever`
+    are of 100 guesses, rounded up: of who sees this study, or all that the budget ever pays for."""
 
+    site: str
     seen: ReceivedPlan
     plan: Plan
     columns: tuple[Asked, ...]
@@ -87,6 +89,16 @@ class Card:
     @property
     def allowed(self) -> bool:
         return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """With whose numbers this site's are added up."""
+        return tuple(name for name in self.plan.study.federation.sites if name != self.site)
+
+    @property
+    def fewest(self) -> int:
+        """Of how many sites a set has at least, for which a masked answer leaves."""
+        return max(self.plan.study.federation.least, self.policy.secrecy.minimum_sites)
 
     @property
     def one_person(self) -> bool:
@@ -125,6 +137,7 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
     plan = plan_from_json(seen.plan_json)
     told, meanings = consent.explained(config, store, plan), _meanings(config)
     return Card(
+        site=config.name,
         seen=seen,
         plan=plan,
         columns=tuple(
@@ -136,7 +149,7 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
         right_ever=right_ever(store),
         ends=told["approval_ends"],
         policy=config.policy,
-        verdicts=config.policy.verdicts(plan, store.now()),
+        verdicts=consent.verdicts(config, store, plan),
         told=told,
     )
 
