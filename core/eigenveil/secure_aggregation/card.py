@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -30,7 +30,7 @@ KEPT = 2**12  # cards whose signature was verified: a list of peers is read agai
 Sign = Callable[[bytes], bytes]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Card:
     """A site's public keys: `agreement` (raw X25519), with which it shares a secret with each other site, and
     `signing` (raw Ed25519), which signs the card.
@@ -66,7 +66,7 @@ class Card:
             }
         )
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """By which studies name it."""
         return digest_of("peer-card", self.said)

@@ -24,6 +24,7 @@ from eigenveil_client.site.daemon.answers import Answers
 from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.members import PeerChanged
 from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.peer import Standing
 from eigenveil_client.site.state.egress import MASKED
 from eigenveil_common.failpoints import arm, disarm
@@ -90,12 +91,17 @@ def test_an_answer_leaves_with_a_share_of_the_noise_and_masks_that_only_all_othe
 
 def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
-        with mock.patch.object(Answers, "values", autospec=True, side_effect=Answers.values) as computed:
+        with (
+            mock.patch.object(Answers, "values", autospec=True, side_effect=Answers.values) as computed,
+            mock.patch.object(
+                OwnKeys, "secret_with", autospec=True, side_effect=OwnKeys.secret_with
+            ) as shared,
+        ):
             assert isinstance(ask(worker, FIRST), Ready)
             attempts = [peers.attempt(FIRST, number) for number in (1, 2, 3)]
             replies = [answered(worker, FIRST, attempt) for attempt in attempts]
         hidden = [peers.unmasked(*both).tolist() for both in zip(replies, attempts, strict=True)]
-        assert computed.call_count == 1
+        assert (computed.call_count, shared.call_count) == (1, len(OTHERS))
         assert len(set(map(tuple, hidden))) == 3
         assert left(store) == (3 * PRICE, ["ready", "count", "count", "count"])
         assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
