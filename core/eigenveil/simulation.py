@@ -16,6 +16,7 @@ import numpy as np
 from eigenveil import barrier
 from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import Ledger
+from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.algorithms import Estimate, OwnAlgorithm, own
 from eigenveil.attendance import Attendance
 from eigenveil.contributing import SHARED, Hold, here
@@ -26,10 +27,10 @@ from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.budget import attempt_cost
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
+from eigenveil.queries import batch_of
 from eigenveil.reporting.cards import release_card
 from eigenveil.reporting.document import build
 from eigenveil.reporting.result import Result, result_of
@@ -91,10 +92,17 @@ class MemoryJournal:
 
     def attempt(self, asked: RoundQuery, number: int) -> None:
         """Spend the price of an attempt at a masked round, before anything of it is sent [P33]."""
-        cost = attempt_cost(asked, number, self.tried)
-        entry = self.ledger.attempt(self.plan.digest, asked.round, asked.digest, cost, at=0)
-        self.ledger.apply(entry)
+        due = self._due(asked, number)
+        self.ledger.apply(self.ledger.attempt(self.plan.digest, asked.round, asked.digest, due, at=0))
         self.tried[asked.round] = number
+
+    def _due(self, asked: RoundQuery, number: int) -> Cost:
+        """A pass over disjoint batches pays for a number once, at what its first batch paid [P9]."""
+        batch = batch_of(asked.query)
+        if batch is None or batch.index == 0:
+            return asked.price
+        before = max(self.tried[earlier] for earlier in range(batch.first, asked.round))
+        return NOTHING if number <= before else self.ledger.paid[self.plan.digest, batch.first]
 
     def charge(self, asked: RoundQuery) -> None:
         """Spend the query's price; of a masked one its attempts have."""
