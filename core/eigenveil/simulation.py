@@ -16,6 +16,7 @@ import numpy as np
 from eigenveil import barrier
 from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import Ledger
+from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.algorithms import Estimate, OwnAlgorithm, own
 from eigenveil.attendance import Attendance
 from eigenveil.contributing import SHARED, Hold, here
@@ -26,10 +27,10 @@ from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.budget import attempt_cost
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
+from eigenveil.queries import batch_of
 from eigenveil.reporting.cards import release_card
 from eigenveil.reporting.document import build
 from eigenveil.reporting.result import Result, result_of
@@ -91,10 +92,17 @@ class MemoryJournal:
 
     def attempt(self, asked: RoundQuery, number: int) -> None:
         """Spend the price of an attempt at a masked round, before anything of it is sent [P33]."""
-        cost = attempt_cost(asked, number, self.tried)
-        entry = self.ledger.attempt(self.plan.digest, asked.round, asked.digest, cost, at=0)
-        self.ledger.apply(entry)
+        due = self._due(asked, number)
+        self.ledger.apply(self.ledger.attempt(self.plan.digest, asked.round, asked.digest, due, at=0))
         self.tried[asked.round] = number
+
+    def _due(self, asked: RoundQuery, number: int) -> Cost:
+        """A pass over disjoint batches pays for a number once, at what its first batch paid [P9]."""
+        batch = batch_of(asked.query)
+        if batch is None or batch.index == 0:
+            return asked.price
+        before = max(self.tried[earlier] for earlier in range(batch.first, asked.round))
+        return NOTHING if number <= before else self.ledger.paid[self.plan.digest, batch.first]
 
     def charge(self, asked: RoundQuery) -> None:
         """Spend the query's price; of a masked one its attempts have."""
@@ -165,12 +173,12 @@ def simulate(
 
     `seed` makes the noise reproducible, and the release then says that it is not private. `drop_outs` maps a
     round (from 0) to the sites that do not answer it. Under secure aggregation they are not there when its
-    set of sites is fixed, and `lost` maps a round to the sites that are lost after that, in its first attempt,
-    its second and so on: each is charged. `colluding` sites pool what they know with the coordinator, and
-    `Simulation.seen` is all that they can make of it. `algorithm` runs instead of the one that the study
-    names: an algorithm of your own, which no federation runs (docs/own-algorithm.md). `apply` is `map` or
-    an executor's, which works on large records side by side. `hold` has the sites answer elsewhere, as
-    `eigenveil_client.local.on_cluster` does; the release is the same.
+    set of sites is fixed, and `lost` maps a round to the sites that are lost after that, in its first
+    attempt, its second and so on: each is charged. `colluding` sites pool what they know with the
+    coordinator, and `Simulation.seen` is all that they can make of it. `algorithm` runs instead of the one
+    that the study names: an algorithm of your own, which no federation runs (docs/own-algorithm.md). `apply`
+    is `map` or an executor's, which works on large records side by side. `hold` has the sites answer
+    elsewhere, as `eigenveil_client.local.on_cluster` does; the release is the same.
 
     Raises:
         RequestError: records do not fit the study; too few sites answered a round; the algorithm asked for
@@ -231,7 +239,7 @@ def _check_masked(study: Study, lost: Mapping[int, Sequence[Sequence[str]]], col
         wrong = f"uninvited sites cannot collude or be lost: {strange}"
     elif len(colluding) > study.colluders:
         wrong = (
-            f"the study withstands {study.colluders} colluding, not {len(colluding)}; raise its `colluding`"
+            f"the study's noise is for colluding = {study.colluders}, not {len(colluding)}; raise it there"
         )
     if wrong:
         raise RequestError(Code.BAD_ARGUMENT, wrong)

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.errors import InternalError, RequestError
+from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.noise.shares import share_spec
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import octets
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.queries import batch_of
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.site.site import Site
-from eigenveil.study.algorithm import Algorithm
 from eigenveil_client.records import records
+from eigenveil_client.site.commands.evidence import check_published
 from eigenveil_client.site.daemon.answers import Answers
 from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.members import PeerChanged
@@ -47,8 +46,9 @@ from tests.client.site.masking import (
     process,
     spoil,
 )
-from tests.client.site.stated import work
-from tests.client.site.support import SITE, a_plan, a_stage, write_records
+from tests.client.site.stated import RELEASE_KEY
+from tests.client.site.support import SITE, a_plan, a_stage
+from tests.support import refused
 
 FIRST, SECOND, THIRD, *_ = QUESTIONS
 PRICE = FIRST.micro_rho
@@ -99,6 +99,18 @@ def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(
         assert len(set(map(tuple, hidden))) == 3
         assert left(store) == (3 * PRICE, ["ready", "count", "count", "count"])
         assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
+
+
+def test_a_document_with_fewer_attempts_than_a_site_answered_is_no_true_one(peers: Peers) -> None:
+    row = {"round": FIRST.round, "query": FIRST.digest, "release": "0" * 64, "present": [SITE], "attempts": 2}
+    document = {"plan_digest": PLAN.digest, "rounds": [row]}
+    with process(peers.stage) as (store, worker):
+        answered(worker, FIRST, peers.attempt(FIRST, 1))
+        answered(worker, FIRST, peers.attempt(FIRST, 2))
+        check_published(store, document, RELEASE_KEY.public_key().public_bytes_raw(), SITE)
+        row["attempts"] = 1
+        with refused(Code.BAD_RELEASE, "1 attempts at it are named, and this site answered number 2"):
+            check_published(store, document, RELEASE_KEY.public_key().public_bytes_raw(), SITE)
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["at once", "after a restart"])
@@ -331,24 +343,3 @@ def test_whatever_a_coordinator_asks_each_attempt_has_one_answer_and_one_charge(
             assert held(store, "attempts") == len(sent)
             store.egress.verify(store.ledger.ledger)
     assert sent
-
-
-def test_a_masked_pass_is_paid_as_often_as_its_most_tried_batch(tmp_path: Path) -> None:
-    """[P9] Counted in answers: the first batch was asked about once, under number 3."""
-    stage = a_stage(tmp_path, algorithms=("private-oja",), minimum_records=80)
-    write_records(stage.records, rows=80)
-    plan = masked_plan(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4)
-    peers, asked = Peers(stage), rehearse(plan)
-    began = next(one.round for one in asked if batch_of(one.query) is not None)
-    store = stage.store()
-    worker = stage.worker(store)
-    assert worker.work(work(None, stage.signed(plan))) is None
-    for one in asked[:began]:
-        answered(worker, one, peers.attempt(one))
-    paid = []
-    for place, number in ((0, 3), (1, 1), (1, 2), (1, 3), (2, 3)):
-        one, before = asked[began + place], left(store)[0]
-        answered(worker, one, peers.attempt(one, number))
-        paid.append((left(store)[0] - before) // asked[began].micro_rho)
-    assert paid == [1, 0, 1, 1, 0]
-    store.close()
