@@ -16,7 +16,6 @@ import numpy as np
 from eigenveil import barrier
 from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.ledger import Ledger
-from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.algorithms import Estimate, OwnAlgorithm, own
 from eigenveil.attendance import Attendance
 from eigenveil.contributing import SHARED, Hold, here
@@ -27,12 +26,13 @@ from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.budget import attempt_cost
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import batch_of
 from eigenveil.reporting.cards import release_card
-from eigenveil.reporting.document import build
+from eigenveil.reporting.document import RoundRecord, build
 from eigenveil.reporting.result import Result, result_of
 from eigenveil.secure_aggregation.simulated import MaskedRounds, Seen
 from eigenveil.session import Session
@@ -92,17 +92,11 @@ class MemoryJournal:
 
     def attempt(self, asked: RoundQuery, number: int) -> None:
         """Spend the price of an attempt at a masked round, before anything of it is sent [P33]."""
-        due = self._due(asked, number)
-        self.ledger.apply(self.ledger.attempt(self.plan.digest, asked.round, asked.digest, due, at=0))
+        study, batch = self.plan.digest, batch_of(asked.query)
+        first = None if batch is None else self.ledger.paid.get((study, batch.first))
+        due = attempt_cost(asked, number, self.tried, first)
+        self.ledger.apply(self.ledger.attempt(study, asked.round, asked.digest, due, at=0))
         self.tried[asked.round] = number
-
-    def _due(self, asked: RoundQuery, number: int) -> Cost:
-        """A pass over disjoint batches pays for a number once, at what its first batch paid [P9]."""
-        batch = batch_of(asked.query)
-        if batch is None or batch.index == 0:
-            return asked.price
-        before = max(self.tried[earlier] for earlier in range(batch.first, asked.round))
-        return NOTHING if number <= before else self.ledger.paid[self.plan.digest, batch.first]
 
     def charge(self, asked: RoundQuery) -> None:
         """Spend the query's price; of a masked one its attempts have."""
@@ -203,28 +197,28 @@ def simulate(
     answering: Hold = partial(here, apply=apply) if hold is None else hold
     _check_masked(study, lost or {}, set(colluding))
     masked = MaskedRounds(
-        plan,
-        fix=attendance,
-        charge=journal.attempt,
-        hold=answering,
-        seed=seed,
-        lost=lost or {},
-        colluding=colluding,
+        plan, attendance, journal.attempt, answering, seed=seed, lost=lost or {}, colluding=colluding
     )
     present = masked.present if study.masked else attendance
     answering = masked.hold if study.masked else answering
     with one_thread():  # the workers are the threads; more inside them only get in the way
         run_study(session, attendance.sites, journal=journal, noise=noise, present=present, hold=answering)
-    result = result_of(plan, session.result)
+    return _simulated(session, attendance.rounds, masked.seen, noise.private)
+
+
+def _simulated(
+    session: Session, rounds: Sequence[RoundRecord], seen: Sequence[Seen], private: bool
+) -> Simulation:
+    plan, result = session.plan, result_of(session.plan, session.result)
     return Simulation(
         plan=plan,
         estimate=session.result,
         result=result,
         asked=tuple(session.asked),
         releases=tuple(session.releases),
-        document=build(plan, result, session.releases, rounds=attendance.rounds, private=noise.private),
-        attempts=tuple(one.attempts for one in attendance.rounds) if study.masked else (),
-        seen=tuple(masked.seen),
+        document=build(plan, result, session.releases, rounds=rounds, private=private),
+        attempts=tuple(one.attempts for one in rounds) if plan.masked else (),
+        seen=tuple(seen),
     )
 
 
