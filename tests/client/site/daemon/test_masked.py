@@ -102,6 +102,17 @@ def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(
         assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
 
 
+def test_how_long_a_share_took_is_waited_out_before_anything_is_stored_or_sent(peers: Peers) -> None:
+    order: list[str] = []
+    with process(peers.stage) as (store, worker):
+        keep = mock.patch.object(store.attempts, "keep", side_effect=lambda *_: order.append("kept"))
+        drawn = mock.patch.object(OsNoise, "draw", autospec=True, side_effect=OsNoise.draw)
+        with keep, drawn as draw, mock.patch("eigenveil_client.site.daemon.masked.await_tick") as tick:
+            tick.side_effect = lambda: order.append(f"tick after {draw.call_count} draw")
+            answered(worker, FIRST, peers.attempt(FIRST))
+    assert order == ["tick after 1 draw", "kept"]
+
+
 def test_a_document_with_fewer_attempts_than_a_site_answered_is_no_true_one(peers: Peers) -> None:
     row = {"round": FIRST.round, "query": FIRST.digest, "release": "0" * 64, "present": [SITE], "attempts": 2}
     document = {"plan_digest": PLAN.digest, "rounds": [row]}
