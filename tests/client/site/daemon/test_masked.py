@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.errors import InternalError, RequestError
+from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.noise.shares import share_spec
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import octets
@@ -19,11 +19,13 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.site.site import Site
 from eigenveil_client.records import records
+from eigenveil_client.site.commands.evidence import check_published
 from eigenveil_client.site.daemon.answers import Answers
 from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.members import PeerChanged
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers.peer import Standing
+from eigenveil_client.site.peers.roster import Roster
 from eigenveil_client.site.state.egress import MASKED
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -45,7 +47,9 @@ from tests.client.site.masking import (
     process,
     spoil,
 )
+from tests.client.site.stated import RELEASE_KEY
 from tests.client.site.support import SITE, a_plan, a_stage
+from tests.support import refused
 
 FIRST, SECOND, THIRD, *_ = QUESTIONS
 PRICE = FIRST.micro_rho
@@ -96,6 +100,18 @@ def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(
         assert len(set(map(tuple, hidden))) == 3
         assert left(store) == (3 * PRICE, ["ready", "count", "count", "count"])
         assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
+
+
+def test_a_document_with_fewer_attempts_than_a_site_answered_is_no_true_one(peers: Peers) -> None:
+    row = {"round": FIRST.round, "query": FIRST.digest, "release": "0" * 64, "present": [SITE], "attempts": 2}
+    document = {"plan_digest": PLAN.digest, "rounds": [row]}
+    with process(peers.stage) as (store, worker):
+        answered(worker, FIRST, peers.attempt(FIRST, 1))
+        answered(worker, FIRST, peers.attempt(FIRST, 2))
+        check_published(store, document, RELEASE_KEY.public_key().public_bytes_raw(), SITE)
+        row["attempts"] = 1
+        with refused(Code.BAD_RELEASE, "1 attempts at it are named, and this site answered number 2"):
+            check_published(store, document, RELEASE_KEY.public_key().public_bytes_raw(), SITE)
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["at once", "after a restart"])
@@ -253,6 +269,21 @@ def test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decid
         peers.roster.check_unchanged()
     confirm(peers.roster, new, peers.keys[SITE], replacing=True)
     with process(peers.stage) as (_, worker):
+        assert isinstance(ask(worker, FIRST, attempt), Masked)
+
+
+def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers: Peers) -> None:
+    """Found here: it was masked with the old key for a set with the new card, and the sum was nonsense."""
+    new, real = keys_of(peers.stage, OTHERS[1], "moved"), Roster.mark_changed
+    attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
+
+    def late(self: Roster, name: str, seen_digest: str) -> None:
+        confirm(peers.roster, new, peers.keys[SITE], replacing=True)
+        real(self, name, seen_digest)
+
+    with process(peers.stage) as (store, worker), mock.patch.object(Roster, "mark_changed", late):
+        assert isinstance(ask(worker, FIRST, attempt), Refusal)
+        assert left(store) == (0, ["decline"])
         assert isinstance(ask(worker, FIRST, attempt), Masked)
 
 
