@@ -1,0 +1,128 @@
+"""Attacks on one daemon, one after the other, each in a study of its own between honest attempts.
+
+Passed: the honest attempts are answered, each with a share of noise and under its own masks; of an attack
+nothing but refusals left, or the same bytes as before; the ledger has one charge for each attempt answered.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from eigenveil.accounting.ledger import EntryKind
+from eigenveil.noise.shares import share_spec
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil_client.site.peers.keys import OwnKeys
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.support import Stage, until
+from tests.torture.masked.scene import Heard, Place, Scene
+from tests.torture.masked.sets import SETS, Attack, honest
+
+PATIENCE = 20.0  # seconds for one attack
+Daemon = Callable[[Stage, Path], AbstractAsyncContextManager[None]]
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of an attack; `faults` is empty if all is well. `scores` are the shares of noise that left, in
+    standard deviations of what is due."""
+
+    name: str
+    faults: list[str] = field(default_factory=list)
+    answered: int = 0
+    scores: list[FloatArray] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Assault:
+    """Attacks on the daemon of `stage`; the coordinator is `heard`."""
+
+    stage: Stage
+    keys: dict[str, OwnKeys]
+    log: Path
+    heard: Heard = field(default_factory=Heard)
+
+    async def all(self, attacks: Sequence[Attack], daemon: Daemon) -> list[Outcome]:
+        """One after the other; the books are looked at in the end."""
+        scenes = [Scene.of(self.stage, self.keys, one.name.encode().hex(), **one.study) for one in attacks]
+        async with self.stage.serving(self.heard), daemon(self.stage, self.log):
+            outcomes = [await self._one(*each) for each in zip(attacks, scenes, strict=True)]
+        for attack, scene, outcome in zip(attacks, scenes, outcomes, strict=True):
+            outcome.faults += self._books(attack, scene)
+        return outcomes
+
+    async def _one(self, attack: Attack, scene: Scene) -> Outcome:
+        outcome, heard = Outcome(attack.name), self.heard
+        sent, declined, wire = len(heard.contributions), len(heard.declines), len(heard.wire)
+        told, evil = len(self.log.read_text()), attack.evil(scene)
+        due = [*attack.before, *attack.again, *attack.after]
+        heard.work += [*honest(scene, attack.before), *evil, *honest(scene, attack.after)]
+        refused = len(evil) if attack.refused is None else attack.refused
+        try:
+            await until(
+                lambda: not heard.work
+                and len(heard.contributions) >= sent + len(due)
+                and len(heard.declines) >= declined + refused,
+                PATIENCE,
+            )
+        except TimeoutError:
+            outcome.faults.append("what was asked honestly was not answered, or the rest not refused")
+            heard.work.clear()
+        if len(heard.declines) != declined + refused:
+            outcome.faults.append(f"{len(heard.declines) - declined} refusals left, {refused} were due")
+        if attack.seen not in self.log.read_text()[told:]:
+            outcome.faults.append(f"the log does not say {attack.seen}")
+        self._answers(scene, heard.contributions[sent:], due, outcome)
+        outcome.faults += leaks(scene, heard.wire[wire:], len(due))
+        return outcome
+
+    def _answers(
+        self, scene: Scene, sent: list[pb.ContributeRequest], due: list[Place], outcome: Outcome
+    ) -> None:
+        """Hold what left against the attempts that were asked honestly, in their order."""
+        outcome.answered = len(sent)
+        attempts = [scene.attempt(*place, sites=SETS[place[1]]) for place in due]
+        named = [one.attempt_digest.hex() for one in sent]
+        if named != [one.digest for one in attempts]:
+            outcome.faults.append(f"{len(sent)} answers left, {len(due)} were due, or for other attempts")
+            return
+        if len(set(zip(named, (one.values for one in sent), strict=True))) != len(set(named)):
+            outcome.faults.append("other bytes for the same attempt")
+        for request, attempt in zip(sent, attempts, strict=True):
+            if not scene.is_masked(request, attempt):
+                outcome.faults.append(f"what left in round {attempt.round} is no masked answer")
+            spec = share_spec(scene.queries[attempt.round], scene.plan.study, len(attempt.members))
+            scales = np.repeat([block.scale for block in spec.blocks], [block.count for block in spec.blocks])
+            outcome.scores.append(scene.left(request, attempt) / scales)
+
+    def _books(self, attack: Attack, scene: Scene) -> list[str]:
+        """One charge for each attempt that was answered, and one row for each message that left."""
+        places = dict.fromkeys((*attack.before, *attack.after))
+        paid = sum(scene.queries[round].cost.micro_rho for round, _ in places)
+        store, found = self.stage.store(), []
+        try:
+            rows = [entry for entry in store.ledger.entries() if entry.study == scene.plan.digest]
+            kinds = Counter(entry.kind for entry in rows)
+            spent = sum(entry.micro_rho for entry in rows if entry.kind is EntryKind.ATTEMPT)
+            if (kinds[EntryKind.ATTEMPT], spent, kinds[EntryKind.CHARGE]) != (len(places), paid, 0):
+                found.append(f"{kinds[EntryKind.ATTEMPT]} attempts at {spent} charged, {len(places)} at {paid} due")
+            left = [row for row in store.egress.rows() if row.study == scene.plan.digest and row.bytes]
+            if len(left) != len(places) + len(attack.again):
+                found.append(f"the egress ledger has {len(left)} answers")
+        finally:
+            store.close()
+        return found
+
+
+def leaks(scene: Scene, wire: list[tuple[str, bytes]], answers: int) -> list[str]:
+    """What of an exact answer went over the wire, and answers of which nobody was told."""
+    calls = Counter(name for name, _ in wire)
+    found = [] if calls["Contribute"] + calls["Commit"] == answers else ["more answers left than arrived"]
+    exact = [scene.exact(round).tobytes() for round in range(len(scene.queries))]
+    seen = [name for name, data in wire for one in exact if len(one) >= 16 and one[:16] in data]
+    return [*found, *(f"an exact answer is in a {name}" for name in seen)]
