@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import Code, RequestError
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Study
@@ -87,7 +88,8 @@ class Demonstration:
     def spent(self, site: str) -> int:
         """Micro-rho that the site's own ledger has charged for this study."""
         entries = self.books.sites[site]["ledger"]["entries"]
-        return sum(e["micro_rho"] for e in entries if e["kind"] == "charge" and e["study"] == self.study)
+        spending = (e for e in entries if EntryKind(e["kind"]).spends and e["study"] == self.study)
+        return sum(e["micro_rho"] for e in spending)
 
 
 def demonstrate(study: Study, out: Path, *, say: Say, show: Show, keep: Keep | None = None) -> Demonstration:

@@ -43,7 +43,7 @@ class DemoFederation:
 
     def __init__(self, layout: Layout, study: Study, processes: Processes) -> None:
         plan = make_plan(study, federation=NAME, submission=NAME)
-        needed = math.ceil(epsilon_at(plan.micro_rho / MICRO, DELTA) + 1)
+        needed = math.ceil(epsilon_at(plan.cost.micro_rho / MICRO, DELTA) + 1)
         self._layout = layout
         self._sites = study.federation.sites
         self._budget = ("--budget-epsilon", str(max(USUAL_EPSILON, needed)), "--budget-delta", str(DELTA))

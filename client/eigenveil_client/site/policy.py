@@ -20,6 +20,8 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import FEWEST_IN_BATCH, MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil_client.site.quality import QualityRules
+from eigenveil_client.site.trust import TrustRules
+from eigenveil_client.site.verdict import Verdict, at_least, at_most
 from eigenveil_client.site.yearly_limit import Year, YearlyLimit
 from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, Rule, check_rules, key, need
 
@@ -58,15 +60,6 @@ class Approval(Enum):
 
     ASK = "ask"
     AUTO = "auto"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One rule applied to one plan."""
-
-    rule: str
-    passed: bool
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +103,7 @@ class Policy:
     year: Year = Year.ROLLING
     tell_reasons: bool = False
     quality: QualityRules = QualityRules()  # noqa: RUF009 - frozen
+    secrecy: TrustRules = TrustRules()  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         known = [algorithm.value for algorithm, traits in PROPERTIES.items() if traits.federated]
@@ -148,6 +142,7 @@ class Policy:
         return (
             self.about_time(now),
             *self._about_use(plan),
+            *self.secrecy.verdicts(plan.study),
             *self._about_people(plan.study),
             *self._about_size(plan.study),
             self._about_parts(plan),
@@ -179,8 +174,8 @@ class Policy:
                 text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
             ),
             self._about_noise(plan),
-            _at_most("max_epsilon_per_study", "epsilon", study.epsilon, self.max_epsilon_per_study),
-            _at_most("max_delta", "delta", study.delta, self.max_delta),
+            at_most("max_epsilon_per_study", "epsilon", study.epsilon, self.max_epsilon_per_study),
+            at_most("max_delta", "delta", study.delta, self.max_delta),
         )
 
     def _about_noise(self, plan: Plan) -> Verdict:
@@ -210,7 +205,7 @@ class Policy:
     def _about_people(self, study: Study) -> tuple[Verdict, ...]:
         """Who a person is, and where else one may be, is the site's to say: the guarantee is about people."""
         stated, sites = study.person_column or "", study.max_sites_per_person
-        same, enough = stated == self.person_column, sites >= self.sites_per_person
+        same = stated == self.person_column
         return (
             Verdict(
                 rule="person_column",
@@ -220,17 +215,12 @@ class Policy:
                 else f"the study says {_person(stated)}, the site {_person(self.person_column)}; "
                 "both must say the same",
             ),
-            Verdict(
-                rule="sites_per_person",
-                passed=enough,
-                text=f"the study's max_sites_per_person {sites}; at least {self.sites_per_person}"
-                + ("" if enough else ": raise it in the study"),
-            ),
+            at_least("sites_per_person", "max_sites_per_person", sites, self.sites_per_person),
         )
 
     def _about_size(self, study: Study) -> tuple[Verdict, ...]:
         cohort, most = study.federation.minimum_cohort, study.max_records
-        content, room = cohort <= self.minimum_records, most >= self.maximum_records
+        content = cohort <= self.minimum_records
         widest = self.max_columns_per_record * self.minimum_records
         return (
             Verdict(
@@ -245,12 +235,7 @@ class Policy:
                 text=f"the study's minimum_cohort {cohort}; at most {self.minimum_records}"
                 + ("" if content else ": lower it in the study, or raise the site's minimum_records"),
             ),
-            Verdict(
-                rule="maximum_records",
-                passed=room,
-                text=f"the study's max_records {most}; at least {self.maximum_records}"
-                + ("" if room else ": raise it in the study, or lower the site's maximum_records"),
-            ),
+            at_least("maximum_records", "max_records", most, self.maximum_records, lowering=True),
         )
 
     def _about_parts(self, plan: Plan) -> Verdict:
@@ -299,10 +284,6 @@ class Policy:
 def allowing(*analysts: str) -> str:
     """The line of site.toml that lets these ask."""
     return f"analysts = {json.dumps(analysts)}"
-
-
-def _at_most(rule: str, name: str, asked: float, most: float) -> Verdict:
-    return Verdict(rule=rule, passed=asked <= most, text=f"{name} {asked:g}; at most {most:g}")
 
 
 def _person(column: str) -> str:

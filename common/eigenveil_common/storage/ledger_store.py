@@ -78,6 +78,12 @@ class LedgerStore:
 
         self._append(decide, also)
 
+    def attempt(self, asked: RoundQuery, cost: Cost, also: AlsoAt) -> None:
+        """Spend `cost` for an attempt at a masked round, durably on return, with what `also` writes of it:
+        that must not be there already. Raises as `Ledger.attempt`."""
+        study, round = asked.plan_digest, asked.round
+        self._append(lambda: self.ledger.attempt(study, round, asked.digest, cost, at=self._clock()), also)
+
     def settle(self, study: str, also: Also | None = None) -> None:
         """End `study`, durably on return; frees what was not charged."""
         self._append(lambda: self.ledger.settle(study, at=self._clock()), _anywhere(also))

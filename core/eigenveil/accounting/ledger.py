@@ -31,6 +31,11 @@ class EntryKind(Enum):
     ATTEMPT = "attempt"
     SETTLE = "settle"
 
+    @property
+    def spends(self) -> bool:
+        """Whether a row of this kind is part of what was spent."""
+        return self in (EntryKind.CHARGE, EntryKind.ATTEMPT)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:

@@ -22,10 +22,12 @@ from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.peers import invited
 from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.verdict import Verdict
 from eigenveil_client.site.yearly_limit import YearlyLimit
 from eigenveil_common.command import console, quoted, say, typed
 from eigenveil_common.files import read
@@ -35,11 +37,12 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str
     """Agree to exactly this plan, and set its whole price aside; `by` is the name of the person who says so.
 
     Raises:
-        RequestError: the rules forbid it now, the records are too few or too poor for it, the budget cannot
-            pay for it, or it was decided before.
+        RequestError: the rules forbid it now, a card that it needs is not confirmed, the records are too few
+            or too poor for it, the budget cannot pay for it, or it was decided before.
     """
     plan = plan_from_json(seen.plan_json)
     config.policy.require(plan, store.now())
+    invited.require(config.identity, config.name, plan)
     found = reader(config)(plan.study)
     config.policy.require_enough(found.persons)
     config.policy.quality.require(found.quality)
@@ -68,11 +71,19 @@ def withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: st
     return store.withdraw(seen.plan, PersonsWord(by=by, word=DeclineWord.UNSTATED))
 
 
+def verdicts(config: SiteConfig, store: SiteStore, plan: Plan) -> tuple[Verdict, ...]:
+    """What every rule here says of a plan, and of who else is invited."""
+    about_peers = invited.verdicts(config.identity, config.name, plan)
+    return (*config.policy.verdicts(plan, store.now()), *about_peers)
+
+
 def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any]:
     """All that a person should know before agreeing: plain values."""
-    verdicts, ends = config.policy.verdicts(plan, store.now()), config.policy.approval_ends
+    ends = config.policy.approval_ends
     return explain(plan) | {
-        "policy": [{"rule": v.rule, "passed": v.passed, "text": v.text} for v in verdicts],
+        "policy": [
+            {"rule": v.rule, "passed": v.passed, "text": v.text} for v in verdicts(config, store, plan)
+        ],
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
         "studies_left": more(store, plan, config.policy.yearly),
@@ -142,7 +153,7 @@ def studies(store: SiteStore) -> dict[str, Any]:
             "reason": seen.reason or refused.get(seen.plan, ""),
             "at": seen.at,
             "epsilon": plan.study.epsilon,
-            "micro_rho": plan.micro_rho,
+            "micro_rho": plan.cost.micro_rho,
         })  # fmt: skip
     return {"studies": rows, "pending": sum(row["standing"] == "pending" for row in rows)}
 

@@ -41,7 +41,7 @@ def chosen(store: SiteStore, round_number: int | None, wanted: str | None) -> li
 
 def one_answer(rows: list[Row]) -> Row:
     """An answer that left twice (its first reply was lost) is one answer."""
-    answers = {(row.study, row.round): row for row in rows if row.query}
+    answers = {(row.study, row.round): row for row in rows if row.answers}
     if len(answers) != 1:
         raise RequestError(
             Code.NOT_FOUND, f"{len(answers)} answers are chosen; name one with --study and --round"

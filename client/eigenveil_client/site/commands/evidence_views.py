@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import spoken
 from eigenveil.queries import centre_of
 from eigenveil.queries.describe import grid
@@ -44,7 +45,7 @@ def show_ledger(told: dict[str, Any]) -> None:
     listed = table("entry", "time (UTC)", "what", "study", "round", "% of the budget")
     for entry in told["entries"]:
         share = 100 * entry["micro_rho"] / told["budget"]["micro_rho"]
-        round_number = str(entry["round"] + 1) if entry["kind"] == "charge" else ""
+        round_number = str(entry["round"] + 1) if EntryKind(entry["kind"]).spends else ""
         listed.add_row(
             str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12],
             round_number, f"{share:.4f}" if entry["micro_rho"] else "",

@@ -33,10 +33,11 @@ def again(store: SiteStore, row: Row, engine: Engine) -> Numbers:
     """Compute the answer of `row` once more.
 
     Raises:
-        RequestError: code `conflict`, the records are not those that it was computed from; or the records
-            cannot be read.
+        RequestError: code `not-found`, no numbers left with it, or masked ones; `conflict`, the records are
+            not those that it was computed from; or the records cannot be read.
         InternalError: the ledger names a question or a plan that is not here.
     """
+    _check_exact(row)
     asked, seen = store.egress.question(row), store.studies.get(row.study)
     if seen is None:
         raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
@@ -50,3 +51,14 @@ def again(store: SiteStore, row: Row, engine: Engine) -> Numbers:
             "put the records of that day in place",
         )
     return Numbers(row=row, query=asked, study=plan.study, values=values)
+
+
+def _check_exact(row: Row) -> None:
+    if not row.answers:
+        raise RequestError(Code.NOT_FOUND, f"no number left with row {row.index}")
+    if row.masked:
+        raise RequestError(
+            Code.NOT_FOUND,
+            f"row {row.index} sent a masked answer, which cannot be computed again: fresh noise and masks "
+            "went into it. To whoever has it alone it is noise; its keyed digest names what left",
+        )

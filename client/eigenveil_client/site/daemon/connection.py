@@ -16,6 +16,7 @@ from typing import TypeVar
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil_client.connection.channel import MOST_VALUES, call, fetch_round, pause
+from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.sender import Limits, goes_along, send
@@ -34,6 +35,8 @@ MOST_ANSWERED = 64  # plans
 STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 
 T = TypeVar("T")
+Place = tuple[int, int]  # a round, and the number of the attempt at it; 0 before any, or where there are none
+NOWHERE: Place = (-1, 0)
 
 
 class Lost(Exception):
@@ -66,12 +69,13 @@ class SiteConnection:
             chunk=min(CHUNK_BYTES, limits.chunk_bytes or CHUNK_BYTES),
         )
         self._poll = min(limits.long_poll_ms / 1000, LONGEST_POLL_SECONDS) + POLL_SLACK_SECONDS
-        self._answered: dict[str, int] = {}  # the latest round of each plan
+        self._answered: dict[str, Place] = {}  # the latest of each plan
         self._said: tuple[frozenset[str], dict[str, bool]] = (
             frozenset(),
             {},
         )  # plans that wait, or are agreed to
-        self._going: Contribution | None = None  # goes with the next question, until it has arrived
+        # Goes with the next question, until it has arrived.
+        self._going: Contribution | Masked | Ready | None = None
         self._odd = 0
 
     async def run(self, over: Callable[[], bool]) -> None:
@@ -130,8 +134,8 @@ class SiteConnection:
             known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
             held=[self._worker.held(plan) for plan in self._worker.known_plans()],
             answered=[
-                pb.Answered(plan_digest=bytes.fromhex(plan), round=round)
-                for plan, round in self._answered.items()
+                pb.Answered(plan_digest=bytes.fromhex(plan), round=round, attempt=number)
+                for plan, (round, number) in self._answered.items()
             ],
             checkpoint_digest=self._worker.store.checkpoints.digest(),
         )
@@ -181,9 +185,9 @@ class SiteConnection:
         if reply is None:
             odd = not idle
         else:
-            latest = self._answered.pop(reply.plan_digest, -1)
-            odd = (isinstance(reply, Refusal) and reply.reason in STRANGE) or reply.round <= latest
-            self._answered[reply.plan_digest] = max(reply.round, latest)
+            latest, place = self._answered.pop(reply.plan_digest, NOWHERE), _place(reply)
+            odd = (isinstance(reply, Refusal) and reply.reason in STRANGE) or place <= latest
+            self._answered[reply.plan_digest] = max(place, latest)
             if len(self._answered) > MOST_ANSWERED:
                 del self._answered[next(iter(self._answered))]
         self._odd = self._odd + 1 if odd else 0
@@ -196,7 +200,7 @@ class SiteConnection:
             event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round)
         return held_back
 
-    async def _delivered(self, reply: Contribution, wish: pb.NextWorkRequest) -> pb.NextWorkResponse | None:
+    async def _delivered(self, reply: Reply, wish: pb.NextWorkRequest) -> pb.NextWorkResponse | None:
         """What `wish` was answered once `reply` had arrived; None if that was refused."""
         try:
             found = await send(self._stub, reply, self._limits, wish, self._poll)
@@ -219,3 +223,7 @@ class SiteConnection:
             "reply-refused", logging.WARNING,
             study=reply.plan_digest, round=reply.round, code=problem.code.value,
         )  # fmt: skip
+
+
+def _place(reply: Reply) -> Place:
+    return (reply.round, reply.number if isinstance(reply, Masked) else 0)

@@ -11,6 +11,7 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.numerics.encoding import octets
 from eigenveil_client.connection.channel import CALL_SECONDS, call, pause
+from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import Reply
 from eigenveil_common.failpoints import failpoint
@@ -33,10 +34,16 @@ class Limits:
     chunk: int = CHUNK_BYTES
 
 
-def goes_along(reply: Reply | None, limits: Limits) -> TypeGuard[Contribution]:
+def goes_along(reply: Reply | None, limits: Limits) -> TypeGuard[Contribution | Masked | Ready]:
     """Whether one call has room for it and for the next question for work [R27]."""
     small = min(WITH_NEXT_BYTES, limits.inline)
-    return isinstance(reply, Contribution) and reply.values.nbytes <= small
+    match reply:
+        case Ready():
+            return True
+        case Masked(contribution=answer) | (Contribution() as answer):
+            return answer.values.nbytes <= small
+        case _:
+            return False
 
 
 async def send(
@@ -53,22 +60,56 @@ async def send(
         EigenveilError: the coordinator's refusal, or code `unreachable`.
     """
     failpoint("reply-sending")
-    if isinstance(reply, Refusal):
-        refusal = pb.DeclineRequest(
-            plan_digest=bytes.fromhex(reply.plan_digest),
-            round=reply.round,
-            reason=reply.reason,
-            text=reply.text,
-        )
-        await call(stub.Decline, refusal)
-        failpoint("refusal-sent")
-        return None
-    data, found = octets(reply.values), None
+    match reply:
+        case Refusal():
+            await _decline(stub, reply)
+            return None
+        case Ready():
+            return await _say_ready(stub, reply, wish, seconds)
+        case Masked(contribution=answer) | (Contribution() as answer):
+            return await _contribute(stub, answer, limits, wish, seconds)
+
+
+async def _decline(stub: rpc.CoordinatorAsyncStub, reply: Refusal) -> None:
+    refusal = pb.DeclineRequest(
+        plan_digest=bytes.fromhex(reply.plan_digest),
+        round=reply.round,
+        reason=reply.reason,
+        text=reply.text,
+    )
+    await call(stub.Decline, refusal)
+    failpoint("refusal-sent")
+
+
+async def _say_ready(
+    stub: rpc.CoordinatorAsyncStub, reply: Ready, wish: pb.NextWorkRequest | None, seconds: float
+) -> pb.NextWorkResponse:
+    said = pb.ReadyRequest(
+        plan_digest=bytes.fromhex(reply.plan_digest),
+        round=reply.round,
+        query_digest=bytes.fromhex(reply.query),
+        card_digest=bytes.fromhex(reply.card),
+        next=wish,
+    )
+    failpoint("ready-sending")
+    found = (await call(stub.Ready, said, seconds=seconds)).next
+    failpoint("ready-sent")
+    return found
+
+
+async def _contribute(
+    stub: rpc.CoordinatorAsyncStub,
+    answer: Contribution,
+    limits: Limits,
+    wish: pb.NextWorkRequest | None,
+    seconds: float,
+) -> pb.NextWorkResponse | None:
+    data, found = octets(answer.values), None
     if len(data) <= limits.inline:
-        said = pb.ContributeRequest(values=bytes(data), next=wish, **_named(reply, reply.digest))
+        said = pb.ContributeRequest(values=bytes(data), next=wish, **_named(answer, answer.digest))
         found = (await call(stub.Contribute, said, seconds=seconds)).next
     else:
-        await _upload(stub, reply, data, limits.chunk)
+        await _upload(stub, answer, data, limits.chunk)
     failpoint("reply-sent")
     return found
 
@@ -79,6 +120,7 @@ def _named(contribution: Contribution, digest: str) -> dict[str, Any]:
         "round": contribution.round,
         "query_digest": bytes.fromhex(contribution.query),
         "contribution_digest": bytes.fromhex(digest),
+        "attempt_digest": bytes.fromhex(contribution.attempt),
     }
 
 

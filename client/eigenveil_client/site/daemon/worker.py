@@ -13,22 +13,22 @@ import logging
 from collections.abc import Sequence
 
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, error
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.numerics.encoding import octets
-from eigenveil.planning.dry_run import courses
-from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.signatures import check_plan
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
-from eigenveil.study.consent import DeclineWord
 from eigenveil.study.price import MAX_ROUNDS
 from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.site.daemon.agreements import Agreements, Waiting
 from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
+from eigenveil_client.site.daemon.masked import Masked, MaskedRounds, Ready
+from eigenveil_client.site.daemon.members import PeerChanged
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.refusals import DeclinedByPerson, Refusal, refusal_of, told
 from eigenveil_client.site.engine.contract import Engine
 from eigenveil_client.site.policy import Approval, Policy
-from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
+from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.log import alarm, event, places
@@ -41,11 +41,7 @@ ENDS = {
     pb.STUDY_STATE_CANCELLED: "cancelled",
     pb.STUDY_STATE_UNSPECIFIED: UNKNOWN,
 }
-Reply = Contribution | Refusal
-
-
-class Waiting(Exception):
-    """A study that waits for a person's word: there is nothing to send, neither an answer nor a refusal."""
+Reply = Contribution | Ready | Masked | Refusal
 
 
 class SiteWorker:
@@ -57,13 +53,13 @@ class SiteWorker:
         self.store = store
         self._engine = engine
         self._answers = Answers(policy, store, engine)
-        self._plans: dict[str, Plan] = {}
+        self._masked = MaskedRounds(member, policy, store, self._answers)
+        self._agreements = Agreements(member, policy, store, engine)
         self._own: dict[str, OwnSession] = {}
-        self._known = [p.plan for p in store.studies.all() if p.standing is not Decision.ENDED]
 
     def known_plans(self) -> list[str]:
         """Plans that are here and have not ended, oldest first."""
-        return list(self._known)
+        return list(self._agreements.known)
 
     def held(self, plan: str) -> int:
         """Of how many rounds of a plan the releases are here."""
@@ -83,14 +79,14 @@ class SiteWorker:
         """Plans that wait for a person's word: their questions are of no use yet."""
         if self._policy.approval is Approval.AUTO:
             return frozenset()
-        words = self.store.studies.words(self._known)
+        words = self.store.studies.words(self._agreements.known)
         return frozenset(plan for plan, (standing, _) in words.items() if standing is Decision.PENDING)
 
     def agreed(self) -> dict[str, bool]:
         """Plans that this site agrees to as of now, and whether by a person's word. By the rules alone no
         record was read for that. A person's `approve` counts and checks the file first, so that its word
         tells that the file has the site's minimum of persons and columns that are good enough."""
-        words = self.store.studies.words(self._known)
+        words = self.store.studies.words(self._agreements.known)
         return {plan: person for plan, (standing, person) in words.items() if standing is Decision.ACCEPTED}
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
@@ -112,12 +108,14 @@ class SiteWorker:
 
         Raises:
             InternalError: code `storage`; the process must end and nothing may be sent.
+            PeerChanged: the same.
         """
         try:
-            self._answers.keep(self.agreed())  # what was withdrawn meanwhile, by another process, goes
+            for held in (self._answers, self._masked):
+                held.keep(self.agreed())  # what was withdrawn meanwhile, by another process, goes
             for ended in response.ended:
                 self._end(digest_from_bytes(ended.plan_digest), ended.state)
-            admitted = self._admit(response.plan) if response.HasField("plan") else None
+            admitted = self._agreements.admit(response.plan) if response.HasField("plan") else None
             if response.consent:
                 self._consent(response, admitted)
             if not response.HasField("query"):
@@ -128,11 +126,12 @@ class SiteWorker:
             if admitted is not None and not fetched and self.lacks(response):
                 return None  # agreed to only now: asked again, the releases of the rounds before are fetched
             releases = [*fetched, *([response.release] if response.HasField("release") else [])]
-            return self._answer(query, response.asked, releases)
+            attempt = response.attempt if response.HasField("attempt") else None
+            return self._answer(query, response.asked, releases, attempt)
         except Waiting:
             return None
         except EigenveilError as problem:
-            if problem.code is Code.STORAGE:
+            if problem.code is Code.STORAGE or isinstance(problem, PeerChanged):
                 raise
             if problem.code is Code.UNREACHABLE:
                 self._put_off(response, problem)
@@ -147,45 +146,12 @@ class SiteWorker:
             raise PeerError(Code.PROTOCOL, f"no study ends in state {state}; is the coordinator newer?")
         seen = self.store.studies.get(digest)
         self._answers.forget(digest)
-        for held in (self._plans, self._own):
-            held.pop(digest, None)
+        self._own.pop(digest, None)
         if seen is not None and seen.standing is not Decision.ENDED:
             self.store.end(digest)
             failpoint("study-ended")
-            self._known.remove(digest)
             event("study-ended", study=digest, state=ENDS[state])
-
-    def _admit(self, signed: pb.SignedPlan) -> str:
-        """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
-        plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
-        if self.store.studies.get(plan.digest) is not None:
-            return plan.digest
-        seen = ReceivedPlan(
-            plan=plan.digest,
-            plan_json=signed.plan_json,
-            signature=signed.signature,
-            standing=Decision.PENDING,
-            at=self.store.now(),
-        )
-        try:
-            self._invited(plan)
-            self._policy.require(plan, self.store.now())
-            asked = courses(plan)  # what cannot be foreseen is not agreed to
-            self._engine.check(plan, [one for course in asked for one in course])
-            if self._policy.approval is Approval.ASK:
-                self.store.hold(seen)
-            else:
-                self.store.accept(plan, seen, self._policy.yearly)
-                self._plans[plan.digest] = plan
-        except EigenveilError as problem:
-            if problem.code is not Code.STORAGE:
-                self.store.decline(seen, problem.code)
-                self._known.append(plan.digest)
-            raise
-        self._known.append(plan.digest)
-        state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
-        event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
-        return plan.digest
+        self._agreements.over(digest)
 
     def _consent(self, response: pb.NextWorkResponse, admitted: str | None) -> None:
         """This site's word on a plan of which nothing is asked yet: whatever is said next names the plan as
@@ -193,25 +159,32 @@ class SiteWorker:
         digest = digest_from_bytes(response.consent)
         if response.HasField("query") or admitted not in (None, digest):
             raise PeerError(Code.PROTOCOL, "consent is asked for one plan, and nothing else beside it")
-        self._accepted(digest)
-
-    def _invited(self, plan: Plan) -> None:
-        identity = self._member.identity
-        if plan.federation != identity.federation:
-            raise PeerError(Code.PROTOCOL, f"the plan is for federation {plan.federation}")
-        if identity.name not in plan.study.federation.sites:
-            raise PeerError(Code.PROTOCOL, "the plan does not invite this site")
-        if not plan.analyst:
-            raise PeerError(Code.PROTOCOL, "the plan does not name its analyst")
+        self._agreements.accepted(digest)
 
     def _answer(
-        self, asked: RoundQuery, signed: pb.SignedRound, releases: Sequence[pb.SealedRound]
-    ) -> Contribution:
-        plan = self._agreed(asked.plan_digest)
+        self,
+        asked: RoundQuery,
+        signed: pb.SignedRound,
+        releases: Sequence[pb.SealedRound],
+        attempt: pb.SignedAttempt | None,
+    ) -> Contribution | Ready | Masked:
+        if asked.plan_digest not in self._own:
+            self.store.ledger.refresh()  # another process may have agreed
+            self.store.note_ledger()
+        plan = self._agreements.agreed(asked.plan_digest)
         own = self._session(plan)
         own.follow(releases)
         own.expect(asked, signed)
-        self._check(asked, plan)
+        self._check_order(asked, plan)
+        if plan.masked:
+            return self._masked.reply(plan, asked, attempt, own)
+        if attempt is not None:
+            raise PeerError(Code.PROTOCOL, "a set of sites to mask for came with a study that is not masked")
+        return self._exact(plan, asked, own)
+
+    def _exact(self, plan: Plan, asked: RoundQuery, own: OwnSession) -> Contribution:
+        """What the coordinator may see, where the study says so and this site's rules allow it."""
+        self.store.rounds.check_price(plan, asked)
         contribution = Contribution(
             plan_digest=asked.plan_digest,
             round=asked.round,
@@ -220,52 +193,10 @@ class SiteWorker:
             values=self._answers.values(plan, asked),
         )
         failpoint("answer-computed")
-        self.store.answer(plan, asked, octets(contribution.values), asked.query.meaning, own.unkept())
+        self.store.leaving.answer(plan, asked, octets(contribution.values), asked.query.meaning, own.unkept())
         own.kept()
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
-
-    def _accepted(self, digest: str) -> ReceivedPlan:
-        """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
-        seen = self.store.studies.get(digest)
-        if seen is None:
-            raise PeerError(Code.PROTOCOL, "word came of a plan that this site never got")
-        match seen.standing:
-            case Decision.PENDING:
-                self._decide(seen)
-            case Decision.DECLINED | Decision.WITHDRAWN if seen.word:
-                text = seen.text if seen.told and self._policy.tell_reasons else ""
-                raise DeclinedByPerson(DeclineWord(seen.word), text)
-            case Decision.DECLINED | Decision.WITHDRAWN:
-                raise error(Code(seen.reason), f"this study was {seen.standing.value}")
-            case Decision.ENDED:
-                raise PeerError(Code.PROTOCOL, "word came of a study that has ended")
-            case Decision.ACCEPTED:
-                pass
-        return seen
-
-    def _agreed(self, digest: str) -> Plan:
-        seen = self._accepted(digest)
-        if digest not in self._own:
-            self.store.ledger.refresh()  # another process may have agreed
-            self.store.note_ledger()
-        plan = self._plan(seen)
-        # Again: time passes, and site.toml may have changed since.
-        self._policy.require(plan, self.store.now())
-        return plan
-
-    def _plan(self, seen: ReceivedPlan) -> Plan:
-        if seen.plan not in self._plans:
-            self._plans[seen.plan] = plan_from_json(seen.plan_json)
-        return self._plans[seen.plan]
-
-    def _decide(self, seen: ReceivedPlan) -> None:
-        """A plan that waits goes on waiting; unless a person is not asked any more."""
-        if self._policy.approval is Approval.ASK:
-            raise Waiting
-        plan = self._plan(seen)
-        self._policy.require(plan, self.store.now())
-        self.store.accept(plan, seen, self._policy.yearly)
 
     def _session(self, plan: Plan) -> OwnSession:
         """This site's own session of a study; at most `MOST_LOADED` stay in memory."""
@@ -275,14 +206,13 @@ class SiteWorker:
             self._own[plan.digest] = OwnSession(plan, self._member.release_key, self.store.transcript)
         return self._own[plan.digest]
 
-    def _check(self, asked: RoundQuery, plan: Plan) -> None:
-        """What the ledger has to say of a question, before a record is touched."""
+    def _check_order(self, asked: RoundQuery, plan: Plan) -> None:
+        """What was answered before has to say of a question, before a record is touched."""
         federation = plan.study.federation
         may_miss = self._member.identity.name not in federation.required and federation.least < len(
             federation.sites
         )
         self.store.rounds.check_order(asked, may_miss)
-        self.store.rounds.check_price(plan, asked)
 
     def _put_off(self, response: pb.NextWorkResponse, problem: EigenveilError) -> None:
         """Say nothing, and be asked again: what computes here cannot be reached, which no record decides. To
@@ -302,7 +232,7 @@ class SiteWorker:
         tell = alarm if refusal.reason == pb.DECLINE_REASON_PROTOCOL else event
         tell("declined", study=digest, round=round, code=problem.code.value, **told(problem))
         own = self._own.pop(digest, None)  # whatever it was in the middle of: it is replayed the next time
-        self.store.refuse(digest, round, _meaning(problem), () if own is None else own.unkept())
+        self.store.leaving.refuse(digest, round, _meaning(problem), () if own is None else own.unkept())
         return refusal
 
 

@@ -1,4 +1,5 @@
-"""Which rounds this site has answered, and what the next answer costs: one answer for each, paid once."""
+"""Which rounds this site has answered, and what the next answer costs: one answer for each, paid once; in a
+masked study one for each attempt, and each is paid."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from eigenveil.protocol.budget import check_batch, check_composition
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import batch_of
+from eigenveil_client.site.state.attempts import Attempts
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_common.storage.ledger_store import LedgerStore
 
@@ -15,19 +17,21 @@ SCHEMA = """
 CREATE TABLE passes (
   plan TEXT NOT NULL,
   first INTEGER NOT NULL,
+  time INTEGER NOT NULL,
   round INTEGER NOT NULL,
-  PRIMARY KEY (plan, first)
+  PRIMARY KEY (plan, first, time)
 ) STRICT;
 """
 
 
 class AnsweredRounds:
     """What `store` has charged, and the rows in `database` (whose schema includes `SCHEMA`): for each pass
-    over disjoint batches, the round of the first one that this site answered."""
+    over disjoint batches, each time that it was paid (from 1), and the round with which it was."""
 
-    def __init__(self, database: Database, store: LedgerStore) -> None:
+    def __init__(self, database: Database, store: LedgerStore, attempts: Attempts) -> None:
         self._database = database
         self._store = store
+        self._attempts = attempts
         self._due: dict[str, int] = {}  # the round after the last answered one, by study
         for study, round in store.ledger.charged:
             self.passed(study, round)
@@ -59,36 +63,47 @@ class AnsweredRounds:
             )
 
     def cost(self, plan: Plan, asked: RoundQuery) -> Cost:
-        """What a query costs here: a pass is paid with the first of its batches that this site answers.
+        """What the next answer to a query costs here: a pass is paid with the first of its batches that this
+        site answers, and once more with the first of which it answers another attempt [P33].
 
-        Any other question of that round has paid for itself alone, and for no batch.
+        A record is in one batch, so only attempts at that batch are about it, and any batch has had at most
+        as many as the pass was paid times. Any other question of that round has paid for itself alone, and
+        for no batch.
         """
         batch = batch_of(asked.query)
         if batch is None:
             return asked.price
         began = self._database.rows(
-            "SELECT round FROM passes WHERE (plan, first) = (?, ?)", (plan.digest, batch.first)
+            "SELECT round FROM passes WHERE (plan, first) = (?, ?) ORDER BY time", (plan.digest, batch.first)
         )
         paid = self._store.ledger.paid[plan.digest, began[0]["round"]] if began else asked.price
         check_batch(plan, asked.price, batch, paid)
-        return NOTHING if began and began[0]["round"] != asked.round else asked.price
+        return NOTHING if self._time(asked) <= len(began) else asked.price
+
+    def _time(self, asked: RoundQuery) -> int:
+        """The how-manieth answer to a query the next one is, from 1; one that is not masked is always the
+        first."""
+        return 1 + len(self._attempts.answered(asked.plan_digest, asked.round))
 
     def check_price(self, plan: Plan, asked: RoundQuery) -> None:
-        """Insist that the study's reservation and guarantee cover a query, unless it is charged already.
+        """Insist that the study's reservation and guarantee cover a query, unless it is charged already; or
+        cover the next attempt at it.
 
         Raises:
             EigenveilError: as `Ledger.charge` and `budget.check_composition`; nothing was changed.
         """
         ledger, cost = self._store.ledger, self.cost(plan, asked)
-        if ledger.charge(asked.plan_digest, asked.round, asked.digest, cost, at=0) is not None:
+        charge = ledger.attempt if plan.masked else ledger.charge
+        if charge(asked.plan_digest, asked.round, asked.digest, cost, at=0) is not None:
             check_composition(plan, asked, cost, ledger.pico_by_study[asked.plan_digest])
 
-    def begin_pass(self, asked: RoundQuery, change: Connection) -> None:
-        """Note, within the transaction `change`, with which round a pass is paid."""
+    def pay_pass(self, asked: RoundQuery, cost: Cost, change: Connection) -> None:
+        """Note, within the transaction `change`, that a pass is paid with this query's answer, if it costs
+        anything. To be called before the answer counts as one."""
         batch = batch_of(asked.query)
-        if batch is not None:
-            row = (asked.plan_digest, batch.first, asked.round)
-            change.execute("INSERT INTO passes VALUES (?, ?, ?) ON CONFLICT DO NOTHING", row)
+        if batch is not None and cost != NOTHING:
+            row = (asked.plan_digest, batch.first, self._time(asked), asked.round)
+            change.execute("INSERT INTO passes VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
 
     def passed(self, study: str, round: int) -> None:
         """A round was answered, and that is durable."""

@@ -1,4 +1,5 @@
-"""The egress ledger: one hash-chained row for every answer and every refusal that leaves a site.
+"""The egress ledger: one hash-chained row for every answer and every refusal that leaves a site, and for each
+time that it says an answer is ready.
 
 The row is written before the message is sent, so it may name a message that a crash then held
 back, and never misses one. `contribution` is a keyed digest (HMAC-SHA-256 with a key of this site) of the
@@ -55,7 +56,8 @@ CREATE TRIGGER egress_is_append_only_delete BEFORE DELETE ON egress
 """
 
 
-DECLINE = "decline"  # the kind of a refusal's row
+DECLINE, READY = "decline", "ready"  # kinds of rows of which no number leaves
+MASKED = "; masked: alone it is noise to everybody"  # what is said besides of such an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,16 @@ class Sent:
     contribution: str
     query: str
     meaning: str
+
+    @property
+    def answers(self) -> bool:
+        """Whether numbers leave with it."""
+        return self.kind not in (DECLINE, READY)
+
+    @property
+    def masked(self) -> bool:
+        """Whether they are an answer with masks and a share of the noise."""
+        return self.answers and self.meaning.endswith(MASKED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +159,8 @@ class EgressLedger:
         """
         rows = self.rows()
         self.check_questions(rows)
-        missing = sorted(ledger.charged.keys() - {(row.study, row.round) for row in rows if row.query})
+        answered = {(row.study, row.round) for row in rows if row.answers}
+        missing = sorted(ledger.charged.keys() - answered)
         if missing:
             study, round = missing[0]
             raise InternalError(

@@ -1,28 +1,26 @@
 """A site's memory: its budget, the plans it has seen, and one row for every message that left.
 
-What a round costs, which query was answered and what left are written in one transaction, before
-the answer leaves: after a crash at any moment the same query gets the same answer at no further
-charge, and no other query is answered for that round. That transaction is the one sync of a round [P27].
+What leaves is written down first (`leaving`). Everything is in one file, so that what belongs together is one
+transaction.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.ledger import EntryKind
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import NAMES
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.state import (
     answered_rounds,
+    attempts,
     checkpoints,
     egress,
     received_plans,
@@ -30,11 +28,12 @@ from eigenveil_client.site.state import (
     transcript,
 )
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
-from eigenveil_client.site.state.checkpoints import Taken
-from eigenveil_client.site.state.egress import DECLINE, Fingerprints, Sent
+from eigenveil_client.site.state.attempts import Attempts
+from eigenveil_client.site.state.egress import Fingerprints
+from eigenveil_client.site.state.leaving import Leaving
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan, ReceivedPlans
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, Seen, lost_study
-from eigenveil_client.site.state.transcript import Stated, Transcript
+from eigenveil_client.site.state.transcript import Transcript
 from eigenveil_client.site.yearly_limit import YearlyLimit
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage import ledger_store
@@ -43,10 +42,19 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.migrations import TooOld
 from eigenveil_common.storage.sqlite import Database
 
-VERSION = 7  # the first one that knows who decided; nothing older can be read
+VERSION = 8  # the first one that knows attempts; nothing older can be read
 SCHEMA = "".join(
     room.SCHEMA
-    for room in (ledger_store, egress, traffic, received_plans, checkpoints, transcript, answered_rounds)
+    for room in (
+        ledger_store,
+        egress,
+        traffic,
+        received_plans,
+        checkpoints,
+        transcript,
+        answered_rounds,
+        attempts,
+    )
 )
 CHANGE_OVER = (
     "here you need not count: move it and egress.key away, keep both as evidence, and run eigenveil-site "
@@ -89,7 +97,13 @@ class SiteStore:
         self.studies = ReceivedPlans(self.database, self.now)
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
-        self.rounds = AnsweredRounds(self.database, self.ledger)
+        self.attempts = Attempts(self.database)
+        self.rounds = AnsweredRounds(self.database, self.ledger, self.attempts)
+        self.leaving = Leaving(
+            database=self.database, ledger=self.ledger, rounds=self.rounds, attempts=self.attempts,
+            studies=self.studies, egress=self.egress, fingerprints=self.fingerprints,
+            checkpoints=self.checkpoints, transcript=self.transcript,
+        )  # fmt: skip
 
     def now(self) -> int:
         """Unix seconds: the later of the system's clock and everything written here, so that a clock that
@@ -150,7 +164,8 @@ class SiteStore:
 
     def this_year(self, yearly: YearlyLimit) -> int:
         """Micro-rho spent in the current year or set aside, which may all be spent before the year ends."""
-        statement = "SELECT COALESCE(SUM(micro_rho), 0) FROM ledger WHERE kind = 'charge' AND at >= ?"
+        kinds = ", ".join(f"'{kind.value}'" for kind in EntryKind if kind.spends)
+        statement = f"SELECT COALESCE(SUM(micro_rho), 0) FROM ledger WHERE kind IN ({kinds}) AND at >= ?"
         spent: int = self.database.rows(statement, (yearly.year.began(self.now()),))[0][0]
         return spent + sum(reserved.micro_rho for reserved in self.ledger.ledger.reserved.values())
 
@@ -158,7 +173,7 @@ class SiteStore:
         if yearly is None:
             return
         committed, left = self.this_year(yearly), self.left_this_year(plan, yearly)
-        if plan.micro_rho > left:
+        if plan.cost.micro_rho > left:
             raise RequestError(
                 Code.BUDGET,
                 "the study would exceed what this site allows in one year, of which "
@@ -218,6 +233,7 @@ class SiteStore:
         def also(change: Connection) -> None:
             nonlocal freed
             self.studies.move(digest, standing, change, reason, person=person)
+            self.attempts.forget(digest, change)
             freed = self.ledger.ledger.reserved.get(digest, NOTHING)
             failpoint("study-ending")
 
@@ -244,74 +260,13 @@ class SiteStore:
             )
         self.studies.keep_records(plan.digest, digest)
 
-    def answer(
-        self,
-        plan: Plan,
-        asked: RoundQuery,
-        values: bytes | memoryview,
-        meaning: str,
-        stated: Sequence[Stated],
-    ) -> None:
-        """Charge a round and write down what is about to leave, what the coordinator `stated` to be asked
-        this, and its last checkpoint: one transaction, durable on return.
-
-        Raises:
-            EigenveilError: as `Ledger.charge`, or code `site-policy`: the study was withdrawn meanwhile; then
-                nothing may be sent.
-        """
-        sent = Sent(
-            study=asked.plan_digest,
-            round=asked.round,
-            kind=NAMES[type(asked.query)],
-            bytes=len(values),
-            contribution=self.fingerprints.of_answer(asked, values),
-            query=asked.digest,
-            meaning=meaning,
-        )
-        taken = self.checkpoints.unkept()
-        self.ledger.charge(
-            asked.plan_digest,
-            asked.round,
-            asked.digest,
-            self.rounds.cost(plan, asked),
-            also=partial(self._write, asked, sent, stated, taken),
-        )
-        failpoint("answer-charged")
-        self.checkpoints.kept(taken)
-        self.rounds.passed(asked.plan_digest, asked.round)
-
-    def _write(
-        self, asked: RoundQuery, sent: Sent, stated: Sequence[Stated], taken: Taken | None, change: Connection
-    ) -> None:
-        self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)
-        self.checkpoints.keep(taken, change)
-        self.transcript.keep(stated, change)
-        self.egress.append(sent, change)
-        self.egress.keep_question(asked, change)
-        failpoint("answer-charging")
-        self.rounds.begin_pass(asked, change)
-
-    def refuse(self, plan_digest: str, round: int, reason: str, stated: Sequence[Stated] = ()) -> None:
-        """Write down that a refusal is about to leave, and what the coordinator `stated` before."""
-        sent = Sent(
-            study=plan_digest, round=round, kind=DECLINE, bytes=0, contribution="", query="",
-            meaning=f"this site declines: {reason}",
-        )  # fmt: skip
-        taken = self.checkpoints.unkept()
-        with self.database.transaction() as change:
-            self.checkpoints.keep(taken, change)
-            self.egress.append(sent, change)
-            self.transcript.keep(stated, change)
-            failpoint("refusal-writing")
-        failpoint("refusal-written")
-        self.checkpoints.kept(taken)
-
     def check_whole(self) -> None:
         """Insist that what is kept here under a digest is what that names; the pages were looked at before.
         Raises InternalError, code `storage`."""
         self.egress.check_questions(self.egress.rows())
         self.studies.check_whole()
         self.transcript.check_whole()
+        self.attempts.check_whole()
 
     def close(self) -> None:
         self.traffic.flush()

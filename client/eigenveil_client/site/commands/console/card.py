@@ -21,9 +21,10 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.words import OF_ONE_PERSON, OF_SMALL_GROUPS
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.plausible import dictionary
-from eigenveil_client.site.policy import Policy, Verdict
+from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,7 +137,7 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
         right_ever=right_ever(store),
         ends=told["approval_ends"],
         policy=config.policy,
-        verdicts=config.policy.verdicts(plan, store.now()),
+        verdicts=consent.verdicts(config, store, plan),
         told=told,
     )
 

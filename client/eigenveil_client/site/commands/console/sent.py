@@ -69,7 +69,7 @@ def _number(asked: str) -> int | None:
 def _row(store: SiteStore, request: Request) -> Row:
     """The answer whose number is in the path. Raises RequestError, code `not-found`."""
     index = _number(request.path_params["row"])
-    found = [row for row in store.egress.rows() if row.index == index and row.query]
+    found = [row for row in store.egress.rows() if row.index == index and row.answers]
     if not found:
         raise RequestError(Code.NOT_FOUND, "no answer with numbers has this place in the ledger")
     return found[0]

@@ -102,7 +102,7 @@ def _over_time(entries: list[Entry]) -> list[int]:
         match entry.kind:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
                 open_[entry.study] = open_.get(entry.study, 0) + entry.micro_rho
-            case EntryKind.CHARGE:
+            case EntryKind.CHARGE | EntryKind.ATTEMPT:
                 open_[entry.study] -= entry.micro_rho
                 spent += entry.micro_rho
             case EntryKind.SETTLE:

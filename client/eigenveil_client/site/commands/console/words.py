@@ -89,6 +89,7 @@ ANSWERS = {
     ),
     "preimage": mark("what the published code number stands for"),
     "decline": mark("a refusal: no number left"),
+    "ready": mark("that an answer is computed and waits for the other sites: no number left"),
 }
 REASONS = {
     DeclineWord.PURPOSE: mark("What it is for is not covered here"),
@@ -118,6 +119,22 @@ RULES = {
     "max_delta": (
         mark("The remaining chance (delta), which the guesses above include, is no larger than you allow"),
         mark("The remaining chance (delta), which the guesses above include, is larger than you allow"),
+    ),
+    "trust": (
+        mark("Your settings allow who sees the exact numbers of this site"),
+        mark("Your settings do not allow who sees the exact numbers of this site"),
+    ),
+    "colluding": (
+        mark("The limit holds even if as many other sites help the coordinator as your settings say"),
+        mark("The limit does not hold if as many other sites help the coordinator as your settings say"),
+    ),
+    "minimum_sites": (
+        mark("Every sum is over at least as many sites as your settings say"),
+        mark("A sum may be over fewer sites than your settings say"),
+    ),
+    "peers": (
+        mark("People here have confirmed the card of every other site that is invited"),
+        mark("Nobody here has confirmed the card of every other site that is invited"),
     ),
     "person_column": (
         mark("It counts as one patient what your settings count as one"),

@@ -1,0 +1,126 @@
+"""Which studies this site answers: what the rules or a person decided about each plan, as of this moment."""
+
+from __future__ import annotations
+
+from eigenveil.errors import Code, EigenveilError, PeerError, error
+from eigenveil.planning.dry_run import courses
+from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.protocol.signatures import check_plan
+from eigenveil.study.consent import DeclineWord
+from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.site.daemon.refusals import DeclinedByPerson
+from eigenveil_client.site.engine.contract import Engine
+from eigenveil_client.site.peers import invited
+from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.log import event
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+
+class Waiting(Exception):
+    """A study that waits for a person's word: there is nothing to send, neither an answer nor a refusal."""
+
+
+class Agreements:
+    """Decides about the plans that come to one site. `engine` says whether it could compute their answers."""
+
+    def __init__(self, member: StoredIdentity, policy: Policy, store: SiteStore, engine: Engine) -> None:
+        self._member = member
+        self._policy = policy
+        self._store = store
+        self._engine = engine
+        self._plans: dict[str, Plan] = {}
+        self.known = [p.plan for p in store.studies.all() if p.standing is not Decision.ENDED]
+
+    def over(self, digest: str) -> None:
+        """Forget a plan whose study has ended."""
+        self._plans.pop(digest, None)
+        if digest in self.known:
+            self.known.remove(digest)
+
+    def admit(self, signed: pb.SignedPlan) -> str:
+        """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
+        plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
+        if self._store.studies.get(plan.digest) is not None:
+            return plan.digest
+        seen = ReceivedPlan(
+            plan=plan.digest,
+            plan_json=signed.plan_json,
+            signature=signed.signature,
+            standing=Decision.PENDING,
+            at=self._store.now(),
+        )
+        try:
+            self._invited(plan)
+            self._policy.require(plan, self._store.now())
+            if self._policy.approval is not Approval.ASK:  # a person may confirm cards before agreeing
+                self._require_peers(plan)
+            asked = courses(plan)  # what cannot be foreseen is not agreed to
+            self._engine.check(plan, [one for course in asked for one in course])
+            if self._policy.approval is Approval.ASK:
+                self._store.hold(seen)
+            else:
+                self._store.accept(plan, seen, self._policy.yearly)
+                self._plans[plan.digest] = plan
+        except EigenveilError as problem:
+            if problem.code is not Code.STORAGE:
+                self._store.decline(seen, problem.code)
+                self.known.append(plan.digest)
+            raise
+        self.known.append(plan.digest)
+        state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
+        event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
+        return plan.digest
+
+    def _invited(self, plan: Plan) -> None:
+        identity = self._member.identity
+        if plan.federation != identity.federation:
+            raise PeerError(Code.PROTOCOL, f"the plan is for federation {plan.federation}")
+        if identity.name not in plan.study.federation.sites:
+            raise PeerError(Code.PROTOCOL, "the plan does not invite this site")
+        if not plan.analyst:
+            raise PeerError(Code.PROTOCOL, "the plan does not name its analyst")
+
+    def accepted(self, digest: str) -> ReceivedPlan:
+        """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
+        seen = self._store.studies.get(digest)
+        if seen is None:
+            raise PeerError(Code.PROTOCOL, "word came of a plan that this site never got")
+        match seen.standing:
+            case Decision.PENDING:
+                self._decide(seen)
+            case Decision.DECLINED | Decision.WITHDRAWN if seen.word:
+                text = seen.text if seen.told and self._policy.tell_reasons else ""
+                raise DeclinedByPerson(DeclineWord(seen.word), text)
+            case Decision.DECLINED | Decision.WITHDRAWN:
+                raise error(Code(seen.reason), f"this study was {seen.standing.value}")
+            case Decision.ENDED:
+                raise PeerError(Code.PROTOCOL, "word came of a study that has ended")
+            case Decision.ACCEPTED:
+                pass
+        return seen
+
+    def agreed(self, digest: str) -> Plan:
+        """The plan that a question is about, if it is answered. Raises as `accepted`; code `site-policy`."""
+        plan = self._plan(self.accepted(digest))
+        # Again: time passes, and site.toml may have changed since.
+        self._policy.require(plan, self._store.now())
+        return plan
+
+    def _plan(self, seen: ReceivedPlan) -> Plan:
+        if seen.plan not in self._plans:
+            self._plans[seen.plan] = plan_from_json(seen.plan_json)
+        return self._plans[seen.plan]
+
+    def _decide(self, seen: ReceivedPlan) -> None:
+        """A plan that waits goes on waiting; unless a person is not asked any more."""
+        if self._policy.approval is Approval.ASK:
+            raise Waiting
+        plan = self._plan(seen)
+        self._policy.require(plan, self._store.now())
+        self._require_peers(plan)
+        self._store.accept(plan, seen, self._policy.yearly)
+
+    def _require_peers(self, plan: Plan) -> None:
+        invited.require(self._member.folder, self._member.identity.name, plan)

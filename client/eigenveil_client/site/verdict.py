@@ -1,0 +1,28 @@
+"""What one rule of a site says of one plan, in words for its people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One rule applied to one plan."""
+
+    rule: str
+    passed: bool
+    text: str
+
+
+def at_most(rule: str, name: str, asked: float, most: float) -> Verdict:
+    """Whether what is `asked` for stays within what the site allows."""
+    return Verdict(rule=rule, passed=asked <= most, text=f"{name} {asked:g}; at most {most:g}")
+
+
+def at_least(rule: str, name: str, stated: int, least: int, *, lowering: bool = False) -> Verdict:
+    """Whether what a study states as `name` reaches what the site insists on, which may be `lowering` it."""
+    passed = stated >= least
+    todo = "" if passed else ": raise it in the study"
+    if todo and lowering:
+        todo += f", or lower the site's {rule}"
+    return Verdict(rule=rule, passed=passed, text=f"the study's {name} {stated}; at least {least}{todo}")
