@@ -182,13 +182,12 @@ class Scene:
         sigma = share_spec(self.queries[attempt.round], self.plan.study, len(attempt.members)).sigma
         left = self.left(request, attempt).astype(np.float64)
         named = request.attempt_digest.hex() == attempt.digest
-        return named and bool(np.all(np.abs(left) <= LOUDEST * sigma + 1) and np.any(left))
+        return named and bool(np.all(np.abs(left) <= LOUDEST * sigma + 1))
 
 
 def other_cards(keys: Mapping[str, OwnKeys], sites: Sequence[str], **cards: str) -> dict[str, str]:
-    """The members of an attempt, with some cards of one's own; `_` stands for a hyphen."""
-    honest = {name: keys[name].card.digest for name in sites}
-    return honest | {name.replace("_", "-"): digest for name, digest in cards.items()}
+    """The members of an attempt, with some cards of one's own."""
+    return {name: keys[name].card.digest for name in sites} | cards
 
 
 __all__ = ["SITE", "Heard", "Scene", "a_plan", "a_study", "replace", "work"]
