@@ -128,7 +128,7 @@ class Writer:
                 ledger=tip[0], size=tip[1],
             ).signed(self.keys.release.sign)  # fmt: skip
             macs = {site: self.keys.mac(asked.digest) for site in SITES}
-            study_writes.release_round(change, study, release, said, AT, macs=macs, absent={})
+            study_writes.release_round(change, study, release, said, AT, attempt=0, macs=macs, absent={})
             event = pb.StudyEvent(state=pb.STUDY_STATE_RUNNING, round=asked.round, round_state="released")
             study_writes.add_event(change, study, event)
 

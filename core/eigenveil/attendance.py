@@ -30,22 +30,25 @@ class Attendance:
         # As in a federation: the reason is the site's own affair.
         self._never |= dict.fromkeys(self._small, "declined")
 
-    def __call__(self, asked: RoundQuery) -> tuple[str, ...]:
-        """The sites that answer this round.
+    def __call__(self, asked: RoundQuery, lost: Sequence[str] = (), attempts: int = 0) -> tuple[str, ...]:
+        """The sites that answer this round, if `lost` were there only before the last of its `attempts`.
 
         Raises:
             RequestError: code `study-failed`: too few do.
         """
-        absent = dict.fromkeys(self._drop_outs.get(asked.round, ()), "dropped out") | self._never
-        self._check(absent)
-        self.rounds.append(RoundRecord(kind=NAMES[type(asked.query)], absent=absent))
+        gone = (*self._drop_outs.get(asked.round, ()), *lost)
+        absent = dict.fromkeys(gone, "dropped out") | self._never
+        self._check(absent, max(attempts - 1, 0))
+        self.rounds[asked.round :] = [
+            RoundRecord(kind=NAMES[type(asked.query)], absent=absent, attempts=attempts)
+        ]
         return tuple(name for name in self.sites if name not in absent)
 
-    def _check(self, absent: Mapping[str, str]) -> None:
+    def _check(self, absent: Mapping[str, str], tried: int) -> None:
         """Whoever imagines the sites is told why a round cannot go on, but not how small a site is."""
         federation = self._federation
         try:
-            federation.check_present([name for name in federation.sites if name not in absent])
+            federation.check_present([name for name in federation.sites if name not in absent], tried)
         except RequestError as problem:
             few = f"fewer records than minimum_cohort = {federation.minimum_cohort}"
             why = dict.fromkeys(self._small, few)

@@ -18,11 +18,21 @@ SHARED = 2**18  # entries from which on a site's pieces are worth a thread
 HELD = 32  # answers that are held at once
 
 
+class Seal(Protocol):
+    """What a site makes of its exact answer before it is sent, for the attempt of that digest."""
+
+    @property
+    def attempt(self) -> str: ...
+
+    def __call__(self, site: str, values: IntArray) -> IntArray: ...
+
+
 class Together(Protocol):
     """Sites that answer together, each for its own records."""
 
-    def __call__(self, asked: RoundQuery, present: Sequence[str]) -> IntArray:
-        """The exact sum of what these sites contribute; votes stand side by side, by the sites' names."""
+    def __call__(self, asked: RoundQuery, present: Sequence[str], seal: Seal | None = None) -> IntArray:
+        """The exact sum of what these sites contribute, of answers as `seal` leaves them; votes stand side by
+        side, by the sites' names."""
 
 
 Hold = Callable[[Mapping[str, Site], Plan], Together]
@@ -34,7 +44,13 @@ def here(sites: Mapping[str, Site], plan: Plan, *, apply: Apply = map) -> Togeth
 
 
 def contributed(
-    sites: Mapping[str, Site], most: int, asked: RoundQuery, present: Sequence[str], *, apply: Apply = map
+    sites: Mapping[str, Site],
+    most: int,
+    asked: RoundQuery,
+    present: Sequence[str],
+    seal: Seal | None = None,
+    *,
+    apply: Apply = map,
 ) -> IntArray:
     """What these sites contribute together, each validated as by a coordinator; none has over `most` records.
 
@@ -42,7 +58,7 @@ def contributed(
     """
     names = sorted(present)
     groups = (names[first : first + HELD] for first in range(0, len(names), HELD))
-    return in_order(asked, (_group(sites, most, asked, group, apply) for group in groups))
+    return in_order(asked, (_group(sites, most, asked, group, seal, apply) for group in groups))
 
 
 def in_order(asked: RoundQuery, groups: Iterable[IntArray]) -> IntArray:
@@ -51,17 +67,28 @@ def in_order(asked: RoundQuery, groups: Iterable[IntArray]) -> IntArray:
 
 
 def _group(
-    sites: Mapping[str, Site], most: int, asked: RoundQuery, names: Sequence[str], apply: Apply
+    sites: Mapping[str, Site],
+    most: int,
+    asked: RoundQuery,
+    names: Sequence[str],
+    seal: Seal | None,
+    apply: Apply,
 ) -> IntArray:
     answers: dict[str, IntArray] = {}
+    attempt = "" if seal is None else seal.attempt
     for name in names:
         site = sites[name]
         values = site.answer(
             asked.query, apply if prod(site.rows.shape) >= SHARED else map, frame=asked.frame
         )  # for its own records
         contribution = Contribution(
-            plan_digest=asked.plan_digest, round=asked.round, query=asked.digest, site=name, values=values
+            plan_digest=asked.plan_digest,
+            round=asked.round,
+            query=asked.digest,
+            site=name,
+            values=values if seal is None else seal(name, values),
+            attempt=attempt,
         )
-        validate(asked, contribution, range(most + 1))
+        validate(asked, contribution, range(most + 1), attempt)
         answers[name] = contribution.values
-    return aggregate(asked, answers)  # exact, and private to whoever is trusted with it
+    return aggregate(asked, answers)  # exact, and private to whoever is trusted with it, unless it is sealed

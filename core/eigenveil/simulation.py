@@ -26,12 +26,14 @@ from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.budget import attempt_cost
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.reporting.cards import release_card
 from eigenveil.reporting.document import build
 from eigenveil.reporting.result import Result, result_of
+from eigenveil.secure_aggregation.simulated import MaskedRounds, Seen
 from eigenveil.session import Session
 from eigenveil.site.partition import SPREAD, deal
 from eigenveil.site.quantize import to_grid
@@ -55,7 +57,9 @@ def run_study(
     """The protocol, round by round, until the algorithm asks nothing more.
 
     What a coordinator, its sites and an analyst do over a network, each with the part that is theirs. All
-    sites answer every round, unless `present` says which; `hold` has them answer, here or elsewhere.
+    sites answer every round, unless `present` says which; `hold` has them answer, here or elsewhere. Under
+    secure aggregation both are those of `MaskedRounds`: what is added up is masked then, the noise is in it
+    already, and the barrier draws none.
     """
     plan = session.plan
     contribute = hold(sites, plan)
@@ -74,6 +78,7 @@ class MemoryJournal:
         self.ledger = Ledger(budget=Budget(mixed=plan.cost))
         self.ledger.apply(self.ledger.reserve(plan.digest, plan.cost, at=0, gaussian=plan.gaussian))
         self.releases: dict[int, Release] = {}
+        self.tried: dict[int, int] = {}
 
     def sealed(self, round: int) -> Release | None:
         """The release of a round, if there is one."""
@@ -84,8 +89,17 @@ class MemoryJournal:
         self.charge(asked)
         self.releases[release.round] = release
 
+    def attempt(self, asked: RoundQuery, number: int) -> None:
+        """Spend the price of an attempt at a masked round, before anything of it is sent [P33]."""
+        cost = attempt_cost(asked, number, self.tried)
+        entry = self.ledger.attempt(self.plan.digest, asked.round, asked.digest, cost, at=0)
+        self.ledger.apply(entry)
+        self.tried[asked.round] = number
+
     def charge(self, asked: RoundQuery) -> None:
-        """Spend the query's price."""
+        """Spend the query's price; of a masked one its attempts have."""
+        if self.plan.masked:
+            return
         entry = self.ledger.charge(self.plan.digest, asked.round, asked.digest, asked.cost, at=0)
         if entry is not None:
             self.ledger.apply(entry)
@@ -97,7 +111,8 @@ class Simulation:
 
     `plan` is what ran, `asked` its queries and `releases` their answers, round by round. `estimate` is what
     the algorithm returned, in grid units scaled to [-1, 1], and `result` the same in the study's units.
-    `document` is the content of release.json, unsigned.
+    `document` is the content of release.json, unsigned. Under secure aggregation `attempts` says how many
+    each round took, and `seen` what colluding sites could make out, if some were named.
 
     >>> import numpy as np
     >>> from eigenveil import Column, Federation, Study, simulate
@@ -115,11 +130,15 @@ class Simulation:
     asked: tuple[RoundQuery, ...]
     releases: tuple[Release, ...]
     document: dict[str, Any]
+    attempts: tuple[int, ...] = ()
+    seen: tuple[Seen, ...] = ()
 
     @property
     def bytes_per_site(self) -> int:
-        """What a site that answered every round sent, without what goes around it on a network."""
-        return sum(8 * asked.query.length for asked in self.asked)
+        """What a site that answered every round, in every attempt, sent, without what goes around it on a
+        network."""
+        times = self.attempts or (1,) * len(self.asked)
+        return sum(8 * asked.query.length * n for asked, n in zip(self.asked, times, strict=True))
 
     def _repr_html_(self) -> str:
         return release_card(self.document)
@@ -131,6 +150,8 @@ def simulate(
     *,
     seed: int | None = None,
     drop_outs: Mapping[int, Sequence[str]] | None = None,
+    lost: Mapping[int, Sequence[Sequence[str]]] | None = None,
+    colluding: Sequence[str] = (),
     algorithm: OwnAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None = None,
     submission: str = "simulation",
     apply: Apply = map,
@@ -143,7 +164,10 @@ def simulate(
     other records, or one record moves many.
 
     `seed` makes the noise reproducible, and the release then says that it is not private. `drop_outs` maps a
-    round (from 0) to the sites that do not answer it. `algorithm` runs instead of the one that the study
+    round (from 0) to the sites that do not answer it. Under secure aggregation they are not there when its
+    set of sites is fixed, and `lost` maps a round to the sites that are lost after that, in its first attempt,
+    its second and so on: each is charged. `colluding` sites pool what they know with the coordinator, and
+    `Simulation.seen` is all that they can make of it. `algorithm` runs instead of the one that the study
     names: an algorithm of your own, which no federation runs (docs/own-algorithm.md). `apply` is `map` or
     an executor's, which works on large records side by side. `hold` has the sites answer elsewhere, as
     `eigenveil_client.local.on_cluster` does; the release is the same.
@@ -166,11 +190,23 @@ def simulate(
     """
     plan = _plan(study, algorithm, submission)
     noise: NoiseSource = OsNoise() if seed is None else SeededNoise(seed)
-    present = Attendance(study.federation, _imagined(study, records, seed, apply), drop_outs or {})
+    attendance = Attendance(study.federation, _imagined(study, records, seed, apply), drop_outs or {})
     session, journal = Session(plan), MemoryJournal(plan)
+    answering: Hold = partial(here, apply=apply) if hold is None else hold
+    _check_masked(study, lost or {}, set(colluding))
+    masked = MaskedRounds(
+        plan,
+        fix=attendance,
+        charge=journal.attempt,
+        hold=answering,
+        seed=seed,
+        lost=lost or {},
+        colluding=colluding,
+    )
+    present = masked.present if study.masked else attendance
+    answering = masked.hold if study.masked else answering
     with one_thread():  # the workers are the threads; more inside them only get in the way
-        answering = partial(here, apply=apply) if hold is None else hold
-        run_study(session, present.sites, journal=journal, noise=noise, present=present, hold=answering)
+        run_study(session, attendance.sites, journal=journal, noise=noise, present=present, hold=answering)
     result = result_of(plan, session.result)
     return Simulation(
         plan=plan,
@@ -178,8 +214,27 @@ def simulate(
         result=result,
         asked=tuple(session.asked),
         releases=tuple(session.releases),
-        document=build(plan, result, session.releases, rounds=present.rounds, private=noise.private),
+        document=build(plan, result, session.releases, rounds=attendance.rounds, private=noise.private),
+        attempts=tuple(one.attempts for one in attendance.rounds) if study.masked else (),
+        seen=tuple(masked.seen),
     )
+
+
+def _check_masked(study: Study, lost: Mapping[int, Sequence[Sequence[str]]], colluding: set[str]) -> None:
+    """Sites that collude, or are lost after a set was fixed, are invited to a masked study."""
+    named = {site for attempts in lost.values() for sites in attempts for site in sites} | colluding
+    strange = ", ".join(sorted(named - set(study.federation.sites)))
+    wrong = ""
+    if named and not study.masked:
+        wrong = 'sites that collude, or are lost in an attempt, need trust = "secure-aggregation"'
+    elif strange:
+        wrong = f"uninvited sites cannot collude or be lost: {strange}"
+    elif len(colluding) > study.colluders:
+        wrong = (
+            f"the study withstands {study.colluders} colluding, not {len(colluding)}; raise its `colluding`"
+        )
+    if wrong:
+        raise RequestError(Code.BAD_ARGUMENT, wrong)
 
 
 def _imagined(

@@ -63,6 +63,10 @@ class Metrics:
             "eigenveil_round_seconds", "From a round's question to its release.",
             buckets=BUCKETS, registry=self.registry,
         )  # fmt: skip
+        self._attempts = Counter(
+            "eigenveil_attempts", "Attempts at masked rounds whose set of sites was told to it.",
+            registry=self.registry,
+        )  # fmt: skip
         self._delays = Histogram(
             "eigenveil_event_loop_delay_seconds", "By how much turns of the event loop began too late.",
             buckets=DELAYS, registry=self.registry,
@@ -104,6 +108,10 @@ class Metrics:
     def closed(self, why: str, peer: str) -> None:
         """The front door ended a connection of `peer`."""
         self._closed.labels(why, peer).inc()
+
+    def attempted(self) -> None:
+        """An attempt at a masked round has begun, or is gone on with."""
+        self._attempts.inc()
 
     @contextmanager
     def round(self) -> Iterator[None]:

@@ -38,7 +38,7 @@ from eigenveil_server.daemon import Daemon, Ports
 from eigenveil_server.front import door
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
-from eigenveil_server.studies import journal
+from eigenveil_server.rounds import journal
 from eigenveil_server.studies.poll import Poll
 from tests.support import a_hello
 

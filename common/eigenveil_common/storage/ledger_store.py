@@ -84,6 +84,10 @@ class LedgerStore:
         study, round = asked.plan_digest, asked.round
         self._append(lambda: self.ledger.attempt(study, round, asked.digest, cost, at=self._clock()), also)
 
+    def beside(self, also: AlsoAt) -> None:
+        """What `also` writes, where nothing is spent; it is told where the ledger stands."""
+        self._append(lambda: None, also)
+
     def settle(self, study: str, also: Also | None = None) -> None:
         """End `study`, durably on return; frees what was not charged."""
         self._append(lambda: self.ledger.settle(study, at=self._clock()), _anywhere(also))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from eigenveil.noise.source import Block, NoiseSpec
-from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.protocol.query import NoiseLaw
 
 
@@ -20,7 +20,7 @@ class SeededNoise:
     def draw(self, spec: NoiseSpec) -> IntArray:
         """Shape: (spec.length,), int64."""
         parts = [self._block(block) for block in spec.blocks]
-        return frozen(np.rint(np.concatenate(parts)).astype(np.int64))
+        return np.rint(np.concatenate(parts)).astype(np.int64)
 
     def _block(self, block: Block) -> FloatArray:
         law = self._generator.normal if block.law is NoiseLaw.GAUSSIAN else self._generator.laplace

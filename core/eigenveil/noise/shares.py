@@ -10,13 +10,10 @@ import math
 
 from eigenveil.errors import Code, InternalError
 from eigenveil.noise.source import Block, NoiseSpec, noise_spec
+from eigenveil.protocol.noise_ratio import QUIETEST
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import Additive
 from eigenveil.study.study import Study
-
-# The scale below which no share is drawn: a sum of rounded Gaussians is then the rounding of one Gaussian but
-# for far less than an atto-delta [P32].
-QUIETEST = 4.0
 
 
 def share_spec(asked: RoundQuery, study: Study, sites: int) -> NoiseSpec:

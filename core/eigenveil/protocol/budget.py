@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from typing import assert_never
 
@@ -76,6 +76,17 @@ def _check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None
         raise RequestError(Code.BUDGET, f"{spoken(asked.round)} asks for noise that has no epsilon to add up")
     if pico + pico_epsilon(cost.micro_rho) > math.floor(Fraction(plan.study.epsilon) * PICO):
         raise RequestError(Code.BUDGET, f"{spoken(asked.round)} would exceed the study's epsilon")
+
+
+def attempt_cost(asked: RoundQuery, number: int, tried: Mapping[int, int]) -> Cost:
+    """What the `number`-th attempt at a masked round costs, once rounds were `tried` so often [P33].
+
+    Of a pass over disjoint batches a number is paid once: with the first batch that is tried so often [P9].
+    """
+    batch = batch_of(asked.query)
+    before = range(asked.round if batch is None else batch.first, asked.round)
+    paid = any(tried.get(earlier, 0) >= number for earlier in before)
+    return Cost(micro_rho=0) if paid else asked.price
 
 
 def _paid(before: Sequence[RoundQuery], batch: Batch) -> Cost:

@@ -8,6 +8,7 @@ a probability below 2^-1000 [P32].
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import assert_never
 
@@ -18,6 +19,9 @@ from eigenveil.queries.limits import need
 from eigenveil.study.study import Study
 
 LOUDEST = 2.0**56  # the scale of one draw
+# The scale below which no share is drawn: a sum of rounded Gaussians is then the rounding of one Gaussian but
+# for far less than an atto-delta [P32].
+QUIETEST = 4.0
 
 
 def check_noise_ratio(asked: RoundQuery, study: Study) -> None:
@@ -46,13 +50,18 @@ def fits(asked: RoundQuery, study: Study, micro_rho: int) -> bool:
         moved = one * sites**2
     else:
         assert_never(query)
-    return scale_squared(moved, micro_rho) * _more(study) <= Fraction(LOUDEST) ** 2
+    return scale_squared(moved, micro_rho) * excess(study, study.federation.least) <= Fraction(LOUDEST) ** 2
 
 
-def _more(study: Study) -> Fraction:
-    """By how much the variance of all shares together is beyond what is due, in the smallest set [P32]."""
-    least = study.federation.least
-    return Fraction(least, least - study.colluders) if study.masked else Fraction(1)
+def excess(study: Study, sites: int) -> Fraction:
+    """The variance of the noise that is drawn, in parts of what a price asks for: more than 1 where so many
+    `sites` draw shares of it, and only the honest ones' count [P32]."""
+    return Fraction(sites, sites - study.colluders) if study.masked else Fraction(1)
+
+
+def quietest(study: Study, sites: int) -> float:
+    """The least standard deviation of the noise that so many `sites` draw together; 0 where none has to."""
+    return QUIETEST * math.sqrt(sites) if study.masked else 0.0
 
 
 def most_moved(query: Spectrum, sites: int) -> int:

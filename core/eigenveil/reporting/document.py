@@ -24,13 +24,15 @@ NOT_PRIVATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """What else is published of a round: its question, who was absent and why.
+    """What else is published of a round: its question, who was absent and why, and how many attempts at it
+    were charged, if it is masked (else 0).
 
     Not how long it took: that tells how many records a site has.
     """
 
     kind: str
     absent: Mapping[str, str]
+    attempts: int = 0
 
 
 def build(

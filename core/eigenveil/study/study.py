@@ -170,20 +170,24 @@ class Federation:
         """How many sites must answer a round (all of them unless a quorum is stated)."""
         return len(self.sites) if self.quorum is None else self.quorum
 
-    def check_present(self, present: Collection[str]) -> None:
-        """Whether a round may go on with the sites `present`.
+    def lacking(self, present: Collection[str]) -> str:
+        """Why a round cannot go on with the sites `present`; empty if it can."""
+        missing = [name for name in self.required if name not in present]
+        if missing:
+            return f"required sites did not answer: {', '.join(missing)}"
+        few = len(present) < self.least
+        return f"{len(present)} of the {self.least} sites needed answered" if few else ""
+
+    def check_present(self, present: Collection[str], tried: int = 0) -> None:
+        """Whether a round may go on with the sites `present`, after `tried` attempts that were charged.
 
         Raises:
             RequestError: code `study-failed`: a required site or the quorum is missing.
         """
-        missing = [name for name in self.required if name not in present]
-        if missing:
-            why = f"required sites did not answer: {', '.join(missing)}"
-        elif len(present) < self.least:
-            why = f"{len(present)} of the {self.least} sites needed answered"
-        else:
-            return
-        raise RequestError(Code.STUDY_FAILED, f"{why}; nothing was charged for this round")
+        if why := self.lacking(present):
+            stay = f"{tried} attempts stay" if tried > 1 else "1 attempt stays"
+            charged = f"{stay} charged" if tried else "nothing was charged for this round"
+            raise RequestError(Code.STUDY_FAILED, f"{why}; {charged}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2560,6 +2560,7 @@ class StudyEvent(_message.Message):
     CONSENT_FIELD_NUMBER: _builtins.int
     CONSENT_ENDS_UNIX_MS_FIELD_NUMBER: _builtins.int
     STARTS_UNIX_MS_FIELD_NUMBER: _builtins.int
+    ATTEMPT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     state: Global___StudyState.ValueType
     round: _builtins.int
@@ -2574,6 +2575,8 @@ class StudyEvent(_message.Message):
     """until when it waits for those who have not agreed or declined; 0: for nobody"""
     starts_unix_ms: _builtins.int
     """before which nothing is asked; 0: not known yet, or at once"""
+    attempt: _builtins.int
+    """of a masked round whose set of sites is fixed: the how-manieth [R29]"""
     @_builtins.property
     def sites(self) -> _containers.RepeatedCompositeFieldContainer[Global___SiteStatus]: ...
     @_builtins.property
@@ -2596,10 +2599,11 @@ class StudyEvent(_message.Message):
         consent: _abc.Iterable[Global___SiteStatus] | None = ...,
         consent_ends_unix_ms: _builtins.int = ...,
         starts_unix_ms: _builtins.int = ...,
+        attempt: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consent", b"consent", "consent_ends_unix_ms", b"consent_ends_unix_ms", "expected_rounds", b"expected_rounds", "failure", b"failure", "micro_rho", b"micro_rho", "query_kind", b"query_kind", "round", b"round", "round_state", b"round_state", "sequence", b"sequence", "sites", b"sites", "spent_micro_rho", b"spent_micro_rho", "starts_unix_ms", b"starts_unix_ms", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempt", b"attempt", "consent", b"consent", "consent_ends_unix_ms", b"consent_ends_unix_ms", "expected_rounds", b"expected_rounds", "failure", b"failure", "micro_rho", b"micro_rho", "query_kind", b"query_kind", "round", b"round", "round_state", b"round_state", "sequence", b"sequence", "sites", b"sites", "spent_micro_rho", b"spent_micro_rho", "starts_unix_ms", b"starts_unix_ms", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2614,7 +2618,7 @@ class SiteStatus(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     site: _builtins.str
     status: _builtins.str
-    """waiting | waiting for approval | answered | declined | declined:<reason> | absent;
+    """waiting | waiting for approval | ready (in a masked round) | answered | declined | declined:<reason> | absent;
     in `consent`: not heard of | waiting for a person | agreed | declined | declined: <reason>
     """
     text: _builtins.str

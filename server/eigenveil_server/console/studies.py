@@ -34,6 +34,7 @@ STATES = {
 ROUNDS = {
     RoundState.PLANNED.value: "about to be asked",
     RoundState.OPEN.value: "asked, and waits for sites",
+    RoundState.FIXED.value: "asked of the sites of a set, and waits for them",
     RoundState.CLOSED.value: "answered; noise is being added",
     RoundState.RELEASED.value: "released",
     RoundState.FAILED.value: "ended without a release",

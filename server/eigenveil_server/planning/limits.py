@@ -17,7 +17,7 @@ def check_price(plan: Plan, config: Config) -> None:
     Raises:
         RequestError: it would.
     """
-    own, most = plan.atto_delta / ATTO, config.max_delta_per_study
+    own, most = plan.cost.atto_delta / ATTO, config.max_delta_per_study
     if own > most:
         raise RequestError(
             Code.BUDGET,
@@ -44,9 +44,9 @@ def _within(plan: Plan, epsilon: float, delta: float) -> bool:
     """Whether a study's price is within what `epsilon` at `delta` buys, added up as its prices are."""
     match plan.composition:
         case Composition.GAUSSIAN:
-            return plan.micro_rho <= gaussian.micro_rho_for(epsilon, delta)
+            return plan.cost.micro_rho <= gaussian.micro_rho_for(epsilon, delta)
         case Composition.ZCDP:
-            return plan.micro_rho <= zcdp.micro_rho_for(epsilon, delta)
+            return plan.cost.micro_rho <= zcdp.micro_rho_for(epsilon, delta)
         case Composition.BASIC:
             return plan.study.epsilon <= epsilon
 
@@ -55,8 +55,8 @@ def _epsilon(plan: Plan, delta: float) -> float:
     """What a study costs at `delta`; its own epsilon where that is what adds up."""
     match plan.composition:
         case Composition.GAUSSIAN:
-            return gaussian.epsilon_at(plan.micro_rho, delta)
+            return gaussian.epsilon_at(plan.cost.micro_rho, delta)
         case Composition.ZCDP:
-            return zcdp.epsilon_at(plan.micro_rho / MICRO, delta)
+            return zcdp.epsilon_at(plan.cost.micro_rho / MICRO, delta)
         case Composition.BASIC:
             return plan.study.epsilon

@@ -99,7 +99,7 @@ class Submissions:
             submission=submission.id,
             plan_json=plan_json,
             signature=self._keys.sign_plan(plan_json),
-            micro_rho=plan.micro_rho,
+            micro_rho=plan.cost.micro_rho,
             expected_rounds=made["rounds"],
             state=first_state(plan, self._config),
             failure="",
@@ -136,7 +136,7 @@ class Submissions:
         told = await self._planning.ask(submission.analyst, work, **self._words(submission))
         plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
         check_price(plan, self._config)
-        await self._repository.store.read(self.check_quota, submission.analyst, plan.micro_rho)
+        await self._repository.store.read(self.check_quota, submission.analyst, plan.cost.micro_rho)
         self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
         return plan, told
 

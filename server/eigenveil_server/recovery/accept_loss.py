@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from eigenveil.accounting.checkpoint import Checkpoint
-from eigenveil.accounting.ledger import Entry, EntryKind
+from eigenveil.accounting.ledger import Entry
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest
@@ -43,7 +43,7 @@ def lost(checkpoint: Checkpoint, entries: Sequence[Entry], earlier: Iterable[Che
     was charged before and which lies on the way to this one. Each is a bound, and so is the least of them.
     """
     shared = checkpoint.parted([entry.digest for entry in entries])
-    charges = (entry.cost for entry in entries[:shared] if entry.kind is EntryKind.CHARGE)
+    charges = (entry.cost for entry in entries[:shared] if entry.kind.spends)
     known = [sum(charges, NOTHING), *(one.spent for one in earlier if checkpoint.follows(one))]
     return Cost(
         micro_rho=checkpoint.spent.micro_rho - max(one.micro_rho for one in known),

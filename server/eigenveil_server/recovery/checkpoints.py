@@ -76,7 +76,7 @@ class Chain:
         for row in rows:
             last = row["digest"]
             gaussian = gaussian and row["kind"] != EntryKind.RESERVE.value
-            if row["kind"] == EntryKind.CHARGE.value:
+            if EntryKind(row["kind"]).spends:
                 spent += Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
         came = [row["digest"] for row in rows]
         self.digests += came

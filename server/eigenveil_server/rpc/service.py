@@ -58,6 +58,11 @@ def part_of(sealed: Sealed, question: bytes, start: int) -> pb.GetRoundResponse:
     return pb.GetRoundResponse(release=message, total_bytes=sealed.release.values.nbytes)
 
 
+def attempt_from(digest: bytes) -> str:
+    """Of the attempt that an answer is masked for; empty for an exact one."""
+    return digest_from_bytes(digest) if digest else ""
+
+
 class Service(CoordinatorServicer):
     """Every method runs behind the interceptor, so CALLER is the certified caller."""
 
@@ -145,6 +150,7 @@ class Service(CoordinatorServicer):
             request.query_digest,
             from_bytes(request.values, (len(request.values) // 8,)),
             request.contribution_digest,
+            request.attempt_digest,
             lambda: None,
         )
         if poll is not None:
@@ -158,6 +164,7 @@ class Service(CoordinatorServicer):
         query: bytes,
         values: IntArray,
         digest: bytes,
+        attempt: bytes,
         added: Callable[[], None],
     ) -> pb.ContributeResponse:
         contribution = Contribution(
@@ -166,6 +173,7 @@ class Service(CoordinatorServicer):
             query=digest_from_bytes(query),
             site=CALLER.get().name,
             values=values,
+            attempt=attempt_from(attempt),
         )
         run = self._engine.running(study)
         if run is None:
@@ -176,22 +184,37 @@ class Service(CoordinatorServicer):
         del values, contribution  # whoever takes it drops it as soon as it is added
         return pb.ContributeResponse(repeated=await taking)
 
+    async def Ready(self, request: pb.ReadyRequest, context: Context) -> pb.ReadyResponse:
+        """An answer is computed and waits for the set of sites that it is masked for [R29]."""
+        query, card = digest_from_bytes(request.query_digest), digest_from_bytes(request.card_digest)
+        poll = poll_of(request.next) if request.HasField("next") else None
+        run = await self._engine.run(digest_from_bytes(request.plan_digest))
+        self._contributions.get_ready(run, CALLER.get().name, request.round, query, card)
+        taken = pb.ReadyResponse()
+        if poll is not None:
+            taken.next.CopyFrom(await self._next.wait(poll, request.next.checkpoint_digest))
+        return taken
+
     async def OpenUpload(self, request: pb.OpenUploadRequest, context: Context) -> pb.OpenUploadResponse:
         """Announce a larger answer, and wait for its turn; says which chunks are here already [R8]."""
         study, site = digest_from_bytes(request.plan_digest), CALLER.get().name
         digest_from_bytes(request.query_digest)
         digest_from_bytes(request.contribution_digest)
-        asked = self._contributions.query(await self._engine.run(study), site, request.round)
+        due = partial(self._contributions.due, site=site, round=request.round)
+        attempt = attempt_from(request.attempt_digest)
+        opened = due(await self._engine.run(study), attempt=attempt)
         wanted = Upload(
             study=study,
             round=request.round,
+            attempt=opened.number,
+            attempt_digest=request.attempt_digest,
             site=site,
             query_digest=request.query_digest,
             contribution_digest=request.contribution_digest,
             total_bytes=request.total_bytes,
         )
-        await self._uploads.turn(wanted, due_bytes=8 * asked.query.length)
-        self._contributions.query(await self._engine.run(study), site, request.round)  # it may be over by now
+        await self._uploads.turn(wanted, due_bytes=8 * opened.asked.query.length)
+        due(await self._engine.run(study), attempt=attempt)  # it may be over by now
         upload = self._uploads.open(wanted)
         return pb.OpenUploadResponse(upload=upload.id, have=upload.have())
 
@@ -219,6 +242,7 @@ class Service(CoordinatorServicer):
                     upload.query_digest,
                     upload.take(),
                     upload.contribution_digest,
+                    upload.attempt_digest,
                     partial(self._uploads.add, upload),
                 )
             except BaseException:

@@ -25,7 +25,7 @@ from eigenveil_server.config import Config
 
 # A new table or column goes into both files, and once a version was released, into a step of MIGRATIONS that
 # leads there, in words that both databases read: (VERSION, the statements).
-VERSION = 10
+VERSION = 11
 MIGRATIONS: Migrations = ()
 READERS = 4  # connections that read a server's database side by side
 Change = Callable[[Connection], None]

@@ -13,6 +13,7 @@ from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.numerics.encoding import canonical, digest
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.reporting.document import SIGNED
+from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
@@ -40,6 +41,17 @@ def check_question(study: str, question: bytes, expected: str) -> None:
         whole = False
     if not whole:
         raise changed("question", study)
+
+
+def attempt_of(study: str, said: bytes, expected: str) -> Attempt:
+    """The set of sites of an attempt, whose digest is `expected`. Raises as `check_plan`."""
+    try:
+        attempt = Attempt.read(said)
+    except EigenveilError as problem:
+        raise changed("set of sites", study) from problem
+    if attempt.digest != expected:
+        raise changed("set of sites", study)
+    return attempt
 
 
 def _is_signed(release: bytes) -> bool:

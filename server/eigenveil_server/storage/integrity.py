@@ -7,7 +7,7 @@ where it is read, so a coordinator starts once those that go on are whole: many 
 from __future__ import annotations
 
 from eigenveil_server.storage.database import Store
-from eigenveil_server.storage.digests import check_plan, check_question
+from eigenveil_server.storage.digests import attempt_of, check_plan, check_question
 from eigenveil_server.storage.study_reads import Studies
 
 
@@ -37,3 +37,5 @@ def _check_study(store: Store, studies: Studies, study: str) -> None:
     studies.release_json(study)
     for row in store.reader.rows("SELECT query, query_digest FROM rounds WHERE study = ?", (study,)):
         check_question(study, row["query"], row["query_digest"])
+    for row in store.reader.rows("SELECT said, digest FROM attempts WHERE study = ?", (study,)):
+        attempt_of(study, row["said"], row["digest"])

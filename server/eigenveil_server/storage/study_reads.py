@@ -11,10 +11,11 @@ from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.round import RoundState
 from eigenveil.reporting.document import RoundRecord
+from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.consents import Standing, consents
-from eigenveil_server.storage.digests import check_plan, check_question, check_release
+from eigenveil_server.storage.digests import attempt_of, check_plan, check_question, check_release
 from eigenveil_server.storage.sealed import Sealed, sealed_of
 from eigenveil_server.storage.states import StudyState
 
@@ -142,7 +143,8 @@ class Studies:
         return self._said_of(stored)[0]
 
     def atto_delta(self, stored: StoredStudy) -> int:
-        """What the study's mechanisms may add to delta; its `micro_rho` says the rest of its price."""
+        """What the study's mechanisms may add to delta; its `micro_rho` says the rest of its price. Both with
+        every round tried as often as it may be."""
         return self._said_of(stored)[1]
 
     def _said_of(self, stored: StoredStudy) -> tuple[bytes, int]:
@@ -151,7 +153,8 @@ class Studies:
             check_plan(stored.digest, stored.plan_json)
             said = json.loads(stored.plan_json)
             content = bytes.fromhex(digest("study", said["study"]))
-            self._said[stored.digest] = content, int(said["atto_delta"])
+            attempts = said["study"]["privacy"].get("attempts", 1)  # an old one has none
+            self._said[stored.digest] = content, attempts * int(said["atto_delta"])
         return self._said[stored.digest]
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[StoredStudy]:
@@ -211,15 +214,41 @@ class Studies:
         )
         return rows[0][0] if rows else None
 
-    def answers(self, digest: str, round: int) -> Answers:
-        """Who answered or declined a round."""
+    def answers(self, digest: str, round: int, attempt: int = 0) -> Answers:
+        """Who answered an attempt at a round (0: exactly), or declined the round."""
         rows = self._reader.rows(
-            "SELECT site, mac, declined FROM answers WHERE (study, round) = (?, ?)", (digest, round)
+            "SELECT attempt, site, mac, declined FROM answers WHERE (study, round) = (?, ?)", (digest, round)
         )
+        macs = [row for row in rows if row["attempt"] == attempt and row["mac"] is not None]
         return Answers(
-            macs={row["site"]: row["mac"] for row in rows if row["mac"] is not None},
+            macs={row["site"]: row["mac"] for row in macs},
             declined={row["site"]: row["declined"] for row in rows if row["declined"] is not None},
         )
+
+    def attempts(self, digest: str, round: int) -> list[Attempt]:
+        """The attempts at a masked round, whose sets of sites are fixed, by their numbers.
+
+        Raises:
+            InternalError: code `storage`: one is not what was stored.
+        """
+        rows = self._reader.rows(
+            "SELECT digest, said FROM attempts WHERE (study, round) = (?, ?) ORDER BY number", (digest, round)
+        )
+        return [attempt_of(digest, row["said"], row["digest"]) for row in rows]
+
+    def attempt_number(self, digest: str, round: int, attempt: str) -> int | None:
+        """The number of the attempt of this digest; None if there is none."""
+        where = (digest, round, attempt)
+        rows = self._reader.rows(
+            "SELECT number FROM attempts WHERE (study, round, digest) = (?, ?, ?)", where
+        )
+        return rows[0]["number"] if rows else None
+
+    def most_attempts(self, digest: str, first: int, before: int) -> int:
+        """The highest number of an attempt at one of the rounds from `first` on, up to `before`."""
+        most = "SELECT COALESCE(MAX(number), 0) FROM attempts WHERE study = ? AND round >= ? AND round < ?"
+        found: int = self._reader.rows(most, (digest, first, before))[0][0]
+        return found
 
     def declined(self, digest: str) -> dict[str, str]:
         """The sites that declined the whole study, and why."""
@@ -229,10 +258,14 @@ class Studies:
     def records(self, digest: str) -> list[RoundRecord]:
         """What the release says of each round besides its numbers."""
         rows = self._reader.rows(
-            "SELECT kind, absent FROM rounds WHERE study = ? ORDER BY round",
+            "SELECT kind, absent, (SELECT COUNT(*) FROM attempts a WHERE (a.study, a.round) = "
+            "(rounds.study, rounds.round)) AS attempts FROM rounds WHERE study = ? ORDER BY round",
             (digest,),
         )
-        return [RoundRecord(kind=row["kind"], absent=json.loads(row["absent"])) for row in rows]
+        return [
+            RoundRecord(kind=row["kind"], absent=json.loads(row["absent"]), attempts=row["attempts"])
+            for row in rows
+        ]
 
     def round_ms(self, digest: str) -> list[int]:
         """Milliseconds from the opening of each round to its release: for the operator, never published."""

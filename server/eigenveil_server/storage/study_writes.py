@@ -14,6 +14,8 @@ from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState, move
 from eigenveil.protocol.statements import SignedRound
 from eigenveil.queries import NAMES
+from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import audit
@@ -49,9 +51,13 @@ def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
 
 
 def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -> None:
-    """Append an event of an open round, unless it was closed meanwhile: watchers see things in order."""
-    where = (study, round, RoundState.OPEN.value)
-    if change.execute("SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?)", where):
+    """Append an event of an open round, unless it was closed meanwhile, or its next set of sites fixed:
+    watchers see things in order."""
+    now = (
+        "SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?) AND "
+        "(SELECT COUNT(*) FROM attempts WHERE (study, round) = (?, ?)) = ?"
+    )
+    if change.execute(now, (study, round, event.round_state, study, round, event.attempt)):
         add_event(change, study, event)
 
 
@@ -85,25 +91,37 @@ def open_round(change: Connection, asked: RoundQuery, message: bytes, at: int) -
     _enter(change, study, round, RoundState.OPEN)
 
 
-def add_answer(change: Connection, study: str, round: int, site: str, mac: bytes) -> None:
-    """Remember that a site answered, and an HMAC of what; the values are never stored."""
-    change.execute(
-        "INSERT INTO answers (study, round, site, mac) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (study, round, site, mac),
-    )
+def fix_set(change: Connection, attempt: Attempt, at: int) -> None:
+    """Store the set of sites of an attempt for ever: there is one for each number."""
+    row = {
+        "study": attempt.plan,
+        "round": attempt.round,
+        "number": attempt.number,
+        "digest": attempt.digest,
+        "said": attempt.said,
+        "at": at,
+    }
+    change.insert("attempts", row)
+    _enter(change, attempt.plan, attempt.round, RoundState.FIXED)
+    failpoint("set-fixing")
 
 
-def add_answers(change: Connection, study: str, round: int, macs: Mapping[str, bytes]) -> None:
-    """`add_answer` for all that are in."""
+def add_answers(change: Connection, study: str, round: int, attempt: int, macs: Mapping[str, bytes]) -> None:
+    """Remember which sites answered, and an HMAC of what; the values are never stored. `attempt` is 0 where
+    answers are exact."""
     for site, mac in macs.items():
-        add_answer(change, study, round, site, mac)
+        change.execute(
+            "INSERT INTO answers (study, round, attempt, site, mac) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT DO NOTHING",
+            (study, round, attempt, site, mac),
+        )
 
 
 def add_decline(change: Connection, study: str, round: int, site: str, reason: str) -> None:
-    """Remember that a site will not answer, and why."""
+    """Remember that a site will not answer a round, in whichever attempt, and why."""
     change.execute(
-        "INSERT INTO answers (study, round, site, declined) VALUES (?, ?, ?, ?) "
-        "ON CONFLICT (study, round, site) DO UPDATE SET declined = excluded.declined",
+        "INSERT INTO answers (study, round, attempt, site, declined) VALUES (?, ?, 0, ?, ?) "
+        "ON CONFLICT (study, round, attempt, site) DO UPDATE SET declined = excluded.declined",
         (study, round, site, reason),
     )
 
@@ -115,12 +133,13 @@ def release_round(
     stated: SignedRound,
     at: int,
     *,
+    attempt: int,
     macs: Mapping[str, bytes],
     absent: Mapping[str, str],
 ) -> None:
     """Freeze the set of sites of a round, and store its release and what is stated of it for ever. Whoever
     reads the tables sees all of it or nothing."""
-    add_answers(change, study, release.round, macs)
+    add_answers(change, study, release.round, attempt, macs)
     closed = json.dumps(dict(absent), sort_keys=True)
     _enter(change, study, release.round, RoundState.CLOSED, absent=closed)
     add_release(change, study, release, stated)

@@ -85,13 +85,24 @@ CREATE TABLE rounds (
   absent TEXT COLLATE "C" NOT NULL DEFAULT '{}',
   PRIMARY KEY (study, round)
 );
+CREATE TABLE attempts (
+  study TEXT COLLATE "C" NOT NULL,
+  round BIGINT NOT NULL,
+  number BIGINT NOT NULL,
+  digest TEXT COLLATE "C" NOT NULL,
+  said BYTEA NOT NULL,
+  at BIGINT NOT NULL,
+  PRIMARY KEY (study, round, number),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
+);
 CREATE TABLE answers (
   study TEXT COLLATE "C" NOT NULL,
   round BIGINT NOT NULL,
+  attempt BIGINT NOT NULL,
   site TEXT COLLATE "C" NOT NULL,
   mac BYTEA,
   declined TEXT COLLATE "C",
-  PRIMARY KEY (study, round, site),
+  PRIMARY KEY (study, round, attempt, site),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
 );
 CREATE TABLE releases (
@@ -117,6 +128,12 @@ CREATE TABLE releases_continued (
   PRIMARY KEY (study, round, piece),
   FOREIGN KEY (study, round) REFERENCES releases (study, round)
 );
+CREATE TRIGGER a_set_of_sites_never_changes BEFORE UPDATE ON attempts
+  FOR EACH ROW EXECUTE FUNCTION refuse('the set of sites of an attempt never changes');
+CREATE TRIGGER a_set_of_sites_is_never_deleted BEFORE DELETE ON attempts
+  FOR EACH ROW EXECUTE FUNCTION refuse('the set of sites of an attempt is never deleted');
+CREATE TRIGGER a_set_of_sites_is_never_deleted_all BEFORE TRUNCATE ON attempts
+  FOR EACH STATEMENT EXECUTE FUNCTION refuse('the set of sites of an attempt is never deleted');
 CREATE TRIGGER a_sealed_release_never_changes BEFORE UPDATE ON releases
   FOR EACH ROW EXECUTE FUNCTION refuse('a sealed release never changes');
 CREATE TRIGGER a_sealed_release_is_never_deleted BEFORE DELETE ON releases

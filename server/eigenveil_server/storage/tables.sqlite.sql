@@ -85,13 +85,24 @@ CREATE TABLE rounds (
   absent TEXT NOT NULL DEFAULT '{}',
   PRIMARY KEY (study, round)
 ) STRICT;
+CREATE TABLE attempts (
+  study TEXT NOT NULL,
+  round INTEGER NOT NULL,
+  number INTEGER NOT NULL,
+  digest TEXT NOT NULL,
+  said BLOB NOT NULL,
+  at INTEGER NOT NULL,
+  PRIMARY KEY (study, round, number),
+  FOREIGN KEY (study, round) REFERENCES rounds (study, round)
+) STRICT;
 CREATE TABLE answers (
   study TEXT NOT NULL,
   round INTEGER NOT NULL,
+  attempt INTEGER NOT NULL,
   site TEXT NOT NULL,
   mac BLOB,
   declined TEXT,
-  PRIMARY KEY (study, round, site),
+  PRIMARY KEY (study, round, attempt, site),
   FOREIGN KEY (study, round) REFERENCES rounds (study, round)
 ) STRICT;
 CREATE TABLE releases (
@@ -117,6 +128,10 @@ CREATE TABLE releases_continued (
   PRIMARY KEY (study, round, piece),
   FOREIGN KEY (study, round) REFERENCES releases (study, round)
 ) STRICT;
+CREATE TRIGGER a_set_of_sites_never_changes BEFORE UPDATE ON attempts
+  BEGIN SELECT RAISE(ABORT, 'the set of sites of an attempt never changes'); END;
+CREATE TRIGGER a_set_of_sites_is_never_deleted BEFORE DELETE ON attempts
+  BEGIN SELECT RAISE(ABORT, 'the set of sites of an attempt is never deleted'); END;
 CREATE TRIGGER a_sealed_release_never_changes BEFORE UPDATE ON releases
   BEGIN SELECT RAISE(ABORT, 'a sealed release never changes'); END;
 CREATE TRIGGER a_sealed_release_is_never_deleted BEFORE DELETE ON releases

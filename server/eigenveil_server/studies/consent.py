@@ -184,7 +184,7 @@ class ConsentPhase:
     def offer(self, site: str, poll: Poll) -> pb.NextWorkResponse | None:
         """Ask for the word of a site that is invited and does not say one."""
         study = self._study.digest
-        said = study in poll.agreed or study in poll.awaiting or (study, 0) in poll.answered
+        said = study in poll.agreed or study in poll.awaiting or (study, 0, 0) in poll.answered
         if said or site not in self._federation.sites or self.word(site).standing is Standing.DECLINED:
             return None
         return pb.NextWorkResponse(consent=bytes.fromhex(study))

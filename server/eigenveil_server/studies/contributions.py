@@ -17,12 +17,13 @@ from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.masked.masked_round import READY, MaskedRound
+from eigenveil_server.rounds.open_round import DifferentAnswer, LateAnswer, OpenRound
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.consents import Consent, Standing
 from eigenveil_server.storage.database import audit_once
 from eigenveil_server.storage.states import Decline
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.open_round import DifferentAnswer, LateAnswer, OpenRound
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
 
@@ -31,6 +32,8 @@ T = TypeVar("T")
 PATIENCE = 0.1  # seconds in which it waits for a release: a long draw keeps no site from its other studies
 GATHER = 0.02  # seconds in which an answer waits for the rest of its round, to be stored with the release
 GATHER_EACH = 0.001  # and so much more for each invited site: what taking one answer costs
+ANSWERED = "answered"
+Untold = dict[str, set[str]]  # which sites answered, or got ready, by the event of the log
 AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
 
@@ -41,25 +44,47 @@ class Contributions:
         # What each site counted in a study under way, in this process's memory only [0014].
         self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
         # The transaction for which the answers of a round gather now, and whose the log has not told of.
-        self._gathering: WeakKeyDictionary[OpenRound, tuple[asyncio.Task[None], set[str]]] = (
-            WeakKeyDictionary()
-        )
+        self._gathering: WeakKeyDictionary[OpenRound, tuple[asyncio.Task[None], Untold]] = WeakKeyDictionary()
 
-    def query(self, run: StudyRun, site: str, round: int) -> RoundQuery:
-        """The query of the open round.
+    def due(self, run: StudyRun, site: str, round: int, attempt: str) -> OpenRound:
+        """The open round, of which an answer is announced; `attempt` is the digest of what it is masked for.
 
         Raises:
-            RequestError: `site` is not invited, or the round is not open.
+            RequestError: `site` is not invited, or the round, or the attempt, is not open.
+            PeerError: there is no such attempt.
         """
-        return self._opened(run, site, round).asked
+        opened = self._opened(run, site, round, attempt)
+        if attempt != ("" if opened.attempt is None else opened.attempt.digest):
+            raise PeerError(
+                Code.BAD_CONTRIBUTION, f"{spoken(round)} has no such set of sites for site {site}"
+            )
+        return opened
 
-    def _opened(self, run: StudyRun, site: str, round: int) -> OpenRound:
+    def _opened(self, run: StudyRun, site: str, round: int, attempt: str = "") -> OpenRound:
         invited(run.plan, site)
         if run.opened is None or round > run.opened.asked.round:
             raise RequestError(Code.NOT_FOUND, f"{spoken(round)} of study {run.digest[:12]} is not open")
-        if round < run.opened.asked.round:
+        if round < run.opened.asked.round or run.opened.passed(attempt):
             raise LateAnswer(site, round)
         return run.opened
+
+    def get_ready(self, run: StudyRun, site: str, round: int, query: str, card: str) -> None:
+        """Note that a site can answer a masked round, with the digests of the question and of its card; in
+        memory only, for it says so again if nobody knows of it.
+
+        Raises:
+            RequestError: its study is not masked, `site` is not invited, the round is not open, or the site
+                declined it.
+            PeerError: it got ready for another question.
+        """
+        opened = self._opened(run, site, round)
+        if not isinstance(opened, MaskedRound):
+            raise RequestError(
+                Code.BAD_ARGUMENT, f"answers to study {run.digest[:12]} are not masked; send the answer"
+            )
+        opened.get_ready(site, query, card)
+        failpoint("ready-taken")
+        self._stored(run, opened, site, READY)
 
     async def contribute(
         self, run: StudyRun, contribution: Contribution, claimed: str, added: Callable[[], None]
@@ -77,7 +102,7 @@ class Contributions:
         try:
             if await self._answered_before(run, contribution):
                 return True
-            opened = self._opened(run, site, round)
+            opened = self._opened(run, site, round, contribution.attempt)
             repeated = await self._take(run, opened, contribution, claimed)
         except DifferentAnswer:
             await self._alarm("different-second-answer", run.digest, site, round)
@@ -100,11 +125,12 @@ class Contributions:
         site, asked = contribution.site, opened.asked
         small = contribution.values.nbytes <= AT_ONCE_BYTES
         work = _at_once if small else self._runtime.compute.run
-        await work(_check, asked, contribution, self._records(run, asked, site), claimed)
+        attempt = "" if opened.attempt is None else opened.attempt.digest
+        await work(_check, asked, contribution, self._records(run, asked, site), attempt, claimed)
         mac = self._runtime.keys.mac(claimed)
         adding = opened.put(site, mac, contribution.values, work)
         repeated = await (adding if small else self._repository.finish(adding))
-        if isinstance(asked.query, Count):
+        if isinstance(asked.query, Count) and not attempt:
             self._counted.setdefault(run, {})[site] = int(contribution.values[0])
         return repeated
 
@@ -115,8 +141,9 @@ class Contributions:
         return range(most + 1) if counted is None else range(counted, counted + 1)
 
     async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
-        """A site that lost our reply may send again although the round has ended [R7]."""
-        if run.opened is not None and contribution.round >= run.opened.asked.round:
+        """A site that lost our reply may send again although the round, or the attempt, has ended [R7]."""
+        opened, attempt = run.opened, contribution.attempt
+        if opened is not None and contribution.round >= opened.asked.round and not opened.passed(attempt):
             return False
         invited(run.plan, contribution.site)
         return await self._known(contribution)
@@ -124,7 +151,11 @@ class Contributions:
     async def _known(self, contribution: Contribution) -> bool:
         site, round = contribution.site, contribution.round
         read, studies = self._repository.store.read, self._repository.studies
-        known = (await read(studies.answers, contribution.plan_digest, round)).macs.get(site)
+        study, attempt = contribution.plan_digest, contribution.attempt
+        number = await read(studies.attempt_number, study, round, attempt) if attempt else 0
+        if number is None:
+            return False
+        known = (await read(studies.answers, study, round, number)).macs.get(site)
         if known not in (None, await self._mac(contribution)):
             raise DifferentAnswer(site, round)
         return known is not None
@@ -171,17 +202,17 @@ class Contributions:
         failpoint("answer-late")
         log.event("late-answer", study=study, round=round, site=site)
 
-    def _stored(self, run: StudyRun, opened: OpenRound, site: str) -> asyncio.Task[None]:
+    def _stored(self, run: StudyRun, opened: OpenRound, site: str, did: str = ANSWERED) -> asyncio.Task[None]:
         """Done when all answers that are here by now are durable: they share one transaction, one event, for
         each says where every site stands, and one line of the log."""
         if opened not in self._gathering:
-            sites: set[str] = set()
+            sites: Untold = {}
             self._gathering[opened] = self._repository.begin(self._store(run, opened, sites)), sites
         storing, untold = self._gathering[opened]
-        untold.add(site)
+        untold.setdefault(did, set()).add(site)
         return storing
 
-    async def _store(self, run: StudyRun, opened: OpenRound, untold: set[str]) -> None:
+    async def _store(self, run: StudyRun, opened: OpenRound, untold: Untold) -> None:
         study, round = run.digest, opened.asked.round
         gather = GATHER + GATHER_EACH * len(run.plan.study.federation.sites)
         # Once nobody is awaited any more, the release's transaction stores all of it.
@@ -196,7 +227,7 @@ class Contributions:
         event = self._news(run, opened)
 
         def change(connection: Connection) -> None:
-            study_writes.add_answers(connection, study, round, macs)
+            study_writes.add_answers(connection, study, round, opened.number, macs)
             if event is not None:
                 study_writes.add_news(connection, study, round, event)
             failpoint("answer-storing")
@@ -260,12 +291,12 @@ def invited(plan: Plan, site: str) -> None:
         raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
 
 
-def _tell(opened: OpenRound, sites: set[str]) -> None:
-    """Log whose answers came since the last line."""
-    if sites:
+def _tell(opened: OpenRound, untold: Untold) -> None:
+    """Log whose answers came since the last line, and who got ready."""
+    for did, sites in untold.items():
         asked, said = opened.asked, ",".join(sorted(sites))
-        log.event("answered", study=asked.plan_digest, round=asked.round, sites=said)
-        sites.clear()
+        log.event(did, study=asked.plan_digest, round=asked.round, sites=said)
+    untold.clear()
 
 
 async def _at_once(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -273,8 +304,8 @@ async def _at_once(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T
     return work(*args, **kwargs)
 
 
-def _check(asked: RoundQuery, contribution: Contribution, records: range, claimed: str) -> None:
-    validate(asked, contribution, records)
+def _check(asked: RoundQuery, contribution: Contribution, records: range, attempt: str, claimed: str) -> None:
+    validate(asked, contribution, records, attempt)
     if contribution.digest != claimed:
         raise PeerError(
             Code.BAD_CONTRIBUTION,

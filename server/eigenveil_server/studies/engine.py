@@ -132,7 +132,8 @@ class Engine:
         digest = stored.digest
         if await self._read(self._repository.studies.state, digest) is not StudyState.RUNNING:
             return
-        run = await self._read(StudyRun, stored, plan, self._runtime, self._patience)
+        moved = self.uploads.drop_closed
+        run = await self._read(StudyRun, stored, plan, self._runtime, self._patience, moved)
         known = self._states.get(digest)
         if digest in self._runs or (known is not None and known.ended):
             return  # begun, or begun and ended, while the database was read
@@ -233,10 +234,11 @@ class Engine:
         stored = await self._read(self._repository.studies.get, digest)
         raise RequestError(Code.CONFLICT, f"study {digest[:12]} is {stored.state.value}; ask for work")
 
-    def is_open(self, study: str, round: int) -> bool:
-        """Whether a round is the one that its study is at."""
+    def is_open(self, study: str, round: int, attempt: int) -> bool:
+        """Whether a round, and an attempt at it, is the one that its study is at."""
         run = self._runs.get(study)
-        return run is not None and run.opened is not None and run.opened.asked.round == round
+        opened = None if run is None else run.opened
+        return opened is not None and (opened.asked.round, opened.number) == (round, attempt)
 
     async def hear(self, site: str, poll: Poll) -> None:
         """What `site` says of the studies under way, as of now; whoever watches is told."""
@@ -251,7 +253,7 @@ class Engine:
         if denied != self._denied:
             self._denied = denied
             for run in self._runs.values():
-                run.consent.wake()
+                run.deny(denied)
 
     async def next_work(self, site: str, poll: Poll, seconds: float) -> pb.NextWorkResponse:
         """What `site` should do next; waits up to `seconds` for something [R5]."""

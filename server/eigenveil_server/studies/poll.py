@@ -10,7 +10,7 @@ from eigenveil.protocol.wire import digest_from_bytes
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 MOST_LISTED = 4096  # plans or rounds that one NextWork may name
-Place = tuple[str, int]  # a study's digest and a round
+Place = tuple[str, int, int]  # a study's digest, a round, and an attempt at it; 0 where there is none
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +46,9 @@ def poll_of(request: pb.NextWorkRequest) -> Poll:
     known |= zip(known, request.held, strict=False)
     return Poll(
         known=known,
-        answered=frozenset((digest_from_bytes(one.plan_digest), one.round) for one in request.answered),
+        answered=frozenset(
+            (digest_from_bytes(one.plan_digest), one.round, one.attempt) for one in request.answered
+        ),
         awaiting=frozenset(map(digest_from_bytes, request.awaiting)),
         agreed={digest_from_bytes(one.plan_digest): one.person for one in request.agreed},
     )

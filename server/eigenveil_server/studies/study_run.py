@@ -18,25 +18,27 @@ from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, 
 from eigenveil.mechanisms import noise_ahead
 from eigenveil.noise.source import NoiseSource
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import NAMES, released
 from eigenveil.reporting.document import build, seal_bundle
+from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil_common import log
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.following.session import StudySession
+from eigenveil_server.masked.course import MaskedCourse
+from eigenveil_server.rounds.course import Course, ExactCourse
+from eigenveil_server.rounds.journal import RoundJournal
+from eigenveil_server.rounds.offer import Offer, after
+from eigenveil_server.rounds.open_round import OpenRound
+from eigenveil_server.rounds.prepared_noise import NoiseAhead
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.consents import Consent
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.consent import ConsentPhase, Patience
-from eigenveil_server.studies.journal import RoundJournal
-from eigenveil_server.studies.offer import Offer, Opening, after, open_first, opening
-from eigenveil_server.studies.open_round import OpenRound
 from eigenveil_server.studies.poll import Poll
-from eigenveil_server.studies.prepared_noise import NoiseAhead
 from eigenveil_server.studies.runtime import Runtime
 
 # Integers of noise that are drawn while the sites compute. More are drawn once all answers are in: the sum,
@@ -49,9 +51,17 @@ class Cancelled(Exception):
 
 
 class StudyRun:
-    """One study under way: `state` is RUNNING until `drive` returns, `opened` is the latest round."""
+    """One study under way: `state` is RUNNING until `drive` returns, `opened` is the latest round. `moved` is
+    called once an attempt at one has taken the place of another."""
 
-    def __init__(self, stored: StoredStudy, plan: Plan, runtime: Runtime, patience: Patience) -> None:
+    def __init__(
+        self,
+        stored: StoredStudy,
+        plan: Plan,
+        runtime: Runtime,
+        patience: Patience,
+        moved: Callable[[], None],
+    ) -> None:
         self.stored = stored
         self.plan = plan
         self.state = StudyState.RUNNING
@@ -63,6 +73,19 @@ class StudyRun:
         self.consent = ConsentPhase(
             stored, plan.study.federation, runtime.repository, runtime.signals.news, patience
         )
+        self._moved = moved
+        self._course = self._course_of(plan)
+
+    def _course_of(self, plan: Plan) -> Course:
+        repository, sign = self._repository, self._runtime.keys.release.sign
+        if not plan.masked:
+            federation = plan.study.federation
+            return ExactCourse(federation=federation, repository=repository, sign=sign, tell=self._told)
+        return MaskedCourse(
+            study=plan.study, repository=repository, sign=sign, tell=self._told,
+            compute=self._runtime.compute, waiting=self.consent.waiting,
+            check=self._stop_if_cancelled, switch=self._switch,
+        )  # fmt: skip
 
     @property
     def digest(self) -> str:
@@ -110,8 +133,7 @@ class StudyRun:
         await self.consent.complete(self._stop_if_cancelled)
         failpoint("consent-complete")
         self._stop_if_cancelled()
-        sign = self._runtime.keys.release.sign
-        offer = await compute.run(open_first, session, self._repository, sign, self._event)
+        offer = await compute.run(self._course.first, session)
         while offer is not None:
             self._offer = offer
             self._stop_if_cancelled()
@@ -133,14 +155,14 @@ class StudyRun:
 
     async def _one_round(self, offer: Offer, session: StudySession) -> RoundJournal:
         """From an open question to its release, with which the next one is open."""
-        opened = offer.opened
         self._announce(offer)
         try:
-            spec = noise_ahead(opened.asked, self.plan.study)
+            spec = noise_ahead(offer.opened.asked, self.plan.study)
             late = spec is not None and spec.length > MOST_AHEAD
             if spec is not None and not late:
                 self._noise.prepare(spec)  # only now: the question leaves first, then the sites compute
-            await opened.complete(self.plan.study.federation.deadline_seconds)
+            offer = await self._course.answered(offer)
+            opened = offer.opened
             present = await self._close(opened)
             if late and spec is not None:
                 self._noise.prepare(spec)
@@ -152,7 +174,8 @@ class StudyRun:
             run = compute.alone if session.apart(released(opened.asked.query)) else compute.run
             await run(self._release, opened, present, journal, noise)
         except asyncio.CancelledError:  # the process stops; whatever else ends the round ends the study
-            opened.settle(durable=False)
+            if self.opened is not None:
+                self.opened.settle(durable=False)
             raise
         opened.settle(durable=True)
         failpoint("round-released")
@@ -165,6 +188,22 @@ class StudyRun:
         self._runtime.signals.news.ring()
         asked = offer.opened.asked
         log.event("round-open", study=self.digest, round=asked.round, kind=NAMES[type(asked.query)])
+        self._tell_set(offer.opened.attempt)
+
+    def _tell_set(self, attempt: Attempt | None) -> None:
+        if attempt is not None:
+            self._runtime.metrics.attempted()
+            number, sites = attempt.number, ",".join(attempt.sites)
+            log.event("set-fixed", study=self.digest, round=attempt.round, attempt=number, sites=sites)
+            failpoint("set-fixed")
+
+    def _switch(self, offer: Offer) -> None:
+        """Another attempt, durable and charged, is what sites are offered from here on."""
+        self._offer = offer
+        self._moved()
+        self._runtime.signals.work.ring()
+        self._runtime.signals.news.ring()
+        self._tell_set(offer.opened.attempt)
 
     async def _close(self, opened: OpenRound) -> tuple[str, ...]:
         """Freeze the set of sites, in this process only: nobody is told of it before the release."""
@@ -183,25 +222,26 @@ class StudyRun:
             raise RequestError(problem.code, why) from problem
 
     def _journal(self, offer: Offer, session: StudySession) -> RoundJournal:
-        opened, spent = offer.opened, session.spent.micro_rho + offer.opened.asked.cost.micro_rho
+        opened, course = offer.opened, self._course
+        spent = course.spent(opened.asked, session)
         return RoundJournal(
             study=self.digest,
+            attempt=opened.number,
             macs=opened.macs(),
             absent=opened.absent(),
             query=offer.message.query,
             after=after(session),
             sign=self._runtime.keys.release.sign,
             event=self._event(opened, RoundState.RELEASED, spent=spent),
-            follow=partial(self._follow, session),
+            follow=course.following(offer, session),
+            book=course.book,
             seconds=self.plan.study.federation.deadline_seconds,
             repository=self._repository,
             again=offer.again,
         )
 
-    def _follow(self, session: StudySession, release: Release) -> Opening | None:
-        session.feed(release)
-        told = partial(self._event, spent=session.spent.micro_rho)
-        return opening(session, self._repository, told)
+    def _told(self, opened: OpenRound, spent: int) -> pb.StudyEvent:
+        return self._event(opened, opened.state, spent=spent)
 
     def _release(
         self,
@@ -253,7 +293,8 @@ class StudyRun:
 
         def end(change: Connection) -> None:
             if opened is not None:
-                study_writes.add_answers(change, self.digest, opened.asked.round, opened.macs())
+                macs, round = opened.macs(), opened.asked.round
+                study_writes.add_answers(change, self.digest, round, opened.number, macs)
             study_writes.end_study(change, self.digest, state, at, failure=failure, release=release)
             study_writes.add_event(change, self.digest, event)
             failpoint("study-settling")
@@ -282,12 +323,13 @@ class StudyRun:
             state=state.proto,
             round_state=round_state.value,
             spent_micro_rho=self._repository.ledger.spent(self.digest) if spent is None else spent,
-            micro_rho=self.plan.micro_rho,
+            micro_rho=self.plan.cost.micro_rho,
             failure=failure,
             expected_rounds=self.stored.expected_rounds,
         )
         if opened is not None:
             event.round, event.query_kind = opened.asked.round, NAMES[type(opened.asked.query)]
+            event.attempt = opened.number
             statuses = opened.statuses(self.consent.waiting())
             event.sites.extend(pb.SiteStatus(site=site, status=said) for site, said in statuses.items())
         return event
@@ -300,21 +342,28 @@ class StudyRun:
             self.opened.ready.set()
 
     def offer(self, site: str, poll: Poll) -> pb.NextWorkResponse | None:
-        """What waits for `site`: its word, before the first round; then the open round, unless it says that
-        it answers that, or that a person there has to agree first."""
+        """What waits for `site`: its word, before the first round; then the open round, or an attempt at it,
+        unless it says that it answers that, or that a person there has to agree first."""
         if self.consent.open:
             return self.consent.offer(site, poll)
         if self._offer is None or self.digest in poll.awaiting:
             return None
         opened = self._offer.opened
-        if not opened.wants(site) or (self.digest, opened.asked.round) in poll.answered:
+        place = self.digest, opened.asked.round, opened.number_for(site)
+        if not opened.wants(site) or place in poll.answered:
             return None
-        return self._offer.to(poll.known.get(self.digest, 0))
+        return self._offer.to(site, poll.known.get(self.digest, 0))
+
+    def deny(self, sites: frozenset[str]) -> None:
+        """Other sites than before are shut out: look again at whom this waits for."""
+        self.consent.wake()
+        if self.opened is not None:
+            self.opened.deny(sites)
 
     async def note(self, site: str, said: Consent) -> None:
         """Remember what `site` says of the study, and have whoever watches see it."""
         opened = self.opened
-        if opened is None or opened.closed or opened.state is not RoundState.OPEN:
+        if opened is None or opened.closed or opened.state not in (RoundState.OPEN, RoundState.FIXED):
             await self.consent.note(site, said)
         else:
             await self.consent.note(site, said, partial(self._telling, opened))

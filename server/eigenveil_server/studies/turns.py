@@ -22,7 +22,8 @@ TURN_SECONDS = 10.0  # that one call waits for its turn
 AWAY_SECONDS = 15.0  # in which whoever waits has to ask again, or loses its turn
 PRESENT_SECONDS = 2.0  # without a call that waits: the place is free for the next one meanwhile
 GLANCE_SECONDS = 1.0  # how often to look whether somebody is too slow
-Key = tuple[str, int, str]  # study, round, site
+Key = tuple[str, int, int, str]  # study, round, attempt at it, site
+IsOpen = Callable[[str, int, int], bool]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,12 +94,12 @@ class Turns:
         self._lost[key] = self._lost.get(key, 0) + 1
         return True
 
-    def forget(self, is_open: Callable[[str, int], bool]) -> None:
-        """Keep nothing of rounds that are over."""
+    def forget(self, is_open: IsOpen) -> None:
+        """Keep nothing of rounds and attempts that are over."""
         for kept in (self._heard, self._lost):
-            for study, round, site in tuple(kept):
-                if not is_open(study, round):
-                    del kept[study, round, site]
+            for key in tuple(kept):
+                if not is_open(*key[:3]):
+                    del kept[key]
 
     def ring(self) -> None:
         """A place may be free."""

@@ -10,7 +10,6 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -20,7 +19,7 @@ from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoke
 from eigenveil.numerics.encoding import IntArray
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import CHUNK_BYTES
-from eigenveil_server.studies.turns import Key, Turns
+from eigenveil_server.studies.turns import IsOpen, Key, Turns
 
 UPLOAD_ID_BYTES = 16
 
@@ -35,6 +34,8 @@ class Upload:
     id: bytes = field(default_factory=partial(secrets.token_bytes, UPLOAD_ID_BYTES))
     study: str
     round: int
+    attempt: int = 0
+    attempt_digest: bytes = b""
     site: str
     query_digest: bytes
     contribution_digest: bytes
@@ -50,7 +51,7 @@ class Upload:
     @property
     def key(self) -> Key:
         """One upload at a time for each."""
-        return self.study, self.round, self.site
+        return self.study, self.round, self.attempt, self.site
 
     @property
     def count(self) -> int:
@@ -113,9 +114,10 @@ class Upload:
 
 
 class Uploads:
-    """All open uploads, at most `most` that are not in yet; `is_open`: whether a round of a study is."""
+    """All open uploads, at most `most` that are not in yet; `is_open`: whether a round of a study is, and an
+    attempt at it."""
 
-    def __init__(self, most: int, is_open: Callable[[str, int], bool], turns: Turns | None = None) -> None:
+    def __init__(self, most: int, is_open: IsOpen, turns: Turns | None = None) -> None:
         self._most = most
         self._is_open = is_open
         self._turns = Turns() if turns is None else turns
@@ -217,8 +219,8 @@ class Uploads:
         self._turns.ring()
 
     def drop_closed(self) -> None:
-        """Forget every upload of a round that is over."""
-        for upload in [one for one in self._by_id.values() if not self._is_open(one.study, one.round)]:
+        """Forget every upload for a round, or an attempt, that is over."""
+        for upload in [one for one in self._by_id.values() if not self._is_open(*one.key[:3])]:
             if not upload.deciding.locked():
                 self.drop(upload)
         self._turns.forget(self._is_open)

@@ -22,6 +22,8 @@ from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.front.admission import Arrival, Guest
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rounds.open_round import DifferentAnswer, OpenRound
+from eigenveil_server.rounds.prepared_noise import NoiseAhead
 from eigenveil_server.rpc.admissions import Admissions
 from eigenveil_server.rpc.calls import Calls
 from eigenveil_server.rpc.interceptor import Peers, anybody
@@ -31,8 +33,6 @@ from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.states import DECLINES
 from eigenveil_server.storage.study_reads import Answers
 from eigenveil_server.studies.contributions import _at_once
-from eigenveil_server.studies.open_round import DifferentAnswer, OpenRound
-from eigenveil_server.studies.prepared_noise import NoiseAhead
 
 SPEC = NoiseSpec(blocks=(Block(count=3, scale=2.0),))
 OTHER = NoiseSpec(blocks=(Block(count=3, scale=2.5),))

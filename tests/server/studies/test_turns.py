@@ -34,7 +34,7 @@ class Hall:
 
     def __post_init__(self) -> None:
         self.turns = Turns(place_bytes=4 * CHUNK, clock=lambda: self.now)
-        self.uploads = Uploads(self.most, lambda study, round: round not in self.over, self.turns)
+        self.uploads = Uploads(self.most, lambda study, round, attempt: round not in self.over, self.turns)
 
     def upload(self, site: str, chunks: int, round: int = 0) -> Upload:
         """An answer of so many chunks that is announced now."""

@@ -33,15 +33,15 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.fatal import end_process
+from eigenveil_server.rounds.journal import RoundJournal
+from eigenveil_server.rounds.offer import Opening
+from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store
 from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import Answers, StoredStudy, Studies
-from eigenveil_server.studies.journal import RoundJournal
-from eigenveil_server.studies.offer import Opening
-from eigenveil_server.studies.open_round import OpenRound
 from tests.torture.crashes.vfs import Disk, powered
 from tests.torture.line import Line
 
@@ -179,10 +179,12 @@ class Work:
     def _round(self, study: str, round: int, after: str) -> Release:
         asked, left = _asked(study, round), round + 1 < ROUNDS
         journal = RoundJournal(
-            study=study, macs={"anna": bytes(32), "bert": bytes(32)}, absent={}, query=query_to_proto(asked),
-            after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(), seconds=1.0,
+            study=study, attempt=0, macs={"anna": bytes(32), "bert": bytes(32)}, absent={},
+            query=query_to_proto(asked), after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(),
+            seconds=1.0,
             follow=lambda release: _opening(study, round + 1, release.digest) if left else None,
             repository=self._repository, again=False,
+            book=lambda asked, _, also: self._repository.ledger.charge_round(asked, also),
         )  # fmt: skip
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(

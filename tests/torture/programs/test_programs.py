@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil_server.studies.open_round import OpenRound, Run
+from eigenveil_server.rounds.open_round import OpenRound, Run
 from tests.torture.programs.members import template
 from tests.torture.programs.operations import LONGEST, Op, drawn
 from tests.torture.programs.programs import FOUND, faults_of, hunt, keep, kept, shrunk, verdict

@@ -9,8 +9,7 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.shared.preparation import UNCLIPPED, law, price
+from eigenveil.algorithms.shared.preparation import UNCLIPPED, drawn_mu, law, price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw
@@ -34,14 +33,14 @@ def entry_noise(plan: Plan, micro_rho: int) -> float:
         moved = math.sqrt(query.l2_squared(plan.study.neighbours) / 2)
     else:
         moved = math.sqrt(2) * query.l1(plan.study.neighbours)
-    return moved * plan.study.max_sites_per_person / (S**2 * mu(micro_rho))
+    return moved * plan.study.max_sites_per_person / (S**2 * drawn_mu(plan, micro_rho))
 
 
 def eigenvalue_noise(plan: Plan, micro_rho: int) -> float:
     """Sd of the noise on an eigenvalue of such a matrix [P10]."""
     twice = float(plan.study.neighbours.records)
     moved = math.sqrt(twice) if law(plan) is NoiseLaw.GAUSSIAN else math.sqrt(2) * twice
-    return moved * plan.study.max_sites_per_person / mu(micro_rho)
+    return moved * plan.study.max_sites_per_person / drawn_mu(plan, micro_rho)
 
 
 def gauss_error(plan: Plan, micro_rho: int, radius: float) -> float:

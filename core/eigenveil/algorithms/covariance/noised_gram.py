@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, Histogram, choose
 from eigenveil.algorithms.shared.preparation import (
     UNCLIPPED,
     Centred,
+    drawn_mu,
     is_public,
     law,
     locate,
@@ -112,7 +112,7 @@ def balanced(plan: Plan, norms: Histogram, share: float, ratio: float) -> int:
     """The radius that the study's rule gives for a Gram matrix of that `noise_ratio` at a share of the
     budget, in grid units."""
     d = plan.study.dimension
-    noise = 8 * math.sqrt(d) / mu(price(plan, share)) * ratio
+    noise = 8 * math.sqrt(d) / drawn_mu(plan, price(plan, share)) * ratio
     rule = Balance(power=2, noise=noise, quadratic=True)
     return row_radius(choose(norms, quantile(plan.study.radius), rule), d)
 

@@ -13,10 +13,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, row_radius, signal
+from eigenveil.algorithms.shared.preparation import (
+    COUNT_SHARE,
+    Centred,
+    drawn_mu,
+    locate,
+    part,
+    row_radius,
+    signal,
+)
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, sin_angle, start_directions
@@ -202,7 +209,7 @@ def gradient_radius(
         (yield PricedQuery(query=slope.norms(grid), micro_rho=times.radius_price)), grid
     )
     # What matters is the noise left after averaging the tail, not one round's.
-    averaged = mu(times.round_price * (times.rounds - times.tail))
+    averaged = drawn_mu(plan, times.round_price * (times.rounds - times.tail))
     rule = Balance(power=1, noise=6 * math.sqrt(slope.offset.size) / averaged, quadratic=False)
     fallback = None if before is None else before * slope.reach
     return choose(histogram, quantile(plan.study.radius), rule, fallback) / slope.reach
@@ -227,7 +234,7 @@ def read_variances(
     radius hardly clips: only k of its d k noised numbers are read.
     """
     energy_price = part(plan.micro_rho, 0.2 * VARIANCE_SHARE)
-    rule = Balance(power=2, noise=1 / mu(energy_price), quadratic=True)
+    rule = Balance(power=2, noise=1 / drawn_mu(plan, energy_price), quadratic=True)
     radius = row_radius(choose(start.norms, None, rule), plan.study.dimension)
     release = yield PricedQuery(
         query=SquaredNormSum(centre=start.centre, radius=radius), micro_rho=energy_price
@@ -239,7 +246,8 @@ def read_variances(
     histogram = read_histogram((yield PricedQuery(query=slope.norms(grid), micro_rho=price)), grid)
     price = part(plan.micro_rho, 0.6 * VARIANCE_SHARE)
     k = components.shape[1]
-    clip = choose(histogram, None, Balance(power=1, noise=2 * math.sqrt(k) / mu(price), quadratic=True))
+    noise = 2 * math.sqrt(k) / drawn_mu(plan, price)
+    clip = choose(histogram, None, Balance(power=1, noise=noise, quadratic=True))
     gradient = yield from _gradient(slope, clip, price, start.records)
     lengths = np.maximum((components * gradient).sum(axis=0), 0.0)
-    return lengths, total, clip / (mu(price) * start.records)
+    return lengths, total, clip / (drawn_mu(plan, price) * start.records)

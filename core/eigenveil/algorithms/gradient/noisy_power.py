@@ -12,10 +12,9 @@ from collections.abc import Generator
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.noised_gram import Clip, clip_warning, noise_ratio, prepared
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import Centred, price, priced
+from eigenveil.algorithms.shared.preparation import Centred, drawn_mu, price, priced
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions
@@ -48,7 +47,7 @@ def noisy_power(plan: Plan) -> Steps:
     release = yield priced(plan, SquaredNormSum(centre=start.centre, radius=clip.radius), ENERGY_SHARE)
     small = basis.T @ product
     values, turn = eigenpairs((small + small.T) / 2)
-    scale = (clip.radius / S) ** 2 / (mu(price(plan, each)) * start.records * clip.kept)
+    scale = (clip.radius / S) ** 2 / (drawn_mu(plan, price(plan, each)) * start.records * clip.kept)
     total = max(float(release.values[0]) / clip.unit(start.records), 0.0)
     # The angle that the last product's noise turns the weakest direction by.
     turned = scale * math.sqrt(d) / max(float(values[-1]), 1e-12)

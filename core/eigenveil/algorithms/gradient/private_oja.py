@@ -13,12 +13,11 @@ from collections.abc import Generator
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.gradient.dp_pca import VARIANCE_SHARE, read_variances
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass, Rounds, apart
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, locate, part, signal
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, Centred, drawn_mu, locate, part, signal
 from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES, Rates, Strength, best
 from eigenveil.numerics.encoding import FloatArray
@@ -146,6 +145,6 @@ def gradient_radius(
     grid = Grid(top=start.norms.largest**2 * float(np.linalg.norm(slope.directions, 2)))
     histogram = read_histogram((yield once.about(slope.norms(grid))), grid)
     # What matters is the noise left after the steps have averaged.
-    noise = 4 * math.sqrt(slope.offset.size / once.size) / mu(once.micro_rho)
+    noise = 4 * math.sqrt(slope.offset.size / once.size) / drawn_mu(plan, once.micro_rho)
     rule = Balance(power=1, noise=noise, quadratic=False)
     return choose(histogram, quantile(plan.study.radius), rule, None if math.isnan(before) else before)

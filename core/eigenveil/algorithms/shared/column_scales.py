@@ -15,8 +15,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.shared.preparation import FEWEST, law, price, priced
+from eigenveil.algorithms.shared.preparation import FEWEST, drawn_mu, law, price, priced
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
@@ -199,7 +198,7 @@ def _loudness(plan: Plan) -> float:
     moved = float(plan.study.max_sites_per_person * plan.study.neighbours.records)
     if law(plan) is not NoiseLaw.GAUSSIAN:  # Laplace noise, against the norm in L1
         moved *= 2 * math.sqrt(plan.study.dimension)
-    return moved / mu(price(plan, scale_shares(plan).moments))
+    return moved / drawn_mu(plan, price(plan, scale_shares(plan).moments))
 
 
 def _measured(release: Release, look: _Look) -> ColumnScales:

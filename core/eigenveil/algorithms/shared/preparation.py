@@ -14,6 +14,7 @@ from eigenveil.algorithms.shared.bounds import box
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, Histogram, choose, read_histogram
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.protocol.noise_ratio import excess
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import TOO_LITTLE, NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
@@ -86,6 +87,12 @@ def price(plan: Plan, share: float) -> int:
 def priced(plan: Plan, query: Query, share: float) -> PricedQuery:
     """A question at a share of the plan's budget, with the noise that its composition allows."""
     return PricedQuery(query=query, micro_rho=price(plan, share), law=law(plan))
+
+
+def drawn_mu(plan: Plan, micro_rho: int) -> float:
+    """What a sensitivity of 1 is in standard deviations of the noise that is drawn at a price, if all invited
+    sites answer: mu, or less under secure aggregation, where all shares together are more than due [P32]."""
+    return mu(micro_rho) / math.sqrt(excess(plan.study, len(plan.study.federation.sites)))
 
 
 def louder(plan: Plan, query: Additive) -> float:
@@ -195,7 +202,8 @@ def _step(
     components further: measured.) What is left is a^2 B + (1 - a)^2 (L - B), where L tells B up to
     sqrt(2 / d) of it, and as much of the step as the count and clipping make it too short.
     """
-    noise = 4 * math.sqrt(centre.size) / mu(micro_rho) * louder(plan, ClippedSum(centre=centre, radius=S))
+    noise = 4 * math.sqrt(centre.size) / drawn_mu(plan, micro_rho)
+    noise *= louder(plan, ClippedSum(centre=centre, radius=S))
     radius = choose(norms, None, Balance(power=1, noise=noise, quadratic=True))
     query = ClippedSum(centre=centre, radius=row_radius(radius, centre.size))
     release = yield PricedQuery(query=query, micro_rho=micro_rho, law=law(plan))
@@ -213,7 +221,7 @@ def _step(
 
 def signal(plan: Plan, records: float) -> float:
     """mu n / sqrt(d k): how far the data stand above the noise."""
-    return mu(plan.micro_rho) * records / math.sqrt(plan.study.dimension * plan.study.components)
+    return drawn_mu(plan, plan.micro_rho) * records / math.sqrt(plan.study.dimension * plan.study.components)
 
 
 def public_radius(plan: Plan, centre: IntArray) -> int:

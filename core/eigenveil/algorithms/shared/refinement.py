@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
 from eigenveil.algorithms.shared.cross_query import Cross, weights
-from eigenveil.algorithms.shared.preparation import SMALL, Centred, price, priced
+from eigenveil.algorithms.shared.preparation import SMALL, Centred, drawn_mu, price, priced
 from eigenveil.algorithms.shared.stated_error import LOPSIDED, bending, bent, centre_sine, typical_sine
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray
@@ -184,7 +183,7 @@ def _clip(
     """The radius by balance, from one histogram at `share`, for all steps together at what is `left`."""
     grid = reach(start)
     norms = read_histogram((yield priced(plan, cross.norms(grid), share)), grid)
-    noise = 2 * math.sqrt(cross.centre.size * cross.k) / mu(price(plan, left))
+    noise = 2 * math.sqrt(cross.centre.size * cross.k) / drawn_mu(plan, price(plan, left))
     rule = Balance(power=1, noise=noise, quadratic=False)
     radius = choose(norms, quantile(plan.study.radius), rule)
     bends = bending(norms, radius, start.records, 1) + (LOPSIDED * norms.unseen(radius)) ** 2

@@ -12,11 +12,11 @@ from typing import TypeVar, assert_never
 import numpy as np
 from numpy.typing import ArrayLike
 
-from eigenveil.accounting.zcdp import mu
-from eigenveil.algorithms.shared.preparation import Centred, locate
+from eigenveil.algorithms.shared.preparation import Centred, drawn_mu, locate
 from eigenveil.errors import Code, InternalError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
+from eigenveil.protocol.noise_ratio import quietest
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseLaw, PricedQuery
 from eigenveil.protocol.release import Release
@@ -149,4 +149,5 @@ def _sigma(plan: Plan, query: Query, priced: PricedQuery) -> float:
         moved = math.sqrt(2) * query.l1(study.neighbours)
     else:
         moved = math.sqrt(query.l2_squared(study.neighbours))
-    return moved * study.max_sites_per_person / mu(priced.micro_rho)
+    sd = moved * study.max_sites_per_person / drawn_mu(plan, priced.micro_rho)
+    return max(sd, quietest(study, len(study.federation.sites)))

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.covariance.noised_gram import noise_ratio
 from eigenveil.algorithms.gradient.dp_pca import Schedule, gradient_radius, schedule
 from eigenveil.algorithms.gradient.noisy_power import ENERGY_SHARE, ROUNDS
 from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.preparation import Centred, price
+from eigenveil.algorithms.shared.preparation import Centred, drawn_mu, price
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.covariance import clipped, seen, sensitivity, shortened
 from eigenveil.planning.error_models.eigengaps import Assumed, bent
@@ -82,7 +81,7 @@ def averaged(plan: Plan, guess: AssumedSpectrum, start: Centred, times: Schedule
     """The directions of an averaged tail."""
     k = plan.study.components
     assumed = Assumed(guess=guess, k=k, records=start.records)
-    noise = sensitivity(plan) / (mu(times.round_price) * start.records) * np.sqrt(assumed.values)
+    noise = sensitivity(plan) / (drawn_mu(plan, times.round_price) * start.records) * np.sqrt(assumed.values)
     ratios, leans = [], []
     for pulled in (False, True):
         pulls = Pulls(assumed, times.directions, pulled=pulled)
@@ -128,7 +127,7 @@ def noisy_power(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     own, gaps = seen(assumed, kept)
     gaps = np.minimum(gaps, own[:, None])
     rho = 1 - gaps / own[:, None]
-    each = mu(price(plan, (clip.left - ENERGY_SHARE) / ROUNDS))
+    each = drawn_mu(plan, price(plan, (clip.left - ENERGY_SHARE) / ROUNDS))
     noise = sensitivity(plan) * (clip.radius / S) ** 2 / (each * assumed.records)
     faded = rho ** (2 * ROUNDS)
     variances = (noise / own[:, None]) ** 2 * (1 - faded) / (1 - rho**2) + bent(assumed, kept, gaps)

@@ -13,7 +13,7 @@ from eigenveil.algorithms.gradient.dp_pca_single_pass import records_needed
 from eigenveil.algorithms.gradient.private_oja import gradient_radius, radius_batches
 from eigenveil.algorithms.shared.gradient_query import Slope
 from eigenveil.algorithms.shared.passes import Pass
-from eigenveil.algorithms.shared.preparation import COUNT_SHARE, part, price
+from eigenveil.algorithms.shared.preparation import COUNT_SHARE, drawn_mu, part, price
 from eigenveil.algorithms.shared.step_sizes import CANDIDATES
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.covariance import clipped, seen, sensitivity, shortened, turned
@@ -76,7 +76,7 @@ def private_oja(plan: Plan, guess: AssumedSpectrum) -> PredictedError:
     kept = pulls.kept(radius)
     own, gaps = pulls.response(kept)
     each = start.records / once.size
-    noise = sensitivity(plan) * radius / (mu(once.micro_rho) * each) / own[:, None]
+    noise = sensitivity(plan) * radius / (drawn_mu(plan, once.micro_rho) * each) / own[:, None]
     sampled = assumed.product(kept**2) / each / own[:, None] ** 2
     variances, started = _stepped(noise**2, sampled, gaps / own[:, None], steps)
     return error(variances + bent(assumed, kept, gaps), assumed.beyond.counts, started)

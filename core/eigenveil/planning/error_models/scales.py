@@ -6,9 +6,8 @@ import math
 
 import numpy as np
 
-from eigenveil.accounting.zcdp import mu
 from eigenveil.algorithms.shared.column_scales import foreseen_error
-from eigenveil.algorithms.shared.preparation import price
+from eigenveil.algorithms.shared.preparation import drawn_mu, price
 from eigenveil.algorithms.shared.standardised import remainder
 from eigenveil.algorithms.shared.stated_error import scale_sine
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
@@ -40,5 +39,5 @@ def _error(plan: Plan) -> float:
     if share == 0:
         return first
     moved = LONG * plan.study.dimension * plan.study.max_sites_per_person
-    second = moved / (mu(price(remainder(plan), share)) * plan.study.expected_records)
+    second = moved / (drawn_mu(plan, price(remainder(plan), share)) * plan.study.expected_records)
     return first * second / math.hypot(first, second)

@@ -12,13 +12,14 @@ from eigenveil.protocol.statements import Sign
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection
-from eigenveil_common.storage.ledger_store import Tip
+from eigenveil_common.storage.ledger_store import AlsoAt, Tip
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.rounds.offer import Offer, Opening, open_alone, stated
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.sealed import Sealed
-from eigenveil_server.studies.offer import Offer, Opening, open_alone, stated
 
+Book = Callable[[RoundQuery, Opening | None, AlsoAt], None]
 TICK = 0.002  # seconds; releases leave on this grid, so that timing says nothing about the draw [P6]
 
 
@@ -30,10 +31,12 @@ class RoundJournal:
     `after` the digest of the release before, `event` what watchers see of this one; `sign` signs what is
     stated of it. `follow` feeds it to the study, and gives what that asks then, with `seconds` to answer.
     Sites are offered that as `next`; `problem` is why there was no telling. `again`: the round was open in
-    an earlier process.
+    an earlier process. `book` writes the ledger's row, and the rest with it; `attempt` is the number of that
+    which was answered, 0 where answers are exact.
     """
 
     study: str
+    attempt: int
     macs: Mapping[str, bytes]
     absent: Mapping[str, str]
     query: pb.Query
@@ -41,6 +44,7 @@ class RoundJournal:
     sign: Sign
     event: pb.StudyEvent
     follow: Callable[[Release], Opening | None]
+    book: Book
     seconds: float
     repository: Repository
     again: bool
@@ -74,8 +78,9 @@ class RoundJournal:
             said = stated(asked, tip, self.after, release.digest).signed(self.sign)
             at = self.repository.clock()
             study_writes.release_round(
-                change, self.study, release, said, at, macs=self.macs, absent=self.absent
-            )
+                change, self.study, release, said, at,
+                attempt=self.attempt, macs=self.macs, absent=self.absent,
+            )  # fmt: skip
             study_writes.add_event(change, self.study, self.event)
             if opening is not None:
                 opening.write(change)
@@ -87,7 +92,7 @@ class RoundJournal:
             failpoint("round-sealing")
 
         await_tick()
-        self.repository.ledger.charge_round(asked, write)
+        self.book(asked, opening, write)
         failpoint("round-sealed")
 
     def _followed(self, release: Release) -> Opening | None:
@@ -107,10 +112,10 @@ class RoundJournal:
     def charge(self, asked: RoundQuery) -> None:
         """Spend the price of a draw that failed, and store whose answers it was about."""
 
-        def write(change: Connection) -> None:
-            study_writes.add_answers(change, self.study, asked.round, self.macs)
+        def write(change: Connection, tip: Tip) -> None:
+            study_writes.add_answers(change, self.study, asked.round, self.attempt, self.macs)
 
-        self.repository.ledger.charge(self.study, asked.round, asked.digest, asked.cost, write)
+        self.book(asked, None, write)
         failpoint("failure-charged")
 
 

@@ -15,6 +15,7 @@ from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.round import RoundState, move
+from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.study.study import Federation
 from eigenveil_server.storage.states import shown
 from eigenveil_server.storage.study_reads import Answers
@@ -52,8 +53,10 @@ class OpenRound:
     is in: the release, or the end of the study, stores
     the HMACs that are not stored yet.
     `ready` is set when nobody is awaited any more, or when the round cannot succeed whoever still
-    answers.
+    answers. `attempt` is what answers are masked for, in a round of that kind whose set of sites is fixed.
     """
+
+    attempt: Attempt | None = None
 
     def __init__(self, asked: RoundQuery, federation: Federation, earlier: Answers) -> None:
         self.asked = asked
@@ -80,6 +83,23 @@ class OpenRound:
         """Whether `site` is invited and has neither answered nor declined."""
         awaited = site not in self._answered and site not in self._declined
         return not self._closed and awaited and site in self._sites
+
+    @property
+    def number(self) -> int:
+        """Of the attempt; 0 where there is none."""
+        return 0 if self.attempt is None else self.attempt.number
+
+    def number_for(self, site: str) -> int:
+        """Of the attempt that `site` is asked to answer; 0 where it is asked for no masked answer."""
+        return 0
+
+    def passed(self, attempt: str) -> bool:
+        """Whether the attempt of this digest is one before this."""
+        return False
+
+    def deny(self, sites: frozenset[str]) -> None:
+        """Take note of all who are shut out. Who answered may be; of others nothing was ever waited for but
+        the deadline."""
 
     def holds(self, site: str) -> bool:
         """Whether what `site` said is durably known."""

@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.round import RoundState
 from eigenveil.protocol.statements import RoundStatement, Sign
 from eigenveil.protocol.wire import query_to_proto
+from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import Tip
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.following.session import StudySession
+from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
-from eigenveil_server.studies.open_round import OpenRound
+from eigenveil_server.storage.study_reads import Answers, Studies
 
-Tell = Callable[[OpenRound, RoundState], pb.StudyEvent]
+Tell = Callable[[OpenRound, int], pb.StudyEvent]  # once so many micro-rho are spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,19 +35,24 @@ class Offer:
     message: pb.NextWorkResponse
     again: bool
 
-    def to(self, held: int) -> pb.NextWorkResponse:
+    def to(self, site: str, held: int) -> pb.NextWorkResponse:
         """What a site gets that holds the releases of `held` rounds: the last one only if that is all that it
-        lacks. It fetches what else it needs [R21]."""
+        lacks. It fetches what else it needs [R21]. An attempt is for its members [R29]."""
         offer = pb.NextWorkResponse()
         offer.CopyFrom(self.message)
         if held != self.opened.asked.round - 1:
             offer.ClearField("release")
+        if not self.opened.number_for(site):
+            offer.ClearField("attempt")
         return offer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """A question about to be opened, with what watchers see of that; `last` is the release before it."""
+    """A question about to be opened, with what watchers see of that; `after` is the release before it.
+
+    `due` is what an attempt at it costs whose set of sites is fixed with it; None if none is, or an earlier
+    process did."""
 
     opened: OpenRound
     query: pb.Query
@@ -52,11 +60,15 @@ class Opening:
     event: pb.StudyEvent
     after: str
     again: bool
+    due: Cost | None = None
 
     def write(self, change: Connection) -> None:
-        """Open it within the transaction `change`."""
-        asked = self.opened.asked
-        study_writes.open_round(change, asked, self.query.SerializeToString(), self.at)
+        """Open it within the transaction `change`, which also charges what is `due`."""
+        asked, attempt = self.opened.asked, self.opened.attempt
+        if attempt is None or self.due is not None:
+            study_writes.open_round(change, asked, self.query.SerializeToString(), self.at)
+        if attempt is not None and self.due is not None:
+            study_writes.fix_set(change, attempt, self.at)
         study_writes.add_event(change, asked.plan_digest, self.event)
 
     def offer(self, tip: Tip, sign: Sign, seconds: float, last: pb.SealedRound | None) -> Offer:
@@ -66,15 +78,16 @@ class Opening:
         message = pb.NextWorkResponse(
             query=self.query,
             asked=pb.SignedRound(said=asked.said, signature=asked.signature),
+            attempt=None if self.opened.attempt is None else signed_attempt(self.opened.attempt, sign),
             deadline_unix_ms=self.at + int(1000 * seconds),
             release=last if last is not None and last.ByteSize() <= INLINE_BYTES else None,
         )
         return Offer(opened=self.opened, message=message, again=self.again)
 
 
-def opening(session: StudySession, repository: Repository, tell: Tell) -> Opening | None:
+def opening(session: StudySession, repository: Repository, tell: Tell, spent: int) -> Opening | None:
     """What opens the session's pending question, or opens it again after a crash; None if it asks nothing
-    more.
+    more. `spent` is what the study has spent by then.
 
     Raises:
         InternalError: another question was opened as this round before.
@@ -82,21 +95,32 @@ def opening(session: StudySession, repository: Repository, tell: Tell) -> Openin
     asked, studies = session.pending, repository.studies
     if asked is None:
         return None
-    before = studies.query_digest(asked.plan_digest, asked.round)
-    if before not in (None, asked.digest):
-        raise InternalError(Code.BUG, f"{spoken(asked.round)} was opened with another query before")
-    earlier = studies.answers(asked.plan_digest, asked.round)
-    earlier = replace(earlier, declined=studies.declined(asked.plan_digest) | earlier.declined)
-    opened = OpenRound(asked, session.plan.study.federation, earlier)
+    again = opened_before(studies, asked)
+    opened = OpenRound(asked, session.plan.study.federation, said_before(studies, asked))
     opened.enter(RoundState.OPEN)
     return Opening(
         opened=opened,
         query=query_to_proto(asked),
         at=repository.clock(),
-        event=tell(opened, opened.state),
+        event=tell(opened, spent),
         after=after(session),
-        again=before is not None,
+        again=again,
     )
+
+
+def opened_before(studies: Studies, asked: RoundQuery) -> bool:
+    """Whether this question was opened by an earlier process. Raises as `opening`."""
+    before = studies.query_digest(asked.plan_digest, asked.round)
+    if before not in (None, asked.digest):
+        raise InternalError(Code.BUG, f"{spoken(asked.round)} was opened with another query before")
+    return before is not None
+
+
+def said_before(studies: Studies, asked: RoundQuery, attempt: int = 0) -> Answers:
+    """Who answered a question, or that attempt at it, before this process started, and who declined it or the
+    whole study."""
+    earlier = studies.answers(asked.plan_digest, asked.round, attempt)
+    return replace(earlier, declined=studies.declined(asked.plan_digest) | earlier.declined)
 
 
 def open_first(session: StudySession, repository: Repository, sign: Sign, tell: Tell) -> Offer | None:
@@ -106,7 +130,7 @@ def open_first(session: StudySession, repository: Repository, sign: Sign, tell: 
         InternalError: as `opening`.
         RequestError: the question was drawn for and paid, and the draw failed.
     """
-    first = opening(session, repository, tell)
+    first = opening(session, repository, tell, repository.ledger.spent(session.plan.digest))
     if first is None:
         return None
     asked = first.opened.asked
@@ -124,6 +148,12 @@ def open_alone(first: Opening, repository: Repository, sign: Sign, seconds: floa
     asked = first.opened.asked
     last = repository.studies.released(asked.plan_digest, asked.round - 1) if asked.round else None
     return first.offer(repository.ledger.tip, sign, seconds, last)
+
+
+def signed_attempt(attempt: Attempt, sign: Sign) -> pb.SignedAttempt:
+    """For whom answers are masked, under the release key: the same bytes whenever it is said."""
+    signed = attempt.signed(sign)
+    return pb.SignedAttempt(said=signed.said, signature=signed.signature)
 
 
 def stated(asked: RoundQuery, tip: Tip, after: str, release: str = "") -> RoundStatement:
