@@ -1,0 +1,330 @@
+"""[P31] [P33] A site masks for peers that its people confirmed, once for each attempt, and pays for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from eigenveil.errors import InternalError, RequestError
+from eigenveil.noise.shares import share_spec
+from eigenveil.noise.source import OsNoise
+from eigenveil.numerics.encoding import octets
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.site.site import Site
+from eigenveil_client.records import records
+from eigenveil_client.site.daemon.answers import Answers
+from eigenveil_client.site.daemon.masked import Masked, Ready
+from eigenveil_client.site.daemon.members import PeerChanged
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.peers.peer import Standing
+from eigenveil_client.site.state.egress import MASKED
+from eigenveil_common.failpoints import arm, disarm
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.masking import (
+    ATTEMPTS,
+    EVERY,
+    OTHERS,
+    PLAN,
+    QUESTIONS,
+    Peers,
+    answered,
+    ask,
+    confirm,
+    held,
+    keys_of,
+    left,
+    masked_plan,
+    offer,
+    process,
+    spoil,
+)
+from tests.client.site.support import SITE, a_plan, a_stage
+
+FIRST, SECOND, THIRD, *_ = QUESTIONS
+PRICE = FIRST.micro_rho
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Peers:
+    return Peers(a_stage(tmp_path))
+
+
+def test_ready_is_said_without_a_number_and_without_a_charge(peers: Peers) -> None:
+    with process(peers.stage) as (store, worker):
+        reply = ask(worker, FIRST)
+        assert reply == Ready(
+            plan_digest=PLAN.digest, round=0, query=FIRST.digest, card=peers.keys[SITE].card.digest
+        )
+        (row,) = store.egress.verify(store.ledger.ledger)
+        assert (row.kind, row.bytes, row.query, row.contribution) == ("ready", 0, FIRST.digest, "")
+        assert (left(store)[0], held(store, "attempts")) == (0, 0)
+
+
+def test_an_answer_leaves_with_a_share_of_the_noise_and_masks_that_only_all_others_can_lift(
+    peers: Peers,
+) -> None:
+    attempt = peers.attempt(FIRST, members=EVERY[:3])
+    with process(peers.stage) as (store, worker), mock.patch.object(OsNoise, "draw") as draw:
+        draw.side_effect = lambda spec: np.arange(7, 7 + spec.length)
+        reply = answered(worker, FIRST, attempt)
+        (row,) = store.egress.verify(store.ledger.ledger)
+        (*_, entry) = store.ledger.entries()
+    exact = Site(records.load(peers.stage.records, PLAN.study)).answer(FIRST.query)
+    assert draw.call_args.args == (share_spec(FIRST, PLAN.study, 3),)
+    assert np.array_equal(peers.unmasked(reply, attempt), exact + np.arange(7, 7 + exact.size))
+    assert abs(int(reply.contribution.values[0])) > 2**32, "as large as a mask"
+    assert (reply.number, reply.contribution.attempt) == (1, attempt.digest)
+    assert (row.kind, row.bytes, row.meaning) == ("count", 8, FIRST.query.meaning + MASKED)
+    assert (entry.kind.value, entry.micro_rho, entry.atto_delta) == ("attempt", PRICE, 1)
+
+
+def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(peers: Peers) -> None:
+    with process(peers.stage) as (store, worker):
+        with mock.patch.object(Answers, "values", autospec=True, side_effect=Answers.values) as computed:
+            assert isinstance(ask(worker, FIRST), Ready)
+            attempts = [peers.attempt(FIRST, number) for number in (1, 2, 3)]
+            replies = [answered(worker, FIRST, attempt) for attempt in attempts]
+        hidden = [peers.unmasked(*both).tolist() for both in zip(replies, attempts, strict=True)]
+        assert computed.call_count == 1
+        assert len(set(map(tuple, hidden))) == 3
+        assert left(store) == (3 * PRICE, ["ready", "count", "count", "count"])
+        assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
+
+
+@pytest.mark.parametrize("dead", [False, True], ids=["at once", "after a restart"])
+def test_the_same_attempt_gets_the_same_bytes_without_records_and_without_a_charge(
+    peers: Peers, dead: bool
+) -> None:
+    attempt = peers.attempt(FIRST)
+    with process(peers.stage) as (store, worker):
+        before = answered(worker, FIRST, attempt)
+        if not dead:
+            again = answered(worker, FIRST, attempt)
+    if dead:
+        spoil(peers.stage)
+        with process(peers.stage) as (_, worker):
+            again = answered(worker, FIRST, attempt)
+    with process(peers.stage) as (store, _):
+        assert again.contribution.digest == before.contribution.digest
+        assert left(store) == (PRICE, ["count", "count"])
+        assert len({row.contribution for row in store.egress.rows()}) == 1
+
+
+def test_a_site_that_was_left_out_of_an_attempt_may_answer_the_next(peers: Peers) -> None:
+    with process(peers.stage) as (store, worker):
+        answered(worker, FIRST, peers.attempt(FIRST, 3))
+        assert left(store) == (PRICE, ["count"])
+
+
+Spoilt = Callable[[Peers], Attempt]
+OTHER = masked_plan("two")
+REFUSED: dict[str, tuple[Spoilt, str]] = {
+    "another set": (lambda p: p.attempt(FIRST, 1, EVERY[:3]), "second-set"),
+    "the same set in another attempt, too late": (lambda p: p.attempt(FIRST, ATTEMPTS + 1), "has 3"),
+    "without a required site": (lambda p: p.attempt(FIRST, 2, (SITE, *OTHERS[1:])), "requires hospital-b"),
+    "fewer than the quorum": (lambda p: p.attempt(FIRST, 2, EVERY[:2]), "2 sites, and 3 at least"),
+    "without this site": (lambda p: p.attempt(FIRST, 2, OTHERS), "not in it"),
+    "another card of this site": (lambda p: p.attempt(FIRST, 2, cards={SITE: "0" * 64}), "own card"),
+    "a site that is not invited": (lambda p: p.attempt(FIRST, 2, cards={"eve": "0" * 64}), "invite eve"),
+    "another round": (lambda p: p.attempt(SECOND, 2), "for another question"),
+    "another question": (
+        lambda p: p.attempt(replace(FIRST, micro_rho=FIRST.micro_rho - 1), 2),
+        "for another question",
+    ),
+    "another plan": (lambda p: p.attempt(rehearse(OTHER)[0], 2), "for another question"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_honest_coordinator_states_is_refused_and_nothing_is_charged(
+    peers: Peers, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    spoilt, words = REFUSED[name]
+    with process(peers.stage) as (store, worker):
+        answered(worker, FIRST, peers.attempt(FIRST))
+        for _ in range(2):
+            refusal = ask(worker, FIRST, spoilt(peers))
+            assert isinstance(refusal, Refusal)
+            assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert left(store) == (PRICE, ["count", "decline", "decline"])
+        assert (held(store, "attempts"), held(store, "masked_answers")) == (1, 1)
+        assert held(store, "refused_attempts") == ("for another question" not in words)
+        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST)), Masked), "the honest one still stands"
+    assert words in caplog.text
+
+
+def test_both_sets_that_were_signed_for_one_attempt_are_kept_and_check(peers: Peers) -> None:
+    one, other = peers.attempt(FIRST), peers.attempt(FIRST, members=EVERY[:3])
+    with process(peers.stage) as (store, worker):
+        answered(worker, FIRST, one)
+        ask(worker, FIRST, other)
+        kept = [
+            signed.check(peers.stage.authority.release_public)
+            for signed in store.attempts.signed(PLAN.digest)
+        ]
+    assert [attempt.digest for attempt in kept] == [one.digest, other.digest]
+
+
+def test_a_set_that_another_key_signed_is_refused_and_no_proof(peers: Peers) -> None:
+    signed = peers.attempt(FIRST).signed(Ed25519PrivateKey.generate().sign)
+    response = offer(FIRST)
+    response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
+    with process(peers.stage) as (store, worker):
+        refusal = worker.work(response)
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert (left(store)[0], held(store, "refused_attempts")) == (0, 0)
+
+
+def test_an_earlier_attempt_is_not_answered_any_more(peers: Peers) -> None:
+    """Its bytes are gone; made anew they would be a second answer under one number."""
+    with process(peers.stage) as (store, worker):
+        answered(worker, FIRST, peers.attempt(FIRST, 1))
+        answered(worker, FIRST, peers.attempt(FIRST, 2))
+        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST, 1)), Refusal)
+        assert left(store)[0] == 2 * PRICE
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_after_a_later_round_nothing_of_an_earlier_one_is_answered(peers: Peers, number: int) -> None:
+    with process(peers.stage) as (store, worker):
+        answered(worker, FIRST, peers.attempt(FIRST, 1))
+        answered(worker, SECOND, peers.attempt(SECOND, 1))
+        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST, number)), Refusal)
+        assert left(store)[0] == FIRST.micro_rho + SECOND.micro_rho
+
+
+def test_a_question_that_changes_after_it_was_ready_is_refused(peers: Peers) -> None:
+    other = replace(FIRST, micro_rho=FIRST.micro_rho + 1)
+    with process(peers.stage) as (store, worker):
+        assert isinstance(ask(worker, FIRST), Ready)
+        assert isinstance(ask(worker, other, peers.attempt(other)), Refusal)
+        assert left(store) == (0, ["ready", "decline"])
+
+
+def test_a_site_insists_on_more_sites_if_its_configuration_says_so(peers: Peers) -> None:
+    peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, minimum_sites=3))
+    with process(peers.stage) as (_, worker):
+        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST, 1, EVERY[:3])), Masked)
+    peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, minimum_sites=4))
+    with process(peers.stage) as (store, worker):
+        refusal = ask(worker, FIRST, peers.attempt(FIRST, 2, EVERY))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY, "a smaller quorum is enough to the study"
+        assert left(store)[0] == PRICE
+
+
+def test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    peers = Peers(a_stage(tmp_path))
+    with process(peers.stage) as (store, worker):
+        peers.roster.remove(OTHERS[1])
+        peers.roster.take([peers.keys[OTHERS[1]].signed], peers.keys[SITE].card, replacing=False)
+        refusal = ask(worker, FIRST, peers.attempt(FIRST))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert left(store) == (0, ["decline"])
+    assert "unknown-peer" in caplog.text
+    assert "sites=hospital-c" in caplog.text
+
+
+def test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decides(
+    peers: Peers, caplog: pytest.LogCaptureFixture
+) -> None:
+    new = keys_of(peers.stage, OTHERS[1], "moved")
+    attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
+    with process(peers.stage) as (store, worker):
+        assert isinstance(ask(worker, FIRST), Ready)
+        with pytest.raises(PeerChanged, match="peers confirm hospital-c"):
+            ask(worker, FIRST, attempt)
+        assert left(store) == (0, ["ready"])
+        assert held(store, "refused_attempts") == 1
+    assert "peer-key-changed" in caplog.text
+    assert peers.roster.held().peers[OTHERS[1]].standing is Standing.CHANGED
+    with pytest.raises(RequestError, match="nothing more is sent"):
+        peers.roster.check_unchanged()
+    confirm(peers.roster, new, peers.keys[SITE], replacing=True)
+    with process(peers.stage) as (_, worker):
+        assert isinstance(ask(worker, FIRST, attempt), Masked)
+
+
+def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peers) -> None:
+    central = a_plan()
+    asked = rehearse(central)[0]
+    attempt = peers.attempt(asked, members=EVERY[:2])
+    with process(peers.stage) as (store, worker):
+        refusal = worker.work(offer(asked, attempt, peers.stage.signed(central)))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert left(store) == (0, ["decline"])
+
+
+def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:
+    with process(peers.stage) as (store, worker):
+        reply = answered(worker, FIRST, peers.attempt(FIRST))
+        with pytest.raises(InternalError, match="exact answer of a masked study"):
+            store.leaving.answer(PLAN, FIRST, octets(reply.contribution.values), "", ())
+        with pytest.raises(InternalError, match="not masked"):
+            Masked(contribution=replace(reply.contribution, attempt=""), number=1)
+
+
+@pytest.mark.parametrize("point", ["share-drawn", "answer-masked", "attempt-storing", "attempt-stored"])
+def test_a_crash_at_any_step_leaves_one_charge_and_one_answer(peers: Peers, point: str) -> None:
+    """What was drawn before the crash was never seen by anybody, unless it is what is sent."""
+
+    class Killed(BaseException):
+        pass
+
+    def die() -> None:
+        raise Killed
+
+    attempt = peers.attempt(FIRST)
+    with process(peers.stage) as (store, worker):
+        arm(point, die)
+        try:
+            with pytest.raises(Killed):
+                ask(worker, FIRST, attempt)
+        finally:
+            disarm()
+    with process(peers.stage) as (store, worker):
+        stored = held(store, "masked_answers")
+        assert (stored, left(store)[0]) == ((1, PRICE) if point == "attempt-stored" else (0, 0))
+        sent = answered(worker, FIRST, attempt)
+    with process(peers.stage) as (store, worker):
+        assert answered(worker, FIRST, attempt).contribution.digest == sent.contribution.digest
+        assert left(store)[0] == PRICE
+        assert len({row.contribution for row in store.egress.rows()}) == 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_whatever_a_coordinator_asks_each_attempt_has_one_answer_and_one_charge(
+    peers: Peers, seed: int
+) -> None:
+    """Sets, numbers and rounds in any order, over restarts: books and bytes as a small model has them."""
+    draw = np.random.default_rng(seed)
+    sent: dict[tuple[int, int], str] = {}
+    for _ in range(3):
+        with process(peers.stage) as (store, worker):
+            for _ in range(12):
+                asked = QUESTIONS[draw.integers(3)]
+                members = [name for name in EVERY if name == SITE or draw.random() < 0.8]
+                number = int(draw.integers(1, ATTEMPTS + 2))
+                attempt = peers.attempt(asked, number, members) if len(members) > 1 else None
+                reply = ask(worker, asked, attempt)
+                assert isinstance(reply, Ready | Masked | Refusal)
+                if isinstance(reply, Masked):
+                    place = (asked.round, reply.number)
+                    assert place >= max(sent, default=place)
+                    assert sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest
+            assert left(store)[0] == sum(QUESTIONS[round].micro_rho for round, _ in sent)
+            assert held(store, "attempts") == len(sent)
+            store.egress.verify(store.ledger.ledger)
+    assert sent

@@ -1,0 +1,145 @@
+"""Other hospitals with keys of their own, and a coordinator that says for which of them to mask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.masks import masked
+from eigenveil.study.study import Federation, Trust
+from eigenveil_client.site.daemon.masked import Masked
+from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.peers.keys import OwnKeys
+from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.stated import RELEASE_KEY, work
+from tests.client.site.support import FEDERATION, SITE, Stage, a_plan, a_study, store_identity
+
+OTHERS = ("hospital-b", "hospital-c", "hospital-d")
+EVERY = (SITE, *OTHERS)
+ATTEMPTS = 3
+
+
+def masked_plan(submission: str = "one", **changes: object) -> Plan:
+    """Of four sites, of which three are enough, with three attempts at each round."""
+    values: dict[str, object] = {
+        "trust": Trust.SECURE_AGGREGATION, "attempts": ATTEMPTS,
+        "federation": Federation(sites=EVERY, quorum=3, required=(OTHERS[0],)),
+    }  # fmt: skip
+    return a_plan(a_study(**(values | changes)), submission=submission)
+
+
+PLAN = masked_plan()
+QUESTIONS = tuple(rehearse(PLAN))
+
+
+def keys_of(stage: Stage, name: str, folder: str = "") -> OwnKeys:
+    """The keys that a hospital has made, or makes now in a new `folder`."""
+    place = stage.config.identity if name == SITE else stage.folder / (folder or name)
+    if name != SITE:
+        store_identity(stage.authority, place, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/site/{name}")
+    return OwnKeys.make(place)
+
+
+def confirm(roster: Roster, keys: OwnKeys, own: OwnKeys, *, replacing: bool = False) -> None:
+    """A person here has taken a card, telephoned, and typed what was read."""
+    roster.take([keys.signed], own.card, replacing=replacing)
+    roster.confirm(keys.card.site, keys.card.fingerprint, "a person")
+
+
+@dataclass
+class Peers:
+    """The site of `stage` and those whose cards it knows."""
+
+    stage: Stage
+    confirmed: Iterable[str] = OTHERS
+    keys: dict[str, OwnKeys] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.keys = {name: keys_of(self.stage, name) for name in EVERY}
+        for name in self.confirmed:
+            confirm(self.roster, self.keys[name], self.keys[SITE])
+
+    @property
+    def roster(self) -> Roster:
+        return Roster(self.stage.config.identity)
+
+    def attempt(
+        self,
+        asked: RoundQuery,
+        number: int = 1,
+        members: Iterable[str] = EVERY,
+        cards: Mapping[str, str] | None = None,
+    ) -> Attempt:
+        """An attempt at a question; `cards` are digests other than the true ones."""
+        true = {name: self.keys[name].card.digest for name in members}
+        return Attempt(
+            plan=asked.plan_digest, round=asked.round, query=asked.digest, number=number,
+            members=true | dict(cards or {}),
+        )  # fmt: skip
+
+    def unmasked(self, reply: Masked, attempt: Attempt) -> IntArray:
+        """What a masked answer hides: what all others together could learn of it."""
+        card = self.keys[SITE].card
+        secrets = {name: self.keys[name].secret_with(card) for name in attempt.sites if name != SITE}
+        none = np.zeros(reply.contribution.values.size, dtype=np.int64)
+        return reply.contribution.values - masked(none, none.copy(), SITE, secrets, attempt)
+
+
+def offer(
+    asked: RoundQuery, attempt: Attempt | None = None, plan: pb.SignedPlan | None = None
+) -> pb.NextWorkResponse:
+    """What a coordinator says of a question, and for whom to mask its answer."""
+    response = work(asked, plan)
+    if attempt is not None:
+        signed = attempt.signed(RELEASE_KEY.sign)
+        response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
+    return response
+
+
+@contextmanager
+def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
+    """One life of the site's process, which has agreed to `PLAN`."""
+    store = stage.store()
+    try:
+        worker = stage.worker(store)
+        assert worker.work(work(None, stage.signed(PLAN))) is None
+        yield store, worker
+    finally:
+        store.close()
+
+
+def ask(worker: SiteWorker, asked: RoundQuery, attempt: Attempt | None = None) -> Reply | None:
+    return worker.work(offer(asked, attempt))
+
+
+def answered(worker: SiteWorker, asked: RoundQuery, attempt: Attempt) -> Masked:
+    """The answer to an honest attempt."""
+    reply = ask(worker, asked, attempt)
+    assert isinstance(reply, Masked), reply
+    return reply
+
+
+def left(store: SiteStore) -> tuple[int, list[str]]:
+    """Micro-rho that were charged, and the kinds of what left."""
+    return store.ledger.ledger.spent.micro_rho, [row.kind for row in store.egress.rows()]
+
+
+def held(store: SiteStore, table: str) -> int:
+    """How many rows a table has."""
+    return int(store.database.rows(f"SELECT COUNT(*) FROM {table}")[0][0])
+
+
+def spoil(stage: Stage) -> Path:
+    """Take the records away: nothing can be computed any more."""
+    return stage.records.rename(stage.folder / "taken-away.csv")
