@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 
 from eigenveil.accounting.ledger import EntryKind
-from eigenveil.noise.shares import share_spec
-from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.site.peers.keys import OwnKeys
+from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.masking import Peers
 from tests.client.site.support import Stage, until
-from tests.torture.masked.scene import Heard, Place, Scene
-from tests.torture.masked.sets import SETS, Attack, honest
+from tests.torture.masked.scene import LOUDEST, Heard, Scene
+from tests.torture.masked.sets import SETS, Attack, Place, honest
 
 PATIENCE = 20.0  # seconds for one attack
 Daemon = Callable[[Stage, Path], AbstractAsyncContextManager[None]]
@@ -29,8 +28,8 @@ Daemon = Callable[[Stage, Path], AbstractAsyncContextManager[None]]
 
 @dataclass(slots=True)
 class Outcome:
-    """What came of an attack; `faults` is empty if all is well. `scores` are the shares of noise that left, in
-    standard deviations of what is due."""
+    """What came of an attack; `faults` is empty if all is well. `scores` are the shares of noise that left,
+    in standard deviations of what is due."""
 
     name: str
     faults: list[str] = field(default_factory=list)
@@ -40,17 +39,17 @@ class Outcome:
 
 @dataclass(slots=True)
 class Assault:
-    """Attacks on the daemon of `stage`; the coordinator is `heard`."""
+    """Attacks on the daemon of a site, which knows its `peers`; the coordinator is `heard`."""
 
-    stage: Stage
-    keys: dict[str, OwnKeys]
+    peers: Peers
     log: Path
     heard: Heard = field(default_factory=Heard)
 
     async def all(self, attacks: Sequence[Attack], daemon: Daemon) -> list[Outcome]:
         """One after the other; the books are looked at in the end."""
-        scenes = [Scene.of(self.stage, self.keys, one.name.encode().hex(), **one.study) for one in attacks]
-        async with self.stage.serving(self.heard), daemon(self.stage, self.log):
+        scenes = [Scene.of(self.peers, one.name.encode().hex(), **one.study) for one in attacks]
+        stage = self.peers.stage
+        async with stage.serving(self.heard), daemon(stage, self.log):
             outcomes = [await self._one(*each) for each in zip(attacks, scenes, strict=True)]
         for attack, scene, outcome in zip(attacks, scenes, outcomes, strict=True):
             outcome.faults += self._books(attack, scene)
@@ -65,9 +64,11 @@ class Assault:
         refused = len(evil) if attack.refused is None else attack.refused
         try:
             await until(
-                lambda: not heard.work
-                and len(heard.contributions) >= sent + len(due)
-                and len(heard.declines) >= declined + refused,
+                lambda: (
+                    not heard.work
+                    and len(heard.contributions) >= sent + len(due)
+                    and len(heard.declines) >= declined + refused
+                ),
                 PATIENCE,
             )
         except TimeoutError:
@@ -94,23 +95,23 @@ class Assault:
         if len(set(zip(named, (one.values for one in sent), strict=True))) != len(set(named)):
             outcome.faults.append("other bytes for the same attempt")
         for request, attempt in zip(sent, attempts, strict=True):
-            if not scene.is_masked(request, attempt):
+            outcome.scores.append(scene.share(request, attempt))
+            if np.abs(outcome.scores[-1]).max() > LOUDEST:
                 outcome.faults.append(f"what left in round {attempt.round} is no masked answer")
-            spec = share_spec(scene.queries[attempt.round], scene.plan.study, len(attempt.members))
-            scales = np.repeat([block.scale for block in spec.blocks], [block.count for block in spec.blocks])
-            outcome.scores.append(scene.left(request, attempt) / scales)
 
     def _books(self, attack: Attack, scene: Scene) -> list[str]:
         """One charge for each attempt that was answered, and one row for each message that left."""
         places = dict.fromkeys((*attack.before, *attack.after))
         paid = sum(scene.queries[round].cost.micro_rho for round, _ in places)
-        store, found = self.stage.store(), []
+        store, found = self.peers.stage.store(), []
         try:
             rows = [entry for entry in store.ledger.entries() if entry.study == scene.plan.digest]
             kinds = Counter(entry.kind for entry in rows)
             spent = sum(entry.micro_rho for entry in rows if entry.kind is EntryKind.ATTEMPT)
             if (kinds[EntryKind.ATTEMPT], spent, kinds[EntryKind.CHARGE]) != (len(places), paid, 0):
-                found.append(f"{kinds[EntryKind.ATTEMPT]} attempts at {spent} charged, {len(places)} at {paid} due")
+                found.append(
+                    f"{kinds[EntryKind.ATTEMPT]} attempts at {spent} charged, {len(places)} at {paid} due"
+                )
             left = [row for row in store.egress.rows() if row.study == scene.plan.digest and row.bytes]
             if len(left) != len(places) + len(attack.again):
                 found.append(f"the egress ledger has {len(left)} answers")
@@ -123,6 +124,12 @@ def leaks(scene: Scene, wire: list[tuple[str, bytes]], answers: int) -> list[str
     """What of an exact answer went over the wire, and answers of which nobody was told."""
     calls = Counter(name for name, _ in wire)
     found = [] if calls["Contribute"] + calls["Commit"] == answers else ["more answers left than arrived"]
-    exact = [scene.exact(round).tobytes() for round in range(len(scene.queries))]
-    seen = [name for name, data in wire for one in exact if len(one) >= 16 and one[:16] in data]
-    return [*found, *(f"an exact answer is in a {name}" for name in seen)]
+    exact = [pair for round in range(len(scene.queries)) for pair in telling(scene.exact(round))]
+    found += {f"an exact answer is in a {name}" for name, data in wire for pair in exact if pair in data}
+    return found
+
+
+def telling(values: IntArray) -> list[bytes]:
+    """Neighbouring numbers of an answer, as bytes, that are nowhere by chance."""
+    loud = np.abs(values) > 2**16
+    return [values[at : at + 2].tobytes() for at in np.flatnonzero(loud[:-1] & loud[1:])]

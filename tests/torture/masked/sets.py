@@ -1,4 +1,4 @@
-"""What a malicious coordinator says of the sets of sites of a masked study, to a site that answers honestly."""
+"""What a malicious coordinator says to a site of the sets of sites of a masked study."""
 
 from __future__ import annotations
 
@@ -15,21 +15,23 @@ from eigenveil.queries import RowNorms
 from eigenveil.secure_aggregation.attempt import ATTEMPT_SIGNED, MOST_BYTES, SignedAttempt
 from eigenveil.study.study import MAX_SITES, Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.masking import ATTEMPTS, EVERY, OTHERS
 from tests.client.site.stated import RELEASE_KEY, work
 from tests.client.site.support import SITE, a_plan, a_study
-from tests.torture.masked.scene import ATTEMPTS, PEERS, SITES, STRANGER, Place, Responses, Scene, other_cards
+from tests.torture.masked.scene import STRANGER, Responses, Scene
 
 Evil = Callable[[Scene], Responses]
+Place = tuple[int, int]  # a round, and the number of an attempt at it
 FIRST, SECOND = (0, 1), (1, 1)
-B, C, D = PEERS
-SETS = {1: SITES, 2: (SITE, B, C), 3: (SITE, C, D)}  # of honest attempts, by their number
+B, C, D = OTHERS
+SETS = {1: EVERY, 2: (SITE, B, C), 3: (SITE, B, D)}  # of honest attempts, by their number
 REFUSED = "code=protocol"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
     """What is said between the honest attempts `before` and `after`. `again` are those of which the bytes
-    leave once more; `refused` is how many of its messages are declined (all, if None), and `seen` is logged."""
+    leave once more; `refused` is how many of its messages are declined (all, if None); `seen` is logged."""
 
     name: str
     evil: Evil
@@ -55,18 +57,22 @@ def shown(round: int = 1, number: int = 1, **changes: Any) -> Evil:
     return lambda scene: [scene.fixed(round, number, **changes)]
 
 
-def cards(**changed: str) -> Evil:
+def cards(**changed: Callable[[Scene], str]) -> Evil:
     """The honest sites, with some cards of one's own."""
-    return lambda scene: [scene.fixed(1, members=other_cards(scene.keys, SITES, **changed))]
+
+    def evil(scene: Scene) -> Responses:
+        members = {name: scene.card(name) for name in EVERY}
+        return shown(members=members | {name: card(scene) for name, card in changed.items()})(scene)
+
+    return evil
 
 
 def written(change: Callable[[bytes], bytes]) -> Evil:
     """What is stated of an honest attempt, changed, and signed with the real key."""
 
     def evil(scene: Scene) -> Responses:
-        said = change(scene.attempt(1).said)
-        signed = SignedAttempt(said=said, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + said))
-        return [scene.beside(1, signed)]
+        said = change(scene.attempt(0).said)
+        return [scene.beside(0, SignedAttempt(said=said, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + said)))]
 
     return evil
 
@@ -84,7 +90,7 @@ def dumped(value: Any) -> bytes:
 def signed_as(sign: Callable[[bytes], bytes]) -> Evil:
     """An honest attempt under another signature."""
     return lambda scene: [
-        scene.beside(1, SignedAttempt(said=scene.attempt(1).said, signature=sign(scene.attempt(1).said)))
+        scene.beside(0, SignedAttempt(said=scene.attempt(0).said, signature=sign(scene.attempt(0).said)))
     ]
 
 
@@ -95,7 +101,7 @@ def moved(scene: Scene) -> Responses:
 
 def of_other_plan(scene: Scene) -> Responses:
     """An attempt at the same round of a study that differs in its name alone."""
-    other = Scene.of(scene.stage, scene.keys, "other")
+    other = Scene.of(scene.peers, "other")
     return [scene.beside(1, other.attempt(1).signed(RELEASE_KEY.sign))]
 
 
@@ -106,16 +112,11 @@ def about_nobody(scene: Scene) -> RowNorms:
 
 
 def swapped(scene: Scene) -> Responses:
-    """A question, and when its answer is ready, another one: with the first one's attempt, and with its own."""
+    """A question, and once its answer is ready another one: with the attempt at the first, and at it."""
     other = replace(scene.queries[1], query=about_nobody(scene))
-    old, new = scene.attempt(1), scene.attempt(1, query=other.digest)
-    said = [scene.question(1)]
-    for attempt in (old, new):
-        response = scene.question(1, other)
-        signed = attempt.signed(RELEASE_KEY.sign)
-        response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
-        said.append(response)
-    return said
+    attempts = scene.attempt(1), scene.attempt(1, query=other.digest)
+    evil = [scene.beside(1, attempt.signed(RELEASE_KEY.sign), other) for attempt in attempts]
+    return [scene.question(1), *evil]
 
 
 def central(scene: Scene) -> Responses:
@@ -123,7 +124,7 @@ def central(scene: Scene) -> Responses:
     plan = a_plan(a_study(federation=scene.plan.study.federation), submission="central")
     asked = rehearse(plan)[0]
     attempt = scene.attempt(0, plan=plan.digest, query=asked.digest).signed(RELEASE_KEY.sign)
-    response = work(asked, scene.stage.signed(plan))
+    response = work(asked, scene.peers.stage.signed(plan))
     response.attempt.CopyFrom(pb.SignedAttempt(said=attempt.said, signature=attempt.signature))
     return [response]
 
@@ -138,7 +139,8 @@ def changed_plan(scene: Scene) -> Responses:
     """Fewer shares of noise would be due: the plan that was agreed to, changed under its signature."""
     study = replace(scene.plan.study, colluding=2)
     forged = pb.SignedPlan(
-        plan_json=replace(scene.plan, study=study).to_json(), signature=scene.stage.signed(scene.plan).signature
+        plan_json=replace(scene.plan, study=study).to_json(),
+        signature=scene.peers.stage.signed(scene.plan).signature,
     )
     response = scene.fixed(1)
     response.plan.CopyFrom(forged)
@@ -147,13 +149,18 @@ def changed_plan(scene: Scene) -> Responses:
 
 def many(scene: Scene) -> Responses:
     """As many sites as a set can have, each with a card."""
-    crowd = {f"site-{number}": scene.keys[STRANGER].card.digest for number in range(MAX_SITES - len(SITES))}
-    return shown(members=other_cards(scene.keys, SITES, **crowd))(scene)
+    crowd = range(MAX_SITES - len(EVERY))
+    return cards(**{f"site-{number}": lambda scene: scene.card(STRANGER) for number in crowd})(scene)
 
 
 def doubled(said: bytes) -> bytes:
     """A key that stands there twice: the reader takes the last."""
     return said[:-1] + b',"number":1}'
+
+
+def unread(name: str, evil: Evil, seen: str = REFUSED) -> Attack:
+    """Something that is refused before the site looks at what it says, as the first word of a study."""
+    return Attack(name=name, evil=evil, seen=seen, before=(), after=(FIRST,))
 
 
 NOWHERE = "0" * 64
@@ -183,38 +190,37 @@ ATTACKS = (
     Attack(name="all attempts, each with another set", before=(FIRST, SECOND, (1, 2), (1, 3)),
            evil=lambda scene: [scene.fixed(1, 3, sites=SETS[2]), scene.fixed(1, 4), scene.fixed(1, 1)],
            after=((2, 1),)),
-    *(Attack(name=f"number {number!r}", evil=stating(number=number)) for number in STRANGE_NUMBERS),
-    Attack(name="a set of one", evil=lambda scene: stating(members={SITE: scene.keys[SITE].card.digest})(scene)),
-    Attack(name="a set of nobody", evil=stating(members={})),
-    Attack(name="below the quorum", evil=shown(sites=SITES[:2])),
-    Attack(name="without a site that is required", evil=shown(sites=(SITE, C, D)),
-           study={"federation": Federation(sites=SITES, quorum=3, required=(SITE, B))}),
-    Attack(name="without this site", evil=shown(sites=PEERS)),
-    Attack(name="this site under another card", evil=cards(**{SITE: NOWHERE})),
+    *(unread(f"number {number!r}", stating(number=number)) for number in STRANGE_NUMBERS),
+    unread("a set of one", lambda scene: stating(members={SITE: scene.card(SITE)})(scene)),
+    unread("a set of nobody", stating(members={})),
+    Attack(name="below the quorum", evil=shown(sites=(SITE, B))),
+    Attack(name="without a site that is required", evil=shown(sites=(SITE, C, D))),
+    Attack(name="without this site", evil=shown(sites=OTHERS)),
+    Attack(name="this site under another card", evil=cards(**{SITE: lambda scene: NOWHERE})),
     Attack(name="this site under another name",
-           evil=lambda scene: cards(**{STRANGER: scene.keys[SITE].card.digest})(scene)),
+           evil=cards(**{STRANGER: lambda scene: scene.card(SITE)})),
     Attack(name="an invented site in place of one", evil=shown(sites=(SITE, B, STRANGER))),
-    Attack(name="an invented site beside them", evil=shown(sites=(*SITES, STRANGER))),
-    Attack(name="a peer that is not invited", evil=shown(0, sites=SITES), before=(), after=((0, 2),),
-           study={"federation": Federation(sites=SITES[:3], quorum=3)}),
+    Attack(name="an invented site beside them", evil=shown(sites=(*EVERY, STRANGER))),
+    Attack(name="a peer that is not invited", evil=shown(0, sites=EVERY), before=(), after=((0, 2),),
+           study={"federation": Federation(sites=EVERY[:3], quorum=3)}),
     Attack(name="as many sites as there can be", evil=many),
-    *(Attack(name=f"the name {name!r}", evil=stating(members={SITE: NOWHERE, name: NOWHERE}))
+    *(unread(f"the name {name!r}", stating(members={SITE: NOWHERE, name: NOWHERE}))
       for name in ODD_NAMES),
-    Attack(name="a key that stands there twice", evil=written(doubled)),
-    Attack(name="not in canonical form", evil=written(lambda said: said.replace(b":", b": "))),
-    Attack(name="a key of its own", evil=stating(honest=True)),
-    Attack(name="members as a list", evil=stating(members=list(SITES))),
-    Attack(name="no JSON", evil=written(lambda said: b"\xff" + said)),
-    Attack(name="nested too deep", evil=written(lambda said: b"[" * 100_000)),
-    Attack(name="a number without end", evil=stating(number=10**4000)),
-    Attack(name="too long", evil=written(lambda said: said + b" " * MOST_BYTES)),
+    unread("a key that stands there twice", written(doubled)),
+    unread("not in canonical form", written(lambda said: said.replace(b":", b": "))),
+    unread("a key of its own", stating(honest=True)),
+    unread("members as a list", stating(members=list(EVERY))),
+    unread("no JSON", written(lambda said: b"\xff" + said)),
+    unread("nested too deep", written(lambda said: b"[" * 100_000)),
+    unread("a number without end", stating(number=10**4000)),
+    unread("too long", written(lambda said: said + b" " * MOST_BYTES)),
     Attack(name="a card in capital letters",
-           evil=lambda scene: cards(**{SITE: scene.keys[SITE].card.digest.upper()})(scene)),
-    Attack(name="not signed", evil=signed_as(lambda said: b""), seen="code=identity"),
-    Attack(name="signed by another federation", seen="code=identity",
-           evil=signed_as(lambda said: Ed25519PrivateKey.generate().sign(ATTEMPT_SIGNED + said))),
-    Attack(name="signed as something else", seen="code=identity",
-           evil=signed_as(lambda said: RELEASE_KEY.sign(ROUND_SIGNED + said))),
+           evil=cards(**{SITE: lambda scene: scene.card(SITE).upper()})),
+    unread("not signed", signed_as(lambda said: b""), "code=identity"),
+    unread("signed by another federation",
+           signed_as(lambda said: Ed25519PrivateKey.generate().sign(ATTEMPT_SIGNED + said)), "code=identity"),
+    unread("signed as something else", signed_as(lambda said: RELEASE_KEY.sign(ROUND_SIGNED + said)),
+           "code=identity"),
     Attack(name="a signature of another attempt", seen="code=identity",
            evil=lambda scene: [scene.beside(1, replace(scene.attempt(1).signed(RELEASE_KEY.sign),
                                                        said=scene.attempt(1, 2).said))]),
@@ -223,7 +229,8 @@ ATTACKS = (
     Attack(name="the attempt left out when it is asked again", seen="round-ready", refused=0,
            evil=lambda scene: [scene.question(0)]),
     Attack(name="closed before it answered", evil=lambda scene: [scene.question(0), scene.fixed(1)],
-           before=(), after=(), refused=1),
+           before=(), after=(), refused=1,
+           study={"federation": Federation(sites=EVERY, quorum=3, required=(SITE,))}),
     Attack(name="masks where the study has none", evil=central),
     Attack(name="an attempt without a question", evil=alone, refused=0, seen=""),
     Attack(name="the plan changed after it was agreed to", evil=changed_plan, seen="code=identity"),

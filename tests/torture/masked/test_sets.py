@@ -7,19 +7,17 @@ import asyncio
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tests.torture.masked.assault import Assault, Outcome
-from tests.torture.masked.scene import masked_stage
+from tests.torture.masked.scene import acquainted
 from tests.torture.masked.sets import ATTACKS, Attack
 from tests.torture.peers.test_malicious import here
 
 
 def outcomes(folder: Path, attacks: tuple[Attack, ...]) -> list[Outcome]:
-    stage, keys = masked_stage(folder)
     log = folder / "log"
     log.touch()
-    return asyncio.run(Assault(stage=stage, keys=keys, log=log).all(attacks, here))
+    return asyncio.run(Assault(peers=acquainted(folder), log=log).all(attacks, here))
 
 
 def test_a_site_answers_no_set_but_the_one_that_it_was_told_first(tmp_path: Path) -> None:
