@@ -27,6 +27,7 @@ CHECKS = {  # each in its room
     "networks": "networks",
     "markers": "peers",
     "malicious": "peers",
+    "sets": "masked",
 }
 
 

@@ -1,237 +1,179 @@
-"""What a malicious coordinator says to a site of the sets of sites of a masked study."""
+"""A malicious coordinator of masked studies, with the federation's real keys, against a real site daemon.
+
+Attacks come one after the other, each in a study of its own between honest attempts.
+Passed: the honest attempts are answered, each with a share of noise and under its own masks; of an attack
+nothing but refusals left, or the same bytes as before; the ledger has one charge for each attempt answered.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+import asyncio
+import math
+import tempfile
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+import numpy as np
 
-from eigenveil.planning.dry_run import rehearse
-from eigenveil.protocol.statements import ROUND_SIGNED
-from eigenveil.queries import RowNorms
-from eigenveil.secure_aggregation.attempt import ATTEMPT_SIGNED, MOST_BYTES, SignedAttempt
-from eigenveil.study.study import MAX_SITES, Federation
+from eigenveil.accounting.ledger import EntryKind
+from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import ATTEMPTS, EVERY, OTHERS
-from tests.client.site.stated import RELEASE_KEY, work
-from tests.client.site.support import SITE, a_plan, a_study
-from tests.torture.masked.scene import STRANGER, Responses, Scene
+from tests.client.site.command_line import written
+from tests.client.site.masking import Peers
+from tests.client.site.support import until
+from tests.torture.line import Line
+from tests.torture.masked.attacks import ATTACKS, SETS, Attack, Place, honest
+from tests.torture.masked.scene import LOUDEST, Heard, Scene, acquainted
+from tests.torture.peers.malicious import Daemon, process
 
-Evil = Callable[[Scene], Responses]
-Place = tuple[int, int]  # a round, and the number of an attempt at it
-FIRST, SECOND = (0, 1), (1, 1)
-B, C, D = OTHERS
-SETS = {1: EVERY, 2: (SITE, B, C), 3: (SITE, B, D)}  # of honest attempts, by their number
-REFUSED = "code=protocol"
+ATTACKERS = 2
+SURE = 6  # standard deviations: one run in 500 million is off by more
+PATIENCE = 20.0  # seconds for one attack
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attack:
-    """What is said between the honest attempts `before` and `after`. `again` are those of which the bytes
-    leave once more; `refused` is how many of its messages are declined (all, if None); `seen` is logged."""
+@dataclass(slots=True)
+class Outcome:
+    """What came of an attack; `faults` is empty if all is well. `scores` are the shares of noise that left,
+    in standard deviations of what is due."""
 
     name: str
-    evil: Evil
-    seen: str = REFUSED
-    before: tuple[Place, ...] = (FIRST,)
-    after: tuple[Place, ...] = (SECOND,)
-    again: tuple[Place, ...] = ()
-    refused: int | None = None
-    study: Mapping[str, object] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+    answered: int = 0
+    scores: list[FloatArray] = field(default_factory=list)
 
 
-def honest(scene: Scene, places: tuple[Place, ...]) -> Responses:
-    """The attempts of an honest coordinator."""
-    said = []
-    for round, number in places:
-        said += [scene.question(round)] if number == 1 else []
-        said.append(scene.fixed(round, number, sites=SETS[number]))
-    return said
+@dataclass(slots=True)
+class Assault:
+    """Attacks on the daemon of a site, which knows its `peers`; the coordinator is `heard`."""
+
+    peers: Peers
+    log: Path
+    heard: Heard = field(default_factory=Heard)
+
+    async def all(self, attacks: Sequence[Attack], daemon: Daemon) -> list[Outcome]:
+        """One after the other; the books are looked at in the end."""
+        scenes = [Scene.of(self.peers, one.name.encode().hex(), **one.study) for one in attacks]
+        stage = self.peers.stage
+        async with stage.serving(self.heard), daemon(stage, self.log):
+            outcomes = [await self._one(*each) for each in zip(attacks, scenes, strict=True)]
+        for attack, scene, outcome in zip(attacks, scenes, outcomes, strict=True):
+            outcome.faults += self._books(attack, scene)
+        return outcomes
+
+    async def _one(self, attack: Attack, scene: Scene) -> Outcome:
+        outcome, heard = Outcome(attack.name), self.heard
+        sent, declined, wire = len(heard.contributions), len(heard.declines), len(heard.wire)
+        told, evil = len(self.log.read_text()), attack.evil(scene)
+        due = [*attack.before, *attack.again, *attack.after]
+        heard.work += [*honest(scene, attack.before), *evil, *honest(scene, attack.after)]
+        refused = len(evil) if attack.refused is None else attack.refused
+        try:
+            await until(
+                lambda: (
+                    not heard.work
+                    and len(heard.contributions) >= sent + len(due)
+                    and len(heard.declines) >= declined + refused
+                ),
+                PATIENCE,
+            )
+        except TimeoutError:
+            outcome.faults.append("what was asked honestly was not answered, or the rest not refused")
+            heard.work.clear()
+        if len(heard.declines) != declined + refused:
+            outcome.faults.append(f"{len(heard.declines) - declined} refusals left, {refused} were due")
+        if attack.seen not in self.log.read_text()[told:]:
+            outcome.faults.append(f"the log does not say {attack.seen}")
+        self._answers(scene, heard.contributions[sent:], due, outcome)
+        outcome.faults += leaks(scene, heard.wire[wire:], len(due))
+        return outcome
+
+    def _answers(
+        self, scene: Scene, sent: list[pb.ContributeRequest], due: list[Place], outcome: Outcome
+    ) -> None:
+        """Hold what left against the attempts that were asked honestly, in their order."""
+        outcome.answered = len(sent)
+        attempts = [scene.attempt(*place, sites=SETS[place[1]]) for place in due]
+        named = [one.attempt_digest.hex() for one in sent]
+        if named != [one.digest for one in attempts]:
+            outcome.faults.append(f"{len(sent)} answers left, {len(due)} were due, or for other attempts")
+            return
+        if len(set(zip(named, (one.values for one in sent), strict=True))) != len(set(named)):
+            outcome.faults.append("other bytes for the same attempt")
+        for request, attempt in zip(sent, attempts, strict=True):
+            outcome.scores.append(scene.share(request, attempt))
+            if np.abs(outcome.scores[-1]).max() > LOUDEST:
+                outcome.faults.append(f"what left in round {attempt.round} is no masked answer")
+
+    def _books(self, attack: Attack, scene: Scene) -> list[str]:
+        """One charge for each attempt that was answered, and one row for each message that left."""
+        places = dict.fromkeys((*attack.before, *attack.after))
+        paid = sum(scene.queries[round].cost.micro_rho for round, _ in places)
+        store, found = self.peers.stage.store(), []
+        try:
+            rows = [entry for entry in store.ledger.entries() if entry.study == scene.plan.digest]
+            kinds = Counter(entry.kind for entry in rows)
+            spent = sum(entry.micro_rho for entry in rows if entry.kind is EntryKind.ATTEMPT)
+            if (kinds[EntryKind.ATTEMPT], spent, kinds[EntryKind.CHARGE]) != (len(places), paid, 0):
+                found.append(
+                    f"{kinds[EntryKind.ATTEMPT]} attempts at {spent} charged, {len(places)} at {paid} due"
+                )
+            left = [row for row in store.egress.rows() if row.study == scene.plan.digest and row.bytes]
+            if len(left) != len(places) + len(attack.again):
+                found.append(f"the egress ledger has {len(left)} answers")
+        finally:
+            store.close()
+        return found
 
 
-def shown(round: int = 1, number: int = 1, **changes: Any) -> Evil:
-    """One attempt that differs from an honest one."""
-    return lambda scene: [scene.fixed(round, number, **changes)]
+def leaks(scene: Scene, wire: list[tuple[str, bytes]], answers: int) -> list[str]:
+    """What of an exact answer went over the wire, and answers of which nobody was told."""
+    calls = Counter(name for name, _ in wire)
+    found = [] if calls["Contribute"] + calls["Commit"] == answers else ["more answers left than arrived"]
+    exact = [pair for round in range(len(scene.queries)) for pair in telling(scene.exact(round))]
+    found += {f"an exact answer is in a {name}" for name, data in wire for pair in exact if pair in data}
+    return found
 
 
-def cards(**changed: Callable[[Scene], str]) -> Evil:
-    """The honest sites, with some cards of one's own."""
-
-    def evil(scene: Scene) -> Responses:
-        members = {name: scene.card(name) for name in EVERY}
-        return shown(members=members | {name: card(scene) for name, card in changed.items()})(scene)
-
-    return evil
+def telling(values: IntArray) -> list[bytes]:
+    """Neighbouring numbers of an answer, as bytes, that are nowhere by chance."""
+    loud = np.abs(values) > 2**16
+    return [values[at : at + 2].tobytes() for at in np.flatnonzero(loud[:-1] & loud[1:])]
 
 
-def written(change: Callable[[bytes], bytes]) -> Evil:
-    """What is stated of an honest attempt, changed, and signed with the real key."""
+async def _all(folder: Path, attacks: Sequence[Attack]) -> list[Outcome]:
+    """The attacks in turns on two daemons, each a process of its own."""
 
-    def evil(scene: Scene) -> Responses:
-        said = change(scene.attempt(0).said)
-        return [scene.beside(0, SignedAttempt(said=said, signature=RELEASE_KEY.sign(ATTEMPT_SIGNED + said)))]
+    async def some(number: int) -> list[Outcome]:
+        here = folder / str(number)
+        peers, log = acquainted(here), here / "log"
+        log.touch()
+        written(peers.stage, "budget_epsilon = 1000.0\n")
+        return await Assault(peers=peers, log=log).all(attacks[number::ATTACKERS], process)
 
-    return evil
-
-
-def stating(**changes: Any) -> Evil:
-    """The same of single fields, which no constructor would take."""
-    return written(lambda said: dumped(json.loads(said) | changes))
+    return [one for told in await asyncio.gather(*map(some, range(ATTACKERS))) for one in told]
 
 
-def dumped(value: Any) -> bytes:
-    """As canonical JSON is, but of anything."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+def run(scale: float) -> Line:
+    """Every attack, or the first few of them."""
+    attacks = ATTACKS[: max(4, round(scale * len(ATTACKS)))]
+    with tempfile.TemporaryDirectory() as folder:
+        return verdict(asyncio.run(_all(Path(folder), attacks)))
 
 
-def signed_as(sign: Callable[[bytes], bytes]) -> Evil:
-    """An honest attempt under another signature."""
-    return lambda scene: [
-        scene.beside(0, SignedAttempt(said=scene.attempt(0).said, signature=sign(scene.attempt(0).said)))
-    ]
-
-
-def moved(scene: Scene) -> Responses:
-    """The attempt at the round before, beside the question of this one."""
-    return [scene.beside(1, scene.attempt(0).signed(RELEASE_KEY.sign))]
-
-
-def of_other_plan(scene: Scene) -> Responses:
-    """An attempt at the same round of a study that differs in its name alone."""
-    other = Scene.of(scene.peers, "other")
-    return [scene.beside(1, other.attempt(1).signed(RELEASE_KEY.sign))]
-
-
-def about_nobody(scene: Scene) -> RowNorms:
-    """Another question than the second one of the study."""
-    honest = next(asked.query for asked in scene.queries if isinstance(asked.query, RowNorms))
-    return replace(honest, edges=honest.edges // 2)
-
-
-def swapped(scene: Scene) -> Responses:
-    """A question, and once its answer is ready another one: with the attempt at the first, and at it."""
-    other = replace(scene.queries[1], query=about_nobody(scene))
-    attempts = scene.attempt(1), scene.attempt(1, query=other.digest)
-    evil = [scene.beside(1, attempt.signed(RELEASE_KEY.sign), other) for attempt in attempts]
-    return [scene.question(1), *evil]
-
-
-def central(scene: Scene) -> Responses:
-    """An attempt beside the question of a study that is not masked."""
-    plan = a_plan(a_study(federation=scene.plan.study.federation), submission="central")
-    asked = rehearse(plan)[0]
-    attempt = scene.attempt(0, plan=plan.digest, query=asked.digest).signed(RELEASE_KEY.sign)
-    response = work(asked, scene.peers.stage.signed(plan))
-    response.attempt.CopyFrom(pb.SignedAttempt(said=attempt.said, signature=attempt.signature))
-    return [response]
-
-
-def alone(scene: Scene) -> Responses:
-    """An attempt, and no question."""
-    signed = scene.attempt(1).signed(RELEASE_KEY.sign)
-    return [pb.NextWorkResponse(attempt=pb.SignedAttempt(said=signed.said, signature=signed.signature))]
-
-
-def changed_plan(scene: Scene) -> Responses:
-    """Fewer shares of noise would be due: the plan that was agreed to, changed under its signature."""
-    study = replace(scene.plan.study, colluding=2)
-    forged = pb.SignedPlan(
-        plan_json=replace(scene.plan, study=study).to_json(),
-        signature=scene.peers.stage.signed(scene.plan).signature,
+def verdict(outcomes: Sequence[Outcome]) -> Line:
+    """One line about all of them. Shares that are too quiet or too loud on the whole do not pass."""
+    bad = [f"{one.name}: {'; '.join(one.faults)}" for one in outcomes if one.faults]
+    shares = np.concatenate([score for one in outcomes for score in one.scores] or [np.zeros(1)])
+    power, most = float(np.mean(shares**2)), SURE * math.sqrt(2 / shares.size)
+    if abs(power - 1) > most:
+        bad.append(f"the shares of noise have {power:.2f} of the variance that is due")
+    answered = sum(one.answered for one in outcomes)
+    detail = (
+        f"{len(outcomes)} attacks, {len(outcomes) - len(bad)} refused, logged and unanswered; {answered} "
+        f"honest attempts answered, their shares of noise {power:.2f} of what is due"
     )
-    response = scene.fixed(1)
-    response.plan.CopyFrom(forged)
-    return [response]
-
-
-def many(scene: Scene) -> Responses:
-    """As many sites as a set can have, each with a card."""
-    crowd = range(MAX_SITES - len(EVERY))
-    return cards(**{f"site-{number}": lambda scene: scene.card(STRANGER) for number in crowd})(scene)
-
-
-def doubled(said: bytes) -> bytes:
-    """A key that stands there twice: the reader takes the last."""
-    return said[:-1] + b',"number":1}'
-
-
-def unread(name: str, evil: Evil, seen: str = REFUSED) -> Attack:
-    """Something that is refused before the site looks at what it says, as the first word of a study."""
-    return Attack(name=name, evil=evil, seen=seen, before=(), after=(FIRST,))
-
-
-NOWHERE = "0" * 64
-ODD_NAMES = ("", "Hospital-B", "hospital-b\n", "../hospital-b", "hospital\u00adb", "\ud800", "a" * 64, "b/c")
-STRANGE_NUMBERS = (0, -1, 2**63, 1.0, True, "1", None, [1])
-
-ATTACKS = (
-    Attack(name="two sets under one number", evil=shown(0, sites=SETS[2]), seen="second-set"),
-    Attack(name="another set under a later number's", evil=shown(1, 2, sites=SETS[3]), seen="second-set",
-           after=((2, 1),), before=(FIRST, SECOND, (1, 2))),
-    Attack(name="the same attempt again", evil=lambda scene: [scene.fixed(0), scene.fixed(0)],
-           again=(FIRST, FIRST), refused=0, seen="round-answered"),
-    Attack(name="an attempt after its release", evil=shown(0), before=(FIRST, SECOND), after=((2, 1),)),
-    Attack(name="a new attempt after the release", evil=shown(0, 2), before=(FIRST, SECOND),
-           after=((2, 1),)),
-    Attack(name="a coordinator from an old copy", before=(FIRST, SECOND, (2, 1)), after=((3, 1),),
-           evil=lambda scene: [scene.question(1), scene.fixed(1, sites=SETS[2]), scene.fixed(0)]),
-    Attack(name="an attempt at another round", evil=moved),
-    Attack(name="an attempt at another study", evil=of_other_plan),
-    Attack(name="an attempt at another question", evil=shown(query=NOWHERE)),
-    Attack(name="the question swapped once it is ready", evil=swapped, refused=2),
-    Attack(name="numbers count down", before=(FIRST, SECOND, (1, 3)), evil=shown(1, 2, sites=SETS[2]),
-           after=((2, 1),)),
-    Attack(name="numbers are skipped, and come back", before=(FIRST, (1, 3)),
-           evil=lambda scene: [scene.fixed(1, 1), scene.fixed(1, 2)], after=((2, 1),)),
-    Attack(name="one attempt more than the plan has", evil=shown(1, ATTEMPTS + 1)),
-    Attack(name="all attempts, each with another set", before=(FIRST, SECOND, (1, 2), (1, 3)),
-           evil=lambda scene: [scene.fixed(1, 3, sites=SETS[2]), scene.fixed(1, 4), scene.fixed(1, 1)],
-           after=((2, 1),)),
-    *(unread(f"number {number!r}", stating(number=number)) for number in STRANGE_NUMBERS),
-    unread("a set of one", lambda scene: stating(members={SITE: scene.card(SITE)})(scene)),
-    unread("a set of nobody", stating(members={})),
-    Attack(name="below the quorum", evil=shown(sites=(SITE, B))),
-    Attack(name="without a site that is required", evil=shown(sites=(SITE, C, D))),
-    Attack(name="without this site", evil=shown(sites=OTHERS)),
-    Attack(name="this site under another card", evil=cards(**{SITE: lambda scene: NOWHERE})),
-    Attack(name="this site under another name",
-           evil=cards(**{STRANGER: lambda scene: scene.card(SITE)})),
-    Attack(name="an invented site in place of one", evil=shown(sites=(SITE, B, STRANGER))),
-    Attack(name="an invented site beside them", evil=shown(sites=(*EVERY, STRANGER))),
-    Attack(name="a peer that is not invited", evil=shown(0, sites=EVERY), before=(), after=((0, 2),),
-           study={"federation": Federation(sites=EVERY[:3], quorum=3)}),
-    Attack(name="as many sites as there can be", evil=many),
-    *(unread(f"the name {name!r}", stating(members={SITE: NOWHERE, name: NOWHERE}))
-      for name in ODD_NAMES),
-    unread("a key that stands there twice", written(doubled)),
-    unread("not in canonical form", written(lambda said: said.replace(b":", b": "))),
-    unread("a key of its own", stating(honest=True)),
-    unread("members as a list", stating(members=list(EVERY))),
-    unread("no JSON", written(lambda said: b"\xff" + said)),
-    unread("nested too deep", written(lambda said: b"[" * 100_000)),
-    unread("a number without end", stating(number=10**4000)),
-    unread("too long", written(lambda said: said + b" " * MOST_BYTES)),
-    Attack(name="a card in capital letters",
-           evil=cards(**{SITE: lambda scene: scene.card(SITE).upper()})),
-    unread("not signed", signed_as(lambda said: b""), "code=identity"),
-    unread("signed by another federation",
-           signed_as(lambda said: Ed25519PrivateKey.generate().sign(ATTEMPT_SIGNED + said)), "code=identity"),
-    unread("signed as something else", signed_as(lambda said: RELEASE_KEY.sign(ROUND_SIGNED + said)),
-           "code=identity"),
-    Attack(name="a signature of another attempt", seen="code=identity",
-           evil=lambda scene: [scene.beside(1, replace(scene.attempt(1).signed(RELEASE_KEY.sign),
-                                                       said=scene.attempt(1, 2).said))]),
-    Attack(name="a question without an attempt, over and over", seen="round-ready", refused=0,
-           evil=lambda scene: [scene.question(1)] * 3),
-    Attack(name="the attempt left out when it is asked again", seen="round-ready", refused=0,
-           evil=lambda scene: [scene.question(0)]),
-    Attack(name="closed before it answered", evil=lambda scene: [scene.question(0), scene.fixed(1)],
-           before=(), after=(), refused=1,
-           study={"federation": Federation(sites=EVERY, quorum=3, required=(SITE,))}),
-    Attack(name="masks where the study has none", evil=central),
-    Attack(name="an attempt without a question", evil=alone, refused=0, seen=""),
-    Attack(name="the plan changed after it was agreed to", evil=changed_plan, seen="code=identity"),
-)  # fmt: skip
+    return Line(
+        number=11, title="malicious coordinator, masked", passed=not bad, detail=" | ".join([detail, *bad])
+    )
