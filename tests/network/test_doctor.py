@@ -33,7 +33,7 @@ from tests.client.site.support import FEDERATION, Coordinator, Stage, a_stage, s
 from tests.network.forwarders import ConnectProxy, Inspection
 
 ORDER = (
-    "configuration", "approval", "analysts", "disk", "permissions", "ledger", "records", "engine",
+    "configuration", "approval", "analysts", "disk", "permissions", "peers", "ledger", "records", "engine",
     "identity", "certificate", "authorities", "proxy", "dns", "port", "tls", "coordinator", "clock",
 )  # fmt: skip
 

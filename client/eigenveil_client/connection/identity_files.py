@@ -8,6 +8,8 @@ One folder, readable by its owner only:
     authorities.json the list of the federation's authorities, and its release key: see `trusted_authorities`
     identity.json    name, coordinator address; written last, so it means "enrolled"
     generation.json  a site's: what its daemon shows in its next greeting
+    peer.key         a site's: by what it shares secrets with other sites; no certificate has a part in it
+    peers.json       a site's: which other sites' cards its people have confirmed
 """
 
 from __future__ import annotations

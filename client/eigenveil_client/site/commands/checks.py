@@ -27,6 +27,8 @@ from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.service import analysts, approval, check_role
 from eigenveil_client.site.engine_config import Kind
+from eigenveil_client.site.peers import keys, roster
+from eigenveil_client.site.peers.words import check_peers
 from eigenveil_client.site.plausible import dictionary, ranges
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
@@ -42,6 +44,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
     now = _clock(config)
     checks = [
         examine("identity", partial(_identity, config)),
+        examine("peers", partial(check_peers, config.identity)),
         examine("ledger", partial(_ledger, config)),
         approval(config.policy, now),
         analysts(config.policy),
@@ -69,6 +72,7 @@ def site_checks(config_file: Path) -> list[Check]:
         return [fail("configuration", str(problem))]
     credentials = config.proxy_rule.proxy_credentials
     beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
+    beside += [config.identity / name for name in (keys.NAME, roster.NAME)]
     secrets = [config.state, *beside, *([credentials] if credentials else []), *config.notify.secrets]
     settings = [config_file, config_file.absolute().parent]
     return [
@@ -77,6 +81,7 @@ def site_checks(config_file: Path) -> list[Check]:
         analysts(config.policy),
         disk(config.state.parent),
         doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
+        examine("peers", partial(check_peers, config.identity)),
         examine("ledger", partial(_ledger, config)),
         examine("records", partial(_records, config)),
         examine("engine", partial(_engine, config, None)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import sys
 from functools import partial
 from pathlib import Path
@@ -11,27 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from eigenveil.study.consent import DeclineWord
-from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
+from eigenveil_client.site.commands.options import BY, CONFIG, CONFIG_FILE, JSON, asks, who_decides
 from eigenveil_common.command import console, say, tell
 
 if TYPE_CHECKING:
     from eigenveil_client.site.config import SiteConfig
-
-BY = click.option("--by", help="Who decides; it stays here [default: asked for, or the login name].")
-
-
-def _asks(as_json: bool) -> bool:
-    """Whether somebody is there who can answer."""
-    return not as_json and sys.stdin.isatty()
-
-
-def _person(by: str | None, *, ask: bool) -> str:
-    """Who decides: as stated, as said on a terminal, or whoever is logged in."""
-    if by is None:
-        by = getpass.getuser()
-        if ask and sys.stdin.isatty():
-            by = click.prompt("Your name, which is kept here with the decision", default=by)
-    return by
 
 
 def _reason(stated: str | None, *, ask: bool) -> DeclineWord:
@@ -98,7 +81,7 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
     from eigenveil_client.site.state import opening
     from eigenveil_client.site.state.received_plans import Decision, check_move
 
-    if not (yes or _asks(as_json)):
+    if not (yes or asks(as_json)):
         raise click.UsageError(
             "nobody is there to ask (no terminal, or --json); read `explain`, then add --yes"
         )
@@ -110,7 +93,7 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
             if not click.confirm("Answer this study?"):
                 console.print("not approved; it still waits")
                 return
-        consent.approve(config, store, seen, by=_person(by, ask=not yes))
+        consent.approve(config, store, seen, by=who_decides(by, ask=not yes))
         consent.show_move(seen, Decision.ACCEPTED, NOTHING, config, as_json)
 
 
@@ -137,7 +120,7 @@ def decline(
     with opening.opened(config) as store:
         seen = store.studies.find(study)
         check_move(seen.plan, seen.standing, Decision.DECLINED)
-        word, person = _reason(reason, ask=not as_json), _person(by, ask=not as_json)
+        word, person = _reason(reason, ask=not as_json), who_decides(by, ask=not as_json)
         consent.decline(config, store, seen, by=person, word=word, text=text)
         consent.show_move(seen, Decision.DECLINED, NOTHING, config, as_json)
 
@@ -162,11 +145,11 @@ def withdraw(config: SiteConfig, study: str, yes: bool, by: str | None, as_json:
     with opening.opened(config) as store:
         seen = store.studies.find(study)
         check_move(seen.plan, seen.standing, Decision.WITHDRAWN)
-        asks = _asks(as_json) and not yes
-        if asks and not click.confirm(f"Withdraw from study {seen.plan[:12]}? This is final"):
+        may_ask = asks(as_json) and not yes
+        if may_ask and not click.confirm(f"Withdraw from study {seen.plan[:12]}? This is final"):
             console.print("not withdrawn; nothing has changed")
             return
-        freed = consent.withdraw(config, store, seen, by=_person(by, ask=asks))
+        freed = consent.withdraw(config, store, seen, by=who_decides(by, ask=may_ask))
         consent.show_move(seen, Decision.WITHDRAWN, freed, config, as_json)
 
 

@@ -23,6 +23,7 @@ from eigenveil_client.connection.renewal import Generation, introduce, renew_in_
 from eigenveil_client.site.daemon.connection import Lost, SiteConnection, remote
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.peers.roster import Roster
 from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -57,7 +58,8 @@ class SiteDaemon:
         Raises:
             InternalError: code `storage`; nothing was sent after it.
             RequestError: the configuration does not hold any more (such as a key others can read), or the
-                coordinator's ledger went backwards; nothing was sent after it.
+                coordinator's ledger went backwards, or it showed another card of a peer than the one that
+                was confirmed here; nothing was sent after it.
         """
         unending = (self._serve(), self._store.keep_noted(), self._store.traffic.keep_flushed())
         tasks = [asyncio.create_task(work) for work in unending]
@@ -109,6 +111,7 @@ class SiteDaemon:
     async def _connect(self) -> grpc.aio.Channel:
         try:
             self._shown = identity = self._identity()
+            Roster(identity.folder).check_unchanged()
             self.contact.ends = identity.expires.timestamp()
             if identity.expires - datetime.now(UTC) < EXPIRY_WARNING:
                 self._warn("certificate-ends-soon", at=f"{identity.expires:%Y-%m-%dT%H:%MZ}")

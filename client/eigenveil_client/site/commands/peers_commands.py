@@ -1,0 +1,177 @@
+"""Commands with which people of several sites make sure who is who: peers export, import, confirm, list,
+remove."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eigenveil_client.site.commands.options import BY, CONFIG, CONFIG_FILE, JSON, asks, who_decides
+from eigenveil_common.command import FILE, console, say, tell
+from eigenveil_common.files import check_output, read, write_durably
+
+if TYPE_CHECKING:
+    from eigenveil.secure_aggregation.card import SignedCard
+    from eigenveil_client.site.config import SiteConfig
+
+
+@click.group()
+def peers() -> None:
+    """The other sites whose numbers are added to this one's before anybody can read the sum.
+
+    Each site makes a card, sends it to the others as a file, and its people compare digits by telephone.
+    Nothing of it goes through the coordinator. It works beside a running daemon.
+    """
+
+
+@peers.command("export")
+@CONFIG
+@click.option("--out", type=FILE, help="Where to write the card [default: NAME.peer].")
+@JSON
+def export_card(config: SiteConfig, out: Path | None, as_json: bool) -> None:
+    """Write this site's card, for the other sites, and show the digits to be read to them.
+
+    The first time it makes the keys behind it, which never leave this machine; then it is the same card each
+    time.
+    """
+    from eigenveil.secure_aggregation.card_file import cards_to_file
+    from eigenveil_client.site.peers import words
+    from eigenveil_client.site.peers.keys import OwnKeys, site_in
+
+    out = out or Path(f"{site_in(config.identity).name}.peer")
+    check_output(out)
+    own = OwnKeys.make(config.identity)
+    write_durably(out, cards_to_file([own.signed]))
+    say({"out": str(out), **words.own_card(own.card)}, as_json, words.exported(own.card, out))
+
+
+@peers.command("import")
+@CONFIG_FILE
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@click.option(
+    "--replace", "replacing", is_flag=True, help="Also in place of cards that were confirmed: after a call."
+)
+@JSON
+def import_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as_json: bool) -> None:
+    """Take in the cards in FILES, all or none of them; none is trusted before it is confirmed.
+
+    A card that was confirmed stays, and another one in its name is refused; with --replace it gives way, and
+    the new one must be confirmed.
+    """
+    from eigenveil_client.site import config as site_config
+    from eigenveil_client.site.peers import words
+    from eigenveil_client.site.peers.keys import OwnKeys
+    from eigenveil_client.site.peers.roster import Roster
+
+    folder = site_config.load(config_file).identity
+    cards = [card for path in files for card in _cards_in(path)]
+    roster = Roster(folder)
+    outcomes = roster.take(cards, OwnKeys.make(folder).card, replacing=replacing)
+    told = words.imports(outcomes, roster.held())
+    say(told, as_json, words.imported(told, config_file))
+
+
+def _cards_in(path: Path) -> tuple[SignedCard, ...]:
+    from eigenveil.errors import PeerError
+    from eigenveil.secure_aggregation.card_file import cards_from_file
+
+    try:
+        return cards_from_file(read(path))
+    except PeerError as problem:
+        raise PeerError(problem.code, f"{path}: {problem}") from problem
+
+
+@peers.command("confirm")
+@CONFIG
+@click.argument("name")
+@click.option("--fingerprint", "digits", help="The 40 digits, as heard [default: asked for].")
+@BY
+@JSON
+def confirm_card(config: SiteConfig, name: str, digits: str | None, by: str | None, as_json: bool) -> None:
+    """Trust the card of site NAME, after its people have read its digits to you.
+
+    Telephone them, at a number that did not come with the file; they find the digits with peers list. Nothing
+    changes if the digits differ. It also decides about a card that changed.
+    """
+    from eigenveil_client.site.peers import words
+    from eigenveil_client.site.peers.roster import Roster
+
+    roster = Roster(config.identity)
+    before = roster.held().of(name)
+    if digits is None and not asks(as_json):
+        raise click.UsageError(
+            "nobody is there to ask (no terminal, or --json); add --fingerprint 'DIGITS', as heard from "
+            f"the people of {name}"
+        )
+    decider = who_decides(by, ask=not as_json)
+    if digits is None:
+        digits = click.prompt(f"The 40 digits that the people of {name} read to you", value_proc=_digits)
+    peer = roster.confirm(name, digits, decider)
+    again = "" if before.seen is None else " Start the daemon again, if it ended."
+    say(words.peer_row(peer), as_json, f"The digits agree: {name} is confirmed.{again}")
+
+
+def _digits(text: str) -> str:
+    """What was typed, if it is as many digits as there must be: else it is asked for again."""
+    from eigenveil.errors import RequestError
+    from eigenveil.secure_aggregation.fingerprint import typed_fingerprint
+
+    try:
+        return typed_fingerprint(text)
+    except RequestError as problem:
+        raise click.UsageError(str(problem)) from problem
+
+
+@peers.command("list")
+@CONFIG
+@JSON
+def list_peers(config: SiteConfig, as_json: bool) -> None:
+    """Show this site's own digits, and each site whose card is here.
+
+    Digits of others are shown once they are confirmed: before, they are to be heard from their owner.
+    """
+    from eigenveil_client.site.peers import words
+
+    tell(words.listed(config.identity), as_json, _show_list)
+
+
+def _show_list(told: dict[str, Any]) -> None:
+    from eigenveil_client.site.commands.tables import moment, plain, show, table
+
+    own = told["own"]
+    said = (
+        f"{own['fingerprint']}  ({own['site']})" if own else "none yet: eigenveil-site peers export makes it"
+    )
+    console.print(f"own card: {said}", markup=False, soft_wrap=True)
+    if not told["peers"]:
+        console.print("no other site's card is here: eigenveil-site peers import FILE", markup=False)
+        return
+    listed = table("site", "standing", "digits", "confirmed (UTC)", "by")
+    for row in told["peers"]:
+        when = "" if row["confirmed"] is None else moment(row["confirmed"])
+        listed.add_row(
+            row["site"], row["standing"], row["fingerprint"] or "to be heard", when, *plain(row["by"] or "")
+        )
+    show(listed)
+    if any(row["standing"] == "changed" for row in told["peers"]):
+        console.print("changed: nothing is sent before a person has decided; eigenveil-site check says how")
+
+
+@peers.command("remove")
+@CONFIG
+@click.argument("name")
+@JSON
+def remove_card(config: SiteConfig, name: str, as_json: bool) -> None:
+    """Put the card of site NAME aside: no study is answered any more whose numbers are added to its.
+
+    The card is kept as evidence (peers list --json). To trust it again, import and confirm it again.
+    """
+    from eigenveil_client.site.peers.roster import Roster
+
+    Roster(config.identity).remove(name)
+    say({"site": name, "removed": True}, as_json, f"{name} is removed")
+
+
+COMMANDS = (peers,)

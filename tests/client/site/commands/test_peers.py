@@ -1,0 +1,148 @@
+"""eigenveil-site peers, as people of two hospitals use it beside a telephone. [R28]"""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from eigenveil.secure_aggregation.card_file import cards_from_file
+from tests.client.site.command_line import site, written
+from tests.client.site.peers.people import knowing, mailed, own, roster, theirs
+from tests.client.site.support import FEDERATION, SITE, Stage
+
+DIGITS, OTHERS = theirs(seed=7).check().fingerprint, theirs(seed=8).check().fingerprint
+
+
+@pytest.fixture
+def config(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The site.toml of `stage`, whose folder is where commands are run."""
+    monkeypatch.chdir(stage.folder)
+    return written(stage)
+
+
+def test_a_card_is_exported_with_digits_that_are_not_in_its_file(stage: Stage, config: Path) -> None:
+    told = site(config, "peers", "export", "--json").json
+    assert (told["out"], told["site"], told["federation"]) == (f"{SITE}.peer", SITE, FEDERATION)
+    (card,) = cards_from_file(Path(f"{SITE}.peer").read_bytes())
+    assert card.check() == own(stage)
+    assert (told["card"], told["fingerprint"]) == (own(stage).digest, own(stage).fingerprint)
+    assert told["fingerprint"].replace(" ", "") not in Path(f"{SITE}.peer").read_text().replace(" ", "")
+    shown = site(config, "peers", "export", "--out", "again.peer")
+    assert f"\n    {told['fingerprint']}\n" in shown.out
+    assert Path("again.peer").read_bytes() == Path(f"{SITE}.peer").read_bytes()
+    assert site(config, "peers", "export", "--out", "no/where", "--json").code == 70
+    assert site(config, "peers", "list").out.startswith(f"own card: {told['fingerprint']}")
+
+
+def test_two_cards_come_by_mail_and_are_confirmed_by_telephone(stage: Stage, config: Path) -> None:
+    both = mailed(stage.folder, theirs(seed=7), theirs("hospital-c", 9))
+    shown = site(config, "peers", "import", both).out
+    assert "hospital-b: new here, not confirmed yet" in shown
+    commands = [line for line in shown.splitlines() if line.startswith("  eigenveil-site")]
+    wanted = ["eigenveil-site", "peers", "confirm", "hospital-c", "--config", str(config)]
+    assert shlex.split(commands[1]) == wanted
+    listed = site(config, "peers", "list", "--json")
+    assert [row["fingerprint"] for row in listed.json["peers"]] == [None, None]
+    assert DIGITS not in listed.out + shown, "what is to be heard is not there to be copied"
+    wrong = site(config, "peers", "confirm", "hospital-b", "--fingerprint", OTHERS, "--json")
+    assert (wrong.code, wrong.json["error"]) == (20, "identity")
+    asked = site(config, "peers", "confirm", "hospital-b", answer=f"Kim\n12345\n{DIGITS}\n")
+    assert (asked.code, "there are 5" in asked.out) == (0, True), "too few digits are asked for again"
+    (told,) = [row for row in site(config, "peers", "list", "--json").json["peers"] if row["by"]]
+    assert (told["site"], told["standing"], told["by"]) == ("hospital-b", "confirmed", "Kim")
+    assert told["fingerprint"] == DIGITS
+    assert list(roster(stage).confirmed()) == ["hospital-b"]
+    again = site(config, "peers", "import", both, "--json").json["cards"]
+    assert [(row["outcome"], row["standing"]) for row in again] == [
+        ("known", "confirmed"),
+        ("known", "imported"),
+    ]
+
+
+def test_nobody_is_asked_where_nobody_is_and_ctrl_c_confirms_nothing(
+    stage: Stage, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site(config, "peers", "import", mailed(stage.folder, theirs()))
+    for words in ((), ("--json",)):
+        assert site(config, "peers", "confirm", "hospital-b", *words).code == 2
+
+    def pressed(*_: object, **__: object) -> str:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", pressed)
+    assert site(config, "peers", "confirm", "hospital-b", answer="anything").code == 130
+    assert roster(stage).confirmed() == {}
+
+
+def test_another_card_is_refused_until_it_is_replaced_and_confirmed(stage: Stage, config: Path) -> None:
+    knowing(stage, theirs(seed=7))
+    newer = mailed(stage.folder, theirs(seed=8))
+    said = site(config, "peers", "import", newer, "--json")
+    assert (said.code, "--replace" in said.json["message"]) == (9, True)
+    assert roster(stage).confirmed() == {"hospital-b": theirs(seed=7).check()}
+    shown = site(config, "peers", "import", newer, "--replace").out
+    assert "in place of the card that was here, which is kept, not confirmed yet" in shown
+    assert roster(stage).confirmed() == {}
+    assert site(config, "peers", "confirm", "hospital-b", "--fingerprint", OTHERS, "--by", "Kim").code == 0
+    assert roster(stage).confirmed() == {"hospital-b": theirs(seed=8).check()}
+    (kept,) = site(config, "peers", "list", "--json").json["earlier"]
+    assert (kept["card"], kept["by"]) == (theirs(seed=7).check().digest, "Kim")
+
+
+def test_a_change_shows_in_each_place_and_a_person_decides(stage: Stage, config: Path) -> None:
+    one = knowing(stage, theirs(seed=7))
+    one.mark_changed("hospital-b", theirs(seed=8).check().digest)
+    (check,) = [c for c in site(config, "check", "--json").json["checks"] if c["check"] == "peers"]
+    assert (check["level"], "peers confirm hospital-b" in check["text"]) == ("fail", True)
+    assert site(config, "check", "--json").code == 9
+    shown = site(config, "peers", "list").out
+    assert "changed: nothing is sent" in shown
+    assert DIGITS not in shown
+    again = site(config, "peers", "confirm", "hospital-b", "--fingerprint", DIGITS, "--by", "Kim")
+    assert "Start the daemon again" in again.out
+    assert list(one.confirmed()) == ["hospital-b"]
+    assert site(config, "peers", "remove", "hospital-b", "--json").json == {
+        "site": "hospital-b",
+        "removed": True,
+    }
+    assert site(config, "peers", "remove", "hospital-b", "--json").json["error"] == "not-found"
+    assert site(config, "peers", "confirm", "hospital-b", "--fingerprint", DIGITS, "--json").code == 8
+
+
+def test_check_and_doctor_say_how_far_it_is(stage: Stage, config: Path) -> None:
+    def row(command: str, about: str = "peers") -> tuple[str, str]:
+        rows = site(config, command, "--json").json["checks"]
+        return next((one["level"], one["text"] + one["todo"]) for one in rows if one["check"] == about)
+
+    assert row("check") == ("ok", "none, and no card of this site: whatever it answers, the coordinator sees")
+    knowing(stage, theirs()).take([theirs("hospital-c", 9)], own(stage), replacing=False)
+    for command in ("check", "doctor"):
+        level, text = row(command)
+        assert (level, "1 confirmed, 1 not confirmed" in text, "confirm NAME" in text) == ("warn", True, True)
+    roster(stage).remove("hospital-c")
+    assert row("doctor") == ("ok", "cards of other sites: 1 confirmed, 0 not confirmed")
+    key = stage.config.identity / "peer.key"
+    key.chmod(0o644)
+    assert "peer.key" in row("doctor", "permissions")[1]
+    assert row("check")[0] == "fail"
+    key.unlink()
+    assert row("check")[0] == "warn", "a copy of the folder without its key"
+
+
+@pytest.mark.parametrize("file", ["site.toml", "nowhere.peer", "."])
+def test_a_file_that_holds_no_card_is_named(stage: Stage, config: Path, file: str) -> None:
+    said = site(config, "peers", "import", mailed(stage.folder, theirs()), file, "--json")
+    assert said.code in (2, 4, 21)
+    assert file in said.json.get("message", file)
+    assert roster(stage).held().peers == {}
+
+
+def test_before_enrolment_it_says_what_to_do(stage: Stage, config: Path) -> None:
+    file = mailed(stage.folder, theirs())
+    (stage.config.identity / "identity.json").unlink()
+    for words in (("export",), ("import", file)):
+        said = site(config, "peers", *words, "--json")
+        assert (said.code, "enrol" in said.json["message"]) == (4, True)
+    assert site(config, "peers", "list", "--json").json == {"own": None, "peers": [], "earlier": []}

@@ -1,0 +1,214 @@
+"""Whose card is believed is a person's word, which no file and no coordinator changes. [R28]"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import stat
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.secure_aggregation.card import CARD_SIGNED, Card, SignedCard, sign_card
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.peers.held_cards import Outcome
+from eigenveil_client.site.peers.keys import OwnKeys
+from eigenveil_client.site.peers.peer import Confirmation, Standing
+from eigenveil_client.site.peers.roster import NAME, Roster
+from tests.client.site.peers.people import AT, knowing, own, roster, theirs
+from tests.client.site.support import SITE, Coordinator, Stage, until
+from tests.core.secure_aggregation.cards import signing
+from tests.support import refused
+
+OLD, NEW = theirs(seed=7), theirs(seed=8)
+
+
+def test_a_card_is_believed_once_a_person_has_heard_its_digits(stage: Stage) -> None:
+    one = roster(stage)
+    assert (one.confirmed(), one.held().peers) == ({}, {})
+    assert one.take([OLD], own(stage), replacing=False) == {"hospital-b": Outcome.NEW}
+    assert one.confirmed() == {}
+    with refused(Code.IDENTITY, "nothing was confirmed"):
+        one.confirm("hospital-b", NEW.check().fingerprint, "Kim")
+    assert one.confirmed() == {}
+    one.confirm("hospital-b", OLD.check().fingerprint.replace(" ", "-"), "Kim")
+    again = Roster(stage.config.identity)
+    assert again.confirmed() == {"hospital-b": OLD.check()}
+    assert again.held().peers["hospital-b"].confirmed == Confirmation(by="Kim", at=AT)
+    assert stat.S_IMODE((stage.config.identity / NAME).stat().st_mode) == 0o600
+    assert again.take([OLD], own(stage), replacing=True) == {"hospital-b": Outcome.KNOWN}
+    assert again.confirmed() == {"hospital-b": OLD.check()}, "the same file again changes nothing"
+
+
+def test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence(stage: Stage) -> None:
+    one = knowing(stage, OLD)
+    with refused(
+        Code.CONFLICT, "another card of hospital-b", "Telephone", "--replace", "nothing was imported"
+    ):
+        one.take([theirs("hospital-c", 3), NEW], own(stage), replacing=False)
+    assert list(one.held().peers) == ["hospital-b"], "all or none"
+    assert one.take([NEW], own(stage), replacing=True) == {"hospital-b": Outcome.REPLACED}
+    assert one.confirmed() == {}
+    one.check_unchanged()
+    one.confirm("hospital-b", NEW.check().fingerprint, "Lou")
+    assert one.confirmed() == {"hospital-b": NEW.check()}
+    one.remove("hospital-b")
+    assert one.confirmed() == {}
+    kept = Roster(stage.config.identity).held().earlier
+    assert [(each.signed, each.until, each.confirmed) for each in kept] == [
+        (OLD, AT, Confirmation(by="Kim", at=AT)),
+        (NEW, AT, Confirmation(by="Lou", at=AT)),
+    ]
+    one.take([OLD], own(stage), replacing=False)
+    assert one.confirmed() == {}, "what was removed and comes again is confirmed again"
+
+
+def test_a_card_nobody_confirmed_gives_way_to_a_later_file_and_is_kept(stage: Stage) -> None:
+    one = roster(stage)
+    one.take([OLD], own(stage), replacing=False)
+    assert one.take([NEW], own(stage), replacing=False) == {"hospital-b": Outcome.REPLACED}
+    assert [each.card for each in one.held().earlier] == [OLD.check()]
+    with refused(Code.IDENTITY, "not the digits"):
+        one.confirm("hospital-b", OLD.check().fingerprint, "Kim")
+
+
+def with_keys_of(card: Card, key: str) -> SignedCard:
+    """A site that writes another's key on its card."""
+    mine = theirs("hospital-c", seed=9).check()
+    values = {"agreement": mine.agreement, "signing": mine.signing} | {key: getattr(card, key)}
+    made = Card(federation=mine.federation, site=mine.site, **values)
+    if key == "signing":  # which it cannot sign for, unless one folder is a copy of the other
+        return SignedCard(said=made.said, signature=signing(7).sign(CARD_SIGNED + made.said))
+    return sign_card(made, signing(9).sign)
+
+
+def test_what_a_mail_can_get_wrong_is_refused(stage: Stage) -> None:
+    one, mine = knowing(stage, OLD), own(stage)
+    wrong = {
+        "of federation elsewhere, and this site is in": [theirs(federation="elsewhere")],
+        f"this site's own name, {SITE}": [theirs(SITE)],
+        "two cards of hospital-c": [theirs("hospital-c", 1), theirs("hospital-c", 2)],
+        "has the keys of hospital-b": [with_keys_of(OLD.check(), "agreement")],
+        "the keys of hospital-b: one folder was copied": [with_keys_of(OLD.check(), "signing")],
+        f"has the keys of {SITE}": [with_keys_of(mine, "agreement")],
+    }
+    before = one.held()
+    for words, cards in wrong.items():
+        for replacing in (False, True):
+            with refused(Code.CONFLICT, words, "nothing was imported"):
+                one.take([theirs("hospital-d", 4), *cards], mine, replacing=replacing)
+    assert one.held() == before
+
+
+def test_this_site_s_own_card_among_others_is_passed_over(stage: Stage) -> None:
+    one, mine = roster(stage), OwnKeys.make(stage.config.identity)
+    assert one.take([mine.signed, OLD], mine.card, replacing=False) == {
+        SITE: Outcome.OWN,
+        "hospital-b": Outcome.NEW,
+    }
+    assert list(one.held().peers) == ["hospital-b"]
+
+
+def test_a_change_is_alarmed_once_written_down_and_decided_by_a_person_alone(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    one = knowing(stage, OLD)
+    one.mark_changed("hospital-b", OLD.check().digest)
+    one.mark_changed("hospital-z", NEW.check().digest)
+    one.check_unchanged()
+    assert "peer-key-changed" not in caplog.text
+    one.mark_changed("hospital-b", NEW.check().digest)
+    assert f"peer-key-changed site=hospital-b here={OLD.check().digest[:12]}" in caplog.text
+    later = Roster(stage.config.identity)
+    assert (list(later.changed()), later.confirmed()) == (["hospital-b"], {})
+    with refused(Code.CONFLICT, "peers confirm hospital-b", "--replace", "peers remove hospital-b"):
+        later.check_unchanged()
+    with refused(Code.IDENTITY, "not the digits"):
+        later.confirm("hospital-b", NEW.check().fingerprint, "Kim")
+    later.take([NEW], own(stage), replacing=True)
+    assert list(later.changed()) == ["hospital-b"], "a file decides nothing"
+    later.confirm("hospital-b", NEW.check().fingerprint, "Kim")
+    later.check_unchanged()
+    assert later.confirmed() == {"hospital-b": NEW.check()}
+
+
+def test_the_card_that_was_pinned_can_be_confirmed_again_or_removed(stage: Stage) -> None:
+    one = knowing(stage, OLD, theirs("hospital-c", 3))
+    for name in one.confirmed():
+        one.mark_changed(name, NEW.check().digest)
+    with refused(Code.CONFLICT, "card of hospital-b", "card of hospital-c"):
+        one.check_unchanged()
+    one.confirm("hospital-b", OLD.check().fingerprint, "Lou")
+    one.remove("hospital-c")
+    one.check_unchanged()
+    assert one.confirmed() == {"hospital-b": OLD.check()}
+    assert [(each.standing, each.card.site) for each in one.held().earlier] == [
+        (Standing.CHANGED, "hospital-c")
+    ]
+
+
+def test_commands_at_the_same_moment_lose_nothing(stage: Stage) -> None:
+    one, mine = roster(stage), own(stage)
+    files = [[theirs(f"h-{number}", 100 + number)] for number in range(12)]
+    with ThreadPoolExecutor(6) as pool:  # each waits for the lock as another process would
+        list(pool.map(lambda cards: one.take(cards, mine, replacing=False), files))
+    assert len(one.held().peers) == 12
+
+
+@pytest.mark.parametrize("damage", ["", "{}", '{"peers": 7, "earlier": []}', "hospital-c", "0", "null"])
+def test_a_damaged_file_is_told_and_believed_in_nothing(stage: Stage, damage: str) -> None:
+    one = knowing(stage, OLD)
+    path = stage.config.identity / NAME
+    if damage in ("hospital-c", "0"):  # somebody edited a name, or a digit of a key
+        site = OLD.check().site if damage == "hospital-c" else OLD.check().agreement.hex()[:8]
+        damage = path.read_text().replace(site, damage if damage == "hospital-c" else "0" * 8)
+    path.write_text(damage)
+    for use in (one.confirmed, one.check_unchanged, lambda: one.mark_changed("hospital-b", "0" * 64)):
+        with refused(Code.BAD_CONFIG, "damaged", "put it back from a copy"):
+            use()
+    assert path.read_text() == damage
+
+
+def test_a_file_that_others_can_read_is_not_used(stage: Stage) -> None:
+    one = knowing(stage, OLD)
+    (stage.config.identity / NAME).chmod(0o644)
+    with refused(Code.BAD_CONFIG, "chmod 600"):
+        one.confirmed()
+
+
+def test_a_power_cut_while_it_is_written_leaves_what_was(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = knowing(stage, OLD)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", full)
+        with refused(Code.STORAGE, "make room"):
+            one.mark_changed("hospital-b", NEW.check().digest)
+    assert one.confirmed() == {"hospital-b": OLD.check()}
+    assert json.loads((stage.config.identity / NAME).read_bytes())["earlier"] == []
+
+
+def test_the_daemon_neither_calls_nor_stays_while_a_change_is_undecided(stage: Stage) -> None:
+    one = knowing(stage, OLD)
+
+    async def scenario() -> None:
+        coordinator = Coordinator()
+        async with stage.serving(coordinator):
+            one.mark_changed("hospital-b", NEW.check().digest)
+            store = stage.store()
+            daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
+            with pytest.raises(RequestError, match="another card of hospital-b"):
+                await asyncio.wait_for(daemon.run(), 60)
+            store.close()
+            assert coordinator.hellos == 0
+            one.confirm("hospital-b", OLD.check().fingerprint, "Kim")
+            async with stage.daemon():
+                await until(lambda: coordinator.asked)
+
+    asyncio.run(scenario())

@@ -1,0 +1,39 @@
+"""Cards of sites, from keys that everybody may know."""
+
+from __future__ import annotations
+
+import hashlib
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from eigenveil.secure_aggregation.card import Card, SignedCard, sign_card
+
+FEDERATION = "north"
+
+
+def _secret(seed: int) -> bytes:
+    return hashlib.sha256(str(seed).encode()).digest()
+
+
+def signing(seed: int) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(_secret(seed))
+
+
+def agreement(seed: int) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(_secret(seed))
+
+
+def a_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> Card:
+    """The card whose two keys are made of `seed`."""
+    return Card(
+        federation=federation,
+        site=site,
+        agreement=agreement(seed).public_key().public_bytes_raw(),
+        signing=signing(seed).public_key().public_bytes_raw(),
+    )
+
+
+def signed_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> SignedCard:
+    """The same under its own signature."""
+    return sign_card(a_card(site, seed, federation), signing(seed).sign)

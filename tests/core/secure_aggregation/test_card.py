@@ -1,0 +1,166 @@
+"""Cards: what was changed on its way is not believed, and two people compare all of the rest. [R28]"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.secure_aggregation.card import CARD_SIGNED, SignedCard
+from eigenveil.secure_aggregation.card_file import MOST_BYTES, cards_from_file, cards_to_file
+from eigenveil.secure_aggregation.fingerprint import fingerprint, typed_fingerprint
+from tests.core.secure_aggregation.cards import a_card, signed_card, signing
+from tests.support import refused
+
+PRIME = 2**255 - 19
+# Whose multiples by eight are the neutral element, of the curve and of its twist: RFC 7748's warning.
+LOW_ORDER = (
+    0,
+    1,
+    325606250916557431795983626356110631294008115727848805560023387167927233504,
+    39382357235489614581723060781553021112529911719440698176882885853963445705823,
+    PRIME - 1,
+)
+SEEDS = st.integers(1, 2**255)
+NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9]", fullmatch=True)
+
+
+def signed(stated: Any, seed: int = 7) -> SignedCard:
+    """These plain values, or these bytes, under the signature of `seed`'s key."""
+    said = stated if isinstance(stated, bytes) else json.dumps(stated, separators=(",", ":")).encode()
+    return SignedCard(said=said, signature=signing(seed).sign(CARD_SIGNED + said))
+
+
+@given(NAMES, NAMES, SEEDS)
+def test_a_card_holds_after_any_way_that_changes_no_value(site: str, federation: str, seed: int) -> None:
+    sent = signed_card(site, seed, federation)
+    assert sent.check() == a_card(site, seed, federation)
+    file = json.loads(cards_to_file([sent, signed_card("other", seed + 1)]))
+    turned = {name: file["cards"][0]["card"][name] for name in ("signing", "agreement", "site", "federation")}
+    file["cards"][0] = dict(reversed(file["cards"][0].items())) | {"card": turned}
+    mailed = json.dumps(file, indent=7).replace("\n", "\r\n").encode("utf-8-sig")
+    assert cards_from_file(mailed)[0] == sent
+    assert cards_from_file(mailed)[0].check().digest == a_card(site, seed, federation).digest
+
+
+@given(st.integers(0, 2**16), st.integers(1, 255), st.booleans())
+def test_a_card_with_any_byte_changed_is_refused(place: int, flip: int, of_signature: bool) -> None:
+    sent = signed_card()
+    changed = bytearray(sent.signature if of_signature else sent.said)
+    changed[place % len(changed)] ^= flip
+    tampered = replace(sent, **{"signature" if of_signature else "said": bytes(changed)})
+    with pytest.raises(EigenveilError) as caught:
+        tampered.check()
+    assert caught.value.code in (Code.IDENTITY, Code.PROTOCOL)
+
+
+def test_a_card_under_another_key_s_signature_is_refused() -> None:
+    with refused(Code.IDENTITY, "hospital-b is not signed by its own key"):
+        signed(a_card(seed=7).said, seed=8).check()
+    other = signing(7).sign(b"eigenveil/ledger-checkpoint/v1\n" + a_card().said)
+    with refused(Code.IDENTITY, "not signed"):
+        SignedCard(said=a_card().said, signature=other).check()
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"", b"7", b"[]", b"{}", b"\xff", b"[" * 100_000, a_card().said + b" ",
+        a_card().said.replace(b'"site":', b'"more":"x","site":'),
+        a_card().said.replace(b'"hospital-b"', b'["hospital-b"]'),
+        a_card().said.replace(b'"hospital-b"', b'"Hospital B"'),
+        a_card().said.replace(a_card().signing.hex().encode(), a_card().signing.hex().upper().encode()),
+        json.dumps(dict(reversed(json.loads(a_card().said).items())), separators=(",", ":")).encode(),
+    ],
+)  # fmt: skip
+def test_what_is_signed_but_no_card_in_its_one_form_is_refused(said: bytes) -> None:
+    with refused(Code.PROTOCOL, "not believed"):
+        signed(said).check()
+
+
+@pytest.mark.parametrize("point", LOW_ORDER)
+def test_a_key_that_gives_everybody_the_same_secret_is_refused(point: int) -> None:
+    """The neutral element times whatever: such a site's masks would be known to all."""
+    key = point.to_bytes(32, "little")
+    with refused(Code.PROTOCOL, "same secret to everybody"):
+        replace(a_card(), agreement=key)
+    with refused(Code.PROTOCOL, "same secret to everybody"):
+        signed(json.loads(a_card().said) | {"agreement": key.hex()}).check()
+
+
+@pytest.mark.parametrize("second", [9 + PRIME, 9 + 2**255])
+def test_a_key_is_written_in_one_way(second: int) -> None:
+    with refused(Code.PROTOCOL, "one way"):
+        replace(a_card(), agreement=second.to_bytes(32, "little"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"agreement": bytes(31)},
+        {"signing": bytes(33)},
+        {"site": "a/b"},
+        {"site": ""},
+        {"federation": "North"},
+    ],
+)
+def test_names_and_lengths_are_looked_at(change: dict[str, Any]) -> None:
+    with refused(Code.PROTOCOL, "not believed"):
+        replace(a_card(), **change)
+
+
+def test_the_digits_are_all_of_the_card_and_the_same_for_ever() -> None:
+    card = a_card()
+    said = card.said
+    state = hashlib.sha256(b"eigenveil/peer-card/v1\n" + len(said).to_bytes(8, "little") + said)
+    assert card.digest == state.hexdigest()
+    assert card.fingerprint.replace(" ", "") == f"{int(state.hexdigest(), 16) % 10**40:040d}"
+    assert card.fingerprint == "76281 42068 24261 37270 75524 04359 37106 19157"
+    others = [
+        a_card(site="hospital-c"),
+        a_card(federation="south"),
+        replace(card, agreement=a_card(seed=8).agreement),
+        replace(card, signing=a_card(seed=8).signing),
+    ]
+    assert card.fingerprint not in {one.fingerprint for one in others}
+
+
+def test_digits_keep_their_zeros() -> None:
+    assert fingerprint("00") == " ".join(["00000"] * 8)
+    assert fingerprint(f"{10**40 + 7:x}") == " ".join(["00000"] * 7 + ["00007"])
+
+
+@given(st.lists(st.sampled_from([" ", "  ", "-", ", ", ".", "", "\n", "\t"]), min_size=40, max_size=40))
+def test_digits_may_be_typed_as_people_write_them(between: list[str]) -> None:
+    digits = a_card().fingerprint.replace(" ", "")
+    typed = "".join(a + b for a, b in zip(digits, between, strict=True))
+    assert typed_fingerprint(typed) == a_card().fingerprint
+
+
+@pytest.mark.parametrize("typed", ["", "1" * 39, "1" * 41, "1" * 39 + "x", "\u0661" * 40, "\uff11" * 40])
+def test_what_is_not_forty_digits_is_told(typed: str) -> None:
+    with refused(Code.BAD_ARGUMENT, "type 40 digits"):
+        typed_fingerprint(typed)
+
+
+@pytest.mark.parametrize(
+    ("file", "words"),
+    [
+        (b"", "no file of cards"),
+        (b"-----BEGIN PGP MESSAGE-----", "no file of cards"),
+        (b'{"cards": [{"card": {}}]}', "no file of cards"),
+        (b'{"cards": [7]}', "no file of cards"),
+        (b'{"cards": []}', "no card in this file"),
+        (b" " * (MOST_BYTES + 1), "too long"),
+        (cards_to_file([signed_card()]).replace(b"hospital-b", b"hospital-c"), "not signed"),
+    ],
+)
+def test_a_file_that_is_none_is_told(file: bytes, words: str) -> None:
+    with pytest.raises(EigenveilError, match=words):
+        cards_from_file(file)
