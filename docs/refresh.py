@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import draw_parties
 import grimp
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -122,9 +123,10 @@ def definitions(scope: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def main() -> int:
-    """Write both pages anew."""
+    """Write both pages and the picture of parties anew."""
     HOUSE.write_text(house())
     TOUR.write_text(tour())
+    draw_parties.PICTURE.write_text(draw_parties.picture())
     return 0
 
 

@@ -32,11 +32,15 @@ from eigenveil.protocol.authorities import list_from_json
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import Query, ShuffledRecord, Votes
 from eigenveil.queries.batch import Batch, pass_key
+from eigenveil.secure_aggregation.attempt import ATTEMPT_SIGNED
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.identity_files import checked
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.support import Stage, a_plan, a_stage, work
+from tests.client.site.masking import PLAN as MASKED
+from tests.client.site.masking import QUESTIONS, Peers, confirm, offer
+from tests.client.site.stated import RELEASE_KEY
+from tests.client.site.support import SITE, Stage, a_plan, a_stage, work
 from tests.core.queries.test_subspaces import QUERIES as SUBSPACE_ASKS
 from tests.fuzz.coordinator import kept
 from tests.fuzz.hunt import ChangedMeaning, Kind
@@ -44,7 +48,8 @@ from tests.fuzz.mutations import mutate_bytes, mutate_message, mutate_text
 from tests.support import DIGEST, a_field, a_query, covariance_queries, every_query
 from tests.vectors.test_vectors import stored
 
-SIGNED = "SignedPlan"
+FIRST = QUESTIONS[0]
+SIGNED, SET = "SignedPlan", "SignedAttempt"
 PEM = "-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n"
 ANSWERS = tuple(
     method.output_type
@@ -135,7 +140,7 @@ def _canonical(message: Message) -> bytes:
 
 
 def _worked(stage: Stage, feed: Any) -> dict[str, Kind]:
-    plan = a_plan()
+    plan, peers = a_plan(), Peers(stage)
     signed = stage.signed(plan)
     end = pb.StudyEnd(plan_digest=bytes.fromhex(DIGEST), state=pb.STUDY_STATE_RELEASED)
     queries = list(rehearse(plan))[:3]
@@ -144,6 +149,8 @@ def _worked(stage: Stage, feed: Any) -> dict[str, Kind]:
         *(work(query, signed) for query in queries),
         pb.NextWorkResponse(query=query_to_proto(queries[0]), ended=[end] * 3, deadline_unix_ms=2**41),
         *(pb.NextWorkResponse(plan=signed, query=other) for other in others),
+        offer(FIRST, None, stage.signed(MASKED)),
+        *(offer(FIRST, peers.attempt(FIRST, number)) for number in (1, 2)),
     ]
     plans = [a_plan(submission=f"s{number}").to_json() for number in range(3)]
     plans.append(stored("plan")["plan_json"].encode())
@@ -156,6 +163,11 @@ def _worked(stage: Stage, feed: Any) -> dict[str, Kind]:
         ),
         SIGNED: Kind(
             seeds=tuple(plans), mutate=mutate_json, feed=partial(_feed_plan, stage, feed), weight=0.1
+        ),
+        SET: Kind(
+            seeds=tuple(peers.attempt(FIRST, number).said for number in (1, 2, 3)),
+            mutate=mutate_json,
+            feed=partial(_feed_set, peers, feed),
         ),
     }
 
@@ -204,6 +216,18 @@ async def _feed_plan(stage: Stage, feed: Any, data: bytes) -> None:
     signed = pb.SignedPlan(plan_json=data, signature=stage.authority.sign(data).signature)
     query = query_to_proto(a_query(every_query()["count"]))
     await feed(pb.NextWorkResponse(plan=signed, query=query).SerializeToString())
+
+
+async def _feed_set(peers: Peers, feed: Any, data: bytes) -> None:
+    """A set of sites that the federation's own key signed, beside its question."""
+    response = offer(FIRST, None, peers.stage.signed(MASKED))
+    signature = RELEASE_KEY.sign(ATTEMPT_SIGNED + data)
+    response.attempt.CopyFrom(pb.SignedAttempt(said=data, signature=signature))
+    try:
+        await feed(response.SerializeToString())
+    finally:
+        for name in peers.roster.changed():  # the daemon would have ended until a person did this
+            confirm(peers.roster, peers.keys[name], peers.keys[SITE])
 
 
 async def _feed_list(data: bytes) -> None:

@@ -6,12 +6,13 @@ or `lint-imports` for what the import contracts forbid. Planted, run and counted
 
 from __future__ import annotations
 
+from tests.mutants.ledgers import OF_LEDGERS
+from tests.mutants.masked import OF_MASKED
 from tests.mutants.mutant import Mutant, of
 from tests.mutants.records import OF_RECORDS
 
 DRAWN = "tests/core/mechanisms/test_drawn.py"
 SUMS = f"{DRAWN}::test_a_sum_gets_the_noise_of_its_table_in_every_law"
-COSTS = f"{DRAWN}::test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass"
 EIGENVALUES = f"{DRAWN}::test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at"
 HISTOGRAM = f"{DRAWN}::test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it"
 SEARCH = f"{DRAWN}::test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count"
@@ -36,14 +37,6 @@ SENSITIVITY = (
     "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
 )
 STEERED = "tests/torture/peers/test_malicious.py::test_it_is_refused_and_logged_and_nothing_is_sent"
-ONE_SYNC = (
-    "tests/server/studies/test_one_sync.py"
-    "::test_a_round_with_its_charge_and_the_next_question_is_one_transaction"
-)
-LOST_OF_ANY = (
-    "tests/server/recovery/test_checkpoints.py"
-    "::test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any"
-)
 LIES = "tests/core/algorithms/test_bounds.py::test_no_lie_leads_beyond_them"
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -88,136 +81,6 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P26", "noise/table.py", "read + scaled) * (1 + 2.0**-20)", "read + scaled) / 2", BOUND),
     of("P26", "noise/quantiles.py", "((-1 / arb(scale)).expm1() / 2)", "((-1 / arb(scale)).expm1() / 2.1)",
        "tests/statistical/test_noise.py::test_shape"),
-    # ---- prices and ledgers
-    of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.price",
-       "return Cost(micro_rho=0)\n        "
-       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "energy" else self.price',
-       COSTS),
-    of("P4", "common/eigenveil_common/storage/ledger_store.py", "asked.digest, asked.cost, at=at",
-       'asked.digest, Cost(micro_rho=0) if "SquaredNormSum" in str(type(asked.query)) else asked.cost, at=at',
-       "tests/server/storage/test_ledger.py"),
-    of("P4", "accounting/ledger.py", "self._check_fits(self.committed() + entry.cost,",
-       "self._check_fits(entry.cost,",
-       "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
-    of("P4", "protocol/budget.py", "if not (spent + asked.cost).fits(plan.cost):",
-       "if not asked.cost.fits(plan.cost):",
-       "tests/core/study/test_price.py::test_own_deltas_add_up"),
-    of("P4", "protocol/budget.py", "if pico + pico_epsilon(cost.micro_rho) >",
-       "if pico_epsilon(cost.micro_rho) >",
-       "tests/core/study/test_price.py::test_epsilons_add_up_as_they_are"),
-    of("P5", "accounting/zcdp.py", "- t * math.log1p(1 / t) - math.log1p(t)",
-       "- t * math.log1p(1 / t) - 2 * math.log1p(t)",
-       "tests/core/accounting/test_zcdp.py::test_delta_is_the_minimum_over_all_orders"),
-    of("P4", "protocol/budget.py", "            _check_gaussian(asked)\n", "            pass\n",
-       "tests/core/study/test_price.py::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
-    of("P4", "protocol/budget.py", "    if not added or asked.atto_delta:", "    if not added:",
-       "tests/core/study/test_price.py::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
-    of("P4", "client/eigenveil_client/site/state/answered_rounds.py",
-       "            check_composition(plan, asked, cost, ledger.pico_by_study[asked.plan_digest])\n",
-       "            pass\n", "tests/client/site/test_prices.py"),
-    of("P4", "accounting/ledger.py", "return self.gaussian and reserving.kind", "return reserving.kind",
-       "tests/core/accounting/test_ledger.py"),
-    of("P4", "accounting/ledger.py", "if not gaussian and self.budget.gaussian is not None:", "if False:",
-       "tests/core/accounting/test_ledger.py"),
-    of("P4", "accounting/checkpoint.py", 'gaussian=said.get("gaussian") is True,', "gaussian=True,",
-       "tests/core/accounting/test_checkpoint.py"),
-    of("P4", "client/eigenveil_client/site/state/rollback_guard.py",
-       'gaussian=held.get("gaussian") is True,', "gaussian=True,",
-       "tests/client/site/state/test_rollback_guard.py"),
-    of("P4", "client/eigenveil_client/site/state/store.py",
-       "gaussian=plan.gaussian and self.ledger.ledger.gaussian", "gaussian=plan.gaussian",
-       "tests/client/site/commands/test_consent.py"),
-    of("P4", "accounting/ledger.py", "gaussian=self.budget.gaussian is not None)", "gaussian=gaussian)",
-       "tests/core/accounting/test_ledger.py"),
-    of("P4", "server/eigenveil_server/recovery/checkpoints.py",
-       'gaussian = gaussian and row["kind"] != EntryKind.RESERVE.value', "gaussian = True",
-       LOST_OF_ANY),
-    of("P4", "server/eigenveil_server/recovery/accept_loss.py",
-       "gaussian=checkpoint.gaussian", "gaussian=True", LOST_OF_ANY),
-    of("P4", "client/eigenveil_client/site/state/store.py", "also=also, gaussian=plan.gaussian",
-       "also=also, gaussian=True", "tests/client/site/state/test_rollback_guard.py"),
-    of("P4", "client/eigenveil_client/site/state/rollback_guard.py",
-       "gaussian=ledger.gaussian", "gaussian=True",
-       "tests/client/site/state/test_rollback_guard.py"),
-    of("P5", "reporting/digits.py", "rounding=ROUND_CEILING", "",
-       "tests/core/reporting/test_report.py"),
-    of("P4", "client/eigenveil_client/site/policy.py", "plan.gaussian or self.noise is NoiseRule.ANY", "True",
-       "tests/client/site/test_policy.py"),
-    of("P5", "study/algorithm.py", "Algorithm.ADAPTIVE_COV: AlgorithmProperties(",
-       "Algorithm.ADAPTIVE_COV: AlgorithmProperties(gaussian=True, ",
-       "tests/core/study/test_price.py::test_the_words_claim_what_the_prices_add_up_to"),
-    of("P5", "study/price.py", "Composition.GAUSSIAN if algorithm.properties.gaussian else Composition.ZCDP",
-       "Composition.GAUSSIAN",
-       "tests/core/study/test_price.py::test_what_a_study_may_spend_keeps_its_promise"),
-    of("P5", "accounting/gaussian.py", "2 * arb(delta)", "4 * arb(delta)",
-       "tests/core/accounting/test_gaussian.py"),
-    of("P5", "accounting/budget.py", "mixed=Cost(micro_rho=zcdp.", "mixed=Cost(micro_rho=gaussian.",
-       "tests/client/site/test_policy.py"),
-    of("P5", "reporting/explain.py", "changes**2 * plan.micro_rho", "changes * plan.micro_rho",
-       "tests/core/study/test_price.py::test_the_reading_under_replacement_is_that_of_two_changes"),
-    of("P6", "barrier.py",
-       "        journal.charge(asked)  # that it failed may tell of the draw, or of the sum\n", "",
-       "tests/core/test_barrier.py::test_only_as_many_integers_as_asked_reach_a_release"),
-    of("P6", "barrier.py", "    journal.seal(asked, sealed)\n", "",
-       "tests/core/test_barrier.py::test_whenever_it_dies_one_charged_answer_gets_out"),
-    of("P6", "barrier.py", "if done is not None:", "if done is not None and done.round < 0:",
-       "tests/core/test_barrier.py::test_a_different_sum_after_the_seal_changes_nothing"),
-    of("P6", "server/eigenveil_server/rounds/prepared_noise.py",
-       "prepared, self._prepared = self._prepared, None",
-       "prepared = self._prepared",
-       "tests/server/studies/test_study_run.py::test_prepared_noise_is_handed_out_once_and_only_as_specified"),
-    of("P6", "server/eigenveil_server/rounds/journal.py", "        await_tick()\n", "",
-       "tests/server/studies/test_rounds.py::test_nothing_is_seen_of_a_draw_before_its_tick"),
-    of("P27", "server/eigenveil_server/rounds/journal.py",
-       "        self.repository.ledger.charge_round(asked, write)\n",
-       "        with self.repository.store.writer.transaction() as change:\n"
-       "            write(change, self.repository.ledger.tip)\n"
-       "        self.charge(asked)\n",
-       ONE_SYNC),
-    of("P27", "server/eigenveil_server/rounds/journal.py", "                opening.write(change)\n", "",
-       ONE_SYNC),
-    of("P27", "server/eigenveil_server/studies/contributions.py", "await opened.complete(gather)", "False",
-       ONE_SYNC),
-    of("P27", "server/eigenveil_server/studies/contributions.py",
-       "None if opened.closed else run.news(opened)", "run.news(opened)",
-       "tests/server/studies/test_rounds.py"
-       "::test_nobody_is_told_with_whom_a_round_was_closed_before_its_release"),
-    of("P27", "server/eigenveil_server/rounds/journal.py", "if not self.again:", "if True:",
-       "tests/server/recovery/test_lost_draws.py"
-       "::test_a_step_that_ends_the_process_by_what_it_was_fed_discards_one_draw_and_no_more"),
-    of("P27", "server/eigenveil_server/rounds/offer.py",
-       "if (asked.plan_digest, asked.round) in repository.ledger.ledger.charged:", "if False:",
-       "tests/server/recovery/test_lost_draws.py::test_a_draw_that_failed_and_was_paid_is_not_drawn_again"),
-    of("P27", "server/eigenveil_server/rounds/prepared_noise.py",
-       "await asyncio.wait([asyncio.wrap_future(self._prepared[1])])",
-       "await asyncio.wrap_future(self._prepared[1])",
-       "tests/server/studies/test_one_sync.py"
-       "::test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept"),
-    of("P27", "client/eigenveil_client/site/state/store.py",
-       "        self.checkpoints.keep(taken, change)\n        self.transcript",
-       "        self.transcript",
-       "tests/client/site/state/test_store.py"
-       "::test_an_answered_round_is_one_transaction_and_the_checkpoint_is_in_it"),
-    of("P7", "algorithms/covariance/gauss_cov.py", "from __future__ import annotations\n",
-       "from __future__ import annotations\n\nfrom eigenveil.site.site import Site as Site\n",
-       "lint-imports"),
-    of("P7", "session.py", "(asked.round, asked.digest, asked.cost)",
-       "(asked.round, asked.digest, release.cost)",
-       "tests/core/test_session.py::test_a_release_that_answers_something_else_is_refused"),
-    of("P8", "accounting/ledger.py", "if known == query:", "if known is not None:",
-       "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
-    of("P8", "accounting/ledger.py", "ledger.budget = budget\n",
-       "ledger.budget = ledger.committed() + budget\n",
-       "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
-    of("P9", "protocol/query.py", "if batch is not None and batch.index > 0:", "if batch is not None:",
-       COSTS),
-    of("P9", "protocol/budget.py", "if not price.fits(paid):", "if not price.fits(paid) and paid == NOTHING:",
-       "tests/core/protocol/test_budget.py"),
-    of("P9", "protocol/budget.py", "cost if same else NOTHING", "cost",
-       "tests/core/protocol/test_budget.py"),
-    of("P9", "site/partition.py", "np.arange(len(rows)) - np.repeat(",
-       "np.arange(len(rows)) - 0 * np.repeat(",
-       "tests/core/queries/test_single_pass.py::test_one_record_more_changes_one_part_wherever_it_stands"),
     # ---- what the exact matrix gives away
     of("P10", "mechanisms/eigenvalues.py", "return multiplicity * moved + int(np.ceil(np.sqrt(d) * blur))",
        "return moved + int(np.ceil(np.sqrt(d) * blur))", EIGENVALUES),
@@ -393,5 +256,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P25", "session.py", "        self._check_reach(asked)\n        self.pending = asked",
        "        self.pending = asked",
        f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
+    *OF_LEDGERS,
+    *OF_MASKED,
     *OF_RECORDS,
 )  # fmt: skip

@@ -139,6 +139,7 @@ def test_pictures_and_links_are_of_today() -> None:
     made = script("refresh")
     assert made.house() == made.HOUSE.read_text()
     assert made.tour() == made.TOUR.read_text()
+    assert made.draw_parties.picture() == made.draw_parties.PICTURE.read_text()
     assert len(made.LINK.findall(made.TOUR.read_text())) > 10
 
 

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from eigenveil.errors import Code, PeerError, spoken
+from eigenveil.protocol.round import RoundState
 from eigenveil.reporting.notebook import one_line
 from eigenveil.reporting.questions import called
 from eigenveil_common.command import errors
@@ -30,10 +31,12 @@ MARKS = {
     "waiting for approval": ("○", "yellow"),
     "waiting for a person": ("○", "yellow"),
     "not heard of": ("○", "yellow"),
+    "ready": ("◐", "cyan"),
     "agreed": ("●", "green"),
     "answered": ("●", "green"),
     "absent": ("×", "red"),
 }
+ROUND_STATES = {RoundState.FIXED.value: "its set of sites is fixed, and charged: masked answers are due"}
 WIDTH = 36
 
 
@@ -85,7 +88,7 @@ def rounds_line(event: pb.StudyEvent) -> str:
     if event.consent:
         return consent_line(event)
     kind = f": {called(event.query_kind)}" if event.query_kind else ""
-    state = f", {event.round_state}" if event.round_state else ""
+    state = f", {ROUND_STATES.get(event.round_state, event.round_state)}" if event.round_state else ""
     return f"{spoken(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{state}"
 
 

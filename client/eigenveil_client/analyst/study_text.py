@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eigenveil.reporting.questions import called
+from eigenveil.reporting.trust import MASKED
 from eigenveil_client.analyst.display import plain, site_words, state_word, time_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -87,17 +88,21 @@ def explanation_text(value: Mapping[str, Any]) -> str:
     for entry in value["rounds"]:
         kinds.setdefault(entry["kind"], []).append(entry)
     size = f"{len(value['rounds'])} rounds, {value['bytes_per_site']} bytes from each site"
+    masked = value["message"] == MASKED
     lines = [
         f"{value['name']}: {value['purpose']}" if value["purpose"] else value["name"],
         f"{value['components']} components by {value['algorithm']}, {size}",
         value["guarantee"]["words"],
+        f"Trust: {value['trust']}.",
         "",
         "What each site is asked:",
     ]
     for kind, entries in kinds.items():
         share = 100 * sum(entry["micro_rho"] for entry in entries) / value["micro_rho"]
         times = "once" if len(entries) == 1 else f"{len(entries)} times"
-        lines.append(f"  {called(kind)}, {times}, {share:.0f} % of the price: {entries[0]['meaning']}")
+        lines.append(
+            f"  {called(kind, masked=masked)}, {times}, {share:.0f} % of the price: {entries[0]['meaning']}"
+        )
     lines += [value["depends"]] if value["depends"] is not None else []
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]
     return "\n".join(lines)

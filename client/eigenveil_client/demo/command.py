@@ -11,6 +11,7 @@ import click
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.study import Trust
 from eigenveil_client.analyst.options import json_option
 from eigenveil_client.demo.shell import EXTRAS
 from eigenveil_common.command import console, errors, needing, tell
@@ -28,6 +29,13 @@ CHOICES = [name.value for name, traits in PROPERTIES.items() if traits.federated
 @click.option("--components", default=2, show_default=True, type=click.IntRange(1, 30))
 @click.option("--epsilon", default=2.0, show_default=True, type=click.FloatRange(0, min_open=True))
 @click.option(
+    "--trust",
+    default=Trust.CENTRAL.value,
+    show_default=True,
+    type=click.Choice([one.value for one in Trust]),
+    help="Who may see a site's totals: the coordinator, or nobody.",
+)
+@click.option(
     "--out", default=Path("demo-out"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
 )
 @click.option(
@@ -36,15 +44,23 @@ CHOICES = [name.value for name, traits in PROPERTIES.items() if traits.federated
 @json_option
 @needing(EXTRAS)
 def demo(
-    sites: int, algorithm: str, components: int, epsilon: float, out: Path, keep: bool, as_json: bool
+    sites: int,
+    algorithm: str,
+    components: int,
+    epsilon: float,
+    trust: str,
+    out: Path,
+    keep: bool,
+    as_json: bool,
 ) -> None:
     """Run a whole study on this machine: coordinator, sites and analyst.
 
     The coordinator and every site serve in processes of their own; all other commands of one program share
     one. The records are scikit-learn's breast-cancer set, 569 public records of 30 measurements, divided
-    unevenly over the sites. Takes about ten seconds; stops all that it started. With --keep the federation
-    goes on serving, with these columns as its dictionary, for `eigenveil.connect()` in Python and for the
-    other commands with --profile.
+    unevenly over the sites. Takes about ten seconds; stops all that it started. With --trust
+    secure-aggregation the sites first exchange and confirm their cards, and then mask what they send. With
+    --keep the federation goes on serving, with these columns as its dictionary, for `eigenveil.connect()`
+    in Python and for the other commands with --profile.
     """
     from eigenveil_client.analyst.display import Display
     from eigenveil_client.demo.demo import demonstrate
@@ -56,7 +72,7 @@ def demo(
             Code.BAD_ARGUMENT,
             "the demonstration starts a coordinator and sites, which need Linux or macOS; on Windows use WSL",
         )
-    study = demo_study(sites, Algorithm(algorithm), components, epsilon)
+    study = demo_study(sites, Algorithm(algorithm), components, epsilon, Trust(trust))
     talk = errors if as_json else console  # with --json, standard output holds the result only
     say = partial(talk.print, markup=False)
     with stoppable(), ExitStack() as live:

@@ -13,6 +13,7 @@ from typing import Any
 
 from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import Code, RequestError
+from eigenveil.reporting.attempts import attempts_of
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
@@ -65,6 +66,8 @@ class Demonstration:
             "profile": str(self.profile),
             "study": self.study,
             "algorithm": self.document["plan"]["algorithm"],
+            "trust": self.document["plan"]["study"]["privacy"]["trust"],
+            "attempts": sum(attempts_of(row) for row in rounds),
             "n_sites": len(self.records),
             "rounds": len(rounds),
             "epsilon": guarantee["epsilon"],
@@ -161,6 +164,8 @@ def _set_up(
     shares = ", ".join(f"{name} {size}" for name, size in sizes.items())
     say(f"Dividing {len(records.values)} public records: {shares}")
     federation.set_up(begun)
+    if study.masked:
+        say("The sites exchanged their cards and confirmed each other's digits")
     say("Every site made its key, enrolled, explained the study to itself and serves")
     return records, sizes
 

@@ -46,6 +46,7 @@ class DemoFederation:
         needed = math.ceil(epsilon_at(plan.cost.micro_rho / MICRO, DELTA) + 1)
         self._layout = layout
         self._sites = study.federation.sites
+        self._masked = study.masked
         self._budget = ("--budget-epsilon", str(max(USUAL_EPSILON, needed)), "--budget-delta", str(DELTA))
         algorithms = dict.fromkeys((*ALGORITHMS, plan.algorithm.value))
         most = str(max(USUAL_MOST, study.epsilon))
@@ -92,10 +93,39 @@ class DemoFederation:
         enrolling = [self._site(name, "enrol", "--join", self._layout.join(name)) for name in self._sites]
         analyst = self._analyst(f"{ANALYST}-enrol", "enrol", "--join", self._layout.join(ANALYST))
         self._processes.finish([*enrolling, analyst])
+        if self._masked:
+            self._introduce()
         explained = [self._site(name, "explain", self._layout.study) for name in self._sites]
         serving = [self.serve_site(name) for name in self._sites]
         self._processes.finish(explained)
         self._processes.ready(serving)
+
+    def _introduce(self) -> None:
+        """Every site takes in the others' cards and confirms them, as its people would by telephone: here all
+        sites are on one machine, so that one program is everybody."""
+        exporting = [
+            self._peers(name, "export", "--out", self._layout.card(name), about="") for name in self._sites
+        ]
+        cards = dict(zip(self._sites, self._processes.finish(exporting), strict=True))
+        others = {name: [one for one in self._sites if one != name] for name in self._sites}
+        importing = [
+            self._peers(name, "import", *map(self._layout.card, others[name]), about="")
+            for name in self._sites
+        ]
+        confirming = [
+            self._peers(
+                name, "confirm", other, "--fingerprint", cards[other]["fingerprint"], "--by", NAME,
+                about=other,
+            )
+            for name in self._sites
+            for other in others[name]
+        ]  # fmt: skip
+        self._processes.finish([*importing, *confirming])
+
+    def _peers(self, name: str, act: str, *words: str | Path, about: str) -> Task:
+        config = ("--config", self._layout.site_config(name), "--json")
+        called = "-".join(filter(None, (name, "peers", act, about)))
+        return self._processes.ask(called, "eigenveil-site", "peers", act, *words, *config)
 
     def _coordinator(self, name: str, *words: str | Path) -> Task:
         config = self._layout.coordinator_config

@@ -17,7 +17,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.simulation import split_rows
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Study
+from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_common.files import is_there, make_folder, occupied
 from eigenveil_common.locks import try_lock
@@ -54,6 +54,10 @@ class Layout:
     def join(self, name: str) -> Path:
         """The join file of a site or of the analyst."""
         return self.root / "join" / f"{name}.json"
+
+    def card(self, name: str) -> Path:
+        """What a site hands to the others, so that their people can tell it from anybody else."""
+        return self.root / "join" / f"{name}.peer"
 
 
 @contextmanager
@@ -102,7 +106,9 @@ def public_records() -> PublicRecords:
     return PublicRecords(values=values, groups=tuple(row[-1] for row in rows))
 
 
-def demo_study(sites: int, algorithm: Algorithm, components: int, epsilon: float) -> Study:
+def demo_study(
+    sites: int, algorithm: Algorithm, components: int, epsilon: float, trust: Trust = Trust.CENTRAL
+) -> Study:
     """The packaged study with these choices."""
     packaged = files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text()
     study = parse_study(packaged)
@@ -112,6 +118,7 @@ def demo_study(sites: int, algorithm: Algorithm, components: int, epsilon: float
         algorithm=algorithm,
         components=components,
         epsilon=epsilon,
+        trust=trust,
         federation=replace(study.federation, sites=names),
     )
 

@@ -11,6 +11,9 @@ from typing import Any
 from rich.table import Table
 
 from eigenveil.queries import KINDS
+from eigenveil.reporting.trust import colluding
+from eigenveil.study.study import Trust
+from eigenveil.study.toml import study_from_dict
 from eigenveil_client.analyst.releases.shown import components_table
 from eigenveil_client.demo.demo import Demonstration
 from eigenveil_common.command import console, typed
@@ -44,6 +47,7 @@ def show(value: dict[str, Any], shown: Demonstration, *, kept: bool) -> None:
     after = "the federation serves" if kept else "all processes stopped"
     lines = (
         f"algorithm   {value['algorithm']}, {rounds}",
+        f"trust       {_trust(value, shown)}",
         _outcome(value),
         f"release     {value['release']} (signature verified)",
         f"report      {value['report']}",
@@ -60,6 +64,17 @@ def _to_go_on(profile: str) -> tuple[str, ...]:
         f"in Python   federation = eigenveil.connect({profile!r})",
         f"or          {typed('eigenveil', 'columns', '--profile', profile)}",
         "Ctrl-C ends the federation.",
+    )
+
+
+def _trust(value: Mapping[str, Any], shown: Demonstration) -> str:
+    """Who saw what of a site."""
+    if value["trust"] == Trust.CENTRAL.value:
+        return "central: the coordinator saw each site's totals, without noise"
+    study = study_from_dict(shown.document["plan"]["study"])
+    return (
+        f"secure-aggregation: nobody saw a site's totals, also not the coordinator with {colluding(study)}; "
+        f"{value['attempts']} masked sets for {value['rounds']} rounds"
     )
 
 

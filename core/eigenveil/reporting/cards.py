@@ -9,6 +9,7 @@ from typing import Any
 
 from eigenveil.reporting.notebook import card, lines
 from eigenveil.reporting.result import EVERY, every_direction
+from eigenveil.study.study import Trust
 
 WIDTH, HEIGHT = 4.6, 2.4  # inches
 
@@ -39,8 +40,10 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     result, study = document["result"], document["plan"]["study"]
     shares = result["explained_variance_ratio"]
     explained = ", ".join(f"{100 * share:.1f} %" for share in shares)
+    masked = study["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     rows = [
         ("Sites", ", ".join(study["federation"]["sites"])),
+        ("Trust", "masked: nobody saw a site's totals" if masked else "central"),
         ("Columns", f"{len(result['columns'])}"),
         ("Records, noised", f"{result['records']:,.0f}"),
         ("Variance explained", explained or "nothing released"),

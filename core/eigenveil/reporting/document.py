@@ -13,6 +13,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.release import Release
 from eigenveil.reporting.explain import guarantee
 from eigenveil.reporting.result import Result
+from eigenveil.reporting.trust import trust_words
 
 FORMAT = "eigenveil-release/2"
 SIGNED = b"eigenveil/release-signature/v1\n"
@@ -57,12 +58,17 @@ def build(
         "plan": json.loads(plan.to_json()),
         "sites": dict(sites or dict.fromkeys(plan.study.federation.sites)),
         "guarantee": guarantee(plan) if private else {"words": NOT_PRIVATE},
+        "trust": trust_words(plan),
         "result": result.to_dict(),
         "rounds": [
-            stated_of(release) | {"kind": record.kind, "absent": dict(record.absent)}
-            for release, record in zip(releases, rounds, strict=True)
+            stated_of(release) | _recorded(record) for release, record in zip(releases, rounds, strict=True)
         ],
     }
+
+
+def _recorded(record: RoundRecord) -> dict[str, Any]:
+    tried = {"attempts": record.attempts} if record.attempts else {}
+    return {"kind": record.kind, "absent": dict(record.absent)} | tried
 
 
 def stated_of(release: Release) -> dict[str, Any]:

@@ -16,18 +16,17 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
 from eigenveil.reporting.digits import rounded_up
+from eigenveil.reporting.trust import colluding, message_words, trips, trust_words
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
-from eigenveil.study.price import Composition
+from eigenveil.study.price import Composition, delta_without
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import FINEST_STEPS, Missing, Scaling, Study
 from eigenveil.study.toml import study_to_dict
 
-CENTRAL = "the coordinator, and so its operator, sees each site's totals: secure aggregation is not built"
 STANDARD = (
     "every column is then counted in parts of its standard deviation, which noised answers to the first two "
     f"questions give, up to {SPREADS} of them on either side"
 )
-TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
 
 # Whose directions or turns come from a continuous law, sampled in floating point.
 IN_FLOATS = {
@@ -47,7 +46,9 @@ OWN = "this holds for what it computes from releases, and not if it sees the rec
 def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> dict[str, Any]:
     """What the plan asks, reveals and costs: plain values, ready for JSON or a table. Prices are in micro-rho
     and atto-delta; the queries are those of a dry run on public numbers: `ways`, if they are known. Where the
-    first releases choose among several, `rounds` are the longest, and `depends` says so.
+    first releases choose among several, `rounds` are the longest, and `depends` says so. `micro_rho` is what
+    the rounds may cost, each tried once; what `attempts` of each may cost is in `guarantee`. `message` is
+    what an answer is to whoever sees it, and `trips` how often a site sends one, if no attempt fails.
 
     Raises:
         RequestError: the budget is too small for a query, or they are too many.
@@ -75,10 +76,13 @@ def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> d
         "clip": _clip(study),
         "deadline_seconds": study.federation.deadline_seconds,
         "rounds": [_round(asked) for asked in max(ways, key=len)],
+        "message": message_words(plan),
+        "trips": trips(plan, max(map(len, ways))),
         "bytes_per_site": max(map(_bytes, ways)),
         "depends": _depends(ways),
         "micro_rho": plan.micro_rho,
-        "trust": TRUSTED if plan.algorithm.properties.trusted else CENTRAL,
+        "attempts": study.attempts,
+        "trust": trust_words(plan),
         "warnings": [*study.warnings(), *doubts(study)],
     }
 
@@ -155,9 +159,10 @@ def guarantee(plan: Plan) -> dict[str, Any]:
 
     Under replace-one the number of records is public (the estimators write it into the plan), so a data set
     with one record more is told apart for certain, and there is no other reading to state.
-    About what the study may spend: what it did spend follows from releases, and no bound covers that [P4].
+    About what the study may spend, with every attempt [P33]: what it did spend follows from releases, and no
+    bound covers that [P4].
     """
-    study = plan.study
+    study, cost = plan.study, plan.cost
     adds = study.neighbours is Neighbours.ADD_REMOVE
     epsilon, delta = _promise(plan, 1)
     other_epsilon, other_delta = _promise(plan, Neighbours.REPLACE_ONE.records) if adds else (None, None)
@@ -167,9 +172,9 @@ def guarantee(plan: Plan) -> dict[str, Any]:
         "max_sites_per_person": study.max_sites_per_person,
         "composition": plan.composition.value,
         "mu": _mu(plan),
-        "rho": plan.micro_rho / MICRO,
-        "micro_rho": plan.micro_rho,
-        "atto_delta": str(plan.atto_delta),
+        "rho": cost.micro_rho / MICRO,
+        "micro_rho": cost.micro_rho,
+        "atto_delta": str(cost.atto_delta),
         "epsilon": epsilon,
         "delta": delta,
         "other_neighbours": Neighbours.REPLACE_ONE.value if adds else None,
@@ -183,19 +188,21 @@ def guarantee(plan: Plan) -> dict[str, Any]:
 def _promise(plan: Plan, changes: int) -> tuple[float, float]:
     """(epsilon, delta) for a chain of `changes` neighbours.
 
-    Gaussian: mu grows with the chain. zCDP: rho grows with its square. Basic: epsilon grows with it, and
-    delta by the factor 1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
+    Gaussian: mu grows with the chain; what a masked study has set aside of delta pays for the shares of its
+    noise [P32]. zCDP: rho grows with its square. Basic: epsilon grows with it, and delta by the factor
+    1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
     """
-    study, own, micro_rho = plan.study, plan.atto_delta / ATTO, changes**2 * plan.micro_rho
+    study, cost = plan.study, plan.cost
+    own, micro_rho = cost.atto_delta / ATTO, changes**2 * cost.micro_rho
     match plan.composition:
         case Composition.GAUSSIAN:
-            return gaussian.epsilon_at(micro_rho, study.delta), study.delta
+            return gaussian.epsilon_at(micro_rho, delta_without(study, cost.atto_delta)), study.delta
         case Composition.BASIC:
             return changes * study.epsilon, own if changes == 1 else _twice(own, study.epsilon)
         case Composition.ZCDP if changes == 1 or own == 0:
             return zcdp.epsilon_at(micro_rho / MICRO, study.delta - own), study.delta
         case Composition.ZCDP:
-            once = zcdp.epsilon_at(plan.micro_rho / MICRO, study.delta - own)
+            once = zcdp.epsilon_at(cost.micro_rho / MICRO, study.delta - own)
             return changes * once, _twice(study.delta, once)
 
 
@@ -206,17 +213,19 @@ def _twice(delta: float, epsilon: float) -> float:
 
 def _mu(plan: Plan) -> float | None:
     """mu, rounded up to 1e-6, where all noise is Gaussian."""
-    return gaussian.micro_mu(plan.micro_rho) / MICRO if plan.gaussian else None
+    return gaussian.micro_mu(plan.cost.micro_rho) / MICRO if plan.gaussian else None
 
 
 def _measure(plan: Plan) -> str:
     """What holds before it is read as (epsilon, delta)."""
+    cost = plan.cost
+    own = cost.atto_delta / ATTO
     match plan.composition:
         case Composition.GAUSSIAN:
-            return f"{_mu(plan):.6f}-Gaussian differential privacy"
+            but = f", but for {_up(own, 3)} of delta" if own else ""
+            return f"{_mu(plan):.6f}-Gaussian differential privacy{but}"
         case Composition.ZCDP:
-            own = plan.atto_delta / ATTO
-            return f"{f'{_up(own, 3)}-approximate ' if own else ''}{plan.micro_rho / MICRO:.6f}-zCDP"
+            return f"{f'{_up(own, 3)}-approximate ' if own else ''}{cost.micro_rho / MICRO:.6f}-zCDP"
         case Composition.BASIC:
             return "the privacy losses of its questions, added up as they are"
 
@@ -235,7 +244,17 @@ def _words(plan: Plan, epsilon: float, delta: float) -> str:
     return (
         f"({epsilon_said}, {delta_said})-differential privacy: {change}{where} changes the "
         f"probability of any set of released results by a factor of at most e^{epsilon_said}{except_for}."
-        f"{_kept(plan)}"
+        f"{_against(plan)}{_kept(plan)}"
+    )
+
+
+def _against(plan: Plan) -> str:
+    """Whose eyes besides a reader's this holds for."""
+    if not plan.masked:
+        return ""
+    return (
+        " This holds of all numbers that reach the coordinator, too, and if it works together with "
+        f"{colluding(plan.study)} (P31 to P33 in PRIVACY.md)."
     )
 
 

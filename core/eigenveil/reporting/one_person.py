@@ -21,13 +21,14 @@ def most_guessed(plan: Plan) -> Fraction:
     Neighbours: one record taken out and another put in, which is a chain of two where the study's neighbours
     differ by one record, and one step where they differ in one. A person who may be at several sites counts
     with all of them.
-    Privacy: what the whole plan may spend, by the composition in which it was priced [P4, P5].
+    Privacy: what the whole plan may spend, with every attempt, by the composition in which it was priced
+    [P4, P5, P33].
     """
-    rho, own = Fraction(plan.micro_rho, MICRO), Fraction(plan.atto_delta, ATTO)
+    rho, own = Fraction(plan.cost.micro_rho, MICRO), Fraction(plan.cost.atto_delta, ATTO)
     steps = 2 if plan.study.neighbours is Neighbours.ADD_REMOVE else 1
     match plan.composition:
         case Composition.GAUSSIAN:
-            return most_right_gaussian(2 * rho * steps**2)
+            return min(Fraction(1), most_right_gaussian(2 * rho * steps**2) + own)
         case Composition.ZCDP:
             return min(_stated(plan), odds_of_chain(most_right_zcdp(rho, own), steps))
         case Composition.BASIC:

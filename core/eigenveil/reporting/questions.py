@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+ADDS, INSIDE = "(the coordinator adds noise)", "(masked, with noise inside)"
 WORDS = {
     "count": "number of records (the coordinator adds noise)",
     "row-norms": "distances from the centre, counted (the coordinator adds noise)",
@@ -31,6 +32,7 @@ WORDS = {
 }
 
 
-def called(kind: str) -> str:
+def called(kind: str, *, masked: bool = False) -> str:
     """The words for a kind; the kind itself if another version of ours knows it and this one does not."""
-    return WORDS.get(kind, kind)
+    said = WORDS.get(kind, kind)
+    return said.replace(ADDS, INSIDE) if masked else said

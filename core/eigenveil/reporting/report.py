@@ -13,13 +13,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
+from eigenveil.reporting.attempts import spent
 from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.figures.biplot import Projection
 from eigenveil.reporting.figures.style import MOST_COLUMNS
 from eigenveil.reporting.pictures import pictures
 from eigenveil.reporting.result import EVERY, every_direction
+from eigenveil.reporting.trust import colluding, sights
 from eigenveil.study.columns import single_tables
 from eigenveil.study.study import Scaling
+from eigenveil.study.toml import study_from_dict
 
 __all__ = ["Projection", "render"]
 
@@ -45,7 +48,7 @@ def render(
     `public_key` (hex) is the key that signed it. `projection` and `measured_sin_angle` are for
     demonstrations on public records: they are functions of the records and carry no guarantee.
     """
-    result = document["result"]
+    result, study = document["result"], study_from_dict(document["plan"]["study"])
     components = np.array(result["components"]).reshape(-1, len(result["columns"]))
     return _template().render(
         document=document,
@@ -63,7 +66,10 @@ def render(
         kinds=_kinds(document),
         sites=_sites(document),
         stated=_stated(document),
-        spent_share=_share(sum(entry["micro_rho"] for entry in document["rounds"]), document),
+        spent_share=_share(spent(document["rounds"]), document),
+        sights=sights(study),
+        masked=study.masked,
+        colluding=colluding(study),
         few_columns=MOST_COLUMNS,
     )
 
@@ -170,14 +176,15 @@ def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every invited site: in how many rounds its records are, what that cost it, why it was away."""
+    """Every invited site: in how many rounds its records are, what that cost it at most (a masked attempt
+    that failed may have been without it), why it was away."""
     rounds = document["rounds"]
     names = document["plan"]["study"]["federation"]["sites"]
     return [
         {
             "name": name,
             "present": len(mine := [entry for entry in rounds if name in entry["present"]]),
-            "share": _share(sum(entry["micro_rho"] for entry in mine), document),
+            "share": _share(spent(mine), document),
             "reasons": ", ".join(
                 dict.fromkeys(one["absent"][name] for one in rounds if name in one["absent"])
             ),
@@ -187,8 +194,10 @@ def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _share(micro_rho: int, document: Mapping[str, Any]) -> float:
-    """Of the most that the study may spend."""
-    return micro_rho / max(int(document["plan"]["micro_rho"]), 1)
+    """Of the most that the study may spend, with every attempt."""
+    plan = document["plan"]
+    most = int(plan["micro_rho"]) * int(plan["study"]["privacy"].get("attempts", 1))
+    return micro_rho / max(most, 1)
 
 
 def _stated(document: Mapping[str, Any]) -> str:

@@ -16,8 +16,10 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, spoken
+from eigenveil.noise.shares import released_sigma
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, round_from_proto
 from eigenveil.reporting.document import stated_of
@@ -145,7 +147,23 @@ def _feed(session: Session, message: pb.SealedRound, stated: RoundStatement) -> 
     release = round_from_proto(message, stated)
     if not session.fits(release):
         raise PeerError(Code.PROTOCOL, "this release answers another question than the plan leads to")
+    _check_noise(session, release)
     session.feed(release)
+
+
+def _check_noise(session: Session, release: Release) -> None:
+    """Insist that a masked sum states the noise that the shares of its sites add up to."""
+    asked, study = session.pending, session.plan.study
+    if asked is None or not study.masked:
+        return
+    study.federation.check_present(release.present)
+    due = released_sigma(asked, study, len(release.present))
+    if release.sigma != due:
+        raise PeerError(
+            Code.PROTOCOL,
+            f"its noise is stated as {release.sigma:.6g}, and the shares of {len(release.present)} sites "
+            f"make {due:.6g}",
+        )
 
 
 def _check_rounds(session: Session, published: list[Mapping[str, Any]], whole: bool) -> None:

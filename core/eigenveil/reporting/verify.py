@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import canonical
+from eigenveil.reporting.attempts import check_attempts
 from eigenveil.reporting.document import FORMAT, SIGNED
 from eigenveil.reporting.result import Result
 from eigenveil.reporting.round_log import Replayed, read_log
@@ -75,14 +76,15 @@ class Signed(Protocol):
 
 
 def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Replayed | None:
-    """Insist that `key` (a federation's raw Ed25519 release key) signed this release.
+    """Insist that `key` (a federation's raw Ed25519 release key) signed this release, and that the attempts
+    of a masked study are those that its plan allows.
 
     With `log`, the bytes that `eigenveil study log` writes, every question is computed again from the plan
     and the releases before it, and the result from all of them; returned is how much of it was there [R21].
 
     Raises:
-        RequestError: code `bad-release`: signed by another key, or it does not follow from the log's rounds;
-            code `bad-argument`: the log is none, or of another study.
+        RequestError: code `bad-release`: signed by another key, it does not keep to its own plan, or it does
+            not follow from the log's rounds; code `bad-argument`: the log is none, or of another study.
         PeerError: a statement in the log is not signed by `key`.
 
     >>> import json
@@ -98,6 +100,7 @@ def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Rep
     if key != release.public_key:
         by = f"{release.public_key.hex()[:16]}..."
         raise _bad(f"this release is intact but signed by another key ({by}); do not trust it")
+    check_attempts(release.document)
     if log is None:
         return None
     rounds = read_log(log)

@@ -55,7 +55,10 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
     match composition(study, algorithm):
         case Composition.GAUSSIAN if study.masked:
             own = ALIASING * MAX_ROUNDS
-            rho = gaussian.micro_rho_for(study.epsilon, _left(study, own * study.attempts)) // study.attempts
+            rho = (
+                gaussian.micro_rho_for(study.epsilon, delta_without(study, own * study.attempts))
+                // study.attempts
+            )
             need(rho >= 1, f"epsilon = {study.epsilon:g} is too small for {study.attempts} attempts")
         case Composition.GAUSSIAN:
             rho = gaussian.micro_rho_for(study.epsilon, study.delta)
@@ -67,7 +70,7 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
     return Cost(micro_rho=rho, atto_delta=own)
 
 
-def _left(study: Study, own: int) -> float:
+def delta_without(study: Study, own: int) -> float:
     """The study's delta without so many atto-delta, rounded down."""
     left = Fraction(study.delta) - Fraction(own, ATTO)
     need(left > 0, f"under secure aggregation delta must be above {own / ATTO:.1g}, not {study.delta:g}")

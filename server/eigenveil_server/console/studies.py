@@ -12,6 +12,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
 from eigenveil.reporting.digits import rounded_up
+from eigenveil.reporting.trust import trust_words
 from eigenveil.study.columns import single_tables
 from eigenveil.study.consent import DeclineWord
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -34,7 +35,7 @@ STATES = {
 ROUNDS = {
     RoundState.PLANNED.value: "about to be asked",
     RoundState.OPEN.value: "asked, and waits for sites",
-    RoundState.FIXED.value: "asked of the sites of a set, and waits for them",
+    RoundState.FIXED.value: "charged for a set of sites that is fixed, and waits for their masked answers",
     RoundState.CLOSED.value: "answered; noise is being added",
     RoundState.RELEASED.value: "released",
     RoundState.FAILED.value: "ended without a release",
@@ -42,6 +43,7 @@ ROUNDS = {
 SITES = {
     "waiting": "has not answered yet",
     "waiting for approval": "a person there decides",
+    "ready": "is ready; it has sent no numbers yet",
     "answered": "has answered",
     "absent": "did not answer",
     Standing.SILENT.value: "was not heard of yet",
@@ -127,6 +129,7 @@ class Question:
     components: int
     delta: float
     sites: tuple[str, ...]
+    trust: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +199,7 @@ def page(books: Books, digest: str, visitor: Visitor) -> StudyPage:
     stored = stored_study(books, digest)
     return StudyPage(
         progress=progress(books, digest, own=asks(visitor, stored)),
-        question=_question(stored) if _may_read(visitor, stored) else None,
+        question=_question(books, stored) if _may_read(visitor, stored) else None,
         left=studies_left(books.left(), books.studies.plan_of(stored).cost),
     )
 
@@ -211,7 +214,7 @@ def _may_read(visitor: Visitor, stored: StoredStudy) -> bool:
     return visitor.operates or asks(visitor, stored) or stored.state is StudyState.RELEASED
 
 
-def _question(stored: StoredStudy) -> Question:
+def _question(books: Books, stored: StoredStudy) -> Question:
     said = _study(stored)
     return Question(
         purpose=said["purpose"],
@@ -219,6 +222,7 @@ def _question(stored: StoredStudy) -> Question:
         components=said["components"],
         delta=said["privacy"]["delta"],
         sites=tuple(said["federation"]["sites"]),
+        trust=trust_words(books.studies.plan_of(stored)),
     )
 
 

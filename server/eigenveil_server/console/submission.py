@@ -13,7 +13,7 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.dictionary.admission import Directory
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.study import Study
+from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import study_digest, study_from_dict
 from eigenveil_server.console.desk import Books
 from eigenveil_server.console.studies import StudyLine, line, shown
@@ -39,6 +39,7 @@ class Typed:
     epsilon: str = "1"
     delta: str = "1e-6"
     expected_records: str = "10000"
+    masked: bool = False
     again: bool = False
 
 
@@ -68,6 +69,7 @@ class Prediction:
 
     epsilon: str
     guarantee: str
+    trust: str
     rounds: int
     kilobytes: int
     share: float
@@ -100,6 +102,7 @@ def typed(form: FormData) -> Typed:
         epsilon=text("epsilon"),
         delta=text("delta"),
         expected_records=text("expected_records"),
+        masked=text("masked") == "yes",
         again=text("again") == "yes",
     )
 
@@ -122,7 +125,11 @@ def study_of(said: Typed, dictionary: Dictionary) -> Study:
         "name": said.name,
         "purpose": said.purpose,
         "components": _whole("components", said.components),
-        "privacy": {"epsilon": _number("epsilon", said.epsilon), "delta": _number("delta", said.delta)},
+        "privacy": {
+            "epsilon": _number("epsilon", said.epsilon),
+            "delta": _number("delta", said.delta),
+            "trust": (Trust.SECURE_AGGREGATION if said.masked else Trust.CENTRAL).value,
+        },
         "records": {"expected_records": _whole("expected records", said.expected_records)},
         "federation": {"sites": list(said.sites)},
         "columns": [_column(known[name]) for name in said.columns],
@@ -207,6 +214,7 @@ def prediction(found: Foreseen, books: Books, directory: Directory) -> Predictio
     return Prediction(
         epsilon=shown(told["guarantee"]["epsilon"]),
         guarantee=told["guarantee"]["words"],
+        trust=told["trust"],
         rounds=len(told["rounds"]),
         kilobytes=max(1, round(told["bytes_per_site"] / 1000)),
         share=found.plan.cost.micro_rho / whole,

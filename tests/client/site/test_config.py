@@ -35,7 +35,8 @@ PATIENTS = Policy(person_column="patient")
 
 def value(loaded: SiteConfig, name: str) -> object:
     """What a configuration says under a key."""
-    rooms = (loaded, loaded.policy, loaded.policy.quality, loaded.proxy_rule)
+    policy = loaded.policy
+    rooms = (loaded, policy, policy.quality, policy.secrecy, loaded.proxy_rule)
     return next(getattr(room, name) for room in rooms if hasattr(room, name))
 
 

@@ -10,9 +10,10 @@ from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.errors import TABLE, Code, RequestError, error
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Federation
+from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.daemon.refusals import refusal_of
 from eigenveil_client.site.policy import ANY, Policy
+from eigenveil_client.site.trust import TrustRules
 from eigenveil_client.site.yearly_limit import Year
 from eigenveil_common.config import keys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -116,6 +117,45 @@ def test_each_rule_refuses(
         rules.require(plan, NOW)
     assert caught.value.code is Code.POLICY
     assert words in str(caught.value)
+
+
+MASKED = {"trust": Trust.SECURE_AGGREGATION, "federation": Federation(sites=(SITE, "b", "c"), quorum=2)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "insists", "study", "words"),
+    [
+        (
+            "trust",
+            {"trust": ("secure-aggregation",)},
+            {},
+            "the coordinator sees this site's exact numbers; allowed: secure-aggregation; state trust",
+        ),
+        ("trust", {"trust": ("central",)}, MASKED, "allowed: central; state trust"),
+        ("colluding", {"colluding": 2}, MASKED, "the study's colluding 1; at least 2: raise it in the study"),
+        ("minimum_sites", {"minimum_sites": 3}, MASKED, "the study's quorum 2; at least 3: raise it"),
+    ],
+)
+def test_a_site_says_whom_a_study_may_trust(
+    rule: str, insists: dict[str, object], study: dict[str, object], words: str
+) -> None:
+    plan = a_plan(a_study(**study))
+    a_policy().require(plan, NOW)
+    strict = a_policy(secrecy=TrustRules(**insists))  # type: ignore[arg-type]
+    with pytest.raises(RequestError, match="forbids") as caught:
+        strict.require(plan, NOW)
+    assert f"({rule}: " in str(caught.value)
+    assert words in str(caught.value)
+    assert len(strict.verdicts(plan, NOW)) == len(a_policy().verdicts(a_plan(), NOW)) + 2 * bool(study)
+
+
+@pytest.mark.parametrize(
+    "changes", [{"trust": ()}, {"trust": ("nobody",)}, {"colluding": 0}, {"minimum_sites": 1}]
+)
+def test_rules_about_trust_that_cannot_be_meant_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(RequestError) as caught:
+        TrustRules(**changes)  # type: ignore[arg-type]
+    assert caught.value.code is Code.BAD_CONFIG
 
 
 def test_the_limits_of_the_site_and_of_the_study_may_be_equal() -> None:

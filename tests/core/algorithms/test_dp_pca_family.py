@@ -27,7 +27,8 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.release import Release
 from eigenveil.queries import CoordinateClippedSum, GradientSpec, Votes, batch_of
-from eigenveil.reporting.explain import CENTRAL, TRUSTED, explain
+from eigenveil.reporting.explain import explain
+from eigenveil.reporting.trust import CENTRAL, TRUSTED
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import Column, Extraction, Federation, Study

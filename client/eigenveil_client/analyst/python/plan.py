@@ -37,12 +37,14 @@ class StudyPlan:
         """What is shown of it."""
         study, found = self.study, self.prediction
         named = ", ".join(study.federation.sites)
+        seen = "nobody" if study.masked else "the coordinator"
         return [
             ("asked", f"{_components(study)} of {study.dimension} columns at {named}"),
             ("epsilon", f"{study.epsilon:g}, except with probability {study.delta:g}"),
             ("algorithm", found.algorithm.value),
             ("predicted error", EVERY if study.components == study.dimension else _error(found)),
             ("assumed", f"{study.expected_records:,} records at all sites together (expected_records)"),
+            ("trust", f"{study.trust.value}: {seen} sees a site's totals"),
             ("size", f"{found.rounds} rounds, {found.bytes_per_site:,} bytes from each site"),
             ("time", f"about {found.seconds or 0:.1f} s once all sites have agreed"),
         ]

@@ -60,6 +60,7 @@ def verify(
         "name": document["plan"]["study"]["name"],
         "federation": federation,
         "guarantee": document["guarantee"],
+        "trust": document.get("trust", ""),
         "log": None if log_file is None else check_log(signed, log_file),
     }
     told = "the key you gave" if key is not None else "your profile's key of this federation"
@@ -67,6 +68,8 @@ def verify(
         f"{value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
         f"signed by {told if trusted else public_key}.\n{document['guarantee']['words']}"
     )
+    if value["trust"]:
+        text += f"\nTrust: {value['trust']}."
     if value["log"] is not None:
         text += f"\n{value['log']['words']}"
     if trusted is None:

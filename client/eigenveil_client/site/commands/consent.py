@@ -16,6 +16,7 @@ from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.questions import called
+from eigenveil.reporting.trust import MASKED
 from eigenveil.study.columns import NAME, NAMES
 from eigenveil.study.consent import DeclineWord
 from eigenveil.study.toml import parse_study
@@ -154,17 +155,20 @@ def studies(store: SiteStore) -> dict[str, Any]:
             "at": seen.at,
             "epsilon": plan.study.epsilon,
             "micro_rho": plan.cost.micro_rho,
+            "trust": plan.study.trust.value,
         })  # fmt: skip
     return {"studies": rows, "pending": sum(row["standing"] == "pending" for row in rows)}
 
 
 def show_studies(told: dict[str, Any], config_file: Path) -> None:
     """Print `studies`, and the commands that decide about what waits."""
-    listed = table("came (UTC)", "study", "name", "analyst", "epsilon", "standing", "why")
+    listed = table("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "standing", "why")
     for row in told["studies"]:
         words = (row["study"][:12], row["name"], row["analyst"])
         why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
-        listed.add_row(moment(row["at"]), *plain(*words), f"{row['epsilon']:g}", *plain(_decided(row), why))
+        listed.add_row(
+            moment(row["at"]), *plain(*words), f"{row['epsilon']:g}", row["trust"], *plain(_decided(row), why)
+        )
     show(listed)
     if told["pending"]:
         console.print(f"{told['pending']} of them wait; decide about each:")
@@ -199,8 +203,10 @@ def show_explanation(told: dict[str, Any]) -> None:
     rounds = table("round", "question", "bytes", "% of its price", "what it reveals", title="Rounds")
     for row in told["rounds"]:
         share = f"{100 * row['micro_rho'] / told['micro_rho']:.1f}"
-        rounds.add_row(str(row["round"] + 1), called(row["kind"]), str(row["bytes"]), share, row["meaning"])
+        question = called(row["kind"], masked=told["message"] == MASKED)
+        rounds.add_row(str(row["round"] + 1), question, str(row["bytes"]), share, row["meaning"])
     show(rounds)
+    console.print(f"each answer: {told['message']}", markup=False)
     if told["depends"] is not None:
         console.print(told["depends"], markup=False)
     promised = told["guarantee"]

@@ -61,9 +61,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Card:
-    """`policy`: the rules by which `verdicts` are. `right` and `right_ever` are of 100 guesses, rounded
-    up: of who sees this study, or all that the budget ever pays for."""
+    """`site` is the one that decides. `policy`: the rules by which `verdicts` are. `right` and `right_ever`
+    are of 100 guesses, rounded up: of who sees this study, or all that the budget ever pays for."""
 
+    site: str
     seen: ReceivedPlan
     plan: Plan
     columns: tuple[Asked, ...]
@@ -88,6 +89,16 @@ class Card:
     @property
     def allowed(self) -> bool:
         return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """With whose numbers this site's are added up."""
+        return tuple(name for name in self.plan.study.federation.sites if name != self.site)
+
+    @property
+    def fewest(self) -> int:
+        """Of how many sites a set has at least, for which a masked answer leaves."""
+        return max(self.plan.study.federation.least, self.policy.secrecy.minimum_sites)
 
     @property
     def one_person(self) -> bool:
@@ -126,6 +137,7 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
     plan = plan_from_json(seen.plan_json)
     told, meanings = consent.explained(config, store, plan), _meanings(config)
     return Card(
+        site=config.name,
         seen=seen,
         plan=plan,
         columns=tuple(

@@ -1,0 +1,63 @@
+"""What the attempts at masked rounds cost, and whether a document's are those that its plan allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from eigenveil.errors import Code, RequestError, spoken
+from eigenveil.study.study import Trust
+from eigenveil.study.toml import study_from_dict
+
+
+def attempts_of(row: Mapping[str, Any]) -> int:
+    """How many attempts at a round were charged; 0 where it was not masked."""
+    return int(row.get("attempts", 0))
+
+
+def spent(rounds: Sequence[Mapping[str, Any]]) -> int:
+    """Micro-rho that the coordinator was charged for the rounds of a document, with every attempt at them.
+
+    Batches after the first of their pass cost nothing: a pass pays each attempt's number once, for the batch
+    that was tried the most often [P33].
+    """
+    total = price = paid = 0
+    for row in rounds:
+        tried = max(1, attempts_of(row))
+        if row["micro_rho"]:
+            total, price, paid = total + row["micro_rho"] * tried, row["micro_rho"], tried
+        elif tried > paid:
+            total, paid = total + price * (tried - paid), tried
+    return total
+
+
+def check_attempts(document: Mapping[str, Any]) -> None:
+    """Insist that a masked study's rounds were tried no more often than its plan says, with no fewer sites,
+    and for no more than it may cost.
+
+    Raises:
+        RequestError: code `bad-release`, they were not.
+    """
+    plan, rounds = document["plan"], document["rounds"]
+    if plan["study"]["privacy"]["trust"] != Trust.SECURE_AGGREGATION.value:
+        return
+    study = study_from_dict(plan["study"])
+    for row in rounds:
+        where, tried = spoken(row["round"]), attempts_of(row)
+        if not 1 <= tried <= study.attempts:
+            raise _bad(
+                f"{where} is said to have been tried {tried} times, and the plan allows {study.attempts}"
+            )
+        if not set(row["present"]) <= set(study.federation.sites):
+            raise _bad(f"in {where} are sites that were not invited")
+        try:
+            study.federation.check_present(row["present"])
+        except RequestError as problem:
+            raise _bad(f"{where}: {problem}") from problem
+    most = study.attempts * int(plan["micro_rho"])
+    if spent(rounds) > most:
+        raise _bad(f"its rounds cost {spent(rounds)} micro-rho, and the plan allows {most}")
+
+
+def _bad(why: str) -> RequestError:
+    return RequestError(Code.BAD_RELEASE, f"this release does not keep to its own plan: {why}")

@@ -1,0 +1,159 @@
+"""Masked rounds over a connection: one trip where it can be one, and an end where a person must decide."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eigenveil.errors import RequestError
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon import connection
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_common.failpoints import arm, disarm
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, SITE, Peers, confirm, keys_of, left, offer
+from tests.client.site.support import Context, Coordinator, a_stage, until
+
+FIRST, SECOND, *_ = QUESTIONS
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Peers:
+    return Peers(a_stage(tmp_path))
+
+
+def script(peers: Peers) -> list[pb.NextWorkResponse]:
+    """A round that is made ready and tried twice, and one whose set comes with its question."""
+    return [
+        offer(FIRST, None, peers.stage.signed(PLAN)),
+        offer(FIRST, peers.attempt(FIRST, 1)),
+        offer(FIRST, peers.attempt(FIRST, 2)),
+        offer(SECOND, peers.attempt(SECOND, 1)),
+    ]
+
+
+def test_what_is_ready_and_what_is_masked_bring_the_next_question_along(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[int] = []
+    monkeypatch.setattr(connection, "pause", lambda odd: pauses.append(odd) or 0.0)
+    coordinator = Coordinator(work=script(peers), lose=["Ready"])
+
+    async def scenario() -> None:
+        async with peers.stage.serving(coordinator), peers.stage.daemon():
+            await until(lambda: len(coordinator.contributions) == 3 and len(coordinator.asked) == 5)
+
+    asyncio.run(scenario())
+    ready, again = coordinator.readies
+    assert ready == again, "the answer to the first was lost"
+    assert (ready.round, ready.query_digest.hex()) == (0, FIRST.digest)
+    assert ready.card_digest.hex() == peers.keys[SITE].card.digest
+    sent = coordinator.contributions
+    assert [one.next for one in (ready, *sent)] == coordinator.asked[1:]
+    told = [(one.round, one.attempt) for wish in coordinator.asked[1:] for one in wish.answered]
+    assert told == [(0, 0), (0, 1), (0, 2), (1, 1)]
+    numbers = [(FIRST, 1), (FIRST, 2), (SECOND, 1)]
+    assert [one.attempt_digest.hex() for one in sent] == [peers.attempt(*one).digest for one in numbers]
+    assert pauses == [], "nothing of that is odd"
+
+
+class Narrow(Coordinator):
+    """Takes a few bytes a call."""
+
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
+        hello = await super().Hello(request, context)
+        hello.limits.inline_bytes, hello.limits.chunk_bytes = 8, 48
+        return hello
+
+
+def test_a_large_masked_answer_goes_in_chunks_that_name_its_attempt(peers: Peers) -> None:
+    coordinator = Narrow(work=[*script(peers)[:2], offer(SECOND, peers.attempt(SECOND, 1))])
+
+    async def scenario() -> None:
+        async with peers.stage.serving(coordinator), peers.stage.daemon():
+            await until(lambda: len(coordinator.contributions) == 2)
+
+    asyncio.run(scenario())
+    assert [one.attempt_digest.hex() for one in coordinator.opened] == [peers.attempt(SECOND).digest]
+    assert len(coordinator.contributions[-1].values) == 8 * SECOND.query.length
+
+
+def test_the_same_attempt_over_and_over_is_taken_ever_more_slowly(
+    peers: Peers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[int] = []
+    monkeypatch.setattr(connection, "pause", lambda odd: pauses.append(odd) or 0.0)
+    coordinator = Coordinator(work=[*script(peers)[:2], *(script(peers)[1] for _ in range(3))])
+
+    async def scenario() -> None:
+        async with peers.stage.serving(coordinator), peers.stage.daemon() as store:
+            await until(lambda: len(coordinator.contributions) == 4)
+            assert left(store)[0] == FIRST.micro_rho
+
+    asyncio.run(scenario())
+    assert pauses == [2, 3]
+    assert len({one.values for one in coordinator.contributions}) == 1
+
+
+def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(peers: Peers) -> None:
+    new = keys_of(peers.stage, OTHERS[1], "moved")
+    lie = offer(FIRST, peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest}))
+    coordinator = Coordinator(work=[script(peers)[0], lie])
+
+    async def served(seconds: float) -> None:
+        with closing(peers.stage.store()) as store:
+            daemon = SiteDaemon(peers.stage.worker(store), lambda: load_identity(peers.stage.config.identity))
+            await asyncio.wait_for(daemon.run(), seconds)
+
+    async def scenario() -> None:
+        async with peers.stage.serving(coordinator):
+            for _ in range(2):
+                with pytest.raises(RequestError, match="another card of hospital-c"):
+                    await served(20)
+            assert coordinator.hellos == 1, "it does not even greet"
+            confirm(peers.roster, peers.keys[OTHERS[1]], peers.keys[SITE])
+            coordinator.work.append(offer(FIRST, peers.attempt(FIRST)))
+            with pytest.raises(TimeoutError):
+                await served(3)
+
+    asyncio.run(scenario())
+    assert (len(coordinator.readies), len(coordinator.declines)) == (1, 0)
+    assert [one.attempt_digest.hex() for one in coordinator.contributions] == [peers.attempt(FIRST).digest]
+
+
+@pytest.mark.parametrize("point", ["ready-storing", "ready-stored", "ready-sending", "ready-sent"])
+def test_a_crash_around_ready_costs_nothing_and_it_is_said_again(peers: Peers, point: str) -> None:
+    class Killed(BaseException):
+        pass
+
+    passed: list[str] = []
+
+    def die() -> None:
+        passed.append(point)
+        raise Killed
+
+    coordinator = Coordinator(work=[script(peers)[0], script(peers)[0], script(peers)[1]])
+
+    async def scenario() -> None:
+        async with peers.stage.serving(coordinator):
+            arm(point, die)
+            try:
+                with closing(peers.stage.store()) as store:
+                    daemon: Any = SiteDaemon(
+                        peers.stage.worker(store), lambda: load_identity(peers.stage.config.identity)
+                    )
+                    with pytest.raises(Killed):
+                        await asyncio.wait_for(daemon.run(), 20)
+            finally:
+                disarm()
+            del coordinator.work[:-2]
+            async with peers.stage.daemon() as store:
+                await until(lambda: len(coordinator.contributions) == 1)
+                assert left(store)[0] == FIRST.micro_rho
+
+    asyncio.run(scenario())
+    assert passed == [point]

@@ -1,0 +1,62 @@
+"""[P31] A masked study is agreed to only among sites that people here have confirmed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import RequestError
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon.masked import Ready
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.peers import invited
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, SITE, Peers, confirm, offer
+from tests.client.site.support import Stage, a_plan, a_stage
+
+FIRST = QUESTIONS[0]
+MISSING = "nobody here has confirmed the card of hospital-c, hospital-d: telephone each"
+
+
+def test_where_the_rules_decide_a_study_with_a_stranger_is_declined(tmp_path: Path) -> None:
+    peers = Peers(a_stage(tmp_path), confirmed=OTHERS[:1])
+    store = peers.stage.store()
+    refusal = peers.stage.worker(store).work(offer(FIRST, None, peers.stage.signed(PLAN)))
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == pb.DECLINE_REASON_POLICY
+    assert store.studies.standing(PLAN.digest) is Decision.DECLINED
+    assert store.ledger.ledger.size == 0
+    store.close()
+
+
+def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_path: Path) -> None:
+    peers = Peers(a_stage(tmp_path, approval=Approval.ASK), confirmed=OTHERS[:1])
+    config, store = peers.stage.config, peers.stage.store()
+    worker = peers.stage.worker(store)
+    assert worker.work(offer(FIRST, None, peers.stage.signed(PLAN))) is None
+    seen = store.studies.find(PLAN.digest)
+    (told,) = [rule for rule in consent.explained(config, store, PLAN)["policy"] if not rule["passed"]]
+    assert told["rule"] == "peers"
+    assert MISSING in told["text"]
+    assert "eigenveil-site peers confirm hospital-c" in told["text"]
+    with pytest.raises(RequestError, match=MISSING):
+        consent.approve(config, store, seen, by="ida")
+    for name in OTHERS[1:]:
+        confirm(peers.roster, peers.keys[name], peers.keys[SITE])
+    consent.approve(config, store, seen, by="ida")
+    assert isinstance(worker.work(offer(FIRST)), Ready)
+    store.close()
+
+
+def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
+    (verdict,) = invited.verdicts(stage.config.identity, SITE, PLAN)
+    assert not verdict.passed
+    assert "eigenveil-site peers export" in verdict.text
+
+
+def test_a_study_whose_coordinator_sees_all_needs_no_cards(stage: Stage) -> None:
+    assert invited.verdicts(stage.config.identity, SITE, a_plan()) == ()
+    invited.require(stage.config.identity, SITE, a_plan())

@@ -1,0 +1,162 @@
+"""[P33] What a site keeps of attempts: one answer for each, while it may be asked for, and all proof."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import InternalError, RequestError
+from eigenveil.numerics.encoding import frozen
+from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil_client.site.commands import evidence_views, recompute
+from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.state.attempts import MOST_REFUSED, PIECE_BYTES, Attempts, Proved
+from eigenveil_client.site.state.received_plans import PersonsWord
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.yearly_limit import YearlyLimit
+from tests.client.site.masking import EVERY, PLAN, QUESTIONS, Peers, answered, ask, held, left, process
+from tests.client.site.stated import RELEASE_KEY, work
+from tests.client.site.support import SITE, a_stage
+
+FIRST, SECOND, *_ = QUESTIONS
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Peers:
+    return Peers(a_stage(tmp_path))
+
+
+@pytest.fixture
+def store(peers: Peers) -> Iterator[SiteStore]:
+    """A store that has agreed to the plan."""
+    with process(peers.stage) as (opened, _):
+        yield opened
+
+
+def kept(store: SiteStore, attempt: Attempt, values: list[int]) -> Contribution:
+    """Keep an answer to an attempt."""
+    sent = Contribution(
+        plan_digest=attempt.plan, round=attempt.round, query=attempt.query, site=SITE,
+        values=frozen(values), attempt=attempt.digest,
+    )  # fmt: skip
+    with store.database.transaction() as change:
+        store.attempts.keep(Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign)), sent, change)
+    return sent
+
+
+@pytest.mark.parametrize("size", [1, PIECE_BYTES // 8, PIECE_BYTES // 8 + 1, 5 * PIECE_BYTES // 16])
+def test_an_answer_of_any_length_is_read_as_it_was_sent(peers: Peers, store: SiteStore, size: int) -> None:
+    attempt = peers.attempt(FIRST)
+    sent = kept(store, attempt, np.arange(-5, size - 5).tolist())
+    found = store.attempts.sent(attempt, SITE)
+    assert found is not None
+    assert found.digest == sent.digest
+    assert np.array_equal(found.values, sent.values)
+    assert held(store, "masked_answers") == -(-8 * size // PIECE_BYTES)
+
+
+def test_no_number_is_answered_twice_whoever_asks(peers: Peers, store: SiteStore) -> None:
+    kept(store, peers.attempt(FIRST), [1])
+    for again in (peers.attempt(FIRST), peers.attempt(FIRST, members=EVERY[:3])):
+        with pytest.raises(InternalError, match="UNIQUE"):
+            kept(store, again, [2])
+    found = store.attempts.sent(peers.attempt(FIRST), SITE)
+    assert found is not None
+    assert found.values.tolist() == [1]
+
+
+@pytest.mark.parametrize("change", ["UPDATE attempts SET number = 2", "DELETE FROM attempts"])
+def test_what_was_answered_never_changes(peers: Peers, store: SiteStore, change: str) -> None:
+    kept(store, peers.attempt(FIRST), [1])
+    with pytest.raises(InternalError, match="an answered attempt"), store.database.transaction() as changing:
+        changing.execute(change)
+
+
+@pytest.mark.parametrize("later", [(FIRST, 2), (SECOND, 1)], ids=["attempt", "round"])
+def test_bytes_go_with_what_is_answered_later_and_the_signatures_stay(
+    peers: Peers, store: SiteStore, later: tuple[object, int]
+) -> None:
+    kept(store, peers.attempt(FIRST), [1])
+    kept(store, peers.attempt(*later), [2])  # type: ignore[arg-type]
+    assert store.attempts.sent(peers.attempt(FIRST), SITE) is None
+    assert (held(store, "masked_answers"), len(store.attempts.signed(PLAN.digest))) == (1, 2)
+
+
+@pytest.mark.parametrize("how", ["ended", "withdrawn"])
+def test_bytes_go_with_the_study(peers: Peers, store: SiteStore, how: str) -> None:
+    kept(store, peers.attempt(FIRST), [1])
+    if how == "ended":
+        store.end(PLAN.digest)
+    else:
+        store.withdraw(PLAN.digest, PersonsWord(by="ida"))
+    assert (held(store, "masked_answers"), held(store, "attempts")) == (0, 1)
+
+
+def test_bytes_that_were_changed_are_never_sent(peers: Peers, store: SiteStore) -> None:
+    kept(store, peers.attempt(FIRST), [1, 2, 3])
+    for damaged in (bytes(24), bytes(8), bytes(80)):
+        with store.database.transaction() as change:
+            change.execute('UPDATE masked_answers SET "values" = ?', (damaged,))
+        with pytest.raises(InternalError, match="was changed here"):
+            store.attempts.sent(peers.attempt(FIRST), SITE)
+
+
+def test_a_statement_that_was_changed_is_found_when_the_state_is_opened(
+    peers: Peers, store: SiteStore
+) -> None:
+    kept(store, peers.attempt(FIRST), [1])
+    store.check_whole()
+    with store.database.transaction() as change:
+        change.execute("DROP TRIGGER an_answered_attempt_never_changes")
+        change.execute("UPDATE attempts SET said = ?", (peers.attempt(SECOND).said,))
+    with pytest.raises(InternalError, match="an attempt at a round"):
+        store.check_whole()
+
+
+def test_of_what_was_refused_a_few_are_kept_and_each_once(peers: Peers, store: SiteStore) -> None:
+    attempts = Attempts(store.database)
+    for cards in ({}, {}, *({"eve": f"{number:064x}"} for number in range(9))):
+        attempt = peers.attempt(FIRST, cards=cards)
+        attempts.refuse(Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign)))
+    assert held(store, "refused_attempts") == MOST_REFUSED
+
+
+def test_attempts_count_in_the_year_and_their_rest_is_free_when_the_study_ends(peers: Peers) -> None:
+    yearly = YearlyLimit(year=peers.stage.config.policy.year, budget=peers.stage.config.policy.budget)
+    with process(peers.stage) as (store, worker):
+        assert store.this_year(yearly) == PLAN.cost.micro_rho == 3 * PLAN.micro_rho
+        for number in (1, 2):
+            answered(worker, FIRST, peers.attempt(FIRST, number))
+        assert store.this_year(yearly) == PLAN.cost.micro_rho
+        store.end(PLAN.digest)
+        assert store.this_year(yearly) == store.ledger.ledger.spent.micro_rho == 2 * FIRST.micro_rho
+        shown = evidence_views.ledger(store, peers.stage.config)
+        assert [row["kind"] for row in shown["entries"]].count("attempt") == 2
+
+
+def test_a_year_has_room_for_every_attempt_or_the_study_is_not_agreed_to(peers: Peers) -> None:
+    """Found here: the year was held against what its rounds cost if each is tried once."""
+    peers.stage.rule(max_epsilon_per_year=0.9)
+    yearly = peers.stage.config.policy.yearly
+    assert yearly is not None
+    with closing(peers.stage.store()) as store:
+        assert PLAN.micro_rho < store.left_this_year(PLAN, yearly) < PLAN.cost.micro_rho
+        worker = peers.stage.worker(store)
+        worker.work(work(None, peers.stage.signed(PLAN)))
+        assert worker.agreed() == {}
+
+
+def test_what_was_masked_is_not_computed_again_and_that_is_said(peers: Peers) -> None:
+    with process(peers.stage) as (store, worker):
+        ask(worker, FIRST)
+        answered(worker, FIRST, peers.attempt(FIRST))
+        assert left(store)[1] == ["ready", "count"]
+        ready, masked = store.egress.rows()
+        for row, words in ((ready, "no number left"), (masked, "masked answer, which cannot be computed")):
+            with pytest.raises(RequestError, match=words):
+                recompute.again(store, row, engine(peers.stage.config))

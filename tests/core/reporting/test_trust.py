@@ -1,0 +1,177 @@
+"""What is said of a masked study: its promise is of every attempt, and it names whom it holds against."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from eigenveil import Simulation, simulate
+from eigenveil.accounting import gaussian
+from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.estimate import no_release
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import RoundStatement
+from eigenveil.protocol.wire import query_to_proto, round_to_proto
+from eigenveil.reporting.attempts import check_attempts, spent
+from eigenveil.reporting.cards import release_lines
+from eigenveil.reporting.document import RoundRecord, build, stated_of
+from eigenveil.reporting.explain import explain, guarantee
+from eigenveil.reporting.one_person import most_guessed
+from eigenveil.reporting.questions import called
+from eigenveil.reporting.report import render
+from eigenveil.reporting.result import result_of
+from eigenveil.reporting.round_log import RoundLog
+from eigenveil.reporting.trust import CENTRAL, MASKED, sights
+from eigenveil.reporting.verify import SignedRelease, verify_release
+from eigenveil.study.study import Federation, Trust
+from tests.support import a_plan, a_study, refused
+
+SITES = ("north", "south", "west")
+
+
+def a_masked_plan(*, attempts: int = 1, colluding: int | None = None, **changes: Any) -> Plan:
+    """Of three sites, two of which are enough unless `changes` say otherwise."""
+    study = a_study(sites=SITES, trust=Trust.SECURE_AGGREGATION, attempts=attempts, colluding=colluding)
+    return a_plan(replace(study, **{"federation": Federation(sites=SITES, quorum=2), **changes}))
+
+
+def a_document(plan: Plan, *rounds: tuple[int, int], present: tuple[str, ...] = SITES) -> dict[str, Any]:
+    """Of releases at so much micro-rho each, and the attempts at them."""
+    releases = [
+        Release(
+            round=i, query="ab" * 32, values=frozen([1]), sigma=1.0, micro_rho=price, atto_delta=0,
+            present=present,
+        )
+        for i, (price, _) in enumerate(rounds)
+    ]  # fmt: skip
+    records = [RoundRecord(kind="count", absent={}, attempts=tried) for _, tried in rounds]
+    result = result_of(plan, no_release(plan, 100.0, "nothing stood out"))
+    return build(plan, result, releases, rounds=records, private=True)
+
+
+@pytest.mark.parametrize("attempts", [1, 3, 8])
+@pytest.mark.parametrize("epsilon", [0.1, 2.0, 50.0])
+def test_the_promise_is_of_every_attempt_and_within_the_study(epsilon: float, attempts: int) -> None:
+    plan = a_masked_plan(attempts=attempts, epsilon=epsilon)
+    told = guarantee(plan)
+    assert (told["micro_rho"], told["delta"]) == (attempts * plan.micro_rho, plan.study.delta)
+    assert told["epsilon"] <= epsilon
+    # It is true: mu of all attempts, at what is left of delta, whatever shares of noise take of it.
+    left = Fraction(plan.study.delta) - Fraction(plan.cost.atto_delta, ATTO)
+    assert gaussian.gives(Fraction(2 * told["micro_rho"], MICRO), told["epsilon"], float(left) * (1 - 1e-15))
+    # And it is not loose: with one attempt more it would not hold.
+    assert gaussian.epsilon_at((attempts + 1) * plan.micro_rho, plan.study.delta) > told["epsilon"]
+
+
+def test_one_person_is_told_of_every_attempt() -> None:
+    once, thrice = a_masked_plan(), a_masked_plan(attempts=3)
+    paid = replace(thrice, study=replace(thrice.study, attempts=1))
+    assert most_guessed(paid) < most_guessed(thrice)
+    assert abs(most_guessed(once) - most_guessed(thrice)) < Fraction(1, 10**4)
+
+
+def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
+    told = explain(a_masked_plan(attempts=2, colluding=1))
+    assert told["message"] == MASKED
+    assert "any one other site" in told["trust"]
+    assert "at least 2 sites" in told["trust"]
+    assert "tried 2 times" in told["trust"]
+    assert "any one other site" in told["guarantee"]["words"]
+    assert told["trips"] == len(told["rounds"]) + 1
+    wider = a_masked_plan(colluding=2, federation=Federation(sites=SITES))
+    assert "any 2 other sites" in explain(wider)["trust"]
+    central = explain(a_plan())
+    assert (central["trust"], central["trips"]) == (CENTRAL, len(central["rounds"]))
+    assert "coordinator" not in central["guarantee"]["words"]
+
+
+def test_who_adds_the_noise_is_said_of_each_question() -> None:
+    assert "coordinator" in called("gram")
+    assert "coordinator" not in called("gram", masked=True)
+    assert called("unheard-of", masked=True) == "unheard-of"
+
+
+def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> None:
+    plan = a_masked_plan(attempts=2)
+    document = a_document(plan, (1000, 2), (500, 1))
+    assert [row["attempts"] for row in document["rounds"]] == [2, 1]
+    assert "nobody sees a site's totals" in document["trust"]
+    page = render(document)
+    assert "added noise once, and is trusted" not in page
+    for sight in sights(plan.study):
+        assert sight.party in page
+    assert "nobody saw a site's totals" in release_lines(document)
+    assert "attempts" not in a_document(a_plan(), (1000, 0), present=("north",))["rounds"][0]
+
+
+def test_every_attempt_at_a_round_is_spent_and_a_pass_pays_each_number_once() -> None:
+    def rows(*rounds: tuple[int, int]) -> list[dict[str, Any]]:
+        return [{"micro_rho": price, "attempts": tried} for price, tried in rounds]
+
+    assert spent(rows((10, 1), (20, 3))) == 70
+    assert spent(rows((10, 1), (0, 3), (0, 2), (5, 1))) == 35
+    assert spent([{"micro_rho": 10}, {"micro_rho": 0}]) == 10
+
+
+@pytest.mark.parametrize(
+    ("rounds", "present", "why"),
+    [
+        ([(10, 3)], SITES, "tried 3 times"),
+        ([(10, 0)], SITES, "tried 0 times"),
+        ([(10, 1)], SITES[:1], "1 of the 2 sites"),
+        ([(10, 1)], (*SITES, "east"), "not invited"),
+        ([(10**12, 1)], SITES, "the plan allows"),
+    ],
+)
+def test_a_document_that_does_not_keep_to_its_plan_is_refused(
+    rounds: list[tuple[int, int]], present: tuple[str, ...], why: str
+) -> None:
+    plan = a_masked_plan(attempts=2)
+    check_attempts(a_document(plan, (10, 2)))
+    with refused(Code.BAD_RELEASE, why):
+        check_attempts(a_document(plan, *rounds, present=present))
+
+
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
+PUBLIC = KEY.public_key().public_bytes_raw()
+
+
+def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:
+    """What a coordinator signed of a study that released these."""
+    messages, after = [], ""
+    for asked, release in zip(run.asked, releases, strict=True):
+        stated = RoundStatement(
+            plan=run.plan.digest, round=asked.round, query=asked.digest, after=after, release=release.digest,
+            ledger="0" * 64, size=1 + asked.round,
+        )  # fmt: skip
+        message = round_to_proto(release, stated.signed(KEY.sign))
+        message.query.CopyFrom(query_to_proto(asked))
+        messages.append(message)
+        after = release.digest
+    return RoundLog(plan=run.plan.digest, messages=tuple(messages)).to_json()
+
+
+def test_the_noise_of_a_masked_sum_must_be_that_of_the_shares_in_it() -> None:
+    study, generator = a_masked_plan(attempts=2, epsilon=5.0).study, np.random.default_rng(0)
+    records = {name: generator.normal(50, 10, size=(400, 3)) for name in SITES}
+    run = simulate(study, records, seed=1, drop_outs={1: ["west"]})
+    honest = SignedRelease(document=run.document, public_key=PUBLIC)
+    found = verify_release(honest, PUBLIC, a_log(run, run.releases))
+    assert found is not None
+    assert found.result
+    first, *rest = run.releases
+    louder = replace(first, sigma=2 * first.sigma)
+    run.document["rounds"][0] |= stated_of(louder)
+    with refused(Code.BAD_RELEASE, "shares of 3 sites make"):
+        verify_release(honest, PUBLIC, a_log(run, (louder, *rest)))
+    run.document["rounds"][0]["attempts"] = 3
+    with refused(Code.BAD_RELEASE, "tried 3 times"):
+        verify_release(honest, PUBLIC)

@@ -1,0 +1,93 @@
+"""[P32] The sum of rounded shares is the rounding of one Gaussian, but for a factor that nobody sees.
+
+Where the factor is large enough to be seen, at scales that are never drawn, it is computed in balls and held
+against the bound; at the scale that is drawn the bound is multiplied out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+
+import pytest
+from flint import arb, ctx
+from scipy.special import ndtri
+
+from eigenveil.planning.dry_run import MAX_NUMBERS
+from eigenveil.protocol.noise_ratio import QUIETEST
+from eigenveil.study.price import ALIASING, MAX_MASKED_EPSILON
+from eigenveil.study.study import MAX_ATTEMPTS, MAX_MULTIPLICITY, MAX_SITES
+from tests.core.secure_aggregation.laws import eta, rounded_sum, rounding_of_one
+
+ATTO = 10**18
+HALF, LARGER, ONE = Fraction(1, 2), Fraction(7, 10), Fraction(1)
+SEEN = [(2, HALF), (2, LARGER), (2, ONE), (3, HALF), (3, LARGER), (3, ONE), (5, LARGER)]
+FAR = 12  # integers on either side that are looked at
+
+
+@pytest.fixture(autouse=True)
+def precise() -> Iterator[None]:
+    """Enough for what is as rare as 10^-150."""
+    with ctx.workprec(800):
+        yield
+
+
+def both(m: int, s: Fraction) -> list[tuple[arb, arb]]:
+    """P[X = k] and P[Y = k] for k from -FAR to FAR."""
+    reach = 24  # 24 scales and more: what is cut off is below 1e-120
+    law = rounded_sum(m, s, reach)
+    return [(law[m * reach + k], rounding_of_one(m, s, k)) for k in range(-FAR, FAR + 1)]
+
+
+def off(m: int, s: Fraction) -> arb:
+    """How far the ratio of both probabilities is off 1, at most."""
+    return max((abs(x / y - 1) for x, y in both(m, s)), key=float)
+
+
+@pytest.mark.parametrize(("m", "s"), SEEN)
+def test_no_integer_is_likelier_or_rarer_than_the_bound_says(m: int, s: Fraction) -> None:
+    assert off(m, s) < eta(m, s)
+
+
+def test_the_bound_is_of_the_right_order_and_nothing_much_smaller_would_do() -> None:
+    for s in (HALF, LARGER, ONE):
+        assert eta(2, s) < 4 * off(2, s)
+    apart = sum((abs(x - y) for x, y in both(2, ONE)), arb(0)) / 2
+    assert float(apart) == pytest.approx(2.096e-5, rel=1e-3)
+    assert float(off(2, ONE)) == pytest.approx(8.062e-5, rel=1e-3)
+
+
+def test_one_share_is_a_rounded_gaussian_exactly() -> None:
+    assert off(1, HALF) < arb(2) ** -150
+    assert eta(1, HALF) > 0
+
+
+def test_what_is_not_looked_at_hardly_ever_happens() -> None:
+    for m, s in SEEN:
+        assert sum((y for _, y in both(m, s)), arb(0)) > 1 - arb(10) ** -10
+
+
+@pytest.mark.parametrize(("m", "s"), SEEN)
+def test_no_event_tells_more_than_mu_and_three_logarithms_of_the_factor(m: int, s: Fraction) -> None:
+    law = [float(x) for x, _ in both(m, s)]
+    tails = [sum(law[i:]) for i in range(len(law))]
+    more = 3 * max(math.log1p(float(off(m, s))), -math.log1p(-float(off(m, s))))
+    for shift in (1, 2):
+        pairs = [(tails[i], tails[i + shift]) for i in range(len(tails) - shift)]
+        told = [ndtri(a) - ndtri(b) for a, b in pairs if a < 1 - 1e-7 and b > 1e-7]
+        assert max(told) <= shift / (math.sqrt(m) * float(s)) + more
+
+
+def grown(scale: float) -> arb:
+    """By how much delta grows over all of a study whose shares have this scale, in attos, at most."""
+    numbers = MAX_NUMBERS * MAX_ATTEMPTS * MAX_MULTIPLICITY
+    ratio = (1 + eta(MAX_SITES, Fraction(scale))) ** numbers
+    return (1 + arb(MAX_MASKED_EPSILON).exp()) * (ratio - 1) * ATTO
+
+
+def test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_does() -> None:
+    """Planted: half the scale would not do."""
+    assert grown(QUIETEST) < ALIASING * arb(10) ** -12
+    assert not grown(QUIETEST / 2) < ALIASING
+    assert eta(MAX_SITES, Fraction(QUIETEST)) < arb("5.3e-66")

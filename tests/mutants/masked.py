@@ -1,0 +1,35 @@
+"""Faults in masks, in shares of the noise and in what attempts cost."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, of
+
+TESTS = "tests/core/secure_aggregation"
+MASKS, ATTEMPT = "secure_aggregation/masks.py", "secure_aggregation/attempt.py"
+SHOWN = f"{TESTS}/test_masks_cancel.py::test_whatever_sets_are_shown_only_whole_ones_are_unmasked"
+AGAIN = f"{TESTS}/test_masks_cancel.py::test_attempts_and_rounds_have_masks_of_their_own"
+SHARES = f"{TESTS}/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
+SPENT = f"{TESTS}/test_attempts.py::test_all_attempts_together_keep_the_promise_of_the_study"
+
+OF_MASKED: tuple[Mutant, ...] = (
+    of("P31", ATTEMPT, '"members": dict(self.members),', '"members": {},', SHOWN),
+    of("P31", ATTEMPT, '"round": self.round,', '"round": 0,', f"{AGAIN}[another round]"),
+    of("P31", MASKS, "for other in others:", "for other in others[:-1]:", SHOWN),
+    of("P31", MASKS, "bytes.fromhex(attempt.digest) + pair", "bytes.fromhex(attempt.digest)",
+       f"{TESTS}/test_masks_cancel.py::test_a_copied_key_does_not_take_a_mask_away"),
+    of("P31", MASKS, ".derive(secret)", ".derive(secret[:4])",
+       "tests/vectors/test_vectors.py::test_the_code_still_writes_the_stored_vector[masked]"),
+    of("P31", MASKS, "negative=other > name", "negative=False",
+       f"{TESTS}/test_masks_cancel.py::test_what_is_masked_is_the_answer_with_its_share"),
+    of("P32", "noise/shares.py", "honest = sites - study.colluders", "honest = sites", SHARES),
+    of("P32", "noise/shares.py", "max(block.scale, QUIETEST)", "block.scale", SHARES),
+    of("P32", "noise/source.py", "micro_rho) / among", "micro_rho) / among**2", SHARES),
+    of("P32", "protocol/noise_ratio.py", "QUIETEST = 4.0", "QUIETEST = 2.0",
+       f"{TESTS}/test_laws.py"
+       "::test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_does"),
+    of("P33", ATTEMPT, '"number": self.number,', '"number": 1,', f"{AGAIN}[another attempt]"),
+    of("P33", "protocol/budget.py", "tried.get(earlier, 0) >= number", "tried.get(earlier, 0) > 0",
+       f"{TESTS}/test_attempts.py::test_a_pass_is_paid_as_often_as_its_most_tried_batch"),
+    of("P33", "study/price.py", ") // study.attempts", ")", SPENT),
+    of("P33", "protocol/plan.py", "micro_rho=times * self.micro_rho", "micro_rho=self.micro_rho", SPENT),
+)  # fmt: skip
