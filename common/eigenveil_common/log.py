@@ -33,8 +33,8 @@ class Format(Enum):
 # ledger (`here`, `there`), and sentences of eigenveil.errors. A number of records, a value, a norm or a
 # statistic has no place here.
 FIELDS = frozenset({
-    "about", "address", "algorithm", "analyst", "at", "code", "columns", "detail", "digest", "federation",
-    "generation", "here", "kind", "method", "name", "peer", "port", "print", "reason",
+    "about", "address", "algorithm", "analyst", "at", "attempt", "code", "columns", "detail", "digest",
+    "federation", "generation", "here", "kind", "method", "name", "peer", "port", "print", "reason",
     "role", "round", "serial", "site", "sites", "state", "study", "there", "type", "version", "why",
 })  # fmt: skip
 

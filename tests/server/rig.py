@@ -131,14 +131,15 @@ class Client:
             pass
         return query
 
-    def contribution(self, asked: RoundQuery, values: IntArray) -> pb.ContributeRequest:
-        """The message that says `values`."""
+    def contribution(self, asked: RoundQuery, values: IntArray, attempt: str = "") -> pb.ContributeRequest:
+        """The message that says `values`, masked for that attempt."""
         said = Contribution(
             plan_digest=asked.plan_digest,
             round=asked.round,
             query=asked.digest,
             site=self.name,
             values=values,
+            attempt=attempt,
         )
         return pb.ContributeRequest(
             plan_digest=bytes.fromhex(asked.plan_digest),
@@ -146,6 +147,7 @@ class Client:
             query_digest=bytes.fromhex(asked.digest),
             values=to_bytes(values),
             contribution_digest=bytes.fromhex(said.digest),
+            attempt_digest=bytes.fromhex(attempt),
         )
 
     async def contribute(self, asked: RoundQuery, values: IntArray) -> pb.ContributeResponse:
@@ -169,6 +171,7 @@ class Client:
                 query_digest=message.query_digest,
                 total_bytes=len(message.values),
                 contribution_digest=message.contribution_digest,
+                attempt_digest=message.attempt_digest,
             )
         )
 

@@ -62,20 +62,20 @@ class MaskedCourse:
         """
         while True:
             stage = stage_of(offer)
-            await stage.complete(self.study.federation.deadline_seconds)
+            overdue = not await stage.complete(self.study.federation.deadline_seconds)
             await stage.close()
             self.check()
             if stage.whole:
                 return offer
-            offer = await self._next(offer, stage)
+            offer = await self._next(offer, stage, overdue)
             self.switch(offer)
             self.check()
 
-    async def _next(self, offer: Offer, last: MaskedRound) -> Offer:
-        """What is offered once the next set is durable and charged."""
+    async def _next(self, offer: Offer, last: MaskedRound, overdue: bool) -> Offer:
+        """What is offered once the next set is durable and charged; `overdue`: the deadline is over."""
         store, asked = self.repository.store, last.asked
         last.deny(await store.read(shut_out, store.reader))
-        able = last.able()
+        able = last.able(overdue=overdue)
         self._check_able(last, able)
         due = await self.compute.run(price_of, asked, last.number + 1, self.repository)
         attempt = attempt_at(asked, last.number + 1, able)
@@ -99,9 +99,9 @@ class MaskedCourse:
         if made and made == self.study.attempts:
             raise RequestError(
                 Code.STUDY_FAILED,
-                f"{spoken(asked.round)} lost {', '.join(last.lost())} in attempt {made} of {made}, and what was "
-                f"attempted stays charged ({reasons}); state more attempts, of which each costs the full price "
-                "of its round",
+                f"{spoken(asked.round)} lost {', '.join(last.lost())} in attempt {made} of {made}, and what "
+                f"was attempted stays charged ({reasons}); state more attempts, of which each costs the full "
+                "price of its round",
             )
         try:
             self.study.federation.check_present(able, made)

@@ -116,11 +116,12 @@ class MaskedRound(OpenRound):
         """The members whose answers are not in."""
         return sorted(self._members - self._answered)
 
-    def able(self) -> dict[str, str]:
-        """The sites that the next set can have, and their cards: who answered this attempt, and who is ready
-        besides; nobody who declined or is shut out."""
+    def able(self, *, overdue: bool = False) -> dict[str, str]:
+        """The sites that the next set can have, and their cards: the members, but for those whose answers are
+        `overdue`, and who is ready besides; nobody who declined or is shut out."""
         members = {} if self.attempt is None else self.attempt.members
-        cards = {site: members[site] for site in self._answered} | self._cards
+        there = self._answered if overdue else members.keys()
+        cards = {site: members[site] for site in there} | self._cards
         return {
             site: card
             for site, card in cards.items()

@@ -1,0 +1,174 @@
+"""Sites that mask their answers, on the wire alone: what a hospital's daemon does with a masked round."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil.noise.shares import share_spec
+from eigenveil.noise.source import OsNoise
+from eigenveil.numerics.encoding import FloatArray, digest
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
+from eigenveil.secure_aggregation.masks import masked
+from eigenveil.secure_aggregation.simulated import secret
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil_common.rpc import error_from
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.rig import SITES, Client, Rig, records, study_toml
+
+ROWS = 60
+Place = tuple[int, int]  # a round and an attempt at it
+Loses = Callable[[str, Place], bool]
+
+
+def masked_toml(attempts: int = 2, colluding: int = 1, **wishes: Any) -> str:
+    """A study under secure aggregation."""
+    trust = f'trust = "secure-aggregation"\nattempts = {attempts}\ncolluding = {colluding}'
+    return study_toml(**{"quorum": 2, **wishes}).replace("delta = 1e-6", f"delta = 1e-6\n{trust}")
+
+
+def card_of(site: str) -> str:
+    """The digest of a site's card."""
+    return digest("test-card", site)
+
+
+@dataclass(slots=True, kw_only=True)
+class MaskedSite:
+    """A site that answers each attempt once, and sends the same bytes whenever it is asked again.
+
+    `loses` says which attempts it does not answer; `sets` is the digest of every set that it was shown.
+    """
+
+    client: Client
+    key: bytes
+    rows: FloatArray
+    loses: Loses = lambda site, place: False
+    sets: dict[tuple[str, Place], str] = field(default_factory=dict)
+    sent: dict[str, pb.ContributeRequest] = field(default_factory=dict)
+    readied: list[int] = field(default_factory=list)
+    _sites: dict[str, Site] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        return self.client.name
+
+    async def asked(self) -> tuple[RoundQuery, Attempt | None]:
+        """The next question, with the attempt that it comes with."""
+        while True:
+            found = await self.client.stub.NextWork(self.client.wish())
+            query = self.client.hear(found)
+            if query is not None:
+                return query, self.attempt_of(query, found)
+
+    def attempt_of(self, asked: RoundQuery, found: pb.NextWorkResponse) -> Attempt | None:
+        """What a reply states of the set; one number has one set for ever."""
+        if not found.HasField("attempt"):
+            return None
+        signed = SignedAttempt(said=found.attempt.said, signature=found.attempt.signature)
+        attempt = signed.check(self.key)
+        assert attempt.is_of(asked)
+        assert attempt.members[self.name] == card_of(self.name)
+        place = (asked.plan_digest, (attempt.round, attempt.number))
+        assert self.sets.setdefault(place, attempt.digest) == attempt.digest, "two sets for one number"
+        return attempt
+
+    async def ready(self, asked: RoundQuery, card: str = "") -> pb.ReadyResponse:
+        """Say that the answer is computed."""
+        request = pb.ReadyRequest(
+            plan_digest=bytes.fromhex(asked.plan_digest),
+            round=asked.round,
+            query_digest=bytes.fromhex(asked.digest),
+            card_digest=bytes.fromhex(card or card_of(self.name)),
+        )
+        told = await self.client.stub.Ready(request)
+        self.readied.append(asked.round)
+        self._answers(asked, 0)
+        return told
+
+    def answer(self, asked: RoundQuery, attempt: Attempt) -> pb.ContributeRequest:
+        """The masked answer, made once."""
+        if attempt.digest not in self.sent:
+            plan = self.client.plans[asked.plan_digest]
+            if plan.digest not in self._sites:
+                self._sites[plan.digest] = Site(to_grid(self.rows, plan.study))
+            exact = self._sites[plan.digest].answer(asked.query)
+            share = OsNoise().draw(share_spec(asked, plan.study, len(attempt.members)))
+            secrets = {other: secret(self.name, other) for other in attempt.sites if other != self.name}
+            values = masked(exact, share, self.name, secrets, attempt)
+            self.sent[attempt.digest] = self.client.contribution(asked, values, attempt.digest)
+        return self.sent[attempt.digest]
+
+    async def send(self, asked: RoundQuery, attempt: Attempt) -> pb.ContributeResponse:
+        """Send it."""
+        told = await self.client.stub.Contribute(self.answer(asked, attempt))
+        self._answers(asked, attempt.number)
+        return told
+
+    async def serve(self) -> None:
+        """Do what is asked, until cancelled; then say no word of an attempt that it `loses`."""
+        while True:
+            asked, attempt = await self.asked()
+            number = 0 if attempt is None else attempt.number
+            if self.loses(self.name, (asked.round, number)):
+                self._answers(asked, number)
+            else:
+                try:
+                    await (self.ready(asked) if attempt is None else self.send(asked, attempt))
+                except grpc.aio.AioRpcError as problem:
+                    if error_from(problem).code is not Code.CONFLICT:  # it was late: ask for work
+                        raise
+
+    def _answers(self, asked: RoundQuery, number: int) -> None:
+        plan = bytes.fromhex(asked.plan_digest)
+        held = [one for one in self.client.answered if one.plan_digest != plan]
+        self.client.answered = [*held, pb.Answered(plan_digest=plan, round=asked.round, attempt=number)]
+
+
+def site_of(rig: Rig, client: Client, loses: Loses = lambda site, place: False) -> MaskedSite:
+    """The site that calls as `client`."""
+    rows = records(ROWS, 4, SITES.index(client.name))
+    return MaskedSite(client=client, key=rig.daemon.runtime.keys.release_public, rows=rows, loses=loses)
+
+
+async def masked_sites(rig: Rig, loses: Loses = lambda site, place: False) -> dict[str, MaskedSite]:
+    """Sites by name."""
+    return {name: site_of(rig, await rig.client(Role.SITE, name), loses) for name in SITES}
+
+
+@asynccontextmanager
+async def serving_sites(sites: Mapping[str, MaskedSite]) -> AsyncIterator[None]:
+    """All of them do what they are asked."""
+    tasks = [asyncio.create_task(site.serve()) for site in sites.values()]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def attempts_of(rig: Rig, digest: str) -> dict[Place, tuple[str, ...]]:
+    """The sets that are stored, by round and number."""
+    studies = rig.daemon.runtime.repository.studies
+    rounds = range(studies.rounds(digest))
+    stored = [one for round in rounds for one in studies.attempts(digest, round)]
+    return {(one.round, one.number): one.sites for one in stored}
+
+
+def charges_of(rig: Rig, digest: str) -> list[tuple[int, str, int]]:
+    """What the ledger was charged for a study: round, kind, micro-rho."""
+    entries = rig.daemon.runtime.repository.ledger.entries()
+    return [
+        (one.round, one.kind.value, one.micro_rho)
+        for one in entries
+        if one.study == digest and one.kind.spends
+    ]

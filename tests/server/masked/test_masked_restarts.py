@@ -1,0 +1,108 @@
+"""Whenever the coordinator ends, an attempt is made again with the very set that it was charged for, or never
+was begun."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil.reporting.verify import load_release
+from eigenveil_common.failpoints import arm, disarm
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.masked.sites import (
+    MaskedSite,
+    attempts_of,
+    charges_of,
+    masked_toml,
+    serving_sites,
+    site_of,
+)
+from tests.server.rig import SITES, Credentials, Rig, in_loop, made, serving
+
+SHORT = 1.0  # seconds
+
+
+class Died(BaseException):
+    """Stands for a process that ended here."""
+
+
+class End:
+    """Ends what drives a study at a passage of a failpoint; `here` is set then."""
+
+    def __init__(self, name: str, passage: int, *, raises: bool) -> None:
+        self.here, self._passages, self._raises = asyncio.Event(), count(1), raises
+        self._passage, self._loop = passage, asyncio.get_running_loop()
+        arm(name, self._pass)
+
+    def _pass(self) -> None:
+        if next(self._passages) == self._passage:
+            self._loop.call_soon_threadsafe(self.here.set)
+            if self._raises:
+                raise Died
+
+
+def taken_up(rig: Rig, sites: dict[str, MaskedSite], held: Mapping[str, Credentials]) -> None:
+    """The sites call the coordinator that serves now; what they have sent they hold."""
+    for name, site in sites.items():
+        site.client = rig.connect(held[name])
+
+
+@pytest.mark.parametrize(
+    ("name", "passage"),
+    [
+        ("round-opening", 1),
+        ("round-opened", 1),
+        ("ready-taken", 2),
+        *((name, passage) for name in ("set-fixing", "set-fixed") for passage in (1, 2, 3)),
+        *(("answer-taken", passage) for passage in (1, 4, 8)),
+        ("answer-stored", 1),
+        ("round-closed", 2),
+        *((name, 2) for name in ("round-followed", "round-sealing", "round-sealed", "round-released")),
+        ("bundle-built", 1),
+        ("study-settling", 1),
+    ],
+)
+@in_loop
+async def test_an_attempt_is_gone_on_with_as_it_was_charged(name: str, passage: int, tmp_path: Path) -> None:
+    """Carl is lost in the second round's first attempt."""
+    config, at_calls = made(tmp_path / "c"), name in ("ready-taken", "answer-taken", "answer-stored")
+    toml = masked_toml(deadline_seconds=SHORT)
+    try:
+        async with serving(config) as rig:
+            held = {site: await rig.credentials(Role.SITE, site) for site in SITES}
+            ada = await rig.credentials(Role.ANALYST, "ada")
+            sites = {site: site_of(rig, rig.connect(held[site]), loses) for site in SITES}
+            end = End(name, passage, raises=not at_calls)
+            async with serving_sites(sites):
+                digest = await rig.connect(ada).submit(toml)
+                await asyncio.wait_for(end.here.wait(), 30)
+        disarm()
+        async with serving(config) as rig:
+            before = attempts_of(rig, digest), charges_of(rig, digest)
+            taken_up(rig, sites, held)
+            client = rig.connect(ada)
+            async with serving_sites(sites):
+                await client.submit(toml)
+                last = (await asyncio.wait_for(client.events(digest), 60))[-1]
+            assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
+            after, charged = attempts_of(rig, digest), charges_of(rig, digest)
+            assert before[0].items() <= after.items()
+            assert charged[: len(before[1])] == before[1]
+            sealed = rig.daemon.runtime.repository.studies.sealed_rounds(digest)
+            once = {one.release.round: one.release.micro_rho for one in sealed}
+            assert charged == [(round, "attempt", once[round]) for round, _ in sorted(after)]
+            told = {place: sites for (_, place), sites in sites["anna"].sets.items()}
+            assert set(told) == set(after), "no set was told that is not charged, and each that is was told"
+            load_release(await client.release(digest))
+    finally:
+        disarm()
+
+
+def loses(site: str, place: tuple[int, int]) -> bool:
+    """Carl says no word of one attempt."""
+    return site == "carl" and place == (1, 1)

@@ -1,0 +1,268 @@
+"""Rounds that nobody sees a sum of: who is in a set, what is charged, and how one without an answer ends."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil.numerics.encoding import frozen
+from eigenveil.reporting.verify import load_release
+from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.storage.ledger_store import Also, LedgerStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.masked.sites import (
+    ROWS,
+    Place,
+    attempts_of,
+    charges_of,
+    masked_sites,
+    masked_toml,
+    serving_sites,
+)
+from tests.server.rig import SITES, Client, Rig, in_loop, made, refusal, serving, study_toml
+
+ROUNDS = 7
+SHORT = 0.5  # seconds; a deadline that tests can wait for
+PAIR = ("anna", "bert")
+
+
+async def ends(rig: Rig, ada: Client, toml: str) -> tuple[str, pb.StudyEvent]:
+    """Submit and watch to the end; the study and its last event."""
+    digest = await ada.submit(toml)
+    return digest, (await ada.events(digest))[-1]
+
+
+def prices(rig: Rig, digest: str) -> dict[int, int]:
+    """What each released round of a study costs once."""
+    sealed = rig.daemon.runtime.repository.studies.sealed_rounds(digest)
+    return {one.release.round: one.release.micro_rho for one in sealed}
+
+
+@in_loop
+async def test_a_masked_study_is_released_after_one_trip_a_round(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+        async with serving_sites(sites):
+            digest = await ada.submit(masked_toml())
+            events = await ada.events(digest)
+        assert (events[-1].state, events[-1].failure) == (pb.STUDY_STATE_RELEASED, "")
+        assert {name: site.readied for name, site in sites.items()} == {name: [0] for name in SITES}
+        assert attempts_of(rig, digest) == {(round, 1): SITES for round in range(ROUNDS)}
+        repository = rig.daemon.runtime.repository
+        sealed = [one.release for one in repository.studies.sealed_rounds(digest)]
+        assert charges_of(rig, digest) == [(one.round, "attempt", one.micro_rho) for one in sealed]
+        assert abs(sealed[0].values[0] - len(SITES) * ROWS) < 8 * sealed[0].sigma
+        stored = repository.studies.get(digest)
+        plan = repository.studies.plan_of(stored)
+        assert plan.cost.micro_rho == 2 * plan.micro_rho == stored.micro_rho
+        assert repository.studies.atto_delta(stored) == plan.cost.atto_delta
+        assert {event.micro_rho for event in events} == {plan.cost.micro_rho}
+        assert events[-1].spent_micro_rho == sum(one.micro_rho for one in sealed)
+        told = [(one.round, one.attempt) for one in events if one.round_state == "fixed"]
+        assert set(told) == {(round, 1) for round in range(ROUNDS)}
+        document = load_release(await ada.release(digest)).document
+        assert [one["present"] for one in document["rounds"]] == [list(SITES)] * ROUNDS
+        assert {one.attempts for one in repository.studies.records(digest)} == {1}
+
+
+@in_loop
+async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(tmp_path: Path) -> None:
+    """The member that was lost is ready for the next round, and in the set of the one after that."""
+
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await masked_sites(rig, lambda site, place: (site, place) == ("carl", (2, 1)))
+        ada = await rig.client(Role.ANALYST, "ada")
+        async with serving_sites(sites):
+            digest, last = await ends(rig, ada, masked_toml(deadline_seconds=SHORT))
+        assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
+        sets = attempts_of(rig, digest)
+        assert (sets[2, 1], sets[2, 2]) == (SITES, PAIR)
+        assert set(sets) == {(round, 1) for round in range(ROUNDS)} | {(2, 2)}
+        assert sets[ROUNDS - 1, 1] == SITES, "it is in again"
+        once = prices(rig, digest)
+        assert charges_of(rig, digest) == [(place[0], "attempt", once[place[0]]) for place in sorted(sets)]
+        assert last.spent_micro_rho == sum(once.values()) + once[2]
+        rounds = load_release(await ada.release(digest)).document["rounds"]
+        assert (rounds[2]["present"], rounds[2]["absent"]) == (list(PAIR), {"carl": "did not answer"})
+        studies = rig.daemon.runtime.repository.studies
+        assert [one.attempts for one in studies.records(digest)] == [1, 1, 2, 1, 1, 1, 1]
+        assert (
+            studies.answers(digest, 2, 1).macs.keys()
+            == set(PAIR)
+            == studies.answers(digest, 2, 2).macs.keys()
+        )
+
+
+@pytest.mark.parametrize(
+    ("toml", "why", "charged"),
+    [
+        ({"attempts": 1}, "round 1 lost carl in attempt 1 of 1, and what was attempted stays charged", 1),
+        ({"attempts": 2, "quorum": 3}, "2 of the 3 sites needed answered; 1 attempt stays charged", 1),
+        ({"attempts": 2, "required": ["carl"]}, "did not answer: carl; 1 attempt stays charged", 1),
+        ({"attempts": 3, "quorum": 2}, "0 of the 2 sites needed answered; 2 attempts stay charged", 2),
+    ],
+)
+def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
+    toml: dict[str, object], why: str, charged: int, tmp_path: Path
+) -> None:
+    def loses(site: str, place: Place) -> bool:
+        return (
+            (place == (0, 1) and site == "carl")
+            or place == (0, 2)
+            or (site == "carl" and place[1] == 0 and gone)
+        )
+
+    gone: list[int] = []
+
+    @in_loop
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites, ada = await masked_sites(rig, loses), await rig.client(Role.ANALYST, "ada")
+            async with serving_sites(sites):
+                arm("set-fixed", lambda: gone.append(1))
+                digest, last = await ends(rig, ada, masked_toml(deadline_seconds=SHORT, **toml))  # type: ignore[arg-type]
+            assert last.state == pb.STUDY_STATE_FAILED
+            assert why in last.failure
+            assert "carl: did not answer" in last.failure
+            assert "nothing was charged" not in last.failure
+            assert [round for round, _, _ in charges_of(rig, digest)] == [0] * charged
+            assert last.spent_micro_rho == sum(rho for _, _, rho in charges_of(rig, digest)) > 0
+            ledger = rig.daemon.runtime.repository.ledger.ledger
+            assert ledger.committed() == ledger.spent
+
+    try:
+        scenario()
+    finally:
+        disarm()
+
+
+@in_loop
+async def test_too_few_that_are_ready_cost_nothing(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+        async with serving_sites({"anna": sites["anna"]}):
+            digest = await ada.submit(masked_toml(deadline_seconds=SHORT))
+            events = await ada.events(digest)
+        assert "1 of the 2 sites needed answered; nothing was charged" in events[-1].failure
+        assert "anna" not in events[-1].failure.partition("(")[2]
+        assert charges_of(rig, digest) == []
+        said = [{one.site: one.status for one in event.sites} for event in events]
+        assert {"anna": "ready", "bert": "waiting", "carl": "waiting"} in said
+
+
+@pytest.mark.parametrize("how", ["declines", "denied"])
+@in_loop
+async def test_an_attempt_is_worthless_at_once_without_a_member(how: str, tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+        carl = sites.pop("carl")
+        async with serving_sites(sites):
+            digest = await ada.submit(masked_toml(deadline_seconds=60.0))
+            asked, attempt = await carl.asked()
+            assert attempt is None
+            await carl.ready(asked)
+            asked, attempt = await carl.asked()
+            assert attempt is not None
+            if how == "denied":
+                rig.daemon.registry.deny(Role.SITE, "carl")
+                await rig.daemon.engine.sweep()
+            else:
+                reason = pb.DECLINE_REASON_POLICY
+                where = {"plan_digest": bytes.fromhex(digest), "round": 0}
+                await carl.client.stub.Decline(pb.DeclineRequest(**where, reason=reason))
+                refused = await refusal(carl.ready(asked))
+                assert (refused.code, "cannot be taken back" in str(refused)) == (Code.CONFLICT, True)
+                carl.loses = lambda site, place: place[0] < 2
+                sites["carl"] = carl
+            async with asyncio.timeout(30), serving_sites({"carl": carl} if how == "declines" else {}):
+                last = (await ada.events(digest))[-1]
+        assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
+        sets = attempts_of(rig, digest)
+        assert (sets[0, 1], sets[0, 2], sets[1, 1]) == (SITES, PAIR, PAIR)
+        assert (sets[ROUNDS - 1, 1] == SITES) == (how == "declines")
+
+
+def test_what_the_reservation_does_not_hold_is_not_attempted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = LedgerStore.reserve
+
+    def half(self: LedgerStore, study: str, cost: Cost, *also: Also, gaussian: bool) -> None:
+        less = Cost(micro_rho=cost.micro_rho // 2, atto_delta=cost.atto_delta)
+        real(self, study, less, *also, gaussian=gaussian)
+
+    monkeypatch.setattr(LedgerStore, "reserve", half)
+
+    @in_loop
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            sites = await masked_sites(rig, lambda site, place: site == "carl" and place[1] == 1)
+            ada = await rig.client(Role.ANALYST, "ada")
+            async with serving_sites(sites):
+                digest, last = await ends(rig, ada, masked_toml(deadline_seconds=SHORT))
+            assert last.state == pb.STUDY_STATE_FAILED
+            assert "of the study's reservation would exceed it" in last.failure
+            places = sorted(attempts_of(rig, digest))
+            assert [round for round, _ in places] == [round for round, _, _ in charges_of(rig, digest)]
+            ledger = rig.daemon.runtime.repository.ledger.ledger
+            assert last.spent_micro_rho == ledger.spent.micro_rho
+
+    scenario()
+
+
+@in_loop
+async def test_a_study_that_is_called_off_keeps_what_its_attempts_cost(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await masked_sites(rig, lambda site, place: place == (1, 1))
+        ada = await rig.client(Role.ANALYST, "ada")
+        async with serving_sites(sites):
+            digest = await ada.submit(masked_toml())
+            while (1, 1) not in attempts_of(rig, digest):
+                await asyncio.sleep(0.02)
+            await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+            last = (await ada.events(digest))[-1]
+        assert (last.state, last.round_state) == (pb.STUDY_STATE_CANCELLED, "failed")
+        assert [round for round, _, _ in charges_of(rig, digest)] == [0, 1]
+        ledger = rig.daemon.runtime.repository.ledger.ledger
+        assert ledger.committed() == ledger.spent
+
+
+@in_loop
+async def test_who_may_get_ready_for_what(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+        anna, carl = sites["anna"], sites.pop("carl")
+        await ada.submit(masked_toml(sites=list(PAIR)))
+        asked, attempt = await anna.asked()
+        assert attempt is None
+        assert (await refusal(carl.ready(asked))).code is Code.NOT_FOUND
+        other = pb.ReadyRequest(
+            plan_digest=bytes.fromhex(asked.plan_digest), query_digest=bytes(32), card_digest=bytes(32)
+        )
+        assert (await refusal(anna.client.stub.Ready(other))).code is Code.PROTOCOL
+        other.round = 1
+        assert (await refusal(anna.client.stub.Ready(other))).code is Code.NOT_FOUND
+        exact = anna.client.contribution(asked, frozen([60]))
+        assert (await refusal(anna.client.stub.Contribute(exact))).code is Code.BAD_CONTRIBUTION
+        await anna.ready(asked)
+        await anna.ready(asked)  # harmless
+        await sites["bert"].asked()
+        await sites["bert"].ready(asked)
+        _, attempt = await anna.asked()
+        assert attempt is not None
+        await anna.ready(asked)  # of a member it is known
+        await anna.send(asked, attempt)
+        await sites["bert"].send(asked, (await sites["bert"].asked())[1])  # type: ignore[arg-type]
+        async with asyncio.timeout(20):
+            while (again := await refusal(anna.ready(asked))).code is not Code.CONFLICT:
+                pass
+        assert "was closed before" in str(again)
+        await ada.submit(study_toml(), "two")
+        query = await carl.client.query()
+        refused = await refusal(carl.ready(query))
+        assert (refused.code, "are not masked" in str(refused)) == (Code.BAD_ARGUMENT, True)
