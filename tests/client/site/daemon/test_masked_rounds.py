@@ -15,8 +15,8 @@ from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, SITE, Peers, confirm, keys_of, left, offer
-from tests.client.site.support import Context, Coordinator, a_stage, until
+from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, confirm, keys_of, left, offer
+from tests.client.site.support import SITE, Context, Coordinator, a_stage, until
 
 FIRST, SECOND, *_ = QUESTIONS
 
@@ -24,6 +24,19 @@ FIRST, SECOND, *_ = QUESTIONS
 @pytest.fixture
 def peers(tmp_path: Path) -> Peers:
     return Peers(a_stage(tmp_path))
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How odd the work was that made the site pause, each time."""
+    made: list[int] = []
+
+    def pause(odd: int) -> float:
+        made.append(odd)
+        return 0.0
+
+    monkeypatch.setattr(connection, "pause", pause)
+    return made
 
 
 def script(peers: Peers) -> list[pb.NextWorkResponse]:
@@ -37,10 +50,8 @@ def script(peers: Peers) -> list[pb.NextWorkResponse]:
 
 
 def test_what_is_ready_and_what_is_masked_bring_the_next_question_along(
-    peers: Peers, monkeypatch: pytest.MonkeyPatch
+    peers: Peers, pauses: list[int]
 ) -> None:
-    pauses: list[int] = []
-    monkeypatch.setattr(connection, "pause", lambda odd: pauses.append(odd) or 0.0)
     coordinator = Coordinator(work=script(peers), lose=["Ready"])
 
     async def scenario() -> None:
@@ -53,7 +64,7 @@ def test_what_is_ready_and_what_is_masked_bring_the_next_question_along(
     assert (ready.round, ready.query_digest.hex()) == (0, FIRST.digest)
     assert ready.card_digest.hex() == peers.keys[SITE].card.digest
     sent = coordinator.contributions
-    assert [one.next for one in (ready, *sent)] == coordinator.asked[1:]
+    assert [ready.next, *(one.next for one in sent)] == coordinator.asked[1:]
     told = [(one.round, one.attempt) for wish in coordinator.asked[1:] for one in wish.answered]
     assert told == [(0, 0), (0, 1), (0, 2), (1, 1)]
     numbers = [(FIRST, 1), (FIRST, 2), (SECOND, 1)]
@@ -82,11 +93,7 @@ def test_a_large_masked_answer_goes_in_chunks_that_name_its_attempt(peers: Peers
     assert len(coordinator.contributions[-1].values) == 8 * SECOND.query.length
 
 
-def test_the_same_attempt_over_and_over_is_taken_ever_more_slowly(
-    peers: Peers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[int] = []
-    monkeypatch.setattr(connection, "pause", lambda odd: pauses.append(odd) or 0.0)
+def test_the_same_attempt_over_and_over_is_taken_ever_more_slowly(peers: Peers, pauses: list[int]) -> None:
     coordinator = Coordinator(work=[*script(peers)[:2], *(script(peers)[1] for _ in range(3))])
 
     async def scenario() -> None:

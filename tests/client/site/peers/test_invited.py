@@ -14,8 +14,8 @@ from eigenveil_client.site.peers import invited
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, SITE, Peers, confirm, offer
-from tests.client.site.support import Stage, a_plan, a_stage
+from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, confirm, offer
+from tests.client.site.support import SITE, Stage, a_plan, a_stage
 
 FIRST = QUESTIONS[0]
 MISSING = "nobody here has confirmed the card of hospital-c, hospital-d: telephone each"
