@@ -165,12 +165,12 @@ def simulate(
 
     `seed` makes the noise reproducible, and the release then says that it is not private. `drop_outs` maps a
     round (from 0) to the sites that do not answer it. Under secure aggregation they are not there when its
-    set of sites is fixed, and `lost` maps a round to the sites that are lost after that, in its first attempt,
-    its second and so on: each is charged. `colluding` sites pool what they know with the coordinator, and
-    `Simulation.seen` is all that they can make of it. `algorithm` runs instead of the one that the study
-    names: an algorithm of your own, which no federation runs (docs/own-algorithm.md). `apply` is `map` or
-    an executor's, which works on large records side by side. `hold` has the sites answer elsewhere, as
-    `eigenveil_client.local.on_cluster` does; the release is the same.
+    set of sites is fixed, and `lost` maps a round to the sites that are lost after that, in its first
+    attempt, its second and so on: each is charged. `colluding` sites pool what they know with the
+    coordinator, and `Simulation.seen` is all that they can make of it. `algorithm` runs instead of the one
+    that the study names: an algorithm of your own, which no federation runs (docs/own-algorithm.md). `apply`
+    is `map` or an executor's, which works on large records side by side. `hold` has the sites answer
+    elsewhere, as `eigenveil_client.local.on_cluster` does; the release is the same.
 
     Raises:
         RequestError: records do not fit the study; too few sites answered a round; the algorithm asked for
@@ -231,7 +231,7 @@ def _check_masked(study: Study, lost: Mapping[int, Sequence[Sequence[str]]], col
         wrong = f"uninvited sites cannot collude or be lost: {strange}"
     elif len(colluding) > study.colluders:
         wrong = (
-            f"the study withstands {study.colluders} colluding, not {len(colluding)}; raise its `colluding`"
+            f"the study's noise is for colluding = {study.colluders}, not {len(colluding)}; raise it there"
         )
     if wrong:
         raise RequestError(Code.BAD_ARGUMENT, wrong)

@@ -83,7 +83,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/core/accounting/test_gaussian.py"),
     of("P5", "accounting/budget.py", "mixed=Cost(micro_rho=zcdp.", "mixed=Cost(micro_rho=gaussian.",
        "tests/client/site/test_policy.py"),
-    of("P5", "reporting/explain.py", "changes**2 * plan.micro_rho", "changes * plan.micro_rho",
+    of("P5", "reporting/explain.py", "changes**2 * cost.micro_rho", "changes * cost.micro_rho",
        "tests/core/study/test_price.py::test_the_reading_under_replacement_is_that_of_two_changes"),
     of("P6", "barrier.py",
        "        journal.charge(asked)  # that it failed may tell of the draw, or of the sum\n", "",
@@ -99,7 +99,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P6", "server/eigenveil_server/rounds/journal.py", "        await_tick()\n", "",
        "tests/server/studies/test_rounds.py::test_nothing_is_seen_of_a_draw_before_its_tick"),
     of("P27", "server/eigenveil_server/rounds/journal.py",
-       "        self.repository.ledger.charge_round(asked, write)\n",
+       "        self.book(asked, opening, write)\n",
        "        with self.repository.store.writer.transaction() as change:\n"
        "            write(change, self.repository.ledger.tip)\n"
        "        self.charge(asked)\n",
@@ -123,7 +123,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "await asyncio.wrap_future(self._prepared[1])",
        "tests/server/studies/test_one_sync.py"
        "::test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept"),
-    of("P27", "client/eigenveil_client/site/state/store.py",
+    of("P27", "client/eigenveil_client/site/state/leaving.py",
        "        self.checkpoints.keep(taken, change)\n        self.transcript",
        "        self.transcript",
        "tests/client/site/state/test_store.py"

@@ -30,6 +30,6 @@ OF_MASKED: tuple[Mutant, ...] = (
     of("P33", ATTEMPT, '"number": self.number,', '"number": 1,', f"{AGAIN}[another attempt]"),
     of("P33", "protocol/budget.py", "tried.get(earlier, 0) >= number", "tried.get(earlier, 0) > 0",
        f"{TESTS}/test_attempts.py::test_a_pass_is_paid_as_often_as_its_most_tried_batch"),
-    of("P33", "study/price.py", ") // study.attempts", ")", SPENT),
+    of("P33", "study/price.py", "                // study.attempts\n", "", SPENT),
     of("P33", "protocol/plan.py", "micro_rho=times * self.micro_rho", "micro_rho=self.micro_rho", SPENT),
 )  # fmt: skip

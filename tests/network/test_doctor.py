@@ -335,7 +335,7 @@ def test_an_analyst_s_doctor(
 
     assert asyncio.run(scenario()) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines] == [ORDER[4], *ORDER[8:]]
+    assert [line.split()[1] for line in lines] == [ORDER[4], *ORDER[ORDER.index("identity") :]]
     (stage.config.identity / "profile.toml").write_text('proxy = "socks5://x"')
     words = ["eigenveil", "doctor", "--profile", str(stage.config.identity)]
     monkeypatch.setattr(sys, "argv", words)

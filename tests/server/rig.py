@@ -134,13 +134,9 @@ class Client:
     def contribution(self, asked: RoundQuery, values: IntArray, attempt: str = "") -> pb.ContributeRequest:
         """The message that says `values`, masked for that attempt."""
         said = Contribution(
-            plan_digest=asked.plan_digest,
-            round=asked.round,
-            query=asked.digest,
-            site=self.name,
-            values=values,
-            attempt=attempt,
-        )
+            plan_digest=asked.plan_digest, round=asked.round, query=asked.digest, site=self.name,
+            values=values, attempt=attempt,
+        )  # fmt: skip
         return pb.ContributeRequest(
             plan_digest=bytes.fromhex(asked.plan_digest),
             round=asked.round,

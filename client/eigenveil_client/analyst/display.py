@@ -36,7 +36,7 @@ MARKS = {
     "answered": ("●", "green"),
     "absent": ("×", "red"),
 }
-ROUND_STATES = {RoundState.FIXED.value: "its set of sites is fixed, and charged: masked answers are due"}
+ROUND_STATES = {RoundState.FIXED.value: "paid, and waits for the masked answers of its sites"}
 WIDTH = 36
 
 
@@ -88,8 +88,9 @@ def rounds_line(event: pb.StudyEvent) -> str:
     if event.consent:
         return consent_line(event)
     kind = f": {called(event.query_kind)}" if event.query_kind else ""
+    tried = f", attempt {event.attempt}" if event.attempt else ""
     state = f", {ROUND_STATES.get(event.round_state, event.round_state)}" if event.round_state else ""
-    return f"{spoken(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{state}"
+    return f"{spoken(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{tried}{state}"
 
 
 def panel(event: pb.StudyEvent, title: str) -> RenderableType:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from eigenveil.reporting.questions import called
+from eigenveil.reporting.questions import sent_as
 from eigenveil.reporting.trust import MASKED
 from eigenveil_client.analyst.display import plain, site_words, state_word, time_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -53,6 +53,7 @@ def event_value(event: pb.StudyEvent) -> dict[str, Any]:
         "sequence": event.sequence,
         "state": state_word(event.state),
         "round": event.round,
+        "attempt": event.attempt,
         "rounds": event.expected_rounds,
         "text": plain(event),
         "sites": {site.site: site.status for site in event.sites},
@@ -101,7 +102,7 @@ def explanation_text(value: Mapping[str, Any]) -> str:
         share = 100 * sum(entry["micro_rho"] for entry in entries) / value["micro_rho"]
         times = "once" if len(entries) == 1 else f"{len(entries)} times"
         lines.append(
-            f"  {called(kind, masked=masked)}, {times}, {share:.0f} % of the price: {entries[0]['meaning']}"
+            f"  {sent_as(kind, masked=masked)}, {times}, {share:.0f} % of the price: {entries[0]['meaning']}"
         )
     lines += [value["depends"]] if value["depends"] is not None else []
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]

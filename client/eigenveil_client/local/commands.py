@@ -63,6 +63,22 @@ def plan(
     "--drop-out", "drop_outs", multiple=True, metavar="ROUND:SITE", help="SITE misses ROUND (from 1)."
 )
 @click.option(
+    "--trust",
+    type=click.Choice(["central", "secure-aggregation"]),
+    help="Who may see exact sums [default: as the study says].",
+)
+@click.option("--colluding", type=click.IntRange(1), help="How many sites may [default: as the study says].")
+@click.option("--attempts", type=click.IntRange(1, 8), help="At a round [default: as the study says].")
+@click.option(
+    "--lost",
+    multiple=True,
+    metavar="ROUND[.ATTEMPT]:SITE",
+    help="SITE is lost in an attempt (the first) at ROUND, after its set of sites was fixed.",
+)
+@click.option(
+    "--colluder", "colluders", multiple=True, metavar="SITE", help="SITE colludes: show what can be computed."
+)
+@click.option(
     "--cluster",
     type=FILE,
     help="Have a Dask cluster hold the sites: TOML with scheduler, scheduler_ca, _cert and _key.",
@@ -81,6 +97,11 @@ def simulate(
     truth: bool,
     seed: int | None,
     drop_outs: tuple[str, ...],
+    trust: str | None,
+    colluding: int | None,
+    attempts: int | None,
+    lost: tuple[str, ...],
+    colluders: tuple[str, ...],
     cluster: Path | None,
     out: Path | None,
     plot: Path | None,
@@ -89,7 +110,8 @@ def simulate(
     """Run STUDY.toml on the records in one file, with the session and the noise of a real federation.
 
     A result drawn without --seed and without --truth carries the study's guarantee, once for every repeat.
-    Which imagined site a record is at depends on that record alone.
+    Which imagined site a record is at depends on that record alone. Under secure aggregation sites draw the
+    noise and mask their answers as in a federation, but with keys that everybody could know.
     """
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
@@ -97,12 +119,15 @@ def simulate(
     from eigenveil_client.local.exact_pca import exact
     from eigenveil_client.local.on_cluster import on_cluster
     from eigenveil_client.local.simulate import (
+        Troubles,
         divide,
         draw_last,
         parse_drop_outs,
+        parse_lost,
         repeat_study,
         summary,
         text,
+        trusting,
         with_sites,
         write_simulation,
     )
@@ -112,16 +137,18 @@ def simulate(
     check_picture(plot, study, data)
     resolved = study_of(study)
     tell_overrides(resolved)
-    wanted = with_sites(parse_study(resolved.text), sites)
+    wanted = with_sites(parse_study(resolved.text), sites, **trusting(trust, colluding, attempts))
     if out is not None:
         make_folder(out)
         check_output(out / "simulation.json", study, data)
     rows = load(data, wanted)
     parts = divide(rows, wanted, split)
-    gone = parse_drop_outs(drop_outs, wanted)
+    troubles = Troubles(
+        drop_outs=parse_drop_outs(drop_outs, wanted), lost=parse_lost(lost, wanted), colluding=colluders
+    )
     goal = exact(rows, wanted) if truth else None
     with nullcontext() if cluster is None else on_cluster(config.load(cluster, ClusterAddress)) as hold:
-        runs = repeat_study(wanted, parts, repeat, seed, gone, goal, hold)
+        runs = repeat_study(wanted, parts, repeat, seed, troubles, goal, hold)
     told = summary(runs)
     if out is not None:
         told |= write_simulation(runs, out)

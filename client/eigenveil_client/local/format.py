@@ -1,7 +1,11 @@
-"""Sines, sizes and times in few letters, for tables."""
+"""Sines, sizes, times and trust in few letters, for tables."""
 
 from __future__ import annotations
 
+TRUST = (
+    "trust: whether the coordinator adds noise to exact sums (sums), must work on them (exact), or sees "
+    "none, because sites send masked answers with their share of the noise (masked)."
+)
 UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
@@ -17,6 +21,11 @@ def size_text(count: int) -> str:
         size, unit = size / 1000, unit + 1
     digits = 1 if unit and size < 9.95 else 0
     return f"{size:.{digits}f} {UNITS[unit]}"
+
+
+def trust_word(trusted: bool, masked: bool) -> str:
+    """See `TRUST`."""
+    return "masked" if masked else "exact" if trusted else "sums"
 
 
 def seconds_text(seconds: float) -> str:

@@ -21,8 +21,8 @@ from eigenveil.planning.predict import Prediction, predict_all
 from eigenveil.planning.recommend import recommend
 from eigenveil.planning.sweep import around, sweep
 from eigenveil.study.grid import S
-from eigenveil.study.study import Study
-from eigenveil_client.local.format import seconds_text, sine_text, size_text
+from eigenveil.study.study import Study, Trust
+from eigenveil_client.local.format import TRUST, seconds_text, sine_text, size_text, trust_word
 from eigenveil_client.local.sweep import picture, table, values
 from eigenveil_client.records.records import load
 from eigenveil_common.command import console
@@ -33,8 +33,8 @@ UNCLEAR = (
 )
 MEANING = (
     "error: sine of the largest angle to the records' own components, median and where 8 in 10 runs should "
-    "lie; 0 is exact, 1 is noise. rounds, and bytes from each site: the most there may be. trust: whether "
-    "the coordinator works on sums only, or must be trusted with exact ones. Errors and times are estimates."
+    "lie; 0 is exact, 1 is noise. rounds, and bytes from each site: the most there may be. "
+    f"{TRUST} Errors and times are estimates."
 )
 
 
@@ -71,6 +71,7 @@ def value(study: Study, guess: AssumedSpectrum) -> dict[str, Any]:
         "epsilon": study.epsilon,
         "delta": study.delta,
         "neighbours": study.neighbours.value,
+        "trust": study.trust.value,
         "spectrum": {"source": guess.source, "total_over_first": guess.flatness},
         "algorithms": [_algorithm(one) for one in predictions],
         "recommended": None if advice.algorithm is None else advice.algorithm.value,
@@ -154,6 +155,6 @@ def _table(told: dict[str, Any]) -> Table:
                 str(one["rounds"]),
                 size_text(one["bytes_per_site"] or 0),
                 seconds_text(one["seconds"] or 0.0),
-                "exact" if one["trusted"] else "sums",
+                trust_word(one["trusted"], told["trust"] == Trust.SECURE_AGGREGATION.value),
             )
     return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,13 +14,17 @@ from eigenveil.contributing import Hold
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
 from eigenveil.numerics.linalg import sin_angle
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import NAMES
+from eigenveil.secure_aggregation.simulated import Seen
 from eigenveil.simulation import Simulation, site_places
 from eigenveil.simulation import simulate as run_study
 from eigenveil.study.grid import GridRows, offsets, steps, unit
-from eigenveil.study.study import Study
+from eigenveil.study.study import MAX_ATTEMPTS, Study, Trust
 from eigenveil_common.files import write_durably
 from eigenveil_common.threads import CORES
 
+LOST = re.compile(rf"(?P<round>[1-9]\d{{0,5}})(\.(?P<attempt>[1-{MAX_ATTEMPTS}]))?:(?P<site>.+)")
 LOOKED = (
     "NOT PRIVATE: the exact answer was computed from the records and stands beside this result. "
     "Do not publish it if the records are confidential."
@@ -42,14 +47,23 @@ class Runs:
         return last | {"private": False, "guarantee": {"words": LOOKED}}
 
 
-def with_sites(study: Study, number: int | None) -> Study:
-    """The study with `number` sites; its own names are kept when their number fits."""
+def with_sites(study: Study, number: int | None, **privacy: Any) -> Study:
+    """The study with `number` sites and what else of it is changed for a try; its own names are kept when
+    their number fits."""
     federation = study.federation
-    if number is None or number == len(federation.sites):
-        return study
-    names = tuple(f"site-{i + 1}" for i in range(number))
-    quorum = None if federation.quorum is None else min(federation.quorum, number)
-    return replace(study, federation=replace(federation, sites=names, required=(), quorum=quorum))
+    if number is not None and number != len(federation.sites):
+        names = tuple(f"site-{i + 1}" for i in range(number))
+        quorum = None if federation.quorum is None else min(federation.quorum, number)
+        federation = replace(federation, sites=names, required=(), quorum=quorum)
+    return replace(study, federation=federation, **privacy)
+
+
+def trusting(trust: str | None, colluding: int | None, attempts: int | None) -> dict[str, Any]:
+    """What of a study's [privacy] the command line states instead; a central one has no other keys."""
+    if trust == Trust.CENTRAL.value:
+        return {"trust": Trust.CENTRAL, "colluding": colluding, "attempts": attempts or 1}
+    stated = {"trust": trust and Trust(trust), "colluding": colluding, "attempts": attempts}
+    return {key: value for key, value in stated.items() if value is not None}
 
 
 def divide(rows: GridRows, study: Study, split: str) -> dict[str, FloatArray]:
@@ -101,12 +115,43 @@ def parse_drop_outs(given: Sequence[str], study: Study) -> dict[int, list[str]]:
     return out
 
 
+def parse_lost(given: Sequence[str], study: Study) -> dict[int, list[list[str]]]:
+    """Which sites are lost in which attempt at which round (from 0), from ROUND:SITE for its first attempt or
+    ROUND.ATTEMPT:SITE, where people count from 1.
+
+    Raises:
+        RequestError: not of that form, or an unknown site.
+    """
+    out: dict[int, list[list[str]]] = {}
+    for item in given:
+        matched = LOST.fullmatch(item)
+        if matched is None or matched["site"] not in study.federation.sites:
+            known = ", ".join(study.federation.sites)
+            raise RequestError(
+                Code.BAD_ARGUMENT,
+                f"--lost {item!r}: write ROUND:SITE or ROUND.ATTEMPT:SITE, with a round from 1, an attempt "
+                f"from 1 to {MAX_ATTEMPTS} and a site of: {known}",
+            )
+        attempts = out.setdefault(int(matched["round"]) - 1, [[] for _ in range(MAX_ATTEMPTS)])
+        attempts[int(matched["attempt"] or 1) - 1].append(matched["site"])
+    return out
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Troubles:
+    """What goes wrong in a simulated study: see `eigenveil.simulate`."""
+
+    drop_outs: dict[int, list[str]]
+    lost: dict[int, list[list[str]]]
+    colluding: tuple[str, ...]
+
+
 def repeat_study(
     study: Study,
     parts: dict[str, FloatArray],
     repeat: int,
     seed: int | None,
-    drop_outs: dict[int, list[str]],
+    troubles: Troubles,
     truth: FloatArray | None,
     hold: Hold | None = None,
 ) -> Runs:
@@ -115,7 +160,16 @@ def repeat_study(
     with ThreadPoolExecutor(CORES) as threads:
         for i in range(repeat):
             one = None if seed is None else seed + i
-            run = run_study(study, parts, seed=one, drop_outs=drop_outs, apply=threads.map, hold=hold)
+            run = run_study(
+                study,
+                parts,
+                seed=one,
+                drop_outs=troubles.drop_outs,
+                lost=troubles.lost,
+                colluding=troubles.colluding,
+                apply=threads.map,
+                hold=hold,
+            )
             simulations.append(run)
             angles.append(None if truth is None else sin_angle(truth, run.estimate.components))
     return Runs(simulations=tuple(simulations), sin_angles=tuple(angles))
@@ -123,7 +177,7 @@ def repeat_study(
 
 def summary(runs: Runs) -> dict[str, Any]:
     """The runs as plain values; the document is the last run's."""
-    last = runs.document
+    last, run = runs.document, runs.simulations[-1]
     value: dict[str, Any] = {
         "algorithm": last["plan"]["algorithm"],
         "n_sites": len(last["plan"]["study"]["federation"]["sites"]),
@@ -133,10 +187,22 @@ def summary(runs: Runs) -> dict[str, Any]:
         "guarantee": last["guarantee"],
         "result": last["result"],
     }
+    if run.plan.masked:
+        value |= {"attempts": run.attempts, "seen": [_seen(one, run.asked) for one in run.seen]}
     angles = [angle for angle in runs.sin_angles if angle is not None]
     if angles:
         value |= {"sin_angles": angles, "sin_angle_median": statistics.median(angles)}
     return value
+
+
+def _seen(one: Seen, asked: Sequence[RoundQuery]) -> dict[str, Any]:
+    return {
+        "round": one.round,
+        "attempt": one.attempt,
+        "kind": NAMES[type(asked[one.round].query)],
+        "honest": one.honest,
+        "values": one.values.tolist(),
+    }
 
 
 def write_simulation(runs: Runs, folder: Path) -> dict[str, str]:
@@ -187,6 +253,13 @@ def text(runs: Runs, value: dict[str, Any]) -> str:
         least, most = f"{min(angles):.3g}", f"{max(angles):.3g}"
         spread = "" if len(angles) == 1 else f" (median of {len(angles)}, {least} to {most})"
         lines.append(f"measured sine to the exact components: {median:.3g}{spread}")
+    if extra := sum(value.get("attempts", ())) - len(value.get("attempts", ())):
+        lines.append(f"attempts lost to sites that were gone: {extra}, each charged")
+    if value.get("seen"):
+        lines.append(
+            f"the colluding sites and the coordinator could compute {len(value['seen'])} sums of the others' "
+            "answers with the noise of their shares inside, or noise where one was lost: --json lists them"
+        )
     lines += [f"warning: {sentence}" for sentence in result["warnings"]]
     lines += [value[name] for name in ("document", "report", "plot") if name in value]
     return "\n".join(lines)

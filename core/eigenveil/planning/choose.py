@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.algorithms.gradient.auto import WIDE
 from eigenveil.errors import RequestError
 from eigenveil.planning.error_models import predicted
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.price import most_epsilon
 from eigenveil.study.study import MAX_RECORDS, Choose, Scaling, Study
 
 # What `auto` chooses from; the first is chosen unless another promises clearly less.
@@ -122,7 +122,7 @@ def remedies(study: Study, guess: AssumedSpectrum) -> tuple[int | None, float | 
     )
     epsilon = least(
         lambda times: _error(replace(study, epsilon=study.epsilon * times), guess),
-        MAX_EPSILON / study.epsilon,
+        most_epsilon(study) / study.epsilon,
     )
     return (
         None if records is None else min(_rounded_up(study.expected_records * records), MAX_RECORDS),
@@ -133,7 +133,7 @@ def remedies(study: Study, guess: AssumedSpectrum) -> tuple[int | None, float | 
 def least(error: Callable[[float], float], most: float) -> float | None:
     """The least factor from 1 to `most` at which `error`, which falls, is usable."""
     low, high = 0.0, math.log(most)
-    if error(math.exp(high) * (1 - 1e-9)) > USABLE:
+    if most <= 1 or error(math.exp(high) * (1 - 1e-9)) > USABLE:
         return None
     for _ in range(STEPS):
         middle = (low + high) / 2

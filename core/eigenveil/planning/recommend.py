@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.planning.choose import CANDIDATES, HOPELESS, USABLE, better, enough, fewer, least, remedies
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.planning.predict import Prediction, predict
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.price import most_epsilon
 from eigenveil.study.study import Study
 
 FAR_BETTER = 0.5  # what an algorithm that `auto` never chooses must promise, relative to its choice
@@ -48,7 +48,7 @@ def _too_little(study: Study, guess: AssumedSpectrum) -> str:
         louder = replace(study, epsilon=study.epsilon * times)
         return float(all(predict(louder, algorithm, guess).refused for algorithm in CANDIDATES))
 
-    times = least(refused, MAX_EPSILON / study.epsilon)
+    times = least(refused, most_epsilon(study) / study.epsilon)
     if times is None:
         return "no algorithm can run this study; see why beside each"
     return (

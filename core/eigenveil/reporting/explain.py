@@ -253,7 +253,7 @@ def _against(plan: Plan) -> str:
     if not plan.masked:
         return ""
     return (
-        " This holds of all numbers that reach the coordinator, too, and if it works together with "
+        " It holds as well for all numbers that reach the coordinator, even if it works together with "
         f"{colluding(plan.study)} (P31 to P33 in PRIVACY.md)."
     )
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-ADDS, INSIDE = "(the coordinator adds noise)", "(masked, with noise inside)"
 WORDS = {
-    "count": "number of records (the coordinator adds noise)",
-    "row-norms": "distances from the centre, counted (the coordinator adds noise)",
-    "clipped-sum": "sums of the columns (the coordinator adds noise)",
-    "energy": "sum of squared distances (the coordinator adds noise)",
-    "gram": "sums and products of the columns (the coordinator adds noise)",
-    "cross-norms": "weights of the records, counted (the coordinator adds noise)",
-    "cross-covariance": "products of columns with leading directions (the coordinator adds noise)",
-    "column-histograms": "values of each column, counted (the coordinator adds noise)",
-    "column-moments": "sums and squares of each column (the coordinator adds noise)",
-    "gradient": "sums that improve the directions (the coordinator adds noise)",
-    "gradient-norms": "sizes of the improvements, counted (the coordinator adds noise)",
-    "votes": "unevenness in small groups, counted (the coordinator adds noise)",
-    "coordinates": "places of small groups, counted (the coordinator adds noise)",
-    "boxed": "sums over small groups (the coordinator adds noise)",
-    "block-ranks": "dimensions of small groups, counted (the coordinator adds noise)",
+    "count": "number of records",
+    "row-norms": "distances from the centre, counted",
+    "clipped-sum": "sums of the columns",
+    "energy": "sum of squared distances",
+    "gram": "sums and products of the columns",
+    "cross-norms": "weights of the records, counted",
+    "cross-covariance": "products of columns with leading directions",
+    "column-histograms": "values of each column, counted",
+    "column-moments": "sums and squares of each column",
+    "gradient": "sums that improve the directions",
+    "gradient-norms": "sizes of the improvements, counted",
+    "votes": "unevenness in small groups, counted",
+    "coordinates": "places of small groups, counted",
+    "boxed": "sums over small groups",
+    "block-ranks": "dimensions of small groups, counted",
     "spectrum": "products of the columns: only noised variances are released",
     "eigenvectors": "products of the columns: only random directions are released",
     "subspace": "products of the columns: only noised directions are released",
@@ -27,12 +26,25 @@ WORDS = {
     "span-votes": "what small groups share: one fingerprint at most is released",
     "cell-votes": "directions of small groups: one fingerprint at most is released",
     "rank-votes": "dimensions of small groups: one fingerprint at most is released",
-    "span-gap": "lead of the most common fingerprint (the coordinator adds noise)",
+    "span-gap": "lead of the most common fingerprint",
     "preimage": "what the released fingerprint stands for",
 }
 
 
-def called(kind: str, *, masked: bool = False) -> str:
+# Whose answers are released as what is here, and noise besides.
+NOISED = frozenset(WORDS) - {
+    "spectrum", "eigenvectors", "subspace", "radius-search", "slot", "span-votes", "cell-votes", "rank-votes",
+    "preimage",
+}  # fmt: skip
+
+
+def called(kind: str) -> str:
     """The words for a kind; the kind itself if another version of ours knows it and this one does not."""
-    said = WORDS.get(kind, kind)
-    return said.replace(ADDS, INSIDE) if masked else said
+    return WORDS.get(kind, kind)
+
+
+def sent_as(kind: str, *, masked: bool) -> str:
+    """That, and who adds the noise."""
+    if kind not in NOISED:
+        return called(kind)
+    return f"{called(kind)} ({'masked, with noise inside' if masked else 'the coordinator adds noise'})"

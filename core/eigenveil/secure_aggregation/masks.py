@@ -42,7 +42,7 @@ def add_mask(values: Words, key: bytes, *, negative: bool) -> None:
     Shape: values (n,), uint64.
     """
     stream = Cipher(ChaCha20(key, NONCE), mode=None).encryptor()
-    drawn = bytearray(8 * AT_ONCE)
+    drawn = bytearray(8 * min(AT_ONCE, values.size))
     words = np.frombuffer(drawn, dtype="<u8")
     for start in range(0, values.size, AT_ONCE):
         here = values[start : start + AT_ONCE]

@@ -78,6 +78,11 @@ def delta_without(study: Study, own: int) -> float:
     return near if Fraction(near) <= left else math.nextafter(near, 0.0)
 
 
+def most_epsilon(study: Study) -> float:
+    """The largest that a study of its kind may state."""
+    return MAX_MASKED_EPSILON if study.masked else zcdp.MAX_EPSILON
+
+
 def micro_rho_of(epsilon: float) -> int:
     """The price of a pure mechanism, rounded down: what `epsilon` pays for."""
     return math.floor(Fraction(epsilon) ** 2 * MICRO / 2)

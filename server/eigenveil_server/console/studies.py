@@ -35,7 +35,7 @@ STATES = {
 ROUNDS = {
     RoundState.PLANNED.value: "about to be asked",
     RoundState.OPEN.value: "asked, and waits for sites",
-    RoundState.FIXED.value: "charged for a set of sites that is fixed, and waits for their masked answers",
+    RoundState.FIXED.value: "paid, and waits for the masked answers of its sites",
     RoundState.CLOSED.value: "answered; noise is being added",
     RoundState.RELEASED.value: "released",
     RoundState.FAILED.value: "ended without a release",
@@ -99,13 +99,15 @@ class SiteLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundLine:
-    """One round; `number` counts from 1. `absent` says which sites were not in, and why."""
+    """One round; `number` counts from 1. `absent` says which sites were not in, and why; `attempts` how many
+    were paid, if it is masked."""
 
     number: int
     kind: str
     meaning: str
     state: str
     absent: Mapping[str, str]
+    attempts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -269,7 +271,8 @@ def now(stored: StoredStudy, event: pb.StudyEvent) -> str:
             number = event.round + 1
             most = max(event.expected_rounds, number)
             said = "" if event.round_state == WAITING else ROUNDS.get(event.round_state, event.round_state)
-            return f"Round {number} of at most {most} is {said}."
+            tried = f", attempt {event.attempt}," if event.attempt else ""
+            return f"Round {number} of at most {most}{tried} is {said}."
 
 
 def consent_words(event: pb.StudyEvent) -> str:
@@ -324,7 +327,9 @@ def declined_words(reason: str) -> str:
 
 def _rounds(books: Books, digest: str) -> tuple[RoundLine, ...]:
     rows = books.reader.rows(
-        "SELECT round, kind, state, absent FROM rounds WHERE study = ? ORDER BY round", (digest,)
+        "SELECT round, kind, state, absent, (SELECT COUNT(*) FROM attempts a WHERE (a.study, a.round) = "
+        "(rounds.study, rounds.round)) AS attempts FROM rounds WHERE study = ? ORDER BY round",
+        (digest,),
     )
     return tuple(
         RoundLine(
@@ -333,6 +338,7 @@ def _rounds(books: Books, digest: str) -> tuple[RoundLine, ...]:
             meaning=KINDS[row["kind"]].meaning if row["kind"] in KINDS else "",
             state=ROUNDS.get(row["state"], row["state"]),
             absent=json.loads(row["absent"]),
+            attempts=row["attempts"],
         )
         for row in rows
     )

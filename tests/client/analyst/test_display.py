@@ -46,6 +46,17 @@ def test_a_round_is_one_line_for_each_of_its_states() -> None:
     assert [line.split("; ")[0] for line in said] == ["round 1 of 3, open", "round 1 of 3, closed"]
 
 
+def test_an_attempt_at_a_masked_round_is_a_line_of_its_own() -> None:
+    ready, first, second = event("open", a="ready", b="waiting"), event("fixed"), event("fixed")
+    first.attempt, second.attempt = 1, 2
+    assert [line.split("; ")[0] for line in lines(ready, first, second)] == [
+        "round 1 of 3, open",
+        "round 1 of 3, attempt 1, paid, and waits for the masked answers of its sites",
+        "round 1 of 3, attempt 2, paid, and waits for the masked answers of its sites",
+    ]
+    assert event_value(second)["attempt"] == 2
+
+
 def test_while_a_person_is_waited_for_every_answer_is_seen() -> None:
     """So that nobody who has answered is blamed for the wait."""
     said = lines(

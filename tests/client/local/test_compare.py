@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Trust
 from eigenveil.study.toml import parse_study, study_to_toml
 from eigenveil_client.local.compare import simulated
 from eigenveil_client.local.compare.rows import Row, ordered
@@ -121,6 +123,12 @@ def test_sites_may_be_another_number(study: Path, data: Path, capfd: Capture) ->
     wanted = ["--algorithms", "gauss-cov", "--seed", 1]
     one, four = (told(capfd, study, "--data", data, *wanted, "--sites", n)[1]["rows"][0] for n in (1, 4))
     assert one["sin_angle"] == four["sin_angle"]
+    assert (one["masked"], four["masked"]) == (False, False)
+    study.write_text(study.read_text().replace("[privacy]", '[privacy]\ntrust = "secure-aggregation"'))
+    masked = told(capfd, study, "--data", data, *wanted, "--sites", 4)[1]["rows"][0]
+    assert (masked["masked"], masked["rounds"]) == (True, four["rounds"])
+    assert eigenveil(["compare", str(study), "--data", str(data), *map(str, wanted), "--sites", "4"]) == 0
+    assert " masked" in capfd.readouterr().out
 
 
 def test_ctrl_c_shows_what_had_ended(
@@ -182,6 +190,9 @@ def test_together_they_cost_the_sum() -> None:
     one = total_cost(study, [Algorithm.GAUSS_COV])
     both = total_cost(study, [Algorithm.GAUSS_COV, Algorithm.DP_PCA])
     assert both.micro_rho == 2 * one.micro_rho
+    masked = replace(study, trust=Trust.SECURE_AGGREGATION, attempts=3)
+    tries = total_cost(masked, [Algorithm.GAUSS_COV])
+    assert one.micro_rho - 3 < tries.micro_rho <= one.micro_rho  # a third for each round, and three attempts
 
 
 def test_order_and_short_texts() -> None:

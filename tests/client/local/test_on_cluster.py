@@ -7,7 +7,7 @@ import pytest
 
 from eigenveil import simulate
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Federation
+from eigenveil.study.study import Federation, Trust
 from eigenveil_client.local.on_cluster import on_cluster
 from tests.client.site.engine.clusters import of_threads
 from tests.support import a_study
@@ -15,10 +15,19 @@ from tests.support import a_study
 MANY = 70  # sites: more than are asked together
 
 
-@pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.SUBSPACE_EXACT, Algorithm.PRIVATE_OJA])
-def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm) -> None:
+@pytest.mark.parametrize(
+    ("algorithm", "trust"),
+    [
+        (Algorithm.GAUSS_COV, Trust.CENTRAL),
+        (Algorithm.GAUSS_COV, Trust.SECURE_AGGREGATION),
+        (Algorithm.SUBSPACE_EXACT, Trust.CENTRAL),
+        (Algorithm.PRIVATE_OJA, Trust.CENTRAL),
+    ],
+)
+def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm, trust: Trust) -> None:
     sites = tuple(f"site-{number}" for number in range(MANY))
-    study = a_study(sites=sites, algorithm=algorithm, federation=Federation(sites=sites, quorum=1))
+    federation = Federation(sites=sites, quorum=2)
+    study = a_study(sites=sites, algorithm=algorithm, federation=federation, trust=trust)
     records = {
         name: np.random.default_rng(number).normal(size=(30 + number, 3)) * [20, 10, 5] + 50
         for number, name in enumerate(sites)

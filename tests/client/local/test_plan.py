@@ -115,6 +115,23 @@ def test_what_does_not_apply_says_why(study: Path, capfd: Capture) -> None:
     assert value["recommended"] == "gauss-cov"
 
 
+def test_errors_are_those_under_the_studys_trust(study: Path, capfd: Capture) -> None:
+    plain = told(capfd, study)[1]["algorithms"]
+    study.write_text(study.read_text().replace("delta = 1e-6", 'delta = 1e-6\ntrust = "secure-aggregation"'))
+    masked = {row["algorithm"]: row for row in told(capfd, study)[1]["algorithms"]}
+    for row in plain:
+        other = masked[row["algorithm"]]
+        if row["trusted"] or row["refused"] or row["sin_angle"] in (None, 1.0):
+            assert other["refused"] or other["sin_angle"] == row["sin_angle"]
+        else:  # of two sites one may collude: twice the variance
+            assert 1.05 < other["sin_angle"] / row["sin_angle"] < 1.7, row["algorithm"]
+            assert (other["rounds"], other["bytes_per_site"]) == (row["rounds"], row["bytes_per_site"])
+    assert eigenveil(["plan", str(study)]) == 0
+    table = capfd.readouterr().out
+    assert "masked" in table
+    assert "separate-cov needs exact sums" in " ".join(table.split())
+
+
 def test_a_sweep_is_each_epsilon_planned_alone(study: Path, capfd: Capture) -> None:
     _, value = told(capfd, study, "--epsilon", "0.5:8:3")
     assert [row["epsilon"] for row in value["sweep"]] == pytest.approx([0.5, 2.0, 8.0])

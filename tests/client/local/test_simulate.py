@@ -141,6 +141,29 @@ def test_a_site_may_drop_out(study: Path, data: Path, capfd: pytest.CaptureFixtu
     assert 250 < whole - half < 350
 
 
+def test_the_command_line_tries_another_trust_and_loses_sites(
+    study: Path, data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    study.write_text(study.read_text().replace("quorum = 1", "quorum = 2"))
+    plain = told(capfd, study, "--data", data, "--seed", 1, "--sites", 4)[1]
+    assert "attempts" not in plain
+    secure = ["--data", data, "--seed", 1, "--sites", 4, "--trust", "secure-aggregation", "--attempts", 2]
+    value = told(capfd, study, *secure, "--lost", "1:site-2", "--lost", "3.1:site-1", "--colluder", "site-4")[
+        1
+    ]
+    assert value["attempts"] == [2, 1, 2, 1, 1, 1, 1]
+    assert [one["attempt"] for one in value["seen"]] == [1, 2, 1, 1, 2, 1, 1, 1, 1]
+    first, second = value["seen"][:2]
+    assert (first["honest"], second["honest"]) == (["site-1", "site-3"], ["site-1", "site-3"])
+    assert abs(first["values"][0]) > 2**40 > abs(second["values"][0])
+    assert eigenveil(["simulate", str(study), *map(str, secure), "--lost", "1:site-2"]) == 0
+    assert "attempts lost to sites that were gone: 1, each charged" in capfd.readouterr().out
+    study.write_text(study.read_text().replace("delta = 1e-6", 'delta = 1e-6\ntrust = "secure-aggregation"'))
+    assert "attempts" in told(capfd, study, "--data", data, "--seed", 1)[1]
+    again = told(capfd, study, "--data", data, "--seed", 1, "--sites", 4, "--trust", "central")[1]
+    assert again["result"] == plain["result"]
+
+
 def test_results_are_written(
     study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -191,6 +214,11 @@ def test_a_noisy_answer_says_so(study: Path, data: Path, capfd: pytest.CaptureFi
         (["--drop-out", "0:south"], 2, "with a round from 1"),
         (["--drop-out", "south"], 2, "write ROUND:SITE"),
         (["--drop-out", "1:south", "--drop-out", "1:north"], 11, "nothing was charged for this round"),
+        (["--lost", "1.9:south"], 2, "write ROUND:SITE or ROUND.ATTEMPT:SITE"),
+        (["--lost", "1:south"], 2, "need trust"),
+        (["--colluder", "south"], 2, "need trust"),
+        (["--trust", "secure-aggregation"], 2, "needs two sites at least"),
+        (["--colluding", "1"], 2, "leave them out"),
         (["--sites", "0"], 2, "0 is not in the range"),
         (["--repeat", "0"], 2, "0 is not in the range"),
     ],

@@ -9,14 +9,16 @@ from typing import Any
 import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.errors import Code
 from eigenveil.planning.choose import CANDIDATES, USABLE, better, candidates, choose, doubts, remedies
 from eigenveil.planning.error_models import predicted
 from eigenveil.planning.error_models.spectrum import default_guess, stated_guess
 from eigenveil.planning.predict import Prediction, predict, predict_all
 from eigenveil.planning.recommend import recommend
+from eigenveil.planning.resolve import make_plan
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Federation, Study, Trust
-from tests.support import a_study
+from eigenveil.study.study import Choose, Federation, Study, Trust
+from tests.support import a_study, refused
 
 
 def an_auto(d: int = 30, **changes: Any) -> Study:
@@ -129,10 +131,24 @@ def test_what_does_not_apply_says_why() -> None:
     pure = {one.algorithm: one for one in predict_all(an_auto(delta=0.0), default_guess(30, 1))}
     assert "cannot promise delta = 0" in (pure[Algorithm.DP_PCA].refused or "")
     assert pure[Algorithm.GAUSS_COV].refused is None
-    secure = an_auto(trust=Trust.SECURE_AGGREGATION)
-    assert all(one.refused for one in predict_all(secure, default_guess(30, 1)))
-    advice = recommend(secure, default_guess(30, 1), predict_all(secure, default_guess(30, 1)))
-    assert advice.algorithm is None
+
+
+def test_under_secure_aggregation_nothing_that_needs_exact_sums_is_offered_or_chosen() -> None:
+    guess = default_guess(30, 1)
+    secure = an_auto(trust=Trust.SECURE_AGGREGATION, federation=Federation(sites=("a", "b", "c")))
+    found = {one.algorithm: one for one in predict_all(secure, guess)}
+    for algorithm, one in found.items():
+        if algorithm.properties.trusted and algorithm.properties.federated:
+            assert one.refused is not None, algorithm
+    assert recommend(secure, guess, tuple(found.values())).algorithm in CANDIDATES
+    for study in (secure, replace(secure, choose=Choose.DURING), replace(secure, epsilon=50.0)):
+        assert make_plan(study).gaussian
+    with refused(Code.BAD_STUDY, "shares of noise add up to no other"):
+        make_plan(replace(secure, delta=0.0))
+    louder = replace(secure, epsilon=60.0)
+    assert all("at most 50" in (predict(louder, one).refused or "") for one in CANDIDATES)
+    assert recommend(louder, guess, predict_all(louder, guess)).algorithm is None
+    assert remedies(replace(secure, expected_records=500, epsilon=0.3), guess)[1] is not None
 
 
 def test_predictions_come_best_first_with_rounds_and_bytes() -> None:

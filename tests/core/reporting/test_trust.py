@@ -25,7 +25,7 @@ from eigenveil.reporting.cards import release_lines
 from eigenveil.reporting.document import RoundRecord, build, stated_of
 from eigenveil.reporting.explain import explain, guarantee
 from eigenveil.reporting.one_person import most_guessed
-from eigenveil.reporting.questions import called
+from eigenveil.reporting.questions import sent_as
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
 from eigenveil.reporting.round_log import RoundLog
@@ -94,9 +94,9 @@ def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
 
 
 def test_who_adds_the_noise_is_said_of_each_question() -> None:
-    assert "coordinator" in called("gram")
-    assert "coordinator" not in called("gram", masked=True)
-    assert called("unheard-of", masked=True) == "unheard-of"
+    assert "coordinator" in sent_as("gram", masked=False)
+    assert "coordinator" not in sent_as("gram", masked=True)
+    assert sent_as("unheard-of", masked=True) == "unheard-of"
 
 
 def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> None:

@@ -10,13 +10,14 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from flint import arb, ctx
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
 from eigenveil.planning.dry_run import MAX_NUMBERS
 from eigenveil.protocol.noise_ratio import QUIETEST
-from eigenveil.study.price import ALIASING, MAX_MASKED_EPSILON
+from eigenveil.study.price import ALIASING
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_MULTIPLICITY, MAX_SITES
 from tests.core.secure_aggregation.laws import eta, rounded_sum, rounding_of_one
 
@@ -79,15 +80,26 @@ def test_no_event_tells_more_than_mu_and_three_logarithms_of_the_factor(m: int, 
         assert max(told) <= shift / (math.sqrt(m) * float(s)) + more
 
 
+def test_a_factor_is_worth_so_much_of_mu() -> None:
+    """Once for each of the neighbours: three logarithms in all."""
+    z = np.linspace(-8, 8, 3201)
+    for r in (1 + 1e-6, 1.001, 1.06):
+        assert (np.minimum(r * ndtr(z), 1 - ndtr(-z) / r) <= ndtr(z + 1.5 * math.log(r)) + 1e-15).all()
+
+
 def grown(scale: float) -> arb:
-    """By how much delta grows over all of a study whose shares have this scale, in attos, at most."""
+    """By how much delta grows over all of a study whose shares have this scale, in attos, at most: at every
+    epsilon."""
     numbers = MAX_NUMBERS * MAX_ATTEMPTS * MAX_MULTIPLICITY
-    ratio = (1 + eta(MAX_SITES, Fraction(scale))) ** numbers
-    return (1 + arb(MAX_MASKED_EPSILON).exp()) * (ratio - 1) * ATTO
+    least = 1 - eta(MAX_SITES, Fraction(scale))
+    if not least > 0:
+        return arb("inf")
+    ratio = (1 / least) ** numbers
+    return (ratio**2 - 1 + ratio - 1) * ATTO
 
 
 def test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_does() -> None:
     """Planted: half the scale would not do."""
-    assert grown(QUIETEST) < ALIASING * arb(10) ** -12
+    assert grown(QUIETEST) < ALIASING * arb(10) ** -30
     assert not grown(QUIETEST / 2) < ALIASING
     assert eta(MAX_SITES, Fraction(QUIETEST)) < arb("5.3e-66")

@@ -25,8 +25,8 @@ from eigenveil.queries.batch import pass_key
 from eigenveil.reporting.explain import guarantee
 from eigenveil.session import Session
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, OwnAlgorithm
-from eigenveil.study.price import Composition, affordable, micro_rho_of
-from eigenveil.study.study import Trust
+from eigenveil.study.price import ALIASING, Composition, affordable, micro_rho_of
+from eigenveil.study.study import Federation, Trust
 from tests.core.conversions import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
 from tests.support import a_plan, a_study, refused
 
@@ -251,8 +251,19 @@ def test_a_reference_without_privacy_makes_no_plan() -> None:
         a_plan_of(Algorithm.OJA)
 
 
-def test_secure_aggregation_is_refused_until_it_exists() -> None:
-    with refused(Code.BAD_STUDY, "not available yet"):
-        a_plan_of(Algorithm.GAUSS_COV, trust=Trust.SECURE_AGGREGATION)
-    with refused(Code.BAD_STUDY, "never can"):
-        a_plan_of(Algorithm.EM_COV, trust=Trust.SECURE_AGGREGATION)
+@pytest.mark.parametrize("algorithm", [one for one in Algorithm if one.properties.federated])
+def test_under_secure_aggregation_gaussian_sums_run_and_nothing_else(algorithm: Algorithm) -> None:
+    traits, masked = algorithm.properties, {"delta": 1e-6, "trust": Trust.SECURE_AGGREGATION}
+    sites = ("a",) if traits.one_site else ("a", "b", "c")
+    if algorithm is Algorithm.AUTO or traits.one_site:
+        return
+    if traits.trusted:
+        with refused(Code.BAD_STUDY, "needs exact sums at the coordinator"):
+            a_plan_of(algorithm, federation=Federation(sites=sites), **masked)
+        return
+    plan = a_plan_of(algorithm, federation=Federation(sites=sites), attempts=3, **masked)
+    asked = rehearse(plan)
+    assert plan.gaussian
+    assert plan.cost == sum([plan.once] * 3, NOTHING)
+    assert all(one.atto_delta == ALIASING for one in asked)
+    assert sum((one.cost for one in asked), NOTHING).fits(plan.once)

@@ -52,6 +52,10 @@ async def test_a_study_from_the_form_is_the_study_from_a_file_and_its_release_is
         )
         predicted = await typed(analyst, "predict")
         assert predicted.status == 200
+        assert "sees each site&#39;s totals before it adds noise" in predicted.text
+        masked = await typed(analyst, "predict", masked="yes")
+        assert "nobody sees a site&#39;s totals" in masked.text
+        assert 'value="yes" checked' in masked.text
         async with answering(sites):
             path = (await typed(analyst, "submit")).headers["location"]
             await shown(analyst, path, "What was found")

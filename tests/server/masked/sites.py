@@ -113,6 +113,11 @@ class MaskedSite:
         self._answers(asked, attempt.number)
         return told
 
+    async def decline(self, asked: RoundQuery) -> None:
+        """Say that nothing of this round will come."""
+        plan, reason = bytes.fromhex(asked.plan_digest), pb.DECLINE_REASON_POLICY
+        await self.client.stub.Decline(pb.DeclineRequest(plan_digest=plan, round=asked.round, reason=reason))
+
     async def serve(self) -> None:
         """Do what is asked, until cancelled; then say no word of an attempt that it `loses`."""
         while True:

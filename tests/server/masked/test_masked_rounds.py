@@ -114,7 +114,7 @@ def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
         return (
             (place == (0, 1) and site == "carl")
             or place == (0, 2)
-            or (site == "carl" and place[1] == 0 and gone)
+            or (site == "carl" and place[1] == 0 and bool(gone))
         )
 
     gone: list[int] = []
@@ -172,9 +172,7 @@ async def test_an_attempt_is_worthless_at_once_without_a_member(how: str, tmp_pa
                 rig.daemon.registry.deny(Role.SITE, "carl")
                 await rig.daemon.engine.sweep()
             else:
-                reason = pb.DECLINE_REASON_POLICY
-                where = {"plan_digest": bytes.fromhex(digest), "round": 0}
-                await carl.client.stub.Decline(pb.DeclineRequest(**where, reason=reason))
+                await carl.decline(asked)
                 refused = await refusal(carl.ready(asked))
                 assert (refused.code, "cannot be taken back" in str(refused)) == (Code.CONFLICT, True)
                 carl.loses = lambda site, place: place[0] < 2

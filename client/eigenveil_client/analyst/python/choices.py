@@ -45,6 +45,8 @@ class Choices(TypedDict, total=False):
     max_sites_per_person: int
     radius: float | str | PublicNorm
     trust: Trust | str
+    colluding: int
+    attempts: int
     missing: Missing | str
     person_column: str
     centring: bool

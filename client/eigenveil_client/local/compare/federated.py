@@ -65,6 +65,7 @@ def ask(asking: Asking, prediction: Prediction) -> Row:
     blank = Row(
         algorithm=prediction.algorithm.value,
         trusted=prediction.trusted,
+        masked=study.masked,
         bytes_per_site=prediction.bytes_per_site,
         study=study.name,
     )

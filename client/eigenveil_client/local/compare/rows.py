@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from rich import box
 from rich.table import Table
 
-from eigenveil_client.local.format import seconds_text, sine_text, size_text
+from eigenveil_client.local.format import seconds_text, sine_text, size_text, trust_word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +28,7 @@ class Row:
     own: bool = False
     private: bool = True
     trusted: bool = False
+    masked: bool = False
     repeats: int = 0
     sin_angle: float | None = None
     sin_least: float | None = None
@@ -57,10 +58,8 @@ class Row:
 
     @property
     def trust(self) -> str:
-        """What the coordinator works on: sums that could stay encrypted, exact ones, or all records."""
-        if not self.private:
-            return "none"
-        return "exact" if self.trusted else "sums"
+        """What the coordinator is trusted with: see `TRUST`; all records, where nothing is private."""
+        return trust_word(self.trusted, self.masked) if self.private else "none"
 
 
 def ordered(rows: Sequence[Row]) -> list[Row]:

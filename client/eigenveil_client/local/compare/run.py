@@ -18,6 +18,7 @@ from eigenveil_client.local.compare.rows import Row, ordered, remarks, table
 from eigenveil_client.local.compare.selection import Wanted, cost_words, wanted
 from eigenveil_client.local.compare.simulated import bench, refusals, steps
 from eigenveil_client.local.exact_pca import exact
+from eigenveil_client.local.format import TRUST
 from eigenveil_client.local.simulate import divide
 from eigenveil_client.records.records import load
 from eigenveil_common.command import console, errors
@@ -25,8 +26,7 @@ from eigenveil_common.command import console, errors
 MEANING = (
     "error: sine of the largest angle to the records' exact components, 0 is exact, 1 is noise (median of "
     "repeats). matrix: relative Frobenius error of the covariance matrix. stated: the error that the release "
-    "itself states. {apart}bytes: from each site. trust: whether the coordinator works on sums only, or must "
-    "be trusted with exact ones."
+    "itself states. {apart}bytes: from each site. " + TRUST
 )
 APART = "apart: sine to the release of the algorithm that `auto` means. "
 

@@ -70,7 +70,8 @@ def _predicted(study: Study, algorithm: Algorithm, guess: AssumedSpectrum, priva
 
 def total_cost(study: Study, algorithms: Sequence[Algorithm]) -> Cost:
     """What running all of them may spend of every budget."""
-    return sum((affordable(study, algorithm) for algorithm in algorithms), NOTHING)
+    once = sum((affordable(study, algorithm) for algorithm in algorithms), NOTHING)
+    return sum([once] * study.attempts, NOTHING)
 
 
 def cost_words(study: Study, algorithms: Sequence[Algorithm]) -> str:

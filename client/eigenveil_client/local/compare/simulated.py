@@ -77,12 +77,14 @@ def refusals(chosen: Wanted) -> list[Row]:
 
 def measured(one: Bench, algorithm: Algorithm | OwnAlgorithm) -> Row:
     """Run one algorithm `repeat` times, with seeds seed, seed + 1, ... if there is one."""
-    trusted, runs, times = algorithm.properties.trusted, [], []
+    trusted, masked = algorithm.properties.trusted, one.study.masked
+    runs, times = [], []
     if isinstance(algorithm, OwnAlgorithm):
-        study, own, blank = one.study, algorithm, Row(algorithm=algorithm.name, own=True, trusted=trusted)
+        study, own = one.study, algorithm
+        blank = Row(algorithm=algorithm.name, own=True, trusted=trusted, masked=masked)
     else:
         study, own = one.study.running(algorithm), None
-        blank = Row(algorithm=algorithm.value, trusted=trusted)
+        blank = Row(algorithm=algorithm.value, trusted=trusted, masked=masked)
     try:
         with ThreadPoolExecutor(CORES) as threads:
             for i in range(one.repeat):

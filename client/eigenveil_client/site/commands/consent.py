@@ -15,7 +15,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
-from eigenveil.reporting.questions import called
+from eigenveil.reporting.questions import sent_as
 from eigenveil.reporting.trust import MASKED
 from eigenveil.study.columns import NAME, NAMES
 from eigenveil.study.consent import DeclineWord
@@ -203,7 +203,7 @@ def show_explanation(told: dict[str, Any]) -> None:
     rounds = table("round", "question", "bytes", "% of its price", "what it reveals", title="Rounds")
     for row in told["rounds"]:
         share = f"{100 * row['micro_rho'] / told['micro_rho']:.1f}"
-        question = called(row["kind"], masked=told["message"] == MASKED)
+        question = sent_as(row["kind"], masked=told["message"] == MASKED)
         rounds.add_row(str(row["round"] + 1), question, str(row["bytes"]), share, row["meaning"])
     show(rounds)
     console.print(f"each answer: {told['message']}", markup=False)

@@ -14,7 +14,7 @@ from eigenveil.accounting.ledger import GENESIS
 from eigenveil.aggregation import Contribution
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.queries import Gram
-from eigenveil.reporting.questions import called
+from eigenveil.reporting.questions import sent_as
 from eigenveil.study.grid import S
 from eigenveil_client.site.commands.sbom import sbom
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
@@ -175,7 +175,8 @@ def test_a_row_in_a_pipe_is_one_line(answered: Path) -> None:
     for row in site(answered, "egress", "show", "--json").json["rows"]:
         (line,) = [words for words in shown if words[:1] == [str(row["index"])]]
         assert line[3:] == [
-            row["study"][:12], str(row["round"] + 1), *called(row["kind"]).split(), str(row["bytes"]),
+            row["study"][:12], str(row["round"] + 1), *sent_as(row["kind"], masked=False).split(),
+            str(row["bytes"]),
             row["contribution"][:16],
         ]  # fmt: skip
 

@@ -12,7 +12,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.queries import NAMES
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.consent import DeclineWord
-from eigenveil.study.study import Trust
+from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.commands.console import program, words
 from eigenveil_client.site.commands.console.card import card
 from eigenveil_client.site.config import load
@@ -20,7 +20,7 @@ from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.opening import opened
 from eigenveil_client.site.state.received_plans import Decision
 from tests.client.site.commands.console.rig import Rig, rigged, study_plan
-from tests.client.site.support import a_plan
+from tests.client.site.support import SITE, a_plan
 from tests.common.web.asgi import Browser
 
 HOSTILE = "<script>alert(1)</script>"
@@ -315,3 +315,19 @@ def test_the_page_listens_on_this_machine_alone(rig: Rig, monkeypatch: pytest.Mo
     monkeypatch.setattr(program, "serve_until_stopped", served)
     program.serve(rig.config_file, 0, "en")
     assert addresses == ["127.0.0.1"]
+
+
+def test_a_masked_study_says_so_in_big_words_and_who_else_is_in_the_sum(rig: Rig) -> None:
+    invited = Federation(sites=(SITE, "hospital-b", "hospital-c"), quorum=2)
+    masked = replace(rig.plan.study, trust=Trust.SECURE_AGGREGATION, attempts=2, federation=invited)
+    plan, browser = a_plan(masked, submission="masked"), rig.browser()
+    rig.receive(plan)
+    page, central = browser.get(f"/studies/{plan.digest}").text, browser.get(about(rig)).text
+    assert '<strong class="big">Masked</strong>' in page
+    assert "with those of: hospital-b, hospital-c" in page
+    assert "fewer than 2 sites" in page
+    assert "exact figures" not in page
+    assert "up to 2 times" in page
+    assert "This limit holds for the operator of the coordinator, too." in page
+    assert "exact figures" in central
+    assert "Masked" not in central

@@ -1,0 +1,194 @@
+"""Masked rounds in one process: a release is the exact sum and all shares, and less is worth nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eigenveil import simulate, simulation
+from eigenveil.contributing import here
+from eigenveil.errors import Code
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.shares import share_spec
+from eigenveil.noise.source import NoiseSpec
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.protocol.plan import Plan
+from eigenveil.queries import batch_of
+from eigenveil.secure_aggregation import simulated
+from eigenveil.simulation import MemoryJournal
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Federation, Study, Trust
+from tests.support import a_study, refused
+
+SITES = ("east", "north", "south", "west")
+RECORDS = {
+    name: np.random.default_rng(i).normal(size=(200, 3)) * [20, 10, 5] + 50 for i, name in enumerate(SITES)
+}
+Drawn = list[tuple[NoiseSpec, IntArray]]
+
+
+def a_masked(quorum: int | None = 2, **changes: Any) -> Study:
+    """Four sites, of which one may collude unless `changes` say otherwise."""
+    federation = Federation(sites=SITES, quorum=quorum)
+    return a_study(components=2, federation=federation, trust=Trust.SECURE_AGGREGATION, **changes)
+
+
+def site(study: Study, name: str) -> Site:
+    return Site(to_grid(RECORDS[name], study))
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
+    """What is drawn, in the order of rounds and sites."""
+    kept: Drawn = []
+
+    class Recording(SeededNoise):
+        def draw(self, spec: NoiseSpec) -> IntArray:
+            values = super().draw(spec)
+            kept.append((spec, values.copy()))
+            return values
+
+    monkeypatch.setattr(simulated, "SeededNoise", Recording)
+    return kept
+
+
+@pytest.fixture
+def journals(monkeypatch: pytest.MonkeyPatch) -> list[MemoryJournal]:
+    """The journals of all simulations."""
+    kept: list[MemoryJournal] = []
+
+    class Kept(MemoryJournal):
+        def __init__(self, plan: Plan) -> None:
+            super().__init__(plan)
+            kept.append(self)
+
+    monkeypatch.setattr(simulation, "MemoryJournal", Kept)
+    return kept
+
+
+@pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.PRIVATE_OJA])
+def test_a_release_is_the_exact_sum_and_all_shares_bit_by_bit(algorithm: Algorithm, drawn: Drawn) -> None:
+    study = a_masked(algorithm=algorithm)
+    run = simulate(study, RECORDS, seed=4)
+    answers = here({name: site(study, name) for name in SITES}, run.plan)
+    assert len(drawn) == len(SITES) * len(run.asked)
+    for i, (asked, release) in enumerate(zip(run.asked, run.releases, strict=True)):
+        shares = drawn[len(SITES) * i : len(SITES) * (i + 1)]
+        noise = np.sum([values for _, values in shares], axis=0)
+        assert np.array_equal(release.values, answers(asked, SITES) + noise)
+        assert release.sigma == pytest.approx(2 * shares[0][0].sigma)
+        assert run.attempts[i] == 1
+    again = simulate(study, RECORDS, seed=4)
+    assert [one.digest for one in again.releases] == [one.digest for one in run.releases]
+    real = [simulate(study, RECORDS) for _ in range(2)]
+    assert real[0].releases[0].digest != real[1].releases[0].digest
+    assert real[0].document["private"] is True
+
+
+def test_a_site_that_is_lost_costs_an_attempt_and_the_rest_begin_anew(drawn: Drawn) -> None:
+    study, lost = a_masked(attempts=3), {0: [["north"]], 2: [["east"], ["south"]]}
+    run = simulate(study, RECORDS, seed=1, drop_outs={0: ["west"]}, lost=lost)
+    assert run.attempts[:4] == (2, 1, 3, 1)
+    present = [one.present for one in run.releases[:4]]
+    assert present == [("east", "south"), SITES, ("north", "west"), SITES]
+    absent = [set(entry["absent"]) for entry in run.document["rounds"][:4]]
+    assert absent == [{"west", "north"}, set(), {"east", "south"}, set()]
+    # Of two sites one may collude, so each draws all the noise: together twice the variance that is due.
+    alone = drawn[len(SITES) + 2 :][0][0].sigma
+    assert run.releases[2].sigma == pytest.approx(np.sqrt(2) * alone)
+    plain = simulate(study, RECORDS, seed=1)
+    more = sum(8 * asked.query.length * (n - 1) for asked, n in zip(run.asked, run.attempts, strict=True))
+    assert run.bytes_per_site == plain.bytes_per_site + more
+
+
+@pytest.mark.parametrize(
+    ("attempts", "lost", "why"),
+    [
+        (1, {1: [["north"]]}, "lost north in attempt 1 of 1"),
+        (2, {1: [["north"], ["south"]]}, "lost south in attempt 2 of 2"),
+        (4, {1: [["north"], ["south", "east"]]}, "1 of the 2 sites needed answered; 2 attempts stay charged"),
+    ],
+)
+def test_out_of_attempts_or_sites_a_study_fails_and_what_was_attempted_stays_charged(
+    attempts: int, lost: dict[int, list[list[str]]], why: str, journals: list[MemoryJournal]
+) -> None:
+    study = a_masked(attempts=attempts)
+    with refused(Code.STUDY_FAILED, why):
+        simulate(study, RECORDS, seed=0, lost=lost)
+    (journal,) = journals
+    first, second = (asked.price for asked in simulate(study, RECORDS, seed=0).asked[:2])
+    assert journal.ledger.spent == sum([second] * len(lost[1]), start=first)
+    assert list(journal.releases) == [0]
+
+
+def test_every_attempt_is_paid_and_a_pass_once_for_each_number(journals: list[MemoryJournal]) -> None:
+    study = a_masked(algorithm=Algorithm.PRIVATE_OJA, attempts=3, batches=5, expected_records=800)
+    plain = simulate(study, RECORDS, seed=0)
+    first = next(i for i, asked in enumerate(plain.asked) if batch_of(asked.query))
+    lost = {0: [["east"]], first + 1: [["east"], ["west"]], first + 3: [["east"]], first + 4: [["east"]]}
+    simulate(study, RECORDS, seed=0, lost=lost)
+    before, after = (journal.ledger.spent for journal in journals)
+    once, a_pass = plain.asked[0].price, plain.asked[first].price
+    assert after == before + once + a_pass + a_pass  # a second and a third try, whichever batches had them
+    assert after.fits(plain.plan.cost)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    colluding=st.sets(st.sampled_from(SITES), min_size=1, max_size=2),
+    lost=st.sets(st.sampled_from(SITES), max_size=1),
+    seed=st.integers(0, 2**32),
+)
+def test_colluding_sites_make_out_the_noised_sum_of_all_honest_ones_or_nothing(
+    colluding: set[str], lost: set[str], seed: int
+) -> None:
+    """Fair bits of 64 are below 2^40 in size once in 2^23, and noise beyond 8 sd once in 10^15: a false alarm
+    in 10^4 runs."""
+    study = a_masked(quorum=3, colluding=2, attempts=2)
+    run = simulate(
+        study,
+        RECORDS,
+        seed=seed,
+        colluding=sorted(colluding),
+        lost={round: [sorted(lost)] for round in range(7)},
+    )
+    assert [one.round for one in run.seen] == sorted([*range(7)] * (1 + len(lost)))
+    answers = here({name: site(study, name) for name in SITES}, run.plan)
+    for seen in run.seen:
+        members = set(SITES) if seen.attempt == 1 else set(SITES) - lost
+        honest = members - colluding - (lost if seen.attempt == 1 else set())
+        assert set(seen.honest) == honest
+        asked = run.asked[seen.round]
+        if honest == members - colluding:
+            noise = seen.values - answers(asked, seen.honest)
+            share = share_spec(asked, study, len(members))
+            assert (np.abs(noise) <= 8 * share.sigma * np.sqrt(len(honest))).all()
+            assert noise.any()
+        else:
+            assert (np.abs(seen.values.astype(float)) > 2**40).all()
+
+
+def test_what_colluding_sites_see_is_what_is_left_of_the_release() -> None:
+    """Their answers and shares taken off, and nothing else: the release says no more of the others."""
+    run = simulate(a_masked(), RECORDS, seed=2, colluding=["north"])
+    alone = simulate(a_masked(), RECORDS, seed=2)
+    assert [one.digest for one in run.releases] == [one.digest for one in alone.releases]
+    assert alone.seen == ()
+    assert [one.honest for one in run.seen] == [("east", "south", "west")] * len(run.asked)
+
+
+def test_what_cannot_be_is_refused() -> None:
+    central = replace(a_masked(), trust=Trust.CENTRAL)
+    with refused(Code.BAD_ARGUMENT, "need trust"):
+        simulate(central, RECORDS, lost={0: [["north"]]})
+    with refused(Code.BAD_ARGUMENT, "uninvited sites cannot collude or be lost: moon"):
+        simulate(a_masked(), RECORDS, colluding=["moon"])
+    with refused(Code.BAD_ARGUMENT, "for colluding = 1, not 2"):
+        simulate(a_masked(), RECORDS, colluding=["north", "east"])

@@ -1,0 +1,80 @@
+"""[P33] What an attempt is charged: every time in full, and a pass over disjoint batches once a number."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from eigenveil.accounting.ledger import replay
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.identity import Role
+from eigenveil.planning.dry_run import courses
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.wire import query_to_proto
+from eigenveil.queries import batch_of
+from eigenveil_server.masked.opening import attempt_at
+from eigenveil_server.masked.price import price_of
+from eigenveil_server.planning.limits import check_price
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.repository import Repository
+from tests.server.masked.sites import card_of, charges_of, masked_toml
+from tests.server.rig import SITES, in_loop, made, serving
+
+CARDS = {site: card_of(site) for site in SITES}
+
+
+def tried(repository: Repository, asked: RoundQuery, times: int) -> None:
+    """Open a question, and charge so many attempts at it."""
+    with repository.store.writer.transaction() as change:
+        study_writes.open_round(change, asked, query_to_proto(asked).SerializeToString(), 0)
+    for number in range(1, times + 1):
+        attempt = attempt_at(asked, number, CARDS)
+        repository.ledger.attempt(
+            asked,
+            price_of(asked, number, repository),
+            lambda change, tip, attempt=attempt: study_writes.fix_set(change, attempt, 0),  # type: ignore[misc]
+        )
+
+
+@in_loop
+async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(tmp_path: Path) -> None:
+    toml = masked_toml(attempts=3, algorithm="private-oja", components=1)
+    toml = f"batches = 4\n{toml}".replace("[records]", "[records]\nexpected_records = 400")
+    async with serving(made(tmp_path / "c")) as rig:
+        for site in SITES:
+            await rig.credentials(Role.SITE, site)
+        ada = await rig.client(Role.ANALYST, "ada")
+        digest, repository = await ada.submit(toml, agreed=False), rig.daemon.runtime.repository
+        plan = repository.studies.plan_of(repository.studies.get(digest))
+        (way,) = courses(plan)
+        batches = [one for one in way if batch_of(one.query) is not None]
+        assert len(batches) == 4
+        (price,) = {one.price for one in batches}
+        for asked, times in zip(batches, (1, 2, 3, 2), strict=True):
+            tried(repository, asked, times)
+        first = batches[0].round
+        paid = [(round - first, rho // price.micro_rho) for round, _, rho in charges_of(rig, digest)]
+        assert paid == [(0, 1), (1, 0), (1, 1), (2, 0), (2, 0), (2, 1), (3, 0), (3, 0)]
+        ledger = repository.ledger.ledger
+        assert ledger.spent == Cost(micro_rho=3 * price.micro_rho, atto_delta=3 * price.atto_delta)
+        assert replay(ledger.budget, repository.ledger.entries()).spent == ledger.spent
+        cheaper = replace(batches[3], micro_rho=1)
+        assert price_of(cheaper, 4, repository) == price, "whichever batch is first to need that number"
+        assert price_of(way[0], 2, repository) == way[0].price
+
+
+@in_loop
+async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Path) -> None:
+    """What is reserved, shown, and held against the operator's limits is all that attempts can cost."""
+    async with serving(made(tmp_path / "c", max_epsilon_per_study=1.0)) as rig:
+        for site in SITES:
+            await rig.credentials(Role.SITE, site)
+        ada = await rig.client(Role.ANALYST, "ada")
+        repository = rig.daemon.runtime.repository
+        digest = await ada.submit(masked_toml(attempts=4), agreed=False)
+        stored = repository.studies.get(digest)
+        plan = repository.studies.plan_of(stored)
+        assert repository.ledger.ledger.committed() == plan.cost
+        assert stored.micro_rho == plan.cost.micro_rho == 4 * plan.micro_rho
+        assert repository.studies.atto_delta(stored) == plan.cost.atto_delta == 4 * plan.atto_delta
+        check_price(plan, rig.config)

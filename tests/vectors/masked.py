@@ -1,0 +1,110 @@
+"""Vectors of masked rounds [R28] [R29]: three sites whose private keys every reader may know, a question,
+two attempts at it, and what the sites send.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+
+from eigenveil.aggregation import Contribution
+from eigenveil.numerics.encoding import frozen, to_bytes
+from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.card import CARD_SIGNED, Card, sign_card
+from eigenveil.secure_aggregation.masks import add_mask, mask_key, masked
+from tests.support import DIGEST
+
+SITES = ("east", "north", "south")
+LONG = 17  # integers: more than two blocks of a stream
+QUERY = "cd" * 32
+RELEASE_KEY = Ed25519PrivateKey.from_private_bytes(bytes(range(32)))
+ENDS = [2**63 - 1, -(2**63), 0, -1]
+
+
+def agreement(site: str) -> X25519PrivateKey:
+    return X25519PrivateKey.from_private_bytes(site.encode().ljust(32, b"a"))
+
+
+def signing(site: str) -> Ed25519PrivateKey:
+    return Ed25519PrivateKey.from_private_bytes(site.encode().ljust(32, b"s"))
+
+
+def card(site: str) -> Card:
+    return Card(
+        federation="vectors",
+        site=site,
+        agreement=agreement(site).public_key().public_bytes_raw(),
+        signing=signing(site).public_key().public_bytes_raw(),
+    )
+
+
+def secret(site: str, other: str) -> bytes:
+    """What two sites share."""
+    return agreement(site).exchange(agreement(other).public_key())
+
+
+def cards() -> dict[str, Any]:
+    """Private keys, cards, digests and fingerprints; and cards that must be refused."""
+    good = {}
+    for site in SITES:
+        one = sign_card(card(site), signing(site).sign)
+        good[site] = {
+            "agreement": agreement(site).private_bytes_raw().hex(),
+            "said": one.said.decode(), "signature": one.signature.hex(),
+            "digest": card(site).digest, "fingerprint": card(site).fingerprint,
+        }  # fmt: skip
+    key, said = card("east").agreement.hex(), card("east").said
+    spoiled = {
+        "low order": said.replace(key.encode(), b"00" * 32),
+        "beyond the prime": said.replace(key.encode(), b"f0" + b"ff" * 30 + b"7f"),
+        "not canonical": said.replace(b'{"agreement"', b'{ "agreement"'),
+        "no name": said.replace(b'"east"', b'"East"'),
+    }
+    sign = signing("east").sign
+    bad = {n: {"said": s.decode(), "signature": sign(CARD_SIGNED + s).hex()} for n, s in spoiled.items()}
+    return {"cards": good, "bad": bad}
+
+
+def attempt(number: int, *sites: str) -> Attempt:
+    members = {site: card(site).digest for site in sites}
+    return Attempt(plan=DIGEST, round=3, query=QUERY, number=number, members=members)
+
+
+def sent(of: Attempt) -> dict[str, Any]:
+    """An attempt: its keys, the first words of its masks, and all answers."""
+    stated = of.signed(RELEASE_KEY.sign)
+    masks, answers = {}, {}
+    for i, site in enumerate(of.sites):
+        for other in of.sites[i + 1 :]:
+            key, words = mask_key(secret(site, other), of, site, other), np.zeros(LONG, dtype=np.uint64)
+            add_mask(words, key, negative=False)
+            shown = [f"{word:016x}" for word in words.tolist()]
+            masks[f"{site} {other}"] = {"secret": secret(site, other).hex(), "key": key.hex(), "words": shown}
+        values = frozen([*ENDS, *range(i, LONG + i - len(ENDS))])
+        share = np.arange(LONG, dtype=np.int64) * (-1) ** i * 10**15
+        secrets = {other: secret(site, other) for other in of.sites if other != site}
+        hidden = masked(values, share.copy(), site, secrets, of)
+        said = Contribution(
+            plan_digest=of.plan, round=of.round, query=of.query, site=site, values=hidden, attempt=of.digest
+        )
+        answers[site] = {
+            "values": to_bytes(values).hex(), "share": to_bytes(share).hex(),
+            "masked": to_bytes(hidden).hex(), "contribution": said.digest,
+        }  # fmt: skip
+    return {
+        "said": stated.said.decode(), "signature": stated.signature.hex(), "digest": of.digest,
+        "masks": masks, "answers": answers,
+    }  # fmt: skip
+
+
+def masked_vectors() -> dict[str, Any]:
+    """Cards, an attempt of three sites, and the next one without the second."""
+    whole, rest = attempt(1, *SITES), attempt(2, "east", "south")
+    return {
+        **cards(),
+        "release_key": RELEASE_KEY.public_key().public_bytes_raw().hex(),
+        "attempts": [sent(whole), sent(rest)],
+    }
