@@ -7,6 +7,7 @@ from typing import Any
 
 from eigenveil.accounting.ledger import GENESIS
 from eigenveil.errors import Code, InternalError, RequestError, spoken
+from eigenveil.reporting.attempts import attempts_of
 from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import say
@@ -24,6 +25,12 @@ def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, s
         f"{spoken(row['round'])}: this site is named as present, and has answered no such question"
         for row in document["rounds"]
         if site in row["present"] and charged.get((plan, row["round"])) != row["query"]
+    ]
+    found += [
+        f"{spoken(row['round'])}: {attempts_of(row)} attempts at it are named, and this site answered number "
+        f"{answered}"
+        for row in document["rounds"]
+        if (answered := max(store.attempts.answered(plan, row["round"]), default=0)) > attempts_of(row)
     ]
     if found:
         raise RequestError(

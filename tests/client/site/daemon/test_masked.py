@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.errors import InternalError, RequestError
+from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.noise.shares import share_spec
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import octets
@@ -19,6 +19,7 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.site.site import Site
 from eigenveil_client.records import records
+from eigenveil_client.site.commands.evidence import check_published
 from eigenveil_client.site.daemon.answers import Answers
 from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.members import PeerChanged
@@ -45,7 +46,9 @@ from tests.client.site.masking import (
     process,
     spoil,
 )
+from tests.client.site.stated import RELEASE_KEY
 from tests.client.site.support import SITE, a_plan, a_stage
+from tests.support import refused
 
 FIRST, SECOND, THIRD, *_ = QUESTIONS
 PRICE = FIRST.micro_rho
@@ -96,6 +99,18 @@ def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(
         assert len(set(map(tuple, hidden))) == 3
         assert left(store) == (3 * PRICE, ["ready", "count", "count", "count"])
         assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
+
+
+def test_a_document_with_fewer_attempts_than_a_site_answered_is_no_true_one(peers: Peers) -> None:
+    row = {"round": FIRST.round, "query": FIRST.digest, "release": "0" * 64, "present": [SITE], "attempts": 2}
+    document = {"plan_digest": PLAN.digest, "rounds": [row]}
+    with process(peers.stage) as (store, worker):
+        answered(worker, FIRST, peers.attempt(FIRST, 1))
+        answered(worker, FIRST, peers.attempt(FIRST, 2))
+        check_published(store, document, RELEASE_KEY.public_key().public_bytes_raw(), SITE)
+        row["attempts"] = 1
+        with refused(Code.BAD_RELEASE, "1 attempts at it are named, and this site answered number 2"):
+            check_published(store, document, RELEASE_KEY.public_key().public_bytes_raw(), SITE)
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["at once", "after a restart"])
