@@ -45,6 +45,7 @@ AT_COORDINATOR: Mapping[str, int] = {
     "upload-opened": 2, "chunk-taken": 3, "upload-committing": 2,
     "decline-storing": 3, "decline-stored": 3,
     "round-closed": 4, "noise-drawn": 4, "noise-taken": 4,
+    "ready-taken": 1, "set-fixing": 4, "set-fixed": 4,
     "round-followed": 4, "round-sealing": 4, "round-sealed": 4, "round-released": 4,
     "bundle-built": 1, "study-settling": 1, "study-settled": 1,
     "certificate-issuing": 1, "certificate-issued": 1,
@@ -54,6 +55,8 @@ AT_SITE: Mapping[str, int] = {
     "plan-storing": 1, "plan-accepted": 1, "records-loaded": 1,
     "answer-computed": 4, "answer-charging": 4, "answer-charged": 4,
     "reply-sending": 4, "chunk-sent": 3, "reply-sent": 4,
+    "ready-storing": 1, "ready-stored": 1, "ready-sending": 1, "ready-sent": 1,
+    "share-drawn": 4, "answer-masked": 4, "attempt-storing": 4, "attempt-stored": 4,
     "refusal-writing": 3, "refusal-written": 3, "refusal-sent": 3,
     "study-ending": 1, "study-ended": 1,
     "generation-announcing": 1, "generation-announced": 1,
@@ -71,6 +74,7 @@ CORE = (
     "chunk-taken", "upload-committing", "round-closed", "noise-drawn", "noise-taken",
     "round-followed", "round-sealing", "round-sealed", "round-released",
     "bundle-built", "study-settling", "study-settled",
+    "set-fixing", "set-fixed", "share-drawn", "attempt-storing", "attempt-stored",
     "plan-storing", "answer-charging", "answer-charged", "reply-sending", "reply-sent", "study-ending",
 )  # fmt: skip
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -22,23 +22,29 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from eigenveil.queries import batch_of
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.study.algorithm import Algorithm
+from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.engine.contract import Engine
+from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import ATTEMPTS, EVERY, Peers
-from tests.client.site.support import SITE, write_records
+from tests.client.site.support import SITE, Driven, write_records
 from tests.torture.line import Line
 from tests.torture.masked.scene import Scene, acquainted
 
 WALKS, STEPS = 300, 60
-PLANS: tuple[dict[str, object], ...] = ({}, {"algorithm": Algorithm.PRIVATE_OJA, "batches": 3})
+BATCHES: dict[str, object] = {"algorithm": Algorithm.PRIVATE_OJA, "batches": 3}
+BEGINNINGS = (({}, 0), (BATCHES, 5), (BATCHES, 6), ({}, 3))  # a study, and the first round that a site sees
 STORED = "attempt-stored"
 POINTS = ("share-drawn", "answer-masked", "attempt-storing", STORED)
-sets = st.sets(st.sampled_from(EVERY), min_size=2).map(lambda names: tuple(sorted(names)))
-numbers, ahead = st.integers(1, ATTEMPTS + 1), st.integers(-1, 2)
+honest = st.sampled_from((EVERY, EVERY[:3], (*EVERY[:2], EVERY[3])))
+sets = honest | st.sets(st.sampled_from(EVERY), min_size=2).map(lambda names: tuple(sorted(names)))
+ahead = st.sampled_from((0, 0, 0, 0, 0, 0, 0, 1, 1, -1, 2))  # of the round that the site follows
+beyond = st.sampled_from((1, 1, 1, 1, 0, 2, -1, 3))  # of the latest number that it answered
 
 
 class Killed(BaseException):
@@ -64,30 +70,32 @@ class Walk(RuleBasedStateMachine):
     has yet); `due` is the round that the site follows, and `kept` what is durable of that."""
 
     peers: ClassVar[Peers]
+    engine: ClassVar[Engine]
     serial: ClassVar[Iterator[int]] = count()
     store: SiteStore
     worker: SiteWorker
 
-    @initialize(kind=st.sampled_from(PLANS), begin=st.integers(0, 5))
-    def begin(self, kind: dict[str, object], begin: int) -> None:
+    @initialize(study=st.sampled_from(BEGINNINGS))
+    def begin(self, study: tuple[dict[str, object], int]) -> None:
         """A new study of the same site, which comes to it late or not."""
+        kind, self.first = study
         self.scene = Scene.of(self.peers, f"walk-{next(self.serial)}", **kind)
         self.sent: dict[tuple[int, int], str] = {}
         self.sets: dict[tuple[int, int], Attempt] = {}
         self.due = self.kept = 0
-        self.first = begin
         self._live()
 
     def _live(self) -> None:
         self.store = self.peers.stage.store()
-        self.worker = self.peers.stage.worker(self.store)
+        config = self.peers.stage.config
+        self.worker = Driven(load_identity(config.identity), config.policy, self.store, self.engine)
 
     # ------------------------------------------------------------ what a coordinator says
 
-    @rule(ahead=ahead, number=numbers, sites=sets)
-    def tell(self, ahead: int, number: int, sites: tuple[str, ...]) -> None:
+    @rule(ahead=ahead, beyond=beyond, sites=sets)
+    def tell(self, ahead: int, beyond: int, sites: tuple[str, ...]) -> None:
         """An attempt, honest or not."""
-        attempt = self._attempt(ahead, number, sites)
+        attempt = self._attempt(ahead, beyond, sites)
         self._heard(attempt, self._say(self.scene.fixed, attempt))
 
     @rule(ahead=ahead)
@@ -105,10 +113,10 @@ class Walk(RuleBasedStateMachine):
             attempt = list(self.sets.values())[place % len(self.sets)]
             self._heard(attempt, self._say(self.scene.fixed, attempt))
 
-    @rule(ahead=ahead, number=numbers, sites=sets, point=st.sampled_from(POINTS))
-    def crash(self, ahead: int, number: int, sites: tuple[str, ...], point: str) -> None:
+    @rule(ahead=ahead, beyond=beyond, sites=sets, point=st.sampled_from(POINTS))
+    def crash(self, ahead: int, beyond: int, sites: tuple[str, ...], point: str) -> None:
         """The process ends at a step of its answer."""
-        attempt = self._attempt(ahead, number, sites)
+        attempt = self._attempt(ahead, beyond, sites)
         wanted = self._wanted(attempt) and self._place(attempt) not in self.sent
         reply: Reply | None = None
         with deadly(point):
@@ -124,7 +132,6 @@ class Walk(RuleBasedStateMachine):
                 self._heard(attempt, reply)
         self.restart()
 
-    @rule()
     def restart(self) -> None:
         """Another life: what was not durable is forgotten."""
         self.store.close()
@@ -138,8 +145,14 @@ class Walk(RuleBasedStateMachine):
         begin = self.first if not self.sent and not self.due else self.due
         return min(max(begin + ahead, 0), len(self.scene.queries) - 1)
 
-    def _attempt(self, ahead: int, number: int, sites: tuple[str, ...]) -> Attempt:
-        return self.scene.attempt(self._round(ahead), number, sites)
+    def _attempt(self, ahead: int, beyond: int, sites: tuple[str, ...]) -> Attempt:
+        round = self._round(ahead)
+        number = min(max(self._latest(round) + beyond, 1), ATTEMPTS + 1)
+        return self.scene.attempt(round, number, sites)
+
+    def _latest(self, round: int) -> int:
+        """The latest number of a round that was answered."""
+        return max((number for at, number in self.sent if at == round), default=0)
 
     # ------------------------------------------------------------ what the model says
 
@@ -152,7 +165,7 @@ class Walk(RuleBasedStateMachine):
         place, members = self._place(attempt), attempt.members
         if attempt.round < self.due or len(members) < 3 or not {SITE, EVERY[1]} <= set(members):
             return False
-        latest = max((number for round, number in self.sent if round == attempt.round), default=0)
+        latest = self._latest(attempt.round)
         if place in self.sets:
             return attempt.number == latest and self.sets[place] == attempt
         return latest < attempt.number <= ATTEMPTS
@@ -203,7 +216,7 @@ class Walk(RuleBasedStateMachine):
             self.store.close()
 
 
-def walk(walks: int, steps: int) -> None:
+def walk(walks: int, steps: int, phases: Sequence[Phase] = (Phase.generate, Phase.shrink)) -> None:
     """Raises AssertionError, with the shortest way there, if site and model differ."""
     memory = Path("/dev/shm")  # what is tried here is not the disk
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
@@ -211,6 +224,7 @@ def walk(walks: int, steps: int) -> None:
             Path(folder), algorithms=("gauss-cov", "private-oja"), minimum_records=80, budget_epsilon=1000.0
         )
         write_records(Walk.peers.stage.records, rows=80)
+        Walk.engine = engine(Walk.peers.stage.config)
         run_state_machine_as_test(
             Walk,
             settings=settings(
@@ -219,7 +233,7 @@ def walk(walks: int, steps: int) -> None:
                 deadline=None,
                 derandomize=True,
                 database=None,
-                phases=(Phase.generate, Phase.shrink),
+                phases=phases,
                 suppress_health_check=list(HealthCheck),
             ),
         )
