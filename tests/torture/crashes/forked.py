@@ -12,11 +12,10 @@ from pathlib import Path
 
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.demo.federation import free_ports
-from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.roster import Roster
 from tests.server.masked.sites import masked_toml
 from tests.server.rig import records, study_toml
 from tests.torture.crashes.armed import Command, Kill
+from tests.torture.masked.known import introduce
 
 SITES = ("anna", "bert")
 COORDINATOR, OPERATOR, ANALYST = "coordinator", "operator", "ada"
@@ -135,20 +134,9 @@ class Federation:
         for seed, name in enumerate(SITES):
             await self.make_site(name, seed)
             await self._well(name, "enrol", "--config", self.config(name), "--join", await self.join(name))
-        self._introduce()
+        introduce({name: self.folder / name / "identity" for name in SITES})
         join = await self.join(ANALYST, "analyst")
         await self._well(ANALYST, "enrol", "--join", join, "--profile", str(self.folder / ANALYST))
-
-    def _introduce(self) -> None:
-        """The people of all sites have compared their cards."""
-        folders = {name: self.folder / name / "identity" for name in SITES}
-        keys = {name: OwnKeys.make(folder) for name, folder in folders.items()}
-        for name, folder in folders.items():
-            others = [one for other, one in keys.items() if other != name]
-            roster = Roster(folder)
-            roster.take([one.signed for one in others], keys[name].card, replacing=False)
-            for one in others:
-                roster.confirm(one.card.site, one.card.fingerprint, "Eva")
 
     async def make_site(self, name: str, seed: int) -> None:
         """A site with records of its own, not enrolled."""
