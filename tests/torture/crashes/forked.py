@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.demo.federation import free_ports
 from tests.server.masked.sites import masked_toml
@@ -60,6 +63,16 @@ class Federation:
     def sites(self) -> dict[str, Path]:
         """The sites' databases."""
         return {name: self.folder / name / "state.db" for name in SITES}
+
+    @property
+    def records(self) -> dict[str, FloatArray]:
+        """The sites' records, in the columns that both have."""
+        columns = range(COLUMNS)
+        tables = {name: self.folder / f"{name}.csv" for name in SITES}
+        return {
+            name: np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns)
+            for name, path in tables.items()
+        }
 
     @property
     def analyst(self) -> StoredIdentity:

@@ -28,6 +28,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.torture.crashes.armed import KILLED, SHORT_PAUSE, Kill
 from tests.torture.crashes.forked import COORDINATOR, OPERATOR, SITES, STUDIES, Federation
 from tests.torture.line import Line
+from tests.torture.masked.known import wrong_round
 from tests.torture.model import Witness, read
 
 NUMBER, TITLE = 1, "kill -9 at failpoints"
@@ -157,6 +158,8 @@ async def one_study(here: Federation, toll: Toll, kind: str) -> None:
     release = load_release(data)
     verify_release(release, here.analyst.release_key)
     rounds = release.document["rounds"]
+    if plan.masked and (wrong := wrong_round(plan, release.document, here.records)):
+        toll.failed.append(f"study {submission}: {wrong}")
     seen = [toll.witness.digests.get((plan.digest, one["round"])) for one in rounds]
     if toll.witness.bundles[plan.digest] != data or seen != [one["release"] for one in rounds]:
         toll.failed.append(f"study {submission} released something else than was sealed")
