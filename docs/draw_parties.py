@@ -17,6 +17,18 @@ WORDS = (
 )
 
 
+PUBLISHED = "see what is published: noised sums"
+NETWORK = "Who watches the network sees who talks, when, and how much."
+LEFT_OVER = {
+    "central": ("The operator is trusted with the totals,", "and to add the noise."),
+    "secure-aggregation": (
+        "Up to t hospitals that collude with the coordinator still",
+        "find all the noise that is promised; more find less.",
+        "Dashed: a secret of each pair; people compare the keys.",
+    ),
+}
+
+
 def text(x: float, y: float, said: str, *, colour: str = INK, size: int = 14, weight: int = 400) -> str:
     return (
         f'<text x="{x:g}" y="{y:g}" fill="{colour}" font-size="{size}" font-weight="{weight}" '
@@ -46,69 +58,54 @@ def arrow(x1: float, y1: float, x2: float, y2: float, colour: str) -> str:
     )
 
 
-def panel(left: float, *, secure: bool) -> str:
-    """One trust, from the hospitals down to what is published."""
-    sent = MASKED if secure else EXACT
-    middle, drawn = left + PANEL / 2, []
-    drawn.append(
-        text(middle, 34, f'trust = "{"secure-aggregation" if secure else "central"}"', size=18, weight=600)
-    )
+def hospitals(left: float, *, secure: bool) -> list[str]:
+    """All three, what each does, and what it sends to the middle of the panel."""
+    middle, sent, drawn = left + PANEL / 2, MASKED if secure else EXACT, []
+    inside = ("adds its noise,", "then masks") if secure else ("its own records", "and exact totals")
     for i, name in enumerate(SITES):
         x = left + 22 + 156 * i
-        inside = ("adds its noise,", "then masks") if secure else ("its own records", "and exact totals")
         drawn.append(box(x, 60, 144, 86, INK, name, *inside))
         drawn.append(arrow(x + 72, 146, middle + 100 * (i - 1), 238, sent))
-    if secure:
-        drawn += [
-            (
-                f'<path d="M{left + 94:g} 60 C {left + 130:g} 44, {left + 370:g} 44, {left + 406:g} 60" '
-                f'fill="none" stroke="{QUIET}" stroke-dasharray="4 4"/>'
-            ),
-            *(
-                f'<line x1="{left + 166 + 156 * i:g}" y1="103" x2="{left + 178 + 156 * i:g}" y2="103" '
-                f'stroke="{QUIET}" stroke-dasharray="4 3"/>'
-                for i in (0, 1)
-            ),
-        ]
+    return drawn
+
+
+def secrets(left: float) -> list[str]:
+    """Of each pair of hospitals."""
+    dashed = f'fill="none" stroke="{QUIET}" stroke-dasharray="4 3"/>'
+    far = f"M{left + 94:g} 60 C {left + 130:g} 44, {left + 370:g} 44, {left + 406:g} 60"
+    near = (f"M{left + 166 + 156 * i:g} 103 H {left + 178 + 156 * i:g}" for i in (0, 1))
+    return [f'<path d="{path}" {dashed}' for path in (far, *near)]
+
+
+def coordinator(middle: float, *, secure: bool) -> list[str]:
+    """What comes to it and what it sees, and what is published."""
+    sent = MASKED if secure else EXACT
     says = "masked numbers: each alone is noise" if secure else "exact totals of each hospital"
-    drawn.append(
-        f'<rect x="{middle - 160:g}" y="178" width="320" height="26" rx="13" fill="#ffffff" stroke="{sent}"/>'
-    )
-    drawn.append(text(middle, 196, says, colour=sent, weight=600))
     sees = (
         ("sees noise from each hospital;", "adds: masks cancel, noise of all stays")
         if secure
         else ("sees every hospital's exact totals;", "adds them, then adds noise")
     )
-    drawn.append(box(middle - 160, 242, 320, 88, sent, "the coordinator and its operator", *sees))
-    drawn.append(arrow(middle, 330, middle, 404, NOISED))
-    drawn.append(text(middle + 62, 372, "noised sum", colour=NOISED, weight=600))
-    drawn.append(
-        box(
-            middle - 160,
-            408,
-            320,
-            66,
-            NOISED,
-            "analysts, hospitals, the public",
-            "see what is published: noised sums",
-        )
-    )
-    left_over = (
-        (
-            "Up to t hospitals that collude with the coordinator still",
-            "find all the noise that is promised; more find less.",
-            "Dashed: a secret of each pair; people compare the keys.",
-        )
-        if secure
-        else ("The operator is trusted with the totals,", "and to add the noise.")
-    )
-    drawn += [text(middle, 506 + 20 * i, line, size=14) for i, line in enumerate(left_over)]
-    drawn.append(
-        text(
-            middle, 580, "Who watches the network sees who talks, when, and how much.", colour=QUIET, size=13
-        )
-    )
+    return [
+        f'<rect x="{middle - 160:g}" y="178" width="320" height="26" rx="13" fill="#fff" stroke="{sent}"/>',
+        text(middle, 196, says, colour=sent, weight=600),
+        box(middle - 160, 242, 320, 88, sent, "the coordinator and its operator", *sees),
+        arrow(middle, 330, middle, 404, NOISED),
+        text(middle + 62, 372, "noised sum", colour=NOISED, weight=600),
+        box(middle - 160, 408, 320, 66, NOISED, "analysts, hospitals, the public", PUBLISHED),
+    ]
+
+
+def panel(left: float, *, secure: bool) -> str:
+    """One trust, from the hospitals down to what is published, and what is left."""
+    middle, name = left + PANEL / 2, "secure-aggregation" if secure else "central"
+    rest = LEFT_OVER[name]
+    drawn = [text(middle, 34, f'trust = "{name}"', size=18, weight=600)]
+    drawn += hospitals(left, secure=secure)
+    drawn += secrets(left) if secure else []
+    drawn += coordinator(middle, secure=secure)
+    drawn += [text(middle, 506 + 20 * i, line) for i, line in enumerate(rest)]
+    drawn.append(text(middle, 580, NETWORK, colour=QUIET, size=13))
     return "\n".join(drawn)
 
 

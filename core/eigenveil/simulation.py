@@ -30,8 +30,9 @@ from eigenveil.protocol.budget import attempt_cost
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
+from eigenveil.queries import batch_of
 from eigenveil.reporting.cards import release_card
-from eigenveil.reporting.document import build
+from eigenveil.reporting.document import RoundRecord, build
 from eigenveil.reporting.result import Result, result_of
 from eigenveil.secure_aggregation.simulated import MaskedRounds, Seen
 from eigenveil.session import Session
@@ -91,9 +92,10 @@ class MemoryJournal:
 
     def attempt(self, asked: RoundQuery, number: int) -> None:
         """Spend the price of an attempt at a masked round, before anything of it is sent [P33]."""
-        cost = attempt_cost(asked, number, self.tried)
-        entry = self.ledger.attempt(self.plan.digest, asked.round, asked.digest, cost, at=0)
-        self.ledger.apply(entry)
+        study, batch = self.plan.digest, batch_of(asked.query)
+        first = None if batch is None else self.ledger.paid.get((study, batch.first))
+        due = attempt_cost(asked, number, self.tried, first)
+        self.ledger.apply(self.ledger.attempt(study, asked.round, asked.digest, due, at=0))
         self.tried[asked.round] = number
 
     def charge(self, asked: RoundQuery) -> None:
@@ -195,28 +197,28 @@ def simulate(
     answering: Hold = partial(here, apply=apply) if hold is None else hold
     _check_masked(study, lost or {}, set(colluding))
     masked = MaskedRounds(
-        plan,
-        fix=attendance,
-        charge=journal.attempt,
-        hold=answering,
-        seed=seed,
-        lost=lost or {},
-        colluding=colluding,
+        plan, attendance, journal.attempt, answering, seed=seed, lost=lost or {}, colluding=colluding
     )
     present = masked.present if study.masked else attendance
     answering = masked.hold if study.masked else answering
     with one_thread():  # the workers are the threads; more inside them only get in the way
         run_study(session, attendance.sites, journal=journal, noise=noise, present=present, hold=answering)
-    result = result_of(plan, session.result)
+    return _simulated(session, attendance.rounds, masked.seen, noise.private)
+
+
+def _simulated(
+    session: Session, rounds: Sequence[RoundRecord], seen: Sequence[Seen], private: bool
+) -> Simulation:
+    plan, result = session.plan, result_of(session.plan, session.result)
     return Simulation(
         plan=plan,
         estimate=session.result,
         result=result,
         asked=tuple(session.asked),
         releases=tuple(session.releases),
-        document=build(plan, result, session.releases, rounds=attendance.rounds, private=noise.private),
-        attempts=tuple(one.attempts for one in attendance.rounds) if study.masked else (),
-        seen=tuple(masked.seen),
+        document=build(plan, result, session.releases, rounds=rounds, private=private),
+        attempts=tuple(one.attempts for one in rounds) if plan.masked else (),
+        seen=tuple(seen),
     )
 
 

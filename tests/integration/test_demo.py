@@ -102,6 +102,24 @@ def test_the_main_job(
     assert value["sin_angle"] < 0.9
 
 
+def test_a_masked_demonstration_charges_attempts_and_no_exact_answer_left(tmp_path: Path) -> None:
+    folder = tmp_path / "out"
+    masked = ("--trust", "secure-aggregation", "--algorithm", "gauss-cov", "--sites=2")
+    done = demo(folder, *masked, "--json")
+    assert done.returncode == 0, done.stderr
+    value = json.loads(done.stdout.strip().splitlines()[-1])
+    check(folder, value)
+    assert (value["trust"], value["attempts"]) == ("secure-aggregation", value["rounds"])
+    assert 1.9 < value["epsilon"] <= 2.0
+    for name in value["bytes_up_per_site"]:
+        rows = json.loads((folder / "logs" / f"{name}-egress.out").read_text())["rows"]
+        assert {"ready"} | {row["kind"] for row in rows if row["bytes"]} == {row["kind"] for row in rows}
+        assert all(
+            row["meaning"].endswith("masked: alone it is noise to everybody") for row in rows if row["bytes"]
+        )
+        assert (folder / "sites" / name / "identity" / "peer.key").stat().st_mode & 0o077 == 0
+
+
 # Their budgets and policies follow the study: a default site would allow two of them.
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CHOICES)

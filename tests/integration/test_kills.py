@@ -74,7 +74,8 @@ def select(database: Path, statement: str, *values: str) -> list[tuple[Any, ...]
 
 def charges(database: Path, study: str) -> dict[int, int]:
     """Micro-rho charged for each round of a study; no round is charged twice."""
-    rows = select(database, "SELECT round, micro_rho FROM ledger WHERE kind = 'charge' AND study = ?", study)
+    spends = "SELECT round, micro_rho FROM ledger WHERE kind IN ('charge', 'attempt') AND study = ?"
+    rows = select(database, spends, study)
     assert len({row[0] for row in rows}) == len(rows)
     return dict(rows)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.mutants.ledgers import OF_LEDGERS
 from tests.mutants.masked import OF_MASKED
+from tests.mutants.masked_sites import OF_MASKED_SITES
 from tests.mutants.mutant import Mutant, of
 from tests.mutants.records import OF_RECORDS
 
@@ -258,5 +259,6 @@ MUTANTS: tuple[Mutant, ...] = (
        f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
     *OF_LEDGERS,
     *OF_MASKED,
+    *OF_MASKED_SITES,
     *OF_RECORDS,
 )  # fmt: skip

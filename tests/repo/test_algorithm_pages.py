@@ -11,15 +11,17 @@ import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
+from eigenveil.errors import RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.queries import Query
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties
-from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study.study import Column, Federation, Study, Trust
 from tests.repo.test_privacy_claims import cited, claims
 from tests.repo.tree import ROOT
 
 PAGES = ROOT / "docs" / "algorithms"
+TABLE = (PAGES / "README.md").read_text()
 FIGURES = ROOT / "docs" / "figures"
 LARGEST = 150_000  # bytes of a picture
 NAMED = sorted(set(Algorithm) - {Algorithm.AUTO}, key=lambda algorithm: algorithm.value)
@@ -98,6 +100,25 @@ def questions(algorithm: Algorithm, n: int) -> list[Query]:
     return [asked.query for asked in rehearse(make_plan(study, federation="pages", submission="pages"))]
 
 
+def runs_masked(algorithm: Algorithm) -> bool:
+    """Whether a masked study of two sites may name it."""
+    study = Study(
+        name="masked",
+        columns=tuple(Column(name=f"c{i}", unit="1", lower=-1.0, upper=1.0) for i in range(5)),
+        epsilon=1.0,
+        delta=1e-6,
+        components=1,
+        algorithm=algorithm,
+        federation=Federation(sites=("here", "there")),
+        trust=Trust.SECURE_AGGREGATION,
+    )
+    try:
+        rehearse(make_plan(study, federation="pages", submission="pages"))
+    except RequestError:
+        return False
+    return True
+
+
 def linked(path: Path) -> list[Path]:
     """The files that a page links to."""
     found = LINK.findall(path.read_text())
@@ -113,6 +134,13 @@ def test_the_page_has_every_heading_in_order(algorithm: Algorithm) -> None:
 @pytest.mark.parametrize("algorithm", NAMED, ids=str)
 def test_the_page_states_the_traits_of_the_code(algorithm: Algorithm) -> None:
     assert stated(page(algorithm)) == expected(algorithm)
+
+
+@pytest.mark.parametrize("algorithm", NAMED, ids=str)
+def test_the_table_says_which_run_masked(algorithm: Algorithm) -> None:
+    row = re.search(rf"^\| \[{algorithm.value}\]\(.*\) \|[^|]*\| ?(\w*) ?\|", TABLE, re.MULTILINE)
+    assert row is not None
+    assert (row[1] or "no") == ("yes" if runs_masked(algorithm) else "no")
 
 
 @pytest.mark.parametrize("algorithm", NAMED, ids=str)

@@ -116,45 +116,37 @@ def simulate(
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
     from eigenveil_client.connection.cluster import ClusterAddress
+    from eigenveil_client.local import simulate as simulated
     from eigenveil_client.local.exact_pca import exact
     from eigenveil_client.local.on_cluster import on_cluster
-    from eigenveil_client.local.simulate import (
-        Troubles,
-        divide,
-        draw_last,
-        parse_drop_outs,
-        parse_lost,
-        repeat_study,
-        summary,
-        text,
-        trusting,
-        with_sites,
-        write_simulation,
-    )
     from eigenveil_client.records.records import load
     from eigenveil_common import config
 
     check_picture(plot, study, data)
     resolved = study_of(study)
     tell_overrides(resolved)
-    wanted = with_sites(parse_study(resolved.text), sites, **trusting(trust, colluding, attempts))
+    wanted = simulated.with_sites(
+        parse_study(resolved.text), sites, **simulated.trusting(trust, colluding, attempts)
+    )
     if out is not None:
         make_folder(out)
         check_output(out / "simulation.json", study, data)
     rows = load(data, wanted)
-    parts = divide(rows, wanted, split)
-    troubles = Troubles(
-        drop_outs=parse_drop_outs(drop_outs, wanted), lost=parse_lost(lost, wanted), colluding=colluders
+    parts = simulated.divide(rows, wanted, split)
+    troubles = simulated.Troubles(
+        drop_outs=simulated.parse_drop_outs(drop_outs, wanted),
+        lost=simulated.parse_lost(lost, wanted),
+        colluding=colluders,
     )
     goal = exact(rows, wanted) if truth else None
     with nullcontext() if cluster is None else on_cluster(config.load(cluster, ClusterAddress)) as hold:
-        runs = repeat_study(wanted, parts, repeat, seed, troubles, goal, hold)
-    told = summary(runs)
+        runs = simulated.repeat_study(wanted, parts, repeat, seed, troubles, goal, hold)
+    told = simulated.summary(runs)
     if out is not None:
-        told |= write_simulation(runs, out)
+        told |= simulated.write_simulation(runs, out)
     if plot is not None:
-        told |= draw_last(runs, plot)
-    say(told, as_json, text(runs, told))
+        told |= simulated.draw_last(runs, plot)
+    say(told, as_json, simulated.text(runs, told))
 
 
 @click.command("example")

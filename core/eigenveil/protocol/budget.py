@@ -78,15 +78,17 @@ def _check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None
         raise RequestError(Code.BUDGET, f"{spoken(asked.round)} would exceed the study's epsilon")
 
 
-def attempt_cost(asked: RoundQuery, number: int, tried: Mapping[int, int]) -> Cost:
+def attempt_cost(asked: RoundQuery, number: int, tried: Mapping[int, int], first: Cost | None = None) -> Cost:
     """What the `number`-th attempt at a masked round costs, once rounds were `tried` so often [P33].
 
-    Of a pass over disjoint batches a number is paid once: with the first batch that is tried so often [P9].
+    Of a pass over disjoint batches a number is paid once, with the first batch that is tried so often, and at
+    what its `first` batch paid: no later one costs more [P9].
     """
     batch = batch_of(asked.query)
     before = range(asked.round if batch is None else batch.first, asked.round)
-    paid = any(tried.get(earlier, 0) >= number for earlier in before)
-    return Cost(micro_rho=0) if paid else asked.price
+    if any(tried.get(earlier, 0) >= number for earlier in before):
+        return NOTHING
+    return first if first is not None and before else asked.price
 
 
 def _paid(before: Sequence[RoundQuery], batch: Batch) -> Cost:

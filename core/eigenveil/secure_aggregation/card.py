@@ -8,7 +8,6 @@ the card's own key shows that nobody changed the card on its way, and not whose 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical, digest_of
+from eigenveil.protocol.statements import Sign
 from eigenveil.secure_aggregation.fingerprint import fingerprint
 from eigenveil.study.study import NAME
 
@@ -26,8 +26,6 @@ KEY_BYTES = 32
 PRIME = 2**255 - 19  # of the field in which X25519 computes
 ANYBODY = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))  # to try a public key with; hides nothing
 KEPT = 2**12  # cards whose signature was verified: a list of peers is read again in every round
-
-Sign = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

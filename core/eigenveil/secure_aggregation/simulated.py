@@ -94,10 +94,10 @@ class MaskedRounds:
     def __init__(
         self,
         plan: Plan,
-        *,
         fix: Present,
         charge: Callable[[RoundQuery, int], None],
         hold: Hold,
+        *,
         seed: int | None,
         lost: Mapping[int, Sequence[Sequence[str]]],
         colluding: Sequence[str],

@@ -37,6 +37,7 @@ class Members:
         for name, digest in others.items():
             if name in confirmed and confirmed[name].digest != digest:
                 self._changed(name, digest)
+                raise _refused(attempt, f"people here have just decided about the card of {name}")
         self._check_set(plan, attempt, keys)
         unknown = sorted(others.keys() - confirmed.keys())
         if unknown:

@@ -25,6 +25,7 @@ from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.members import PeerChanged
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers.peer import Standing
+from eigenveil_client.site.peers.roster import Roster
 from eigenveil_client.site.state.egress import MASKED
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -268,6 +269,21 @@ def test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decid
         peers.roster.check_unchanged()
     confirm(peers.roster, new, peers.keys[SITE], replacing=True)
     with process(peers.stage) as (_, worker):
+        assert isinstance(ask(worker, FIRST, attempt), Masked)
+
+
+def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers: Peers) -> None:
+    """Found here: it was masked with the old key for a set with the new card, and the sum was nonsense."""
+    new, real = keys_of(peers.stage, OTHERS[1], "moved"), Roster.mark_changed
+    attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
+
+    def late(self: Roster, name: str, seen_digest: str) -> None:
+        confirm(peers.roster, new, peers.keys[SITE], replacing=True)
+        real(self, name, seen_digest)
+
+    with process(peers.stage) as (store, worker), mock.patch.object(Roster, "mark_changed", late):
+        assert isinstance(ask(worker, FIRST, attempt), Refusal)
+        assert left(store) == (0, ["decline"])
         assert isinstance(ask(worker, FIRST, attempt), Masked)
 
 
