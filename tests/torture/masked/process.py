@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 
@@ -62,7 +63,7 @@ def main() -> int:
     """Be that command."""
     program = sys.argv.pop(1)
     if program == "eigenveil-site":
-        masked.OsNoise = KnownShare  # type: ignore[misc,assignment]
+        mock.patch.object(masked, "OsNoise", KnownShare).start()
         return site_cli.main()
     if DUMPS in os.environ:
         at = dumping(Path(os.environ[DUMPS]), int(os.environ[DUMP_ROUND]))

@@ -90,7 +90,7 @@ class Scene:
     def attempt(self, round: int, number: int = 1, sites: Iterable[str] = EVERY, **changes: Any) -> Attempt:
         """An attempt at a question of the study, but for the changes."""
         asked = self.queries[round]
-        values = {
+        values: dict[str, Any] = {
             "plan": asked.plan_digest, "round": round, "query": asked.digest, "number": number,
             "members": {name: self.card(name) for name in sites},
         }  # fmt: skip

@@ -28,7 +28,7 @@ def released(present: tuple[str, ...], shares: int) -> dict[str, Any]:
     session, rounds = Session(PLAN), []
     sites = [Site(to_grid(RECORDS[name], PLAN.study)) for name in present]
     while (asked := session.pending) is not None:
-        total = np.sum([site.answer(asked.query) for site in sites], axis=0, dtype=np.int64)
+        total = frozen(np.sum([site.answer(asked.query) for site in sites], axis=0, dtype=np.int64))
         sigma = publishable(asked, total, PLAN.study, OsNoise(), EVERY).sigma
         release = Release.of(asked, frozen(total + shares * SHARE), sigma, EVERY)
         rounds.append({"round": asked.round, "present": list(EVERY), "release": release.digest})

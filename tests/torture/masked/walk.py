@@ -38,7 +38,8 @@ from tests.torture.masked.scene import Scene, acquainted
 
 WALKS, STEPS = 300, 60
 BATCHES: dict[str, object] = {"algorithm": Algorithm.PRIVATE_OJA, "batches": 3}
-BEGINNINGS = (({}, 0), (BATCHES, 5), (BATCHES, 6), ({}, 3))  # a study, and the first round that a site sees
+Beginning = tuple[dict[str, object], int]  # a study, and the first round that a site sees
+BEGINNINGS: tuple[Beginning, ...] = (({}, 0), (BATCHES, 5), (BATCHES, 6), ({}, 3))
 STORED = "attempt-stored"
 POINTS = ("share-drawn", "answer-masked", "attempt-storing", STORED)
 honest = st.sampled_from((EVERY, EVERY[:3], (*EVERY[:2], EVERY[3])))
@@ -76,7 +77,7 @@ class Walk(RuleBasedStateMachine):
     worker: SiteWorker
 
     @initialize(study=st.sampled_from(BEGINNINGS))
-    def begin(self, study: tuple[dict[str, object], int]) -> None:
+    def begin(self, study: Beginning) -> None:
         """A new study of the same site, which comes to it late or not."""
         kind, self.first = study
         self.scene = Scene.of(self.peers, f"walk-{next(self.serial)}", **kind)
