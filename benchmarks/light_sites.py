@@ -1,6 +1,7 @@
 """Many sites in one process: each with its own certificate and its own connection, over real TLS, and the
 calls of a site's daemon in their order. What is light about them is what they keep: no ledger, no disk, and
-one set of records that all of them share, so that each question is computed once for all."""
+one set of records that all of them share, so that each question is computed once for all. Where a study is
+masked, each has keys of its own, and its own share of the noise."""
 
 from __future__ import annotations
 
@@ -12,25 +13,37 @@ from dataclasses import dataclass, field
 
 import grpc
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import EigenveilError
 from eigenveil.identity import Role
-from eigenveil.numerics.encoding import IntArray, to_bytes
+from eigenveil.noise.shares import share_spec
+from eigenveil.noise.source import OsNoise
+from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto
+from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.card import Card
+from eigenveil.secure_aggregation.masks import masked
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil_client.connection.channel import call, greet, pause
 from eigenveil_client.connection.identity_files import request_for
+from eigenveil_client.site.daemon.masked import Masked, Ready
+from eigenveil_client.site.daemon.sender import Limits, goes_along, send
+from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key
 from eigenveil_server.pki.registry import Registry
 
+FEDERATION = "many"
 HOUR_MS, DAYS, POLL_SECONDS = 3_600_000, 1.0, 60.0
+LIMITS = Limits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,9 +80,26 @@ class Shared:
     rows: int
     seen: Callable[[RoundQuery], None]
     lost: Counter[str] = field(default_factory=Counter)  # why connections broke
+    cards: dict[str, Card] = field(default_factory=dict)  # of all of them, each of which all have confirmed
     _plans: dict[str, Plan] = field(default_factory=dict)
     _sites: dict[str, Site] = field(default_factory=dict)
     _last: tuple[str, IntArray] = ("", np.zeros(0, dtype=np.int64))
+
+    def introduce(self, name: str) -> OwnKeys:
+        """New keys of a site, whose card all others have from here on."""
+        agreement, signing = X25519PrivateKey.generate(), Ed25519PrivateKey.generate()
+        card = Card(
+            federation=FEDERATION,
+            site=name,
+            agreement=agreement.public_key().public_bytes_raw(),
+            signing=signing.public_key().public_bytes_raw(),
+        )
+        self.cards[name] = card
+        return OwnKeys(agreement=agreement, signing=signing, card=card)
+
+    def plan(self, digest: str) -> Plan:
+        """One that was taken."""
+        return self._plans[digest]
 
     def take(self, signed: pb.SignedPlan) -> bytes:
         """A plan; its digest."""
@@ -99,8 +129,10 @@ class LightSite:
     def __init__(self, held: Held, shared: Shared) -> None:
         self._held = held
         self._shared = shared
+        self._keys = shared.introduce(held.name)
+        self._secrets: dict[str, bytes] = {}
         self._known: dict[bytes, int] = {}  # of how many rounds it holds the releases
-        self._answered: dict[bytes, int] = {}
+        self._answered: dict[bytes, tuple[int, int]] = {}  # the last round, and the attempt at it
         self._generation = b""
         self._checkpoint = b""
         self.connections = 0
@@ -123,22 +155,31 @@ class LightSite:
         await greet(stub, "light", also=also)
         self._generation, self._answered = following, {}
         self.connections += 1
-        said = None
+        found = None
         while True:
-            if said is None:
+            if found is None:
                 found = await call(stub.NextWork, self._wish(), seconds=POLL_SECONDS, attempts=1)
-            else:
-                said.next.CopyFrom(self._wish())
-                found = (await call(stub.Contribute, said, seconds=POLL_SECONDS)).next
             self._hear(found)
-            said = self._answer(found) if found.HasField("query") else None
+            found = await self._reply(stub, found) if found.HasField("query") else None
+
+    async def _reply(
+        self, stub: rpc.CoordinatorAsyncStub, found: pb.NextWorkResponse
+    ) -> pb.NextWorkResponse | None:
+        """What came with the answer, where that leaves room for it."""
+        said = self._answer(found)
+        return await send(
+            stub, said, LIMITS, self._wish() if goes_along(said, LIMITS) else None, POLL_SECONDS
+        )
 
     def _wish(self) -> pb.NextWorkRequest:
         return pb.NextWorkRequest(
             known_plans=list(self._known),
             held=list(self._known.values()),
             agreed=[pb.Agreed(plan_digest=plan) for plan in self._known],
-            answered=[pb.Answered(plan_digest=plan, round=at) for plan, at in self._answered.items()],
+            answered=[
+                pb.Answered(plan_digest=plan, round=at, attempt=number)
+                for plan, (at, number) in self._answered.items()
+            ],
             checkpoint_digest=self._checkpoint,
         )
 
@@ -152,22 +193,40 @@ class LightSite:
             self._known.pop(end.plan_digest, None)
             self._answered.pop(end.plan_digest, None)
 
-    def _answer(self, found: pb.NextWorkResponse) -> pb.ContributeRequest:
+    def _answer(self, found: pb.NextWorkResponse) -> Contribution | Masked | Ready:
         asked = query_from_proto(found.query)
-        values = self._shared.answer(asked)
-        plan = found.query.plan_digest
-        self._known[plan] = self._answered[plan] = asked.round
-        said = Contribution(
+        values, plan = self._shared.answer(asked), self._shared.plan(asked.plan_digest)
+        place, number = found.query.plan_digest, 0
+        said: Contribution | Masked | Ready
+        if not plan.masked:
+            said = self._contribution(asked, values)
+        elif found.HasField("attempt"):
+            said = self._masked(plan, asked, values, Attempt.read(found.attempt.said))
+            number = said.number
+        else:
+            said = Ready(
+                plan_digest=plan.digest, round=asked.round, query=asked.digest, card=self._keys.card.digest
+            )
+        self._known[place], self._answered[place] = asked.round, (asked.round, number)
+        return said
+
+    def _masked(self, plan: Plan, asked: RoundQuery, values: IntArray, attempt: Attempt) -> Masked:
+        name = self._held.name
+        others = [other for other in attempt.sites if other != name]
+        for other in others:
+            if other not in self._secrets:  # once, as a site's daemon does
+                self._secrets[other] = self._keys.secret_with(self._shared.cards[other])
+        secrets = {other: self._secrets[other] for other in others}
+        share = OsNoise().draw(share_spec(asked, plan.study, len(attempt.members)))
+        said = self._contribution(asked, masked(values, share, name, secrets, attempt), attempt.digest)
+        return Masked(contribution=said, number=attempt.number)
+
+    def _contribution(self, asked: RoundQuery, values: IntArray, attempt: str = "") -> Contribution:
+        return Contribution(
             plan_digest=asked.plan_digest,
             round=asked.round,
             query=asked.digest,
             site=self._held.name,
             values=values,
-        )
-        return pb.ContributeRequest(
-            plan_digest=plan,
-            round=asked.round,
-            query_digest=bytes.fromhex(asked.digest),
-            values=to_bytes(values),
-            contribution_digest=bytes.fromhex(said.digest),
+            attempt=attempt,
         )

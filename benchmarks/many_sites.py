@@ -1,10 +1,10 @@
 """What a round costs with 3 to 500 sites: one real coordinator process behind its front door with mutual TLS,
 and that many light sites (`benchmarks.light_sites`) in this process.
 
-`python -m benchmarks.many_sites [--columns D] [--database URL] [SITES ...]` prints, for each number of sites,
-a round's time by the coordinator's own records, CPU a round of either process, the coordinator's peak memory,
-and how often its event loop was late; with `--restart`, how long it takes to come back from a kill. All of it
-runs on one machine, so the sites' CPU is part of the time.
+`python -m benchmarks.many_sites [--columns D] [--trust TRUST] [--database URL] [SITES ...]` prints, for each
+number of sites, a round's time by the coordinator's own records, CPU a round of either process, the
+coordinator's peak memory, and how often its event loop was late; with `--restart`, how long it takes to come
+back from a kill. All of it runs on one machine, so the sites' CPU is part of the time.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from benchmarks.light_sites import Held, LightSite, Shared, enrolled
+from benchmarks.light_sites import FEDERATION, Held, LightSite, Shared, enrolled
 from eigenveil.identity import Role
 from eigenveil.protocol.query import RoundQuery
+from eigenveil.study.study import Trust
 from eigenveil_client.connection.channel import call
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -39,7 +40,7 @@ from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.storage.database import existing_store
 
-FEDERATION, NUMBERS = "many", (3, 10, 50, 100, 200, 500)
+NUMBERS = (3, 10, 50, 100, 200, 500)
 RECORDS, FIRST = 200, 3  # of each site; and the first round that counts
 FEW = 50  # sites of which a study is told: the records of more would make it one of more rounds
 KILLED_AT = 10  # the round of a restart
@@ -49,13 +50,14 @@ LATE = re.compile(r'eigenveil_event_loop_delay_seconds_bucket\{le="([^"]+)"\} (\
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """Of one study: milliseconds of each round, CPU milliseconds a round of the coordinator and of all sites
-    together, the coordinator's peak in MiB, seconds until the first question, and how many turns of its event
-    loop began later than each bound (seconds)."""
+    """Of one study: milliseconds of each round, and of the last one until its release; CPU milliseconds a
+    round of the coordinator and of all sites together; the coordinator's peak in MiB, seconds until the first
+    question, and how many turns of its event loop began later than each bound (seconds)."""
 
     sites: int
     columns: int
     rounds: tuple[float, ...]
+    last: float
     coordinator_cpu: float
     sites_cpu: float
     peak_mib: float
@@ -73,22 +75,39 @@ class Measured:
         return sorted(self.rounds)[len(self.rounds) * 9 // 10]
 
 
-def study_toml(sites: Sequence[str], columns: int, name: str) -> str:
-    """A study of gradient rounds, at which a site computes little and the coordinator adds."""
-    return f"""name = "{name}"
-algorithm = "dp-pca"
-components = 1
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a study asks; by default gradient rounds, at which a site computes little and the coordinator
+    adds."""
+
+    columns: int = 20
+    algorithm: str = "dp-pca"
+    components: int = 1
+    trust: Trust = Trust.CENTRAL
+
+
+def study_toml(sites: Sequence[str], asked: Asked, name: str) -> str:
+    """A study of these sites."""
+    column = '[[columns]]\nname = "x{}"\nunit = "1"\nlower = -1\nupper = 1\n'
+    head = f"""name = "{name}"
+algorithm = "{asked.algorithm}"
+components = {asked.components}
 [privacy]
 epsilon = 1.0
 delta = 1e-6
+trust = "{asked.trust.value}"
 [federation]
 sites = {json.dumps(sites)}
 minimum_cohort = 5
-deadline_seconds = 120
+deadline_seconds = 600
 [records]
-max_records = 1000000
+max_records = 100000
 expected_records = {RECORDS * min(len(sites), FEW)}
-""" + "".join(f'[[columns]]\nname = "x{i}"\nunit = "1"\nlower = -1\nupper = 1\n' for i in range(columns))
+"""
+    return head + "".join(map(column.format, range(asked.columns)))
+
+
+USUAL = Asked()
 
 
 def names(sites: int) -> list[str]:
@@ -114,7 +133,8 @@ def federation(folder: Path, sites: int, ports: tuple[int, int, int], database: 
     )  # fmt: skip
     toml = create(layout)
     extra = f'metrics = "127.0.0.1:{ports[2]}"\nstart_minutes = 0\nmax_studies_per_analyst = 1000000\n'
-    toml.write_text(toml.read_text() + extra + "max_share_per_analyst = 1.0\n")
+    extra += "max_columns = 20000\nmax_share_per_analyst = 1.0\n"
+    toml.write_text(toml.read_text() + extra)
     config = layout.config
     with closing(existing_store(config)) as store:
         registry, keys = Registry(store, FEDERATION, unix_ms), load_keys(config.files)
@@ -220,19 +240,26 @@ def periods(config: Config, digest: str) -> tuple[float, ...]:
     return tuple(after[0] - row[0] for row, after in pairwise(rows))[FIRST:]
 
 
-def measured(sites: int, columns: int = 20, database: str = "", ports: int = 17443) -> Measured:
-    """One study of `columns` columns over `sites` sites."""
+def last_round(config: Config, digest: str) -> float:
+    """From the opening of the last round to its release, in milliseconds."""
+    statement = "SELECT released_at - opened_at FROM rounds WHERE study = ? ORDER BY round DESC LIMIT 1"
+    with closing(existing_store(config)) as store:
+        return float(store.reader.rows(statement, (digest,))[0][0])
+
+
+def measured(sites: int, asked: Asked = USUAL, database: str = "", ports: int = 17443) -> Measured:
+    """One study over so many sites."""
     places = (ports, ports + 1, ports + 2)
     with tempfile.TemporaryDirectory() as folder:
         made = federation(Path(folder), sites, places, database)
         with coordinating(made, places) as coordinator:
-            return asyncio.run(_measured(made, coordinator, columns))
+            return asyncio.run(_measured(made, coordinator, asked))
 
 
-async def _measured(made: Federation, coordinator: Coordinator, columns: int) -> Measured:
+async def _measured(made: Federation, coordinator: Coordinator, asked: Asked) -> Measured:
     marks = Marks(coordinator, [])
     async with at_work(made.sites, Shared(RECORDS, marks.seen)):
-        toml = study_toml([one.name for one in made.sites], columns, "rounds")
+        toml = study_toml([one.name for one in made.sites], asked, "rounds")
         before, begun = coordinator.late(), time.monotonic()
         digest = await run_study(made.analyst, toml, "one")
         late = {bound: many - before[bound] for bound, many in coordinator.late().items()}
@@ -240,8 +267,9 @@ async def _measured(made: Federation, coordinator: Coordinator, columns: int) ->
     counted = len(marks.at) - 1 - FIRST
     return Measured(
         sites=len(made.sites),
-        columns=columns,
+        columns=asked.columns,
         rounds=periods(made.config, digest),
+        last=last_round(made.config, digest),
         coordinator_cpu=1e3 * (last[1] - first[1]) / counted,
         sites_cpu=1e3 * (last[2] - first[2]) / counted,
         peak_mib=coordinator.peak(),
@@ -250,28 +278,28 @@ async def _measured(made: Federation, coordinator: Coordinator, columns: int) ->
     )
 
 
-def restarted(sites: int, columns: int = 20, ports: int = 17443) -> tuple[float, float]:
+def restarted(sites: int, asked: Asked = USUAL, ports: int = 17443) -> tuple[float, float]:
     """Kill the coordinator in the middle of a study: seconds until it asks again, and until that is over.
 
     Its sites come back by themselves, all from one address."""
     places = (ports, ports + 1, ports + 2)
     with tempfile.TemporaryDirectory() as folder:
-        return asyncio.run(_restarted(federation(Path(folder), sites, places), places, columns))
+        return asyncio.run(_restarted(federation(Path(folder), sites, places), places, asked))
 
 
-async def _restarted(made: Federation, ports: tuple[int, int, int], columns: int) -> tuple[float, float]:
-    first, toml = Coordinator(made, ports), study_toml([one.name for one in made.sites], columns, "rounds")
-    asked: list[float] = []
-    async with at_work(made.sites, Shared(RECORDS, lambda question: asked.append(time.monotonic()))):
+async def _restarted(made: Federation, ports: tuple[int, int, int], asked: Asked) -> tuple[float, float]:
+    first, toml = Coordinator(made, ports), study_toml([one.name for one in made.sites], asked, "rounds")
+    heard: list[float] = []
+    async with at_work(made.sites, Shared(RECORDS, lambda question: heard.append(time.monotonic()))):
         running = asyncio.create_task(run_study(made.analyst, toml, "one"))
-        while len(asked) < KILLED_AT:
+        while len(heard) < KILLED_AT:
             await asyncio.sleep(0.01)
         first.end(kill=True)
-        killed, before = time.monotonic(), len(asked)
+        killed, before = time.monotonic(), len(heard)
         await asyncio.gather(running, return_exceptions=True)
         with coordinating(made, ports):
             await run_study(made.analyst, toml, "one")
-        return asked[before] - killed, time.monotonic() - killed
+        return heard[before] - killed, time.monotonic() - killed
 
 
 def said(one: Measured) -> str:
@@ -279,7 +307,8 @@ def said(one: Measured) -> str:
     late = one.late.get("0.1", 0.0)
     return (
         f"{one.sites:4} sites: round {one.median:7.1f} ms (p90 {one.p90:7.1f}, {len(one.rounds)} rounds), "
-        f"{one.median / one.sites:6.2f} a site; CPU of the coordinator {one.coordinator_cpu:7.1f} ms, "
+        f"{one.median / one.sites:6.2f} a site, the last {one.last:.0f}; CPU of the "
+        f"coordinator {one.coordinator_cpu:7.1f} ms, "
         f"{one.coordinator_cpu / one.sites:5.2f} a site; of the sites {one.sites_cpu:7.1f}; "
         f"peak {one.peak_mib:.0f} MiB; until the first question {one.consent_seconds:.1f} s; "
         f"loop late by over 100 ms {late:.0f} times"
@@ -291,19 +320,26 @@ def main() -> None:
     parser = ArgumentParser()
     parser.add_argument("sites", nargs="*", type=int, default=NUMBERS)
     parser.add_argument("--columns", type=int, default=20)
+    parser.add_argument("--components", type=int, default=1)
+    parser.add_argument("--algorithm", default="dp-pca")
+    parser.add_argument("--trust", choices=[one.value for one in Trust], default=Trust.CENTRAL.value)
     parser.add_argument("--database", default="")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--restart", action="store_true")
     wanted = parser.parse_args()
+    asked = Asked(
+        columns=wanted.columns, algorithm=wanted.algorithm, components=wanted.components,
+        trust=Trust(wanted.trust),
+    )  # fmt: skip
     if wanted.restart:
         for sites in wanted.sites:
-            again, over = restarted(sites, wanted.columns)
+            again, over = restarted(sites, asked)
             print(
                 f"{sites:4} sites: asked again {again:.1f} s after a kill, the study over after {over:.1f} s"
             )
         return
     for sites in wanted.sites:
-        one = measured(sites, wanted.columns, wanted.database)
+        one = measured(sites, asked, wanted.database)
         print(json.dumps(asdict(one)) if wanted.json else said(one), flush=True)
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.light_sites import Shared
+from benchmarks.light_sites import FEDERATION, Shared
 from benchmarks.many_sites import (
-    FEDERATION,
     RECORDS,
+    Asked,
     Coordinator,
     Federation,
     at_work,
@@ -81,7 +81,7 @@ class Within:
 def write_past(config: Config, studies: int, rounds: int) -> None:
     """Write `studies` that were released after `rounds` rounds each, in one transaction."""
     keys = load_keys(config.files)
-    study = parse_study(study_toml(SITES, COLUMNS, "past"))
+    study = parse_study(study_toml(SITES, Asked(columns=COLUMNS), "past"))
     plan = json.loads(make_plan(study, federation=FEDERATION).to_json())
     with closing(existing_store(config)) as store, store.writer.transaction() as change:
         ledger = LedgerStore(Within(store.writer, change), config.budget, lambda: AT // 1000)
@@ -154,7 +154,7 @@ async def _by_turns(pairs: list[Federation]) -> list[list[float]]:
             await open_sites.enter_async_context(at_work(made.sites, Shared(RECORDS, lambda asked: None)))
         for turn in range(TURNS):
             for place, made in enumerate(pairs):
-                toml = study_toml(SITES, COLUMNS, f"turn-{turn}")
+                toml = study_toml(SITES, Asked(columns=COLUMNS), f"turn-{turn}")
                 found = await run_study(made.analyst, toml, f"turn-{turn}")
                 rounds[place] += periods(made.config, found)
     return rounds

@@ -2,8 +2,8 @@
 for `benchmarks.wide`.
 
 `python -m benchmarks.watched OUT PROGRAM ARGUMENT ...` appends a JSON line to OUT at each passage: the place,
-seconds of a clock that all processes share, bytes resident, and the most that were since the last passage of
-a place in `ANEW`.
+seconds of a clock that all processes share, seconds of processor time, bytes resident, and the most that were
+since the last passage of a place in `ANEW`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ COORDINATOR = (
     *("round-closed", "noise-drawn", "round-followed", "round-sealed", "round-released"),
     *("bundle-built", "study-settled"),
 )
-SITE = ("records-loaded", "answer-computed", "answer-charged", "reply-sending", "chunk-sent", "reply-sent")
+SITE = (
+    *("records-loaded", "answer-computed", "answer-charged"),
+    *("share-drawn", "answer-masked", "attempt-storing", "attempt-stored"),
+    *("reply-sending", "chunk-sent", "reply-sent"),
+)
 ANEW = {"round-offered", "noise-drawn", "round-sealed", "bundle-built", "records-loaded", "answer-computed"}
 MEMORY = Path("/proc/self/status")
 FORGET = Path("/proc/self/clear_refs")  # a 5 sets the peak back to what is resident now
@@ -39,7 +43,8 @@ def memory() -> dict[str, int]:
 def passed(name: str, out: TextIO, lock: threading.Lock) -> None:
     """Write down a passage."""
     with lock:
-        print(json.dumps({"place": name, "at": time.monotonic(), **memory()}), file=out, flush=True)
+        times = {"at": time.monotonic(), "processor": time.process_time()}
+        print(json.dumps({"place": name, **times, **memory()}), file=out, flush=True)
         if name in ANEW:
             FORGET.write_text("5")
 

@@ -1,9 +1,10 @@
 """Wide studies in a real federation: three site processes, mutual TLS, records as Parquet.
 
 `python -m benchmarks.wide --study gauss-cov-5000` asks each site for 12.5 million numbers, `--study
-dp-pca-20000` for 20,000 columns' directions round by round. Printed are transfers, how long an answer takes
-from its first byte to the coordinator's word, the most memory that the coordinator held in each phase beyond
-what it held when idle, in answers, what sites held, how late the event loop ever was, and round times.
+dp-pca-20000` for 20,000 columns' directions round by round; `--trust secure-aggregation` has them masked.
+Printed are transfers, how long an answer takes from its first byte to the coordinator's word, the most memory
+that the coordinator held in each phase beyond what it held when idle, in answers, what sites held, how late
+the event loop ever was, and round times.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -28,7 +29,7 @@ import pyarrow.parquet as parquet
 
 from benchmarks.federation import Wide, released
 from benchmarks.many_sites import LATE
-from eigenveil.study.study import Study
+from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_client.demo.federation import free_ports
 from eigenveil_client.demo.layout import Layout, prepared
@@ -51,15 +52,18 @@ class Case:
     columns: int
     records: int
     epsilon: float
+    components: int = 4
+    trust: Trust = Trust.CENTRAL
 
     @property
     def toml(self) -> str:
         head = f"""name = "wide"
 algorithm = "{self.algorithm}"
-components = 4
+components = {self.components}
 [privacy]
 epsilon = {self.epsilon}
 delta = 1e-6
+trust = "{self.trust.value}"
 [federation]
 sites = {json.dumps(SITES)}
 deadline_seconds = 1800
@@ -73,7 +77,7 @@ expected_records = {self.records * len(SITES)}
     @property
     def answer(self) -> int:
         d = self.columns
-        return d * (d + 1) // 2 if self.algorithm == "gauss-cov" else 4 * d
+        return d * (d + 1) // 2 if self.algorithm == "gauss-cov" else self.components * d
 
 
 CASES = {
@@ -133,10 +137,12 @@ def write(layout: Layout, study: Study, name: str, records: int, seed: int) -> N
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """A place that a process passed, when, and bytes resident then and at most since the place before."""
+    """A place that a process passed, when, processor time until then, and bytes resident then and at most
+    since the place before."""
 
     place: str
     at: float
+    processor: float
     VmRSS: int
     VmHWM: int
 
@@ -246,8 +252,10 @@ def main() -> None:
     """Run one case."""
     words = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     words.add_argument("--study", choices=sorted(CASES), required=True)
+    words.add_argument("--trust", choices=[one.value for one in Trust], default=Trust.CENTRAL.value)
+    chosen = words.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        run(CASES[words.parse_args().study], Path(folder))
+        run(replace(CASES[chosen.study], trust=Trust(chosen.trust)), Path(folder))
 
 
 if __name__ == "__main__":

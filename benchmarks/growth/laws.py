@@ -45,6 +45,8 @@ LAWS: dict[tuple[str, str], tuple[str, ...]] = {
     ("gram-check", "peak_bytes"): ("1", "d²"),
     ("sum", "processor_seconds"): ("1", "m L"),
     ("noise", "processor_seconds"): ("1", "L"),
+    ("masking", "processor_seconds"): ("1", "m", "L", "m L"),
+    ("masking", "peak_bytes"): ("1", "L"),
     ("seal", "seconds"): ("1", "L"),
     ("replay", "processor_seconds"): ("1", "d k", "d k²"),
     ("planning", "processor_seconds"): ("1", "d", "d²"),

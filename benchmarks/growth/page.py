@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.cost_model import Wanted, bill_table, kept, laws_table, limits_table
@@ -37,6 +37,8 @@ def written(text: str, folder: Path = POINTS) -> str:
         "sites": rounds(points),
         "studies": past(points),
         "regions": regions(points),
+        "masked": masked(points),
+        "federated": federated(points),
     }
     blocks = {name: "\n".join(lines) + "\n" for name, lines in tables.items()}
     return MARKS.sub(lambda found: found[1] + blocks[found[2]] + found[3], text)
@@ -92,6 +94,48 @@ def regions(points: list[Point]) -> Iterator[str]:
             whom = f"{at.regions} regions, {at.sites:,} sites" if at.regions else f"{at.sites:,} sites"
             seconds, received = found["processor_seconds"], found["received_bytes"]
             yield f"| {WORDS[at.what]} | {whom} | {seconds:.2g} | {received:,.0f} |"
+
+
+def masked(points: list[Point]) -> Iterator[str]:
+    """Whole rounds of many light sites, central and masked."""
+    yield "| sites | columns | numbers | central round | masked round | coordinator's CPU | a site's CPU |"
+    yield "|---|---|---|---|---|---|---|"
+    for point in points:
+        at, found = point.setting, point.measured
+        if at.what == "masked-round":
+            theirs, own = (both(found, name) for name in ("coordinator_seconds", "sites_seconds"))
+            yield (
+                f"| {at.sites} | {at.columns:,} | {at.numbers:,} | {1e3 * found['central_seconds']:.3g} ms | "
+                f"{1e3 * found['seconds']:.3g} ms | {theirs(1)} | {own(at.sites)} |"
+            )
+
+
+def federated(points: list[Point]) -> Iterator[str]:
+    """Rounds of three sites with a process each, central and masked."""
+    yield "| records | numbers | central | masked | ratio | coordinator's CPU | a site's CPU | small rounds |"
+    yield "|---|---|---|---|---|---|---|---|"
+    for point in points:
+        at, found = point.setting, point.measured
+        if at.what == "federated":
+            theirs, own = (both(found, name) for name in ("coordinator_seconds", "site_seconds"))
+            small = f"{1e3 * found['small_central_seconds']:.3g} and {1e3 * found['small_seconds']:.3g} ms"
+            yield (
+                f"| {at.records:,} | {at.numbers:,} | {1e3 * found['central_seconds']:.3g} ms | "
+                f"{1e3 * found['seconds']:.3g} ms | {found['seconds'] / found['central_seconds']:.2f} | "
+                f"{theirs(1)} | {own(1)} | {small} |"
+            )
+
+
+def both(found: Mapping[str, float], name: str) -> Callable[[int], str]:
+    """A quantity of central and of masked rounds, of each of so many; a dash where it was not measured."""
+
+    def each(many: int) -> str:
+        if name not in found:
+            return "-"
+        central, masked = (1e3 * found[one] / many for one in (f"central_{name}", name))
+        return f"{central:.3g} and {masked:.3g} ms"
+
+    return each
 
 
 def write() -> None:

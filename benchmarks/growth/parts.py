@@ -7,14 +7,18 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from benchmarks.growth.points import Setting
 from benchmarks.growth.steps import ALONE, Measured, write_records
-from benchmarks.many_sites import measured
+from benchmarks.many_sites import Asked, measured
+from benchmarks.many_sites import Measured as Rounds
 from benchmarks.past_studies import run
+from benchmarks.secure.rounds import SMALL, summed
+from benchmarks.wide import Case
 from eigenveil.queries.limits import triangle
+from eigenveil.study.study import Trust
 
 LIMIT = 900  # seconds of one step, which then ends the run
 PORTS = 27_443  # and the two after it
@@ -23,6 +27,8 @@ NARROW, FEW = 20, 4  # columns of the first picture; components where they are n
 ENTRIES = 20_000_000  # of the records where columns are varied: 40 MB
 SITES = 3
 REGIONS = 20
+MASKED = (1000, 50_000, triangle(1000), triangle(5000), triangle(10_000))  # numbers of an answer
+STUDIES = 3  # of each trust, in turns
 MOST_SEALED = 10**6  # numbers; each transaction is repeated many times
 FEWEST = 1000  # records
 OF_COLUMNS = ("gradient-check", "replay", "planning")
@@ -50,6 +56,7 @@ def parts() -> tuple[Part, ...]:
         _part("k", by_components((1, 2, 4, 8, 16)), by_components((1, 4))),
         _part("regions", by_regions(1000), by_regions(100)),
         _part("studies", by_studies((1, 100, 1000, 10_000)), by_studies((1, 10))),
+        _part("masked", masked(), masked(quick=True)),
         _part("sites", by_sites((3, 10, 50, 100, 200, 500)), by_sites((3, 10))),
     )
 
@@ -121,23 +128,43 @@ def by_regions(sites: int) -> Iterator[Setting]:
             )  # fmt: skip
 
 
+def masked(*, quick: bool = False) -> Iterator[Setting]:
+    """What secure aggregation adds: a site's masking, and whole rounds beside central ones. The sites of
+    `federated` have a process each, those of `masked-round` are light."""
+    matrix = {"columns": 1000, "numbers": triangle(1000)}
+    directions = {"columns": 10_000, "components": 5, "numbers": 50_000}
+    for numbers in (1000,) if quick else MASKED:
+        yield from (Setting(what="masking", numbers=numbers, sites=sites) for sites in (3, 10, 50))
+    for sites in (3,) if quick else (3, 10, 50):
+        yield Setting(what="masked-round", columns=NARROW, components=1, numbers=NARROW, sites=sites)
+    if not quick:
+        yield from (Setting(what="federated", records=n, sites=SITES, **matrix) for n in (2000, 20_000))
+        yield Setting(what="federated", records=1000, sites=SITES, **directions)
+        yield from (Setting(what="masked-round", sites=50, **sizes) for sizes in (matrix, directions))
+
+
 def measure(setting: Setting, scratch: Path) -> Measured:
     """One point. `scratch` has room for the largest file of records (4 GB)."""
     if setting.what == "round":
         return _round(setting)
     if setting.what == "past":
         return _past(setting)
+    if setting.what == "masked-round":
+        return _masked(setting)
+    if setting.what == "federated":
+        return _federated(setting)
     if setting.what in ALONE:
-        return _alone(setting)
+        return alone(setting)
     file = scratch / f"{setting.records}-{setting.columns}"
     if not file.exists():
         for old in scratch.iterdir():
             old.unlink()
         write_records(file, setting.records, setting.columns)
-    return _alone(setting, file)
+    return alone(setting, file)
 
 
-def _alone(setting: Setting, *file: Path) -> Measured:
+def alone(setting: Setting, *file: Path) -> Measured:
+    """One step, in a process of its own."""
     words = [sys.executable, "-m", "benchmarks.growth.steps", json.dumps(asdict(setting)), *map(str, file)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, timeout=LIMIT, check=True)
     found: Measured = json.loads(done.stdout)
@@ -145,15 +172,52 @@ def _alone(setting: Setting, *file: Path) -> Measured:
 
 
 def _round(setting: Setting) -> Measured:
-    found = measured(setting.sites, setting.columns, ports=PORTS)
+    found = measured(setting.sites, Asked(columns=setting.columns), ports=PORTS)
     return {
         "seconds": found.median / 1e3,
         "p90_seconds": found.p90 / 1e3,
-        "coordinator_seconds": found.coordinator_cpu / 1e3,
-        "sites_seconds": found.sites_cpu / 1e3,
+        **_processor(found),
         "peak_bytes": found.peak_mib * 2**20,
         "rounds": len(found.rounds),
     }
+
+
+def _processor(found: Rounds) -> Measured:
+    return {"coordinator_seconds": found.coordinator_cpu / 1e3, "sites_seconds": found.sites_cpu / 1e3}
+
+
+def _masked(setting: Setting) -> Measured:
+    """Of a matrix its one round, of directions all rounds; central first, then masked."""
+    matrix = not setting.components
+    asked = Asked(
+        columns=setting.columns,
+        algorithm="gauss-cov" if matrix else "dp-pca",
+        components=max(1, setting.components),
+    )
+    sides: dict[str, Measured] = {}
+    for trust in Trust:
+        found = measured(setting.sites, replace(asked, trust=trust), ports=PORTS)
+        took = {"seconds": (found.last if matrix else found.median) / 1e3}
+        sides[trust.value] = took if matrix else took | _processor(found)
+        sides[trust.value]["peak_bytes"] = found.peak_mib * 2**20
+    central = {f"central_{name}": value for name, value in sides[Trust.CENTRAL.value].items()}
+    return sides[Trust.SECURE_AGGREGATION.value] | central
+
+
+def _federated(setting: Setting) -> Measured:
+    """The rounds of long answers; of the others in the same studies the time."""
+    matrix = not setting.components
+    case = Case(
+        algorithm="gauss-cov" if matrix else "dp-pca",
+        columns=setting.columns,
+        components=max(1, setting.components),
+        records=setting.records,
+        epsilon=5.0,
+    )
+    kinds = summed(case, STUDIES if matrix else 1)
+    small = kinds.pop(SMALL)
+    (long,) = kinds.values()
+    return long | {f"small_{name}": small[name] for name in ("seconds", "central_seconds", "rounds")}
 
 
 def _past(setting: Setting) -> Measured:

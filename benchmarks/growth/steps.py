@@ -33,6 +33,8 @@ from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.queries import Gradient, GradientSpec, Gram, Query
 from eigenveil.queries.limits import DIRECTION_LIMIT, row_norm_limit
+from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.masks import masked
 from eigenveil.session import Session
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
@@ -170,6 +172,18 @@ def noise(setting: Setting) -> Measured:
     return with_peak(lambda: OsNoise().draw(spec))
 
 
+def masking(setting: Setting) -> Measured:
+    """One site's share of the noise, and its masks with all others, over an answer."""
+    length, names = setting.numbers, [f"site-{i:04}" for i in range(setting.sites)]
+    attempt = Attempt(
+        plan="00" * 32, round=0, query="00" * 32, number=1, members=dict.fromkeys(names, "00" * 32)
+    )
+    secrets = {name: os.urandom(32) for name in names[1:]}
+    spec, values = NoiseSpec(blocks=(Block(count=length, scale=1e6),)), np.zeros(length, dtype=np.int64)
+    OsNoise().draw(NoiseSpec(blocks=(Block(count=1, scale=1e6),)))  # its tables are made once
+    return with_peak(lambda: masked(values, OsNoise().draw(spec), names[0], secrets, attempt))
+
+
 def eigen(setting: Setting) -> Measured:
     """The eigenvectors of a released matrix, on one thread as in a session."""
     drawn = np.random.default_rng(0).normal(size=(setting.columns, setting.columns))
@@ -231,6 +245,7 @@ ALONE: dict[str, Callable[[Setting], Measured]] = {
     "gradient-top": top,
     "gram-top": top,
     "noise": noise,
+    "masking": masking,
     "eigen": eigen,
     "seal": seal,
     "replay": replay,

@@ -109,7 +109,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P27", "server/eigenveil_server/studies/contributions.py", "await opened.complete(gather)", "False",
        ONE_SYNC),
     of("P27", "server/eigenveil_server/studies/contributions.py",
-       "None if opened.closed else run.news(opened)", "run.news(opened)",
+       "None if opened.closed else run.news(opened)", "run._event(opened, type(opened.state).OPEN)",
        "tests/server/studies/test_rounds.py"
        "::test_nobody_is_told_with_whom_a_round_was_closed_before_its_release"),
     of("P27", "server/eigenveil_server/rounds/journal.py", "if not self.again:", "if True:",

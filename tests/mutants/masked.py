@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant, of
 
 TESTS = "tests/core/secure_aggregation"
 MASKS, ATTEMPT = "secure_aggregation/masks.py", "secure_aggregation/attempt.py"
+SITE, AT_SITE = "client/eigenveil_client/site", "tests/client/site/daemon/test_masked.py"
 SHOWN = f"{TESTS}/test_masks_cancel.py::test_whatever_sets_are_shown_only_whole_ones_are_unmasked"
 AGAIN = f"{TESTS}/test_masks_cancel.py::test_attempts_and_rounds_have_masks_of_their_own"
 SHARES = f"{TESTS}/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
@@ -30,6 +31,11 @@ OF_MASKED: tuple[Mutant, ...] = (
     of("P33", ATTEMPT, '"number": self.number,', '"number": 1,', f"{AGAIN}[another attempt]"),
     of("P33", "protocol/budget.py", "tried.get(earlier, 0) >= number", "tried.get(earlier, 0) > 0",
        f"{TESTS}/test_attempts.py::test_a_pass_is_paid_as_often_as_its_most_tried_batch"),
+    of("P31", f"{SITE}/daemon/members.py", "        if unknown:\n", "        if False:\n",
+       f"{AT_SITE}::test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed"),
+    of("P33", f"{SITE}/state/leaving.py", "self.ledger.attempt(asked, cost, also)",
+       "self.ledger.attempt(asked, type(cost)(micro_rho=0), also)",
+       f"{AT_SITE}::test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew"),
     of("P33", "study/price.py", "                // study.attempts\n", "", SPENT),
     of("P33", "protocol/plan.py", "micro_rho=times * self.micro_rho", "micro_rho=self.micro_rho", SPENT),
 )  # fmt: skip

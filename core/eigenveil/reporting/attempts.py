@@ -15,19 +15,19 @@ def attempts_of(row: Mapping[str, Any]) -> int:
     return int(row.get("attempts", 0))
 
 
-def spent(rounds: Sequence[Mapping[str, Any]]) -> int:
-    """Micro-rho that the coordinator was charged for the rounds of a document, with every attempt at them.
+def spent(rounds: Sequence[Mapping[str, Any]], site: str | None = None) -> int:
+    """Micro-rho that the coordinator was charged for the rounds of a document, with every attempt at them; or
+    that `site` was at most: it may have been in any attempt but the last of a round that it is not in.
 
     Batches after the first of their pass cost nothing: a pass pays each attempt's number once, for the batch
     that was tried the most often [P33].
     """
     total = price = paid = 0
     for row in rounds:
-        tried = max(1, attempts_of(row))
+        tried = max(1, attempts_of(row)) - (site is not None and site not in row["present"])
         if row["micro_rho"]:
-            total, price, paid = total + row["micro_rho"] * tried, row["micro_rho"], tried
-        elif tried > paid:
-            total, paid = total + price * (tried - paid), tried
+            price, paid = row["micro_rho"], 0
+        total, paid = total + price * max(0, tried - paid), max(paid, tried)
     return total
 
 

@@ -45,7 +45,9 @@ def _stated(plan: Plan) -> Fraction:
 
 def ever_guessed(rho: Fraction, own: Fraction, *, gaussian: bool) -> Fraction:
     """The same of who sees all that a budget ever pays for, over a chain of two."""
-    return most_right_gaussian(8 * rho) if gaussian else odds_of_chain(most_right_zcdp(rho, own), 2)
+    if gaussian:  # masked studies set a little of delta aside beside their mu, for all of a chain [P32]
+        return min(Fraction(1), most_right_gaussian(8 * rho) + own)
+    return odds_of_chain(most_right_zcdp(rho, own), 2)
 
 
 def odds_of_chain(once: Fraction, steps: int) -> Fraction:

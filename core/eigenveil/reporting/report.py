@@ -176,15 +176,15 @@ def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every invited site: in how many rounds its records are, what that cost it at most (a masked attempt
-    that failed may have been without it), why it was away."""
+    """Every invited site: in how many rounds its records are, what the study cost it at most, why it was
+    away."""
     rounds = document["rounds"]
     names = document["plan"]["study"]["federation"]["sites"]
     return [
         {
             "name": name,
-            "present": len(mine := [entry for entry in rounds if name in entry["present"]]),
-            "share": _share(spent(mine), document),
+            "present": sum(name in entry["present"] for entry in rounds),
+            "share": _share(spent(rounds, name), document),
             "reasons": ", ".join(
                 dict.fromkeys(one["absent"][name] for one in rounds if name in one["absent"])
             ),

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Study
 
-CENTRAL = (
+SEEN = (
     "the coordinator, and so its operator, sees each site's totals before it adds noise, and is trusted to "
-    'add it; trust = "secure-aggregation" would show them to nobody'
+    "add it"
 )
+CENTRAL = f'{SEEN}; trust = "secure-aggregation" would show them to nobody'
 TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
 # What a message with a site's answer is to whoever sees it.
 MASKED = "masked; alone it is noise to everybody"
@@ -29,7 +30,9 @@ class Sight:
 def trust_words(plan: Plan) -> str:
     """Who sees a site's totals under this plan, and on what that rests."""
     if not plan.masked:
-        return TRUSTED if plan.algorithm.properties.trusted else CENTRAL
+        if plan.algorithm.properties.trusted:
+            return TRUSTED
+        return CENTRAL if plan.gaussian else SEEN
     study = plan.study
     return (
         "nobody sees a site's totals, also not if the coordinator and "
@@ -93,8 +96,9 @@ def sights(study: Study) -> tuple[Sight, ...]:
         ),
         Sight(
             party="another site, an analyst",
-            central="what is published",
-            masked="what is published",
+            central="what is published; an analyst also, meanwhile, who has answered",
+            masked="what is published; meanwhile a site who is in each attempt, an analyst who is ready and "
+            "who has answered",
         ),
         Sight(
             party="who watches the network",

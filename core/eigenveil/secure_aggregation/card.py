@@ -8,9 +8,8 @@ the card's own key shows that nobody changed the card on its way, and not whose 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -18,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical, digest_of
+from eigenveil.protocol.statements import Sign
 from eigenveil.secure_aggregation.fingerprint import fingerprint
 from eigenveil.study.study import NAME
 
@@ -27,10 +27,8 @@ PRIME = 2**255 - 19  # of the field in which X25519 computes
 ANYBODY = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))  # to try a public key with; hides nothing
 KEPT = 2**12  # cards whose signature was verified: a list of peers is read again in every round
 
-Sign = Callable[[bytes], bytes]
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Card:
     """A site's public keys: `agreement` (raw X25519), with which it shares a secret with each other site, and
     `signing` (raw Ed25519), which signs the card.
@@ -66,7 +64,7 @@ class Card:
             }
         )
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """By which studies name it."""
         return digest_of("peer-card", self.said)

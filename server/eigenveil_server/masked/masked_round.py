@@ -70,8 +70,9 @@ class MaskedRound(OpenRound):
     def passed(self, attempt: str) -> bool:
         return attempt in self._before
 
-    def get_ready(self, site: str, query: str, card: str) -> None:
-        """Note that `site`, whose card has this digest, can answer; of a member that is known.
+    def get_ready(self, site: str, query: str, card: str) -> bool:
+        """Note that `site`, whose card has this digest, can answer; whether that is news. Of a member it is
+        known.
 
         Raises:
             PeerError: code `protocol`, it got ready for another question.
@@ -83,9 +84,12 @@ class MaskedRound(OpenRound):
             raise RequestError(
                 Code.CONFLICT, f"site {site} declined {spoken(self.asked.round)}; that cannot be taken back"
             )
-        if site not in self._members:
-            self._cards[site] = card
+        if site in self._members:
+            return False
+        news = site not in self._cards
+        self._cards[site] = card
         self._look()
+        return news
 
     def _check_awaited(self, site: str) -> None:
         super()._check_awaited(site)

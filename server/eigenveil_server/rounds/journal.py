@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -13,6 +12,7 @@ from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import AlsoAt, Tip
+from eigenveil_common.tick import await_tick
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rounds.offer import Offer, Opening, open_alone, stated
 from eigenveil_server.storage import study_writes
@@ -20,7 +20,6 @@ from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.sealed import Sealed
 
 Book = Callable[[RoundQuery, Opening | None, AlsoAt], None]
-TICK = 0.002  # seconds; releases leave on this grid, so that timing says nothing about the draw [P6]
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -117,7 +116,3 @@ class RoundJournal:
 
         self.book(asked, None, write)
         failpoint("failure-charged")
-
-
-def await_tick() -> None:
-    time.sleep(TICK - time.monotonic() % TICK)

@@ -98,8 +98,8 @@ class OpenRound:
         return False
 
     def deny(self, sites: frozenset[str]) -> None:
-        """Take note of all who are shut out. Who answered may be; of others nothing was ever waited for but
-        the deadline."""
+        """Take note of all who are shut out. What they answered before stays in, and a round of exact answers
+        goes on without the others."""
 
     def holds(self, site: str) -> bool:
         """Whether what `site` said is durably known."""

@@ -62,21 +62,25 @@ def sealed_of(reader: Database, row: Row) -> Sealed:
     Raises:
         InternalError: code `storage`: it is not what was sealed.
     """
-    release = Release(
-        round=row["round"],
-        query=row["query"],
-        values=_values(reader, row),
-        sigma=row["sigma"],
-        micro_rho=row["micro_rho"],
-        atto_delta=int(row["atto_delta"]),
-        present=tuple(json.loads(row["present"])),
+    changed = InternalError(
+        Code.STORAGE,
+        f"the stored release of {spoken(row['round'])} of study {row['study'][:12]} was changed; "
+        "restore the database",
     )
-    if release.digest != row["digest"]:
-        raise InternalError(
-            Code.STORAGE,
-            f"the stored release of {spoken(release.round)} of study {row['study'][:12]} was changed; "
-            "restore the database",
+    try:
+        release = Release(
+            round=row["round"],
+            query=row["query"],
+            values=_values(reader, row),
+            sigma=row["sigma"],
+            micro_rho=row["micro_rho"],
+            atto_delta=int(row["atto_delta"]),
+            present=tuple(json.loads(row["present"])),
         )
+    except (ValueError, TypeError) as problem:
+        raise changed from problem
+    if release.digest != row["digest"]:
+        raise changed
     return Sealed(release=release, stated=SignedRound(said=row["said"], signature=row["signature"]))
 
 

@@ -82,9 +82,10 @@ class Contributions:
             raise RequestError(
                 Code.BAD_ARGUMENT, f"answers to study {run.digest[:12]} are not masked; send the answer"
             )
-        opened.get_ready(site, query, card)
+        news = opened.get_ready(site, query, card)
         failpoint("ready-taken")
-        self._stored(run, opened, site, READY)
+        if news:  # else a site could fill the disk with events, by saying it again
+            self._stored(run, opened, site, READY)
 
     async def contribute(
         self, run: StudyRun, contribution: Contribution, claimed: str, added: Callable[[], None]

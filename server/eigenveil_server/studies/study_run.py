@@ -3,7 +3,8 @@
 The order within a round never changes: query durable -> sites answer -> set of sites frozen -> noise added ->
 fed to the algorithm -> a tick -> price charged, release sealed and next query opened, in one transaction ->
 published, sites asked. Before that transaction nothing of the draw, nor of what follows from it, leaves this
-process and the one that computes what follows from a wide release [P27].
+process and the one that computes what follows from a wide release [P27]. Masked rounds draw nothing and are
+charged for each attempt before that is told: `masked.course` has their order.
 """
 
 from __future__ import annotations

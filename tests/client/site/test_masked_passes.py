@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import batch_of
 from eigenveil.study.algorithm import Algorithm
 from eigenveil_client.site.daemon.masked import Masked
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_common.storage.ledger_store import AlsoAt, LedgerStore
 from tests.client.site.masking import ATTEMPTS, Peers, masked_plan, offer
 from tests.client.site.support import a_stage, write_records
 
@@ -64,6 +69,32 @@ def test_a_pass_costs_what_its_most_tried_batch_does(
     tried = [(asked, number) for asked, several in zip(BATCHES, numbers, strict=False) for number in several]
     cut = len(tried) // 2
     assert answers(peers, tried[:cut]) + answers(peers, tried[cut:]) == paid * PRICE
+
+
+def test_a_batch_that_is_tried_again_costs_what_the_pass_does_however_cheap_it_is(peers: Peers) -> None:
+    """Else a dearer batch could be tried as often later on, at no further charge."""
+    assert answers(peers, [(BATCHES[0], 1), (BATCHES[1], 1)]) == PRICE
+    store = peers.stage.store()
+    assert store.rounds.cost(PLAN, replace(BATCHES[1], micro_rho=1)) == BATCHES[0].price
+    store.close()
+
+
+def test_a_price_that_another_process_has_made_too_low_is_not_charged(peers: Peers) -> None:
+    """Found here: both would have been the first attempt at their batch, which the pass had paid for."""
+    assert answers(peers, [(BATCHES[0], 1)]) == PRICE
+    store, real = peers.stage.store(), LedgerStore.attempt
+
+    def late(self: LedgerStore, asked: RoundQuery, cost: Cost, also: AlsoAt) -> None:
+        with mock.patch.object(LedgerStore, "attempt", real):
+            assert answers(peers, [(BATCHES[1], 1)]) == 0
+        real(self, asked, cost, also)
+
+    with mock.patch.object(LedgerStore, "attempt", late):
+        attempt = peers.attempt(BATCHES[1], 2)
+        reply = peers.stage.worker(store).work(offer(BATCHES[1], attempt, peers.stage.signed(PLAN)))
+    assert isinstance(reply, Refusal)
+    assert list(store.attempts.answered(PLAN.digest, BATCHES[1].round)) == [1]
+    store.close()
 
 
 def test_whatever_is_tried_no_record_is_answered_about_more_often_than_was_paid(peers: Peers) -> None:

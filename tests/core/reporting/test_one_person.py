@@ -9,12 +9,12 @@ import pytest
 
 from eigenveil.accounting.guess import most_right, most_right_gaussian
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.planning.resolve import make_plan
 from eigenveil.reporting.explain import guarantee
 from eigenveil.reporting.one_person import ever_guessed, most_guessed
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study.study import Column, Federation, Study, Trust
 
 STUDY = Study(
     name="pilot", columns=tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc"),
@@ -47,3 +47,7 @@ def test_a_budget_that_pays_for_one_study_says_what_the_study_does() -> None:
     assert ever_guessed(rho, Fraction(0), gaussian=True) == most_guessed(plan)
     assert ever_guessed(rho, Fraction(0), gaussian=False) >= most_guessed(plan)
     assert ever_guessed(2 * rho, Fraction(0), gaussian=True) > most_guessed(plan)
+    sites = Federation(sites=("north", "south"))
+    masked = make_plan(replace(STUDY, federation=sites, trust=Trust.SECURE_AGGREGATION))
+    rho, own = Fraction(masked.cost.micro_rho, MICRO), Fraction(masked.cost.atto_delta, ATTO)
+    assert ever_guessed(rho, own, gaussian=True) == most_guessed(masked)

@@ -91,6 +91,8 @@ def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
     central = explain(a_plan())
     assert (central["trust"], central["trips"]) == (CENTRAL, len(central["rounds"]))
     assert "coordinator" not in central["guarantee"]["words"]
+    pure = a_plan(a_study(delta=0.0))
+    assert "would show them to nobody" not in explain(pure)["trust"], "it could not be masked"
 
 
 def test_who_adds_the_noise_is_said_of_each_question() -> None:
@@ -119,6 +121,13 @@ def test_every_attempt_at_a_round_is_spent_and_a_pass_pays_each_number_once() ->
     assert spent(rows((10, 1), (20, 3))) == 70
     assert spent(rows((10, 1), (0, 3), (0, 2), (5, 1))) == 35
     assert spent([{"micro_rho": 10}, {"micro_rho": 0}]) == 10
+
+
+def test_a_site_pays_for_attempts_that_were_made_again_without_it_and_for_a_pass_it_joined_late() -> None:
+    pass_of_two = [{"micro_rho": 10, "present": ["north"]}, {"micro_rho": 0, "present": ["north", "south"]}]
+    assert [spent(pass_of_two, site) for site in ("north", "south", "west")] == [10, 10, 0]
+    again = [{"micro_rho": 10, "attempts": 3, "present": ["north"]}]
+    assert [spent(again, site) for site in ("north", "south")] == [30, 20]
 
 
 @pytest.mark.parametrize(

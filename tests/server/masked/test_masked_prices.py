@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from eigenveil.accounting.ledger import replay
-from eigenveil.accounting.zcdp import Cost
+from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.errors import RequestError
 from eigenveil.identity import Role
 from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.query import RoundQuery
@@ -15,10 +18,12 @@ from eigenveil.queries import batch_of
 from eigenveil_server.masked.opening import attempt_at
 from eigenveil_server.masked.price import price_of
 from eigenveil_server.planning.limits import check_price
+from eigenveil_server.recovery.accept_loss import lost
+from eigenveil_server.recovery.checkpoints import read_checkpoint
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from tests.server.masked.sites import card_of, charges_of, masked_toml
-from tests.server.rig import SITES, in_loop, made, serving
+from tests.server.rig import FEDERATION, SITES, in_loop, made, serving
 
 CARDS = {site: card_of(site) for site in SITES}
 
@@ -58,6 +63,14 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(tmp_path: Path)
         ledger = repository.ledger.ledger
         assert ledger.spent == Cost(micro_rho=3 * price.micro_rho, atto_delta=3 * price.atto_delta)
         assert replay(ledger.budget, repository.ledger.entries()).spent == ledger.spent
+        await rig.daemon.checkpoints.look()
+        signed, entries = rig.daemon.checkpoints.other_than(b""), repository.ledger.entries()
+        assert signed is not None
+        checkpoint = read_checkpoint(signed, rig.daemon.runtime.keys, FEDERATION)
+        assert checkpoint.spent == ledger.spent
+        shared = checkpoint.parted([one.digest for one in entries])
+        assert any(one.kind.spends for one in entries[:shared])
+        assert lost(checkpoint, entries, []) == sum((one.cost for one in entries[shared:]), NOTHING)
         cheaper = replace(batches[3], micro_rho=1)
         assert price_of(cheaper, 4, repository) == price, "whichever batch is first to need that number"
         assert price_of(way[0], 2, repository) == way[0].price
@@ -78,3 +91,5 @@ async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Pat
         assert stored.micro_rho == plan.cost.micro_rho == 4 * plan.micro_rho
         assert repository.studies.atto_delta(stored) == plan.cost.atto_delta == 4 * plan.atto_delta
         check_price(plan, rig.config)
+        with pytest.raises(RequestError, match="costs epsilon 1 at delta"):
+            check_price(plan, replace(rig.config, max_epsilon_per_study=0.99))

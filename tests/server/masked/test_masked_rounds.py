@@ -10,7 +10,7 @@ import pytest
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.numerics.encoding import frozen
+from eigenveil.numerics.encoding import digest, frozen
 from eigenveil.reporting.verify import load_release
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.storage.ledger_store import Also, LedgerStore
@@ -248,7 +248,13 @@ async def test_who_may_get_ready_for_what(tmp_path: Path) -> None:
         exact = anna.client.contribution(asked, frozen([60]))
         assert (await refusal(anna.client.stub.Contribute(exact))).code is Code.BAD_CONTRIBUTION
         await anna.ready(asked)
-        await anna.ready(asked)  # harmless
+        events = rig.daemon.runtime.repository.studies.events
+        told = len(events(asked.plan_digest, 0))
+        for _ in range(5):  # harmless, and no news: else the disk fills with it
+            await anna.ready(asked, digest("another-card", "anna"))
+            await asyncio.sleep(0.05)
+        await anna.ready(asked)
+        assert len(events(asked.plan_digest, 0)) - told <= 1
         await sites["bert"].asked()
         await sites["bert"].ready(asked)
         _, attempt = await anna.asked()

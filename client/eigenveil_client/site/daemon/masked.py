@@ -30,6 +30,7 @@ from eigenveil_client.site.state.attempts import Proved
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.log import alarm, event
+from eigenveil_common.tick import await_tick
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
@@ -166,6 +167,7 @@ class MaskedRounds:
             values=masked(values, share, name, secrets, attempt), attempt=attempt.digest,
         )  # fmt: skip
         failpoint("answer-masked")
+        await_tick()  # how long the share took tells of it
         self._store.leaving.masked(plan, asked, proved, answer, own.unkept())
         own.kept()
         if attempt.number == plan.study.attempts:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from eigenveil.errors import Code, PeerError, RequestError, spoken
 from eigenveil.protocol.plan import Plan
 from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.card import Card
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.roster import Roster
@@ -24,6 +25,7 @@ class Members:
         self._name = member.identity.name
         self._roster = Roster(member.folder)
         self._least = policy.secrecy.minimum_sites
+        self._shared: dict[tuple[str, str], bytes] = {}  # by the digests of both cards
 
     def secrets(self, plan: Plan, attempt: Attempt, keys: OwnKeys) -> dict[str, bytes]:
         """The secrets shared with all other members, by name, if the answer may be masked for them.
@@ -37,12 +39,20 @@ class Members:
         for name, digest in others.items():
             if name in confirmed and confirmed[name].digest != digest:
                 self._changed(name, digest)
+                raise _refused(attempt, f"people here have just decided about the card of {name}")
         self._check_set(plan, attempt, keys)
         unknown = sorted(others.keys() - confirmed.keys())
         if unknown:
             alarm("unknown-peer", study=attempt.plan, round=attempt.round, sites=", ".join(unknown))
             raise _refused(attempt, f"nobody here has confirmed the card of {', '.join(unknown)}")
-        return {name: keys.secret_with(confirmed[name]) for name in others}
+        return {name: self._secret(keys, confirmed[name]) for name in others}
+
+    def _secret(self, keys: OwnKeys, card: Card) -> bytes:
+        """Computed once: it stays the same, and with many sites is most of what a small round takes."""
+        pair = keys.card.digest, card.digest
+        if pair not in self._shared:
+            self._shared[pair] = keys.secret_with(card)
+        return self._shared[pair]
 
     def _check_set(self, plan: Plan, attempt: Attempt, keys: OwnKeys) -> None:
         """What plan and site.toml say of it, whoever they are."""

@@ -67,8 +67,8 @@ class AnsweredRounds:
         site answers, and once more with the first of which it answers another attempt [P33].
 
         A record is in one batch, so only attempts at that batch are about it, and any batch has had at most
-        as many as the pass was paid times. Any other question of that round has paid for itself alone, and
-        for no batch.
+        as many as the pass was paid times, each at what the first one paid: no batch costs more. Any other
+        question of that round has paid for itself alone, and for no batch.
         """
         batch = batch_of(asked.query)
         if batch is None:
@@ -78,7 +78,7 @@ class AnsweredRounds:
         )
         paid = self._store.ledger.paid[plan.digest, began[0]["round"]] if began else asked.price
         check_batch(plan, asked.price, batch, paid)
-        return NOTHING if self._time(asked) <= len(began) else asked.price
+        return NOTHING if self._time(asked) <= len(began) else paid
 
     def _time(self, asked: RoundQuery) -> int:
         """The how-manieth answer to a query the next one is, from 1; one that is not masked is always the

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import Code, InternalError
+from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.numerics.encoding import octets
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
@@ -94,6 +94,12 @@ class Leaving:
         sent = self._sent(asked, octets(answer.values), f"{asked.query.meaning}{MASKED}")
 
         def also(change: Connection, _: Tip) -> None:
+            if self.rounds.cost(plan, asked) != cost:
+                raise RequestError(
+                    Code.CONFLICT,
+                    f"another process answered {spoken(asked.round)} of this study from here meanwhile; "
+                    "run one daemon for a state",
+                )
             self._write(asked, sent, stated, taken, change)
             self.rounds.pay_pass(asked, cost, change)
             self.attempts.keep(proved, answer, change)

@@ -24,7 +24,9 @@ from eigenveil_client.site.daemon.answers import Answers
 from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.members import PeerChanged
 from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.peer import Standing
+from eigenveil_client.site.peers.roster import Roster
 from eigenveil_client.site.state.egress import MASKED
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -90,15 +92,31 @@ def test_an_answer_leaves_with_a_share_of_the_noise_and_masks_that_only_all_othe
 
 def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
-        with mock.patch.object(Answers, "values", autospec=True, side_effect=Answers.values) as computed:
+        with (
+            mock.patch.object(Answers, "values", autospec=True, side_effect=Answers.values) as computed,
+            mock.patch.object(
+                OwnKeys, "secret_with", autospec=True, side_effect=OwnKeys.secret_with
+            ) as shared,
+        ):
             assert isinstance(ask(worker, FIRST), Ready)
             attempts = [peers.attempt(FIRST, number) for number in (1, 2, 3)]
             replies = [answered(worker, FIRST, attempt) for attempt in attempts]
         hidden = [peers.unmasked(*both).tolist() for both in zip(replies, attempts, strict=True)]
-        assert computed.call_count == 1
+        assert (computed.call_count, shared.call_count) == (1, len(OTHERS))
         assert len(set(map(tuple, hidden))) == 3
         assert left(store) == (3 * PRICE, ["ready", "count", "count", "count"])
         assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
+
+
+def test_how_long_a_share_took_is_waited_out_before_anything_is_stored_or_sent(peers: Peers) -> None:
+    order: list[str] = []
+    with process(peers.stage) as (store, worker):
+        keep = mock.patch.object(store.attempts, "keep", side_effect=lambda *_: order.append("kept"))
+        drawn = mock.patch.object(OsNoise, "draw", autospec=True, side_effect=OsNoise.draw)
+        with keep, drawn as draw, mock.patch("eigenveil_client.site.daemon.masked.await_tick") as tick:
+            tick.side_effect = lambda: order.append(f"tick after {draw.call_count} draw")
+            answered(worker, FIRST, peers.attempt(FIRST))
+    assert order == ["tick after 1 draw", "kept"]
 
 
 def test_a_document_with_fewer_attempts_than_a_site_answered_is_no_true_one(peers: Peers) -> None:
@@ -268,6 +286,21 @@ def test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decid
         peers.roster.check_unchanged()
     confirm(peers.roster, new, peers.keys[SITE], replacing=True)
     with process(peers.stage) as (_, worker):
+        assert isinstance(ask(worker, FIRST, attempt), Masked)
+
+
+def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers: Peers) -> None:
+    """Found here: it was masked with the old key for a set with the new card, and the sum was nonsense."""
+    new, real = keys_of(peers.stage, OTHERS[1], "moved"), Roster.mark_changed
+    attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
+
+    def late(self: Roster, name: str, seen_digest: str) -> None:
+        confirm(peers.roster, new, peers.keys[SITE], replacing=True)
+        real(self, name, seen_digest)
+
+    with process(peers.stage) as (store, worker), mock.patch.object(Roster, "mark_changed", late):
+        assert isinstance(ask(worker, FIRST, attempt), Refusal)
+        assert left(store) == (0, ["decline"])
         assert isinstance(ask(worker, FIRST, attempt), Masked)
 
 

@@ -8,11 +8,13 @@ import pytest
 
 from eigenveil.errors import RequestError
 from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.daemon.masked import Ready
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers import invited
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, confirm, offer
 from tests.client.site.support import SITE, Stage, a_plan, a_stage
@@ -55,6 +57,8 @@ def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
     (verdict,) = invited.verdicts(stage.config.identity, SITE, PLAN)
     assert not verdict.passed
     assert "eigenveil-site peers export" in verdict.text
+    failed = [one.about for one in offline_checks(stage.config, PLAN) if one.level is Level.FAIL]
+    assert failed == ["policy peers"], "so does eigenveil-site check"
 
 
 def test_a_study_whose_coordinator_sees_all_needs_no_cards(stage: Stage) -> None:

@@ -1,0 +1,1 @@
+"""What secure aggregation costs: masks, whole rounds beside central ones, and what a site stores."""
