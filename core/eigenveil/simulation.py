@@ -93,8 +93,9 @@ class MemoryJournal:
     def attempt(self, asked: RoundQuery, number: int) -> None:
         """Spend the price of an attempt at a masked round, before anything of it is sent [P33]."""
         study, batch = self.plan.digest, batch_of(asked.query)
-        first = None if batch is None else self.ledger.paid.get((study, batch.first))
-        due = attempt_cost(asked, number, self.tried, first)
+        began = asked.round if batch is None else batch.first
+        paid = max((self.tried.get(round, 0) for round in range(began, asked.round)), default=0)
+        due = attempt_cost(asked.price, number, paid, self.ledger.paid[study, began] if paid else None)
         self.ledger.apply(self.ledger.attempt(study, asked.round, asked.digest, due, at=0))
         self.tried[asked.round] = number
 

@@ -141,7 +141,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
     of("P9", "protocol/query.py", "if batch is not None and batch.index > 0:", "if batch is not None:",
        COSTS),
-    of("P9", "protocol/budget.py", "if not price.fits(paid):", "if not price.fits(paid) and paid == NOTHING:",
+    of("P9", "protocol/budget.py", "if not price.fits(first):", "if first == NOTHING != price:",
        "tests/core/protocol/test_budget.py"),
     of("P9", "protocol/budget.py", "cost if same else NOTHING", "cost",
        "tests/core/protocol/test_budget.py"),

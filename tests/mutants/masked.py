@@ -29,7 +29,7 @@ OF_MASKED: tuple[Mutant, ...] = (
        f"{TESTS}/test_laws.py"
        "::test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_does"),
     of("P33", ATTEMPT, '"number": self.number,', '"number": 1,', f"{AGAIN}[another attempt]"),
-    of("P33", "protocol/budget.py", "tried.get(earlier, 0) >= number", "tried.get(earlier, 0) > 0",
+    of("P33", "protocol/budget.py", "NOTHING if time <= paid else", "NOTHING if paid else",
        f"{TESTS}/test_attempts.py::test_a_pass_is_paid_as_often_as_its_most_tried_batch"),
     of("P31", f"{SITE}/daemon/members.py", "        if unknown:\n", "        if False:\n",
        f"{AT_SITE}::test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed"),

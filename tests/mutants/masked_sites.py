@@ -39,7 +39,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{TESTS}/state/test_attempts.py::test_bytes_go_with_what_is_answered_later_and_the_signatures_stay"),
     of("P33", BOOKS, "self.attempts.keep(proved, answer, change)", "pass",
        f"{MASKED}::test_the_same_attempt_gets_the_same_bytes_without_records_and_without_a_charge"),
-    of("P33", f"{SITE}/state/answered_rounds.py", "self._time(asked) <= len(began)", "began",
+    of("P33", f"{SITE}/state/answered_rounds.py", "self._time(asked), len(began)", "1, len(began)",
        f"{TESTS}/test_masked_passes.py::test_a_pass_costs_what_its_most_tried_batch_does"),
     of("P33", f"{SITE}/state/store.py", "if plan.cost.micro_rho > left:", "if plan.micro_rho > left:",
        f"{TESTS}/state/test_attempts.py"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import assert_never
 
@@ -78,17 +78,22 @@ def _check_epsilon(plan: Plan, asked: RoundQuery, cost: Cost, pico: int) -> None
         raise RequestError(Code.BUDGET, f"{spoken(asked.round)} would exceed the study's epsilon")
 
 
-def attempt_cost(asked: RoundQuery, number: int, tried: Mapping[int, int], first: Cost | None = None) -> Cost:
-    """What the `number`-th attempt at a masked round costs, once rounds were `tried` so often [P33].
+def attempt_cost(price: Cost, time: int, paid: int = 0, first: Cost | None = None) -> Cost:
+    """What it costs to answer a question of this `price` for the `time`-th time, from 1 [P33]; a round that
+    is not masked is answered once.
 
-    Of a pass over disjoint batches a number is paid once, with the first batch that is tried so often, and at
-    what its `first` batch paid: no later one costs more [P9].
+    Of a pass over disjoint batches a time is `paid` with whichever batch is first answered so often, and at
+    what the `first` answer to any of them cost: no later one costs more [P9]. `first` is None for what is no
+    batch, and where none was answered yet.
+
+    Raises:
+        RequestError: code `budget-exhausted`, the question costs more than `first`.
     """
-    batch = batch_of(asked.query)
-    before = range(asked.round if batch is None else batch.first, asked.round)
-    if any(tried.get(earlier, 0) >= number for earlier in before):
-        return NOTHING
-    return first if first is not None and before else asked.price
+    if first is None:
+        return price
+    if not price.fits(first):
+        raise RequestError(Code.BUDGET, "a batch costs more than its pass has paid")
+    return NOTHING if time <= paid else first
 
 
 def _paid(before: Sequence[RoundQuery], batch: Batch) -> Cost:
@@ -106,5 +111,4 @@ def check_batch(plan: Plan, price: Cost, batch: Batch, paid: Cost) -> None:
     """
     if batch.batches != plan.batches:
         raise RequestError(Code.BAD_STUDY, f"this plan deals records into {plan.batches} batches")
-    if not price.fits(paid):
-        raise RequestError(Code.BUDGET, f"batch {batch.index} costs more than its pass has paid")
+    attempt_cost(price, 1, 1, paid)

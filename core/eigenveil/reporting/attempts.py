@@ -5,30 +5,42 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, RequestError, spoken
-from eigenveil.study.study import Trust
+from eigenveil.protocol.budget import attempt_cost
+from eigenveil.study.study import MAX_ATTEMPTS, Trust
 from eigenveil.study.toml import study_from_dict
 
 
 def attempts_of(row: Mapping[str, Any]) -> int:
-    """How many attempts at a round were charged; 0 where it was not masked."""
-    return int(row.get("attempts", 0))
+    """How many attempts at a round were charged; 0 where it was not masked.
+
+    Raises:
+        RequestError: code `bad-release`, more than any plan allows.
+    """
+    tried = int(row.get("attempts", 0))
+    if tried > MAX_ATTEMPTS:
+        raise _bad(f"{spoken(row['round'])} is said to have been tried {tried} times")
+    return tried
 
 
 def spent(rounds: Sequence[Mapping[str, Any]], site: str | None = None) -> int:
     """Micro-rho that the coordinator was charged for the rounds of a document, with every attempt at them; or
     that `site` was at most: it may have been in any attempt but the last of a round that it is not in.
 
-    Batches after the first of their pass cost nothing: a pass pays each attempt's number once, for the batch
-    that was tried the most often [P33].
+    Batches after the first of their pass cost nothing, as the document says: it is their pass that pays.
     """
-    total = price = paid = 0
+    total = first = NOTHING
+    paid = 0
     for row in rounds:
         tried = max(1, attempts_of(row)) - (site is not None and site not in row["present"])
-        if row["micro_rho"]:
-            price, paid = row["micro_rho"], 0
-        total, paid = total + price * max(0, tried - paid), max(paid, tried)
-    return total
+        price = Cost(micro_rho=row["micro_rho"])
+        if price != NOTHING:
+            first, paid = price, 0
+        for time in range(1, tried + 1):
+            total += attempt_cost(price, time, paid, first)
+        paid = max(paid, tried)
+    return total.micro_rho
 
 
 def check_attempts(document: Mapping[str, Any]) -> None:

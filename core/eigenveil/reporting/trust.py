@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from eigenveil.protocol.plan import Plan
+from eigenveil.numerics.encoding import canonical
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.study.study import Study
 
 SEEN = (
@@ -40,6 +43,15 @@ def trust_words(plan: Plan) -> str:
         f"before it leaves, and masks cancel in the sum of a set of at least {study.federation.least} sites, "
         f"in nothing less. {attempts_words(study)}"
     )
+
+
+def trust_of(document: Mapping[str, Any]) -> str:
+    """Who saw a site's totals by the plan of a document, whatever the document says of it.
+
+    Raises:
+        EigenveilError: as `plan_from_json`.
+    """
+    return trust_words(plan_from_json(canonical(document["plan"])))
 
 
 def attempts_words(study: Study) -> str:

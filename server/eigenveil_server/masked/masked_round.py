@@ -52,7 +52,10 @@ class MaskedRound(OpenRound):
         return stage
 
     def take_over(self, last: MaskedRound) -> None:
-        """From here on this stage is at work in place of the `last` one, which heard who else is ready."""
+        """From here on this stage is at work in place of the `last` one, which heard meanwhile who else is
+        ready, and who declined."""
+        self._declined |= last._declined
+        self._stored |= last._declined.keys()
         self._cards = {site: card for site, card in last._cards.items() if site not in self._members}
         self.deny(last._denied)
 
@@ -99,7 +102,12 @@ class MaskedRound(OpenRound):
             )
 
     def decline(self, site: str, reason: str) -> None:
-        super().decline(site, reason)
+        """Also while the next set is being fixed: refused then, the site would be put into it, and decline an
+        attempt that is paid."""
+        if self._closed and not self.whole and site not in self._answered:
+            self._declined.setdefault(site, reason)
+        else:
+            super().decline(site, reason)
         self._cards.pop(site, None)
 
     def deny(self, sites: frozenset[str]) -> None:

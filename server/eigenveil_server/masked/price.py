@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.accounting.zcdp import Cost
+from eigenveil.protocol.budget import attempt_cost
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import batch_of
 from eigenveil_server.storage.repository import Repository
 
 
 def price_of(asked: RoundQuery, number: int, repository: Repository) -> Cost:
-    """What attempt `number` at `asked` costs.
-
-    The batches of a pass are disjoint, so one number is paid for by all of them together, at what the first
-    batch pays: no later one costs more [P9].
+    """What attempt `number` at `asked` costs: a pass was paid as often as its most tried earlier batch was.
 
     Privacy: [P33] whatever members send of an attempt counts as released.
     """
     batch, study = batch_of(asked.query), asked.plan_digest
     if batch is None or batch.index == 0:
-        return asked.price
-    if number <= repository.studies.most_attempts(study, batch.first, asked.round):
-        return NOTHING
-    return repository.ledger.ledger.paid[study, batch.first]
+        return attempt_cost(asked.price, number)
+    paid = repository.studies.most_attempts(study, batch.first, asked.round)
+    return attempt_cost(asked.price, number, paid, repository.ledger.ledger.paid[study, batch.first])

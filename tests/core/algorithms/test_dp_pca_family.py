@@ -78,7 +78,7 @@ def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, ran
     rows = spread(20_000, [3.0, 1.5] + [0.05] * 6)
     exact = eigenpairs(np.cov(rows.T))[1][:, :2].T
     sines = []
-    for name in "abcde":  # records are dealt anew
+    for name in "abcdefghijk":  # records are dealt anew; the median of few such deals is often over .2
         found = run(study(8, algorithm, components=2, rank=rank, name=name), rows).estimate
         sines.append(sin_angle(found.components, exact))
     assert np.median(sines) < 0.2

@@ -135,6 +135,7 @@ def test_a_site_pays_for_attempts_that_were_made_again_without_it_and_for_a_pass
     [
         ([(10, 3)], SITES, "tried 3 times"),
         ([(10, 0)], SITES, "tried 0 times"),
+        ([(10, 2**60)], SITES, f"tried {2**60} times"),
         ([(10, 1)], SITES[:1], "1 of the 2 sites"),
         ([(10, 1)], (*SITES, "east"), "not invited"),
         ([(10**12, 1)], SITES, "the plan allows"),

@@ -11,20 +11,27 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import digest, frozen
+from eigenveil.planning.dry_run import rehearse
 from eigenveil.reporting.verify import load_release
+from eigenveil.study.study import Federation, Trust
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.storage.ledger_store import Also, LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.masked.masked_round import MaskedRound
+from eigenveil_server.masked.opening import attempt_at
+from eigenveil_server.storage.study_reads import Answers
 from tests.server.masked.sites import (
     ROWS,
     Place,
     attempts_of,
+    card_of,
     charges_of,
     masked_sites,
     masked_toml,
     serving_sites,
 )
 from tests.server.rig import SITES, Client, Rig, in_loop, made, refusal, serving, study_toml
+from tests.support import a_plan
 
 ROUNDS = 7
 SHORT = 0.5  # seconds; a deadline that tests can wait for
@@ -183,6 +190,23 @@ async def test_an_attempt_is_worthless_at_once_without_a_member(how: str, tmp_pa
         sets = attempts_of(rig, digest)
         assert (sets[0, 1], sets[0, 2], sets[1, 1]) == (SITES, PAIR, PAIR)
         assert (sets[ROUNDS - 1, 1] == SITES) == (how == "declines")
+
+
+@in_loop
+async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_at_once() -> None:
+    """Found here: it was refused, and asked for an attempt that was paid and that it declined again."""
+    plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=3, federation=Federation(sites=SITES, quorum=2))
+    asked = rehearse(plan)[0]
+    cards = {site: card_of(site) for site in SITES}
+    first = attempt_at(asked, 1, cards)
+    last = MaskedRound(asked, plan.study.federation, Answers(macs={}, declined={}), first)
+    await last.close()
+    last.decline("anna", "policy")
+    assert last.able() == {site: card for site, card in cards.items() if site != "anna"}
+    stage = last.fixed(attempt_at(asked, 2, last.able()))
+    last.decline("bert", "policy")
+    stage.take_over(last)
+    assert (stage.wants("bert"), stage.wants("carl"), stage.ready.is_set()) == (False, True, True)
 
 
 def test_what_the_reservation_does_not_hold_is_not_attempted(

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.reporting.trust import trust_of
 from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
 from eigenveil_client.analyst.profile import default_profile
 from eigenveil_client.connection.identity import pinned
@@ -126,6 +127,18 @@ def check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
         "result_compared": found.result,
         "words": f"From the plan and the signed releases {words}.",
     }
+
+
+def trust_told(document: Mapping[str, Any]) -> str:
+    """Who saw a site's totals, by the plan; and that the document's own words are others, if they are: they
+    are whatever the coordinator wrote."""
+    try:
+        words = trust_of(document)
+    except EigenveilError as problem:
+        return f"unknown: {problem}"
+    if words == document.get("trust"):
+        return words
+    return f"{words}. That is by the plan; THE RELEASE SAYS IT IN OTHER WORDS: believe the plan"
 
 
 def profile_key(profile: Path | None, federation: str) -> bytes | None:

@@ -32,12 +32,51 @@ def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, s
         for row in document["rounds"]
         if (answered := max(store.attempts.answered(plan, row["round"]), default=0)) > attempts_of(row)
     ]
+    published = {row["round"]: row for row in document["rounds"]}
+    found += [
+        f"{spoken(one['round'])}: its sites are named as {', '.join(row['present'])}, and this site masked "
+        f"its answer to attempt {one['attempt']} for {', '.join(one['sites'])}"
+        for one in sets(store, plan, key)
+        if one["answered"] and (row := published.get(one["round"])) is not None
+        if one["attempt"] == attempts_of(row) and one["sites"] != sorted(row["present"])
+    ]
     if found:
         raise RequestError(
             Code.BAD_RELEASE,
             f"the release contradicts what this site holds: {'; '.join(found)}. Keep both, and tell the "
             "federation: eigenveil-site ledger rounds writes the proof",
         )
+
+
+def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
+    """Every set of sites that the coordinator signed to this site of a study, and whether it was answered;
+    what was refused is proof.
+
+    Raises:
+        PeerError: what is kept does not bear the signature of `key`.
+    """
+    return [
+        {
+            "round": one.round,
+            "attempt": one.number,
+            "answered": not refused,
+            "sites": sorted(one.members),
+            "said": signed.said.hex(),
+            "signature": signed.signature.hex(),
+        }
+        for refused in (False, True)
+        for signed in store.attempts.signed(plan, refused=refused)
+        for one in (signed.check(key),)
+    ]
+
+
+def sets_text(told: list[dict[str, Any]]) -> str:
+    """A line for each of `sets`."""
+    return "\n".join(
+        f"{spoken(one['round'])}, attempt {one['attempt']}, {'answered' if one['answered'] else 'REFUSED'}: "
+        f"{', '.join(one['sites'])}"
+        for one in told
+    )
 
 
 def chosen(store: SiteStore, round_number: int | None, wanted: str | None) -> list[Row]:

@@ -72,14 +72,24 @@ def verify_ledger(config: SiteConfig, head: str, release: Path | None, as_json: 
 @click.option("--out", type=FILE, default=Path("rounds.json"), show_default=True)
 @JSON
 def write_rounds(config: SiteConfig, wanted: str, out: Path, as_json: bool) -> None:
-    """Write what the coordinator signed to this site of a study's rounds, for `eigenveil verify --log`."""
+    """Write what the coordinator signed to this site of a study's rounds, for `eigenveil verify --log`.
+
+    Of a masked study it checks and lists every attempt that was signed to this site, and the sites of its
+    set: what was answered, and what was refused, which is proof against the coordinator. --json shows the
+    signed bytes too.
+    """
+    from eigenveil_client.connection.identity import load_identity
+    from eigenveil_client.site.commands import evidence
     from eigenveil_client.site.state import opening
 
     check_output(out)
     with opening.opened(config) as store:
-        log = store.transcript.log(store.studies.find(wanted).plan)
+        plan = store.studies.find(wanted).plan
+        log = store.transcript.log(plan)
+        sets = evidence.sets(store, plan, load_identity(config.identity).release_key)
     write_durably(out, log.to_json())
-    say({"log": str(out), "statements": len(log.messages)}, as_json, str(out))
+    told = {"log": str(out), "statements": len(log.messages), "attempts": sets}
+    say(told, as_json, "\n".join(filter(None, (evidence.sets_text(sets), str(out)))))
 
 
 @click.group()

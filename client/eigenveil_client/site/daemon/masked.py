@@ -77,7 +77,11 @@ class MaskedRounds:
     def keep(self, plans: Container[str]) -> None:
         """Let all exact answers go but those of these studies."""
         for plan in [held for held in self._exact if held not in plans]:
-            self._exact.pop(plan)
+            self.forget(plan)
+
+    def forget(self, plan: str) -> None:
+        """Let the exact answer of a study go, which is over."""
+        self._exact.pop(plan, None)
 
     def reply(
         self, plan: Plan, asked: RoundQuery, signed: pb.SignedAttempt | None, own: OwnSession

@@ -146,6 +146,7 @@ class SiteWorker:
             raise PeerError(Code.PROTOCOL, f"no study ends in state {state}; is the coordinator newer?")
         seen = self.store.studies.get(digest)
         self._answers.forget(digest)
+        self._masked.forget(digest)
         self._own.pop(digest, None)
         if seen is not None and seen.standing is not Decision.ENDED:
             self.store.end(digest)

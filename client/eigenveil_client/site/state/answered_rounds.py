@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, PeerError, spoken
-from eigenveil.protocol.budget import check_batch, check_composition
+from eigenveil.protocol.budget import attempt_cost, check_batch, check_composition
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import batch_of
@@ -76,9 +76,9 @@ class AnsweredRounds:
         began = self._database.rows(
             "SELECT round FROM passes WHERE (plan, first) = (?, ?) ORDER BY time", (plan.digest, batch.first)
         )
-        paid = self._store.ledger.paid[plan.digest, began[0]["round"]] if began else asked.price
-        check_batch(plan, asked.price, batch, paid)
-        return NOTHING if self._time(asked) <= len(began) else paid
+        first = self._store.ledger.paid[plan.digest, began[0]["round"]] if began else None
+        check_batch(plan, asked.price, batch, first or asked.price)
+        return attempt_cost(asked.price, self._time(asked), len(began), first)
 
     def _time(self, asked: RoundQuery) -> int:
         """The how-manieth answer to a query the next one is, from 1; one that is not masked is always the

@@ -135,14 +135,13 @@ class Attempts:
                     (attempt.plan, attempt.round, attempt.digest, attempt.said, proved.signed.signature),
                 )
 
-    def signed(self, plan: str) -> list[SignedAttempt]:
-        """All that the coordinator signed about the sets of a study, as far as it is here: what was answered,
-        then what was refused."""
-        statement = "SELECT said, signature FROM {} WHERE plan = ? ORDER BY round, rowid"
+    def signed(self, plan: str, *, refused: bool = False) -> list[SignedAttempt]:
+        """What the coordinator signed about the sets of a study that was answered here, or was `refused`."""
+        table = "refused_attempts" if refused else "attempts"
+        statement = f"SELECT said, signature FROM {table} WHERE plan = ? ORDER BY round, rowid"
         return [
             SignedAttempt(said=row["said"], signature=row["signature"])
-            for table in ("attempts", "refused_attempts")
-            for row in self._database.rows(statement.format(table), (plan,))
+            for row in self._database.rows(statement, (plan,))
         ]
 
     def check_whole(self) -> None:

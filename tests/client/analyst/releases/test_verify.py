@@ -16,6 +16,7 @@ from eigenveil import simulate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical
 from eigenveil.reporting.document import seal_bundle
+from eigenveil.reporting.trust import CENTRAL
 from eigenveil.reporting.verify import load_release
 from eigenveil_client.analyst.releases.verify import write_result
 from tests.client.commands import eigenveil
@@ -96,6 +97,18 @@ def test_a_release_of_the_first_version_is_named_as_one(
         release.write_bytes(data)
         code, value = told(["verify", str(release), "--key", key_hex()], capfd)
         assert (code, words in value["message"]) == (BAD_RELEASE, True)
+
+
+@pytest.mark.parametrize("stated", ["nobody sees a site's totals", CENTRAL])
+def test_who_saw_totals_is_told_by_the_plan_and_not_by_what_the_release_says_of_itself(
+    stated: str, release: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    document = json.loads(small_release())["document"] | {"trust": stated}
+    public = signing_key().public_key().public_bytes_raw()
+    release.write_bytes(seal_bundle(document, sign=signing_key().sign, public_key=public))
+    code, value = told(["verify", str(release), "--key", key_hex()], capfd)
+    assert (code, value["trust"].startswith(CENTRAL), "nobody sees" in value["trust"]) == (0, True, False)
+    assert ("IN OTHER WORDS" in value["trust"]) == (stated != CENTRAL)
 
 
 def test_the_key_may_be_given_as_text_or_file(

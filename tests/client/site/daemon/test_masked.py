@@ -19,7 +19,7 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.site.site import Site
 from eigenveil_client.records import records
-from eigenveil_client.site.commands.evidence import check_published
+from eigenveil_client.site.commands.evidence import check_published, sets, sets_text
 from eigenveil_client.site.daemon.answers import Answers
 from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.members import PeerChanged
@@ -119,13 +119,25 @@ def test_how_long_a_share_took_is_waited_out_before_anything_is_stored_or_sent(p
     assert order == ["tick after 1 draw", "kept"]
 
 
+def test_an_exact_answer_goes_at_once_when_its_study_ends(peers: Peers) -> None:
+    with process(peers.stage) as (_, worker):
+        assert isinstance(ask(worker, FIRST), Ready)
+        assert list(worker._masked._exact) == [PLAN.digest]
+        over = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_CANCELLED)
+        assert worker.work(pb.NextWorkResponse(ended=[over])) is None
+        assert not worker._masked._exact
+
+
 def test_a_document_with_fewer_attempts_than_a_site_answered_is_no_true_one(peers: Peers) -> None:
-    row = {"round": FIRST.round, "query": FIRST.digest, "release": "0" * 64, "present": [SITE], "attempts": 2}
+    row = {"round": FIRST.round, "query": FIRST.digest, "release": "0" * 64, "present": EVERY, "attempts": 2}
     document = {"plan_digest": PLAN.digest, "rounds": [row]}
     with process(peers.stage) as (store, worker):
         answered(worker, FIRST, peers.attempt(FIRST, 1))
         answered(worker, FIRST, peers.attempt(FIRST, 2))
         check_published(store, document, RELEASE_KEY.public_key().public_bytes_raw(), SITE)
+        row["present"] = EVERY[:3]
+        with refused(Code.BAD_RELEASE, f"attempt 2 for {', '.join(EVERY)}"):
+            check_published(store, document, RELEASE_KEY.public_key().public_bytes_raw(), SITE)
         row["attempts"] = 1
         with refused(Code.BAD_RELEASE, "1 attempts at it are named, and this site answered number 2"):
             check_published(store, document, RELEASE_KEY.public_key().public_bytes_raw(), SITE)
@@ -200,7 +212,13 @@ def test_both_sets_that_were_signed_for_one_attempt_are_kept_and_check(peers: Pe
         ask(worker, FIRST, other)
         kept = [
             signed.check(peers.stage.authority.release_public)
-            for signed in store.attempts.signed(PLAN.digest)
+            for refused in (False, True)
+            for signed in store.attempts.signed(PLAN.digest, refused=refused)
+        ]
+        told = sets(store, PLAN.digest, RELEASE_KEY.public_key().public_bytes_raw())
+        assert sets_text(told).splitlines() == [
+            f"round 1, attempt 1, answered: {', '.join(EVERY)}",
+            f"round 1, attempt 1, REFUSED: {', '.join(EVERY[:3])}",
         ]
     assert [attempt.digest for attempt in kept] == [one.digest, other.digest]
 
