@@ -93,7 +93,10 @@ class Spoiler(MaskedSite):
         return self.sent[attempt.digest]
 
 
-@pytest.mark.parametrize("algorithm", ["gauss-cov", "private-oja", "dp-pca"])
+@pytest.mark.parametrize(
+    "algorithm",
+    ["gauss-cov", *(pytest.param(name, marks=pytest.mark.slow) for name in ("private-oja", "dp-pca"))],
+)
 @in_loop
 async def test_a_member_that_sends_anything_spoils_the_study_and_nothing_else(
     algorithm: str, tmp_path: Path

@@ -73,6 +73,7 @@ def test_a_site_that_leaves_its_share_of_the_noise_out_is_found(
     assert not line.passed
 
 
+@pytest.mark.slow
 def test_the_check_as_the_torture_runs_it() -> None:
     line = run(0.05)
     assert line.passed, line.detail

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase
 
+from eigenveil.accounting.zcdp import NOTHING
 from eigenveil_client.site.daemon.members import Members
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
@@ -12,13 +13,13 @@ from tests.torture.masked.walk import walk
 
 
 def test_a_few_walks() -> None:
-    walk(8, 20)
+    walk(6, 20)
 
 
 @pytest.mark.parametrize(
     ("owner", "name", "instead"),
     [
-        (AnsweredRounds, "_time", lambda *_: 1),  # a pass is paid once, however often its batches are tried
+        (AnsweredRounds, "cost", lambda *_: NOTHING),
         (Members, "_check_set", lambda *_: None),
         (OwnSession, "expect", lambda *_: None),
     ],
@@ -29,3 +30,12 @@ def test_a_site_with_a_fault_is_found(
     monkeypatch.setattr(owner, name, instead)
     with pytest.raises(AssertionError):
         walk(20, 20, (Phase.generate,))
+
+
+@pytest.mark.slow
+def test_a_site_that_pays_a_pass_once_however_often_its_batches_are_tried_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(AnsweredRounds, "_time", lambda *_: 1)
+    with pytest.raises(AssertionError):
+        walk(80, 30, (Phase.generate,))
