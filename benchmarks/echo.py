@@ -32,7 +32,7 @@ async def serve(folder: Path, down: int) -> None:
     async def call(request: bytes, context: object) -> bytes:
         return answer
 
-    handler = grpc.unary_unary_rpc_method_handler(call)
+    handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.unary_unary_rpc_method_handler(call)
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("bench.Echo", {"Call": handler}),))
     pair = (files.server_key.read_bytes(), files.server.read_bytes())
@@ -47,7 +47,7 @@ async def call(folder: Path, key: Path, port: int, up: int) -> None:
     pair, times = key.read_bytes(), []
     credentials = grpc.ssl_channel_credentials(Files(folder).server.read_bytes(), pair, pair)
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
-        method = channel.unary_unary(METHOD)
+        method: grpc.aio.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(METHOD)
         for _ in range(WARM + CALLS):
             begin = time.perf_counter()
             await method(bytes(up), timeout=60)
