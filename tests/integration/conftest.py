@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Trust
 from eigenveil.study.toml import parse_study, study_to_toml
 from eigenveil_client.demo.federation import DemoFederation
 from eigenveil_client.demo.layout import demo_dictionary, demo_study, prepared, public_records, write_records
@@ -16,14 +18,15 @@ from tests.integration.stage import SITES, Stage
 
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """The demonstration's federation with two sites; a small epsilon leaves budget for many studies."""
+    """The demonstration's federation, whose sites know each other; a small epsilon leaves budget for many
+    studies."""
     study = demo_study(len(SITES), Algorithm.DP_PCA, 2, 0.3)
-    text = study_to_toml(study)
+    text, masked = study_to_toml(study), replace(study, trust=Trust.SECURE_AGGREGATION)
     with prepared(tmp_path_factory.mktemp("stage") / "demo") as layout:
         layout.study.write_text(text)
         processes = Processes(layout.logs)
         try:
-            federation = DemoFederation(layout, study, processes)
+            federation = DemoFederation(layout, masked, processes)
             begun = federation.begin()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)

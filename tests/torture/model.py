@@ -17,14 +17,16 @@ from typing import Any
 import apsw
 
 Place = tuple[str, int]  # a study's digest and a round
+Tried = Mapping[Place, Mapping[int, str]]  # the digest of each attempt at a masked round, by its number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Charge:
-    """One charge of a ledger."""
+    """What a ledger was charged for a round, and how often: a masked one once for each attempt at it."""
 
     query: str
     micro_rho: int
+    times: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +51,24 @@ class Snapshot:
     asked: Mapping[str, Mapping[Place, Charge]]
     paid: Mapping[str, Mapping[Place, Charge]]
     doubled: tuple[str, ...]  # whoever charged a round twice
+    fixed: Tried = field(default_factory=dict)  # by the coordinator
+    members: Mapping[Place, tuple[str, ...]] = field(default_factory=dict)  # of the latest attempt
+    answered: Mapping[str, Tried] = field(default_factory=dict)  # by each site, read before the coordinator
 
 
 def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
     """Read the databases, which their daemons may hold open."""
     doubled: list[str] = []
-    asked = {name: _charges(path, name, doubled) for name, path in sites.items()}
+    asked, answered = {}, {}
+    for name, path in sites.items():
+        with _opened(path) as books:
+            asked[name], answered[name] = _charged(books, name, doubled), _tried(books, "plan")
     with _opened(coordinator) as books:
         sealed = books.execute("SELECT study, round, query, micro_rho, present, digest FROM releases")
         releases = {(row[0], row[1]): _sealed(*row[2:]) for row in sealed}
-        charged = _charged(books, "the coordinator", doubled)
+        charged, fixed = _charged(books, "the coordinator", doubled), _tried(books, "study")
+        last = books.execute("SELECT study, round, said FROM attempts ORDER BY number")
+        members = {(row[0], row[1]): tuple(sorted(json.loads(row[2])["members"])) for row in last}
         studies: list[Any] = books.execute("SELECT digest, state, release FROM studies").fetchall()
     return Snapshot(
         charged=charged,
@@ -68,6 +78,9 @@ def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
         asked=asked,
         paid={name: _charges(path, name, doubled) for name, path in sites.items()},
         doubled=tuple(doubled),
+        fixed=fixed,
+        members=members,
+        answered=answered,
     )
 
 
@@ -91,13 +104,25 @@ def _charges(path: Path, whose: str, doubled: list[str]) -> dict[Place, Charge]:
 
 
 def _charged(books: apsw.Connection, whose: str, doubled: list[str]) -> dict[Place, Charge]:
-    select = "SELECT study, round, query, micro_rho FROM ledger WHERE kind = 'charge'"
-    rows: list[Any] = books.execute(select).fetchall()
-    times = Counter((row[0], row[1]) for row in rows)
-    doubled += [
-        f"{whose} charged {_said(place)} {count} times" for place, count in times.items() if count > 1
-    ]
-    return {(study, round): Charge(query=query, micro_rho=price) for study, round, query, price in rows}
+    select = "SELECT study, round, query, micro_rho, kind FROM ledger WHERE kind IN ('charge', 'attempt')"
+    found: dict[Place, Charge] = {}
+    once: Counter[Place] = Counter()
+    for study, round, query, price, kind in books.execute(select):
+        before = found.get((study, round), Charge(query=query, micro_rho=0, times=0))
+        once[study, round] += kind == "charge"
+        found[study, round] = Charge(
+            query=query if query == before.query else "two", micro_rho=before.micro_rho + price,
+            times=before.times + 1,
+        )  # fmt: skip
+    doubled += [f"{whose} charged {_said(place)} {count} times" for place, count in once.items() if count > 1]
+    return found
+
+
+def _tried(books: apsw.Connection, study: str) -> dict[Place, dict[int, str]]:
+    found: dict[Place, dict[int, str]] = {}
+    for plan, round, number, digest in books.execute(f"SELECT {study}, round, number, digest FROM attempts"):
+        found.setdefault((plan, round), {})[number] = digest
+    return found
 
 
 def _said(place: Place) -> str:
@@ -107,11 +132,13 @@ def _said(place: Place) -> str:
 @dataclass(slots=True)
 class Witness:
     """Everything that was ever seen, and what was wrong with it. `most_open` is the largest number of
-    charges without a sealed release that one study ever had: none is allowed [P27]."""
+    charges without a sealed release that one study ever had: none is allowed [P27], but those of the attempts
+    at one masked round [P33]."""
 
     digests: dict[Place, str] = field(default_factory=dict)
     bundles: dict[str, bytes] = field(default_factory=dict)
     queries: dict[Place, str] = field(default_factory=dict)
+    sets: dict[tuple[Place, int], str] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
     most_open: int = 0
     looks: int = 0
@@ -130,6 +157,7 @@ class Witness:
         for lost in (self.digests.keys() - now.sealed.keys()) | (self.bundles.keys() - now.bundles.keys()):
             self._tell([f"{lost} was released and is gone"])
         self._open(now)
+        self._one_set_each(now)
         for site, asked in now.asked.items():
             for place, charge in asked.items():
                 self._asked(site, place, charge.query, now)
@@ -143,9 +171,12 @@ class Witness:
             self._tell([f"{_said((study, round))} was published and is not charged"])
 
     def _covered(self, place: Place, sealed: Sealed, now: Snapshot) -> None:
-        charge = now.charged.get(place)
-        if charge is None or charge.query != sealed.query or charge.micro_rho < sealed.micro_rho:
+        charge, tried = now.charged.get(place), len(now.fixed.get(place, {0: ""}))
+        due = tried * sealed.micro_rho
+        if charge is None or charge.query != sealed.query or charge.micro_rho < due or charge.times != tried:
             self._tell([f"under-charge: the coordinator's ledger does not cover {_said(place)}"])
+        if now.members.get(place, sealed.present) != sealed.present:
+            self._tell([f"{_said(place)} was released for others than the sites of its last attempt"])
         for site in sealed.present:
             paid = now.paid[site].get(place)
             if paid is None or paid.query != sealed.query:
@@ -169,12 +200,29 @@ class Witness:
             self._tell([f"{site} answered {_said(place)} before round {round - 1} was sealed"])
 
     def _open(self, now: Snapshot) -> None:
-        unsealed = Counter(study for study, round in now.charged if (study, round) not in now.sealed)
-        self.most_open = max(self.most_open, *unsealed.values(), 0)
+        unsealed = [place for place in now.charged if place not in now.sealed]
+        exact = Counter(study for study, round in unsealed if (study, round) not in now.fixed)
+        masked = Counter(study for study, round in unsealed if (study, round) in now.fixed)
+        self.most_open = max(self.most_open, *exact.values(), 0)
+        over = exact + Counter({study: count - 1 for study, count in masked.items()})
         self._tell(
             f"over-charge: {count} charges of study {study[:12]} are not sealed"
-            for study, count in unsealed.items()
+            for study, count in over.items()
         )
+
+    def _one_set_each(self, now: Snapshot) -> None:
+        """A number has one set, for ever and for everybody; each is paid, by whoever answered it."""
+        for place, tried in now.fixed.items():
+            for number, digest in tried.items():
+                if self.sets.setdefault((place, number), digest) != digest:
+                    self._tell([f"attempt {number} at {_said(place)} has two sets"])
+        for site, answered in now.answered.items():
+            for place, tried in answered.items():
+                if not tried.items() <= now.fixed.get(place, {}).items():
+                    self._tell([f"{site} answered an attempt at {_said(place)} that was never fixed"])
+                paid = now.asked[site].get(place)
+                if paid is None or paid.times != len(tried):
+                    self._tell([f"under-charge: {site} answered {_said(place)} more often than it paid"])
 
     def _tell(self, faults: Iterable[str]) -> None:
         self.faults += [fault for fault in faults if fault not in self.faults]

@@ -10,11 +10,10 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from eigenveil.planning.dry_run import rehearse
 from eigenveil_common.rpc import CODE_KEY, VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from tests.client.site.stated import PLANS, released, sealed
+from tests.client.site.stated import rehearsal, released, sealed
 
 FEDERATION = "test-federation"
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
@@ -83,7 +82,7 @@ class Coordinator(Analysts):
 
     async def GetRound(self, request: pb.GetRoundRequest, context: Context) -> pb.GetRoundResponse:
         plan = request.plan_digest.hex()
-        message = sealed(rehearse(PLANS[plan])[request.round], released(plan))
+        message = sealed(rehearsal(plan)[request.round], released(plan))
         return pb.GetRoundResponse(release=message, total_bytes=len(message.values))
 
     async def Contribute(self, request: pb.ContributeRequest, context: Context) -> pb.ContributeResponse:

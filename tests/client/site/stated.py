@@ -25,6 +25,12 @@ def released(plan_digest: str) -> tuple[Release, ...]:
     return tuple(release for _, release in rehearsed(PLANS[plan_digest]))
 
 
+@cache
+def rehearsal(plan_digest: str) -> Sequence[RoundQuery]:
+    """The questions of that study."""
+    return rehearse(PLANS[plan_digest])
+
+
 def state(asked: RoundQuery, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
     """What an honest coordinator states of a round that comes after `releases`."""
     after = releases[asked.round - 1].digest if asked.round else ""
@@ -56,6 +62,6 @@ def work(
         signed = state(asked, releases)
         response.asked.CopyFrom(pb.SignedRound(said=signed.said, signature=signed.signature))
         if asked.round:
-            before = rehearse(PLANS[asked.plan_digest])[asked.round - 1]
+            before = rehearsal(asked.plan_digest)[asked.round - 1]
             response.release.CopyFrom(sealed(before, releases))
     return response

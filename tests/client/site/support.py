@@ -27,7 +27,6 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.identity import parse_identity
-from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.authorities import AuthorityList, ListedAuthority, SignedList
 from eigenveil.protocol.plan import Plan
@@ -51,7 +50,7 @@ from eigenveil_server.pki.authority import sign_list
 from tests.client.site.scripted import FEDERATION as FEDERATION
 from tests.client.site.scripted import Context as Context
 from tests.client.site.scripted import Coordinator as Coordinator
-from tests.client.site.stated import PLANS, RELEASE_KEY, released, sealed
+from tests.client.site.stated import PLANS, RELEASE_KEY, rehearsal, released, sealed
 from tests.client.site.stated import work as work
 
 SITE = "hospital-a"
@@ -197,7 +196,7 @@ class Driven(SiteWorker):
 
     def _fetched(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
         plan = response.query.plan_digest.hex()
-        there = rehearse(PLANS[plan]) if plan in PLANS else ()
+        there = rehearsal(plan) if plan in PLANS else ()
         return [sealed(there[round], released(plan)) for round in self.lacks(response) if round < len(there)]
 
 

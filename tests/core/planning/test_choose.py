@@ -147,7 +147,8 @@ def test_under_secure_aggregation_nothing_that_needs_exact_sums_is_offered_or_ch
         make_plan(replace(secure, delta=0.0))
     louder = replace(secure, epsilon=60.0)
     assert all("at most 50" in (predict(louder, one).refused or "") for one in CANDIDATES)
-    assert recommend(louder, guess, predict_all(louder, guess)).algorithm is None
+    none = recommend(louder, guess, predict_all(louder, guess))
+    assert (none.algorithm, "too small" in none.reason) == (None, False)
     assert remedies(replace(secure, expected_records=500, epsilon=0.3), guess)[1] is not None
 
 

@@ -45,6 +45,19 @@ def site(study: Study, name: str) -> Site:
 
 
 @pytest.fixture
+def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """What every source of noise begins with."""
+    kept: list[int] = []
+
+    def source(seed: int) -> SeededNoise:
+        kept.append(seed)
+        return SeededNoise(seed)
+
+    monkeypatch.setattr(simulated, "SeededNoise", source)
+    return kept
+
+
+@pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
     """What is drawn, in the order of rounds and sites."""
     kept: Drawn = []
@@ -106,6 +119,12 @@ def test_a_site_that_is_lost_costs_an_attempt_and_the_rest_begin_anew(drawn: Dra
     plain = simulate(study, RECORDS, seed=1)
     more = sum(8 * asked.query.length * (n - 1) for asked, n in zip(run.asked, run.attempts, strict=True))
     assert run.bytes_per_site == plain.bytes_per_site + more
+
+
+def test_no_share_is_drawn_twice(seeds: list[int]) -> None:
+    """Not even of the same question, at another attempt: also those that came to nothing were sent."""
+    run = simulate(a_masked(attempts=2), RECORDS, seed=1, lost={2: [["east"]]}, colluding=["north"])
+    assert len(seeds) == len(set(seeds)) == len(SITES) * len(run.asked) + len(SITES) - 2
 
 
 @pytest.mark.parametrize(

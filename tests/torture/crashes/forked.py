@@ -10,10 +10,15 @@ from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.demo.federation import free_ports
+from tests.server.masked.sites import masked_toml
 from tests.server.rig import records, study_toml
 from tests.torture.crashes.armed import Command, Kill
+from tests.torture.masked.known import introduce
 
 SITES = ("anna", "bert")
 COORDINATOR, OPERATOR, ANALYST = "coordinator", "operator", "ada"
@@ -28,6 +33,7 @@ STUDIES: Mapping[str, str] = {
     "parts": study_toml(sites=SITES, deadline_seconds=60.0, algorithm="private-oja", components=1).replace(
         "components = 1", "components = 1\nbatches = 4"
     ),
+    "masked": masked_toml(sites=SITES, quorum=2, deadline_seconds=60.0),
     # What its records forbid a site tells in each round, after it agreed.
     "declined": study_toml(sites=SITES, deadline_seconds=60.0, columns=LACKING, quorum=1),
 }
@@ -57,6 +63,16 @@ class Federation:
     def sites(self) -> dict[str, Path]:
         """The sites' databases."""
         return {name: self.folder / name / "state.db" for name in SITES}
+
+    @property
+    def records(self) -> dict[str, FloatArray]:
+        """The sites' records, in the columns that both have."""
+        columns = range(COLUMNS)
+        tables = {name: self.folder / f"{name}.csv" for name in SITES}
+        return {
+            name: np.loadtxt(path, delimiter=",", skiprows=1, usecols=columns)
+            for name, path in tables.items()
+        }
 
     @property
     def analyst(self) -> StoredIdentity:
@@ -131,6 +147,7 @@ class Federation:
         for seed, name in enumerate(SITES):
             await self.make_site(name, seed)
             await self._well(name, "enrol", "--config", self.config(name), "--join", await self.join(name))
+        introduce({name: self.folder / name / "identity" for name in SITES})
         join = await self.join(ANALYST, "analyst")
         await self._well(ANALYST, "enrol", "--join", join, "--profile", str(self.folder / ANALYST))
 

@@ -28,6 +28,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.torture.crashes.armed import KILLED, SHORT_PAUSE, Kill
 from tests.torture.crashes.forked import COORDINATOR, OPERATOR, SITES, STUDIES, Federation
 from tests.torture.line import Line
+from tests.torture.masked.known import wrong_round
 from tests.torture.model import Witness, read
 
 NUMBER, TITLE = 1, "kill -9 at failpoints"
@@ -45,6 +46,7 @@ AT_COORDINATOR: Mapping[str, int] = {
     "upload-opened": 2, "chunk-taken": 3, "upload-committing": 2,
     "decline-storing": 3, "decline-stored": 3,
     "round-closed": 4, "noise-drawn": 4, "noise-taken": 4,
+    "ready-taken": 1, "set-fixing": 4, "set-fixed": 4,
     "round-followed": 4, "round-sealing": 4, "round-sealed": 4, "round-released": 4,
     "bundle-built": 1, "study-settling": 1, "study-settled": 1,
     "certificate-issuing": 1, "certificate-issued": 1,
@@ -54,6 +56,8 @@ AT_SITE: Mapping[str, int] = {
     "plan-storing": 1, "plan-accepted": 1, "records-loaded": 1,
     "answer-computed": 4, "answer-charging": 4, "answer-charged": 4,
     "reply-sending": 4, "chunk-sent": 3, "reply-sent": 4,
+    "ready-storing": 1, "ready-stored": 1, "ready-sending": 1, "ready-sent": 1,
+    "share-drawn": 4, "answer-masked": 4, "attempt-storing": 4, "attempt-stored": 4,
     "refusal-writing": 3, "refusal-written": 3, "refusal-sent": 3,
     "study-ending": 1, "study-ended": 1,
     "generation-announcing": 1, "generation-announced": 1,
@@ -71,6 +75,7 @@ CORE = (
     "chunk-taken", "upload-committing", "round-closed", "noise-drawn", "noise-taken",
     "round-followed", "round-sealing", "round-sealed", "round-released",
     "bundle-built", "study-settling", "study-settled",
+    "set-fixing", "set-fixed", "share-drawn", "attempt-storing", "attempt-stored",
     "plan-storing", "answer-charging", "answer-charged", "reply-sending", "reply-sent", "study-ending",
 )  # fmt: skip
 
@@ -153,6 +158,8 @@ async def one_study(here: Federation, toll: Toll, kind: str) -> None:
     release = load_release(data)
     verify_release(release, here.analyst.release_key)
     rounds = release.document["rounds"]
+    if plan.masked and (wrong := wrong_round(plan, release.document, here.records)):
+        toll.failed.append(f"study {submission}: {wrong}")
     seen = [toll.witness.digests.get((plan.digest, one["round"])) for one in rounds]
     if toll.witness.bundles[plan.digest] != data or seen != [one["release"] for one in rounds]:
         toll.failed.append(f"study {submission} released something else than was sealed")

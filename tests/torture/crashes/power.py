@@ -8,6 +8,7 @@ opens it and compared with what was said to the outside before the cut.
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from unittest import mock
 import numpy as np
 
 from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.ledger import EntryKind
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import EigenveilError
 from eigenveil.numerics.encoding import digest
@@ -33,6 +35,7 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.fatal import end_process
+from eigenveil_server.masked.opening import attempt_at
 from eigenveil_server.rounds.journal import RoundJournal
 from eigenveil_server.rounds.offer import Opening
 from eigenveil_server.rounds.open_round import OpenRound
@@ -50,7 +53,7 @@ CUTS, CONTROL_CUTS = 2000, 400
 LIVES = 25  # in one chain; then a new coordinator begins
 LONGEST = 250  # writes and syncs of one life
 LOG_PAGES = (20, sqlite.LOG_PAGES)  # a short log, so that cuts fall into the copying of it as well
-ROUNDS = 3
+ROUNDS, TRIES = 3, 2
 PRICE = Cost(micro_rho=7)
 BUDGET = Cost(micro_rho=10**9)
 NAME, VFS = "state.db", "power"
@@ -97,15 +100,18 @@ class Other(Database):
 
 @dataclass(slots=True)
 class Outside:
-    """What the world was told: studies taken and ended, and the query and the release of each round."""
+    """What the world was told: studies taken and ended, the query and the release of each round, and the
+    attempts at masked ones."""
 
     taken: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
     published: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
+    fixed: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
     def lost(self, database: Database) -> list[str]:
         """What of it `database` does not know."""
-        ledger = LedgerStore(database, Budget(mixed=BUDGET), lambda: 0).ledger
+        books = LedgerStore(database, Budget(mixed=BUDGET), lambda: 0)
+        ledger, entries = books.ledger, books.entries()
         studies, found = Studies(database), []
         if not self.taken <= set(ledger.spent_by_study):
             found.append("a study that was taken")
@@ -117,12 +123,19 @@ class Outside:
             sealed = studies.sealed(study, round)
             if sealed is None or sealed.release.digest != release:
                 found.append("a release")
+        paid = Counter((one.study, one.round) for one in entries if one.kind is EntryKind.ATTEMPT)
+        for (study, round), told in self.fixed.items():
+            if [one.digest for one in studies.attempts(study, round)][: len(told)] != told:
+                found.append("a set of sites")
+            if paid[study, round] < len(told):
+                found.append("the charge of an attempt")
         return found
 
 
 class Work:
     """The coordinator's work on one database, without its sites: reserve, then release round by round, each
-    with its charge and the opening of the next, then settle; for ever."""
+    with its charge and the opening of the next, then settle; for ever. Half of the studies are masked: their
+    rounds are charged for each of two attempts, before the release."""
 
     def __init__(self, database: Database, outside: Outside, random: Random) -> None:
         self._database = database
@@ -146,7 +159,7 @@ class Work:
         study = digest("torture", {"study": self._random.getrandbits(50)})
         stored = StoredStudy(
             digest=study, name="power", analyst="ada", submission=study, plan_json=bytes(2000),
-            signature=bytes(64), micro_rho=ROUNDS * PRICE.micro_rho, expected_rounds=ROUNDS,
+            signature=bytes(64), micro_rho=TRIES * ROUNDS * PRICE.micro_rho, expected_rounds=ROUNDS,
             state=StudyState.RUNNING, failure="", submitted_at=0,
         )  # fmt: skip
         self._repository.ledger.reserve(
@@ -159,7 +172,7 @@ class Work:
 
     def _run(self, study: str) -> None:
         sealed = self._repository.studies.sealed_rounds(study)
-        if len(sealed) < ROUNDS:
+        if len(sealed) < ROUNDS and not self._repository.studies.attempts(study, len(sealed)):
             with self._database.transaction() as change:
                 _opening(study, len(sealed)).write(change)
         releases = [one.release for one in sealed]
@@ -177,14 +190,17 @@ class Work:
         self._outside.ended.add(study)
 
     def _round(self, study: str, round: int, after: str) -> Release:
-        asked, left = _asked(study, round), round + 1 < ROUNDS
+        asked, left, ledger = _asked(study, round), round + 1 < ROUNDS, self._repository.ledger
+        masked = int(study, 16) % 2
+        if masked:
+            self._fix(asked)
         journal = RoundJournal(
-            study=study, attempt=0, macs={"anna": bytes(32), "bert": bytes(32)}, absent={},
+            study=study, attempt=TRIES * masked, macs={"anna": bytes(32), "bert": bytes(32)}, absent={},
             query=query_to_proto(asked), after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(),
             seconds=1.0,
             follow=lambda release: _opening(study, round + 1, release.digest) if left else None,
             repository=self._repository, again=False,
-            book=lambda asked, _, also: self._repository.ledger.charge_round(asked, also),
+            book=lambda asked, _, also: ledger.beside(also) if masked else ledger.charge_round(asked, also),
         )  # fmt: skip
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
@@ -193,6 +209,19 @@ class Work:
         )  # fmt: skip
         journal.seal(asked, release)
         return release
+
+    def _fix(self, asked: RoundQuery) -> None:
+        """Both attempts at a round, each told once it is durable and charged."""
+        place = asked.plan_digest, asked.round
+        stored = self._repository.studies.attempts(*place)
+        for number in range(1, TRIES + 1):
+            if number > len(stored):
+                card = digest("torture", {"card": self._random.getrandbits(50)})
+                stored.append(attempt_at(asked, number, {"anna": card, "bert": card}))
+                self._repository.ledger.attempt(
+                    asked, PRICE, lambda change, _: study_writes.fix_set(change, stored[-1], 0)
+                )
+            self._outside.fixed[place] = [one.digest for one in stored[:number]]
 
 
 def _asked(study: str, round: int) -> RoundQuery:

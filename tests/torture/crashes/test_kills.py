@@ -39,12 +39,7 @@ KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERA
 # Passed in scenarios of their own below, by nobody who runs undisturbed.
 IN_PROCESS = {"study-resumed", "study-cancelling", "answer-late"}
 BY_FAILURE = {"failure-charged"}  # tests/server/recovery/test_lost_draws.py
-BY_MASKED_ROUNDS = {"ready-taken", "set-fixing", "set-fixed"}  # tests/server/masked/test_masked_restarts.py
 BY_ROLLOVER = {"authorities-listed"}  # tests/integration/test_rollover.py
-BY_MASKING = {  # tests/client/site/daemon/test_masked.py and test_masked_rounds.py
-    "ready-storing", "ready-stored", "ready-sending", "ready-sent",
-    "share-drawn", "answer-masked", "attempt-storing", "attempt-stored",
-}  # fmt: skip
 PLACES = ("core", "common", "server", "client")
 STUDY, OTHER = "a" * 64, "b" * 64
 
@@ -61,7 +56,7 @@ def called(name: str) -> Iterator[tuple[Path, str]]:
 def test_every_failpoint_has_one_name_and_is_killed_at_or_passed_in_a_scenario() -> None:
     names = [name for _, name in called("failpoint")]
     assert len(names) == len(set(names)) >= 25
-    assert set(names) == KILLED | IN_PROCESS | BY_FAILURE | BY_MASKED_ROUNDS | BY_ROLLOVER | BY_MASKING
+    assert set(names) == KILLED | IN_PROCESS | BY_FAILURE | BY_ROLLOVER
     assert set(CORE) < KILLED
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass
+from typing import Any
 
+from tests.server.masked.sites import masked_toml
 from tests.server.rig import study_toml
 from tests.torture.programs.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
 from tests.torture.programs.members import COORDINATOR, SITES
@@ -22,13 +24,15 @@ POINTS = {
         "upload-opened", "chunk-taken", "upload-committing", "round-closing", "round-charging",
         "round-charged", "noise-drawn", "noise-taken", "round-sealing", "round-sealed", "round-published",
         "bundle-built", "study-settling", "study-settled",
-        "renewal-issuing", "renewal-issued", "renewal-taking-up",
+        "renewal-issuing", "renewal-issued", "renewal-taking-up", "ready-taken", "set-fixing", "set-fixed",
     ),
     "site": (
         "plan-storing", "plan-accepted", "records-loaded", "answer-computed", "answer-charging",
         "answer-charged", "reply-sending", "chunk-sent", "reply-sent", "study-ending", "study-ended",
         "generation-announcing", "generation-announced", "identity-keyed", "identity-granted",
         "identity-replacing", "identity-replaced", "file-replacing",
+        "ready-storing", "ready-stored", "ready-sending", "ready-sent",
+        "share-drawn", "answer-masked", "attempt-storing", "attempt-stored",
     ),
 }  # fmt: skip
 
@@ -87,16 +91,19 @@ def _drawn(chance: random.Random) -> Op:
 
 
 def _submit(chance: random.Random) -> Op:
-    settings = {
+    settings: dict[str, Any] = {
         "algorithm": chance.choice(("gauss-cov", "gauss-cov", "private-oja")),
         "quorum": chance.choice((1, 2, 2, 3)),
         "deadline_seconds": chance.choice((2.0, 4.0, 8.0)),
     }
+    if attempts := chance.choice((0, 0, 1, 2, 3)):  # a masked study
+        settings |= {"attempts": attempts, "quorum": max(2, settings["quorum"])}
     return Op(kind="submit", name=json.dumps(settings))
 
 
 def toml_of(name: str, settings: str) -> str:
     """The study that a `submit` means."""
     said = json.loads(settings)
-    text = study_toml(name=name, columns=len(SITES), components=1, minimum_cohort=20, **said)
+    study = masked_toml if "attempts" in said else study_toml
+    text = study(name=name, columns=len(SITES), components=1, minimum_cohort=20, **said)
     return text.replace("components = 1", "components = 1\nbatches = 2") if "oja" in settings else text

@@ -32,6 +32,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.study_reads import Studies
 from tests.torture.line import Line
+from tests.torture.masked.known import SHARE
 from tests.torture.programs.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
 from tests.torture.programs.members import SITES, NoNoise, one_hot, template
 from tests.torture.programs.operations import EVERYBODY, Op, Program, drawn, toml_of
@@ -135,6 +136,7 @@ def wrong_sums(here: World) -> Iterator[str]:
                 answers = [sites[name].answer(query.query) for name in release.present]
                 total = frozen(np.sum(answers, axis=0, dtype=np.int64))
                 due = publishable(query, total, plan.study, NoNoise(), release.present).values
+                due = due + SHARE * len(release.present) * plan.masked
                 if not np.array_equal(due, release.values):
                     yield f"round {release.round} is not the sum of {', '.join(release.present)}"
             yield from _wrong_words(studies.release_json(stored.digest))
@@ -165,8 +167,9 @@ def faults_of(program: Program, seed: int, made: Path) -> tuple[list[str], Count
                 states, deaths = Counter(here.states().values()), here.kills
                 here.close()
                 faults = [*here.faults, *here.network.defects, *here.witness.faults, *wrong_sums(here)]
-                kept = len(here.witness.digests)
+                kept, tried = len(here.witness.digests), Counter(place for place, _ in here.witness.sets)
                 told = Counter({"deaths": deaths, "releases": kept, **states, **here.network.done})
+                told += Counter(masked=len(tried), again=tried.total() - len(tried))
             return faults, told
 
         return play(work, seed)
@@ -219,13 +222,24 @@ def hunt(programs: int, first: int = 0, found: Path = FOUND) -> tuple[list[str],
 
 def verdict(programs: int, wrong: list[str], told: Counter[str]) -> Line:
     """What all of it shows; a run in which nothing happened shows nothing."""
-    happened = ("deaths", "releases", LOSE_REQUEST, LOSE_ANSWER, REPEAT, "Renew", "released")
+    happened = (
+        "deaths",
+        "releases",
+        "masked",
+        "again",
+        LOSE_REQUEST,
+        LOSE_ANSWER,
+        REPEAT,
+        "Renew",
+        "released",
+    )
     missing = [f"no {what}" for what in happened if not told[what]]
     detail = (
         f"{programs} programs: {told['deaths']} deaths, {told[LOSE_REQUEST]} requests and "
         f"{told[LOSE_ANSWER]} answers lost, {told[REPEAT]} repeated, {told['Renew']} renewals; "
         f"{told['released']} studies released, {told['failed']} failed, {told['cancelled']} cancelled; "
-        f"{told['releases']} sums exact, every one charged"
+        f"{told['releases']} sums exact, every one charged; {told['masked']} masked rounds, tried "
+        f"{told['again']} times again"
     )
     problems = [*wrong, *missing]
     return Line(number=NUMBER, title=TITLE, passed=not problems, detail="; ".join(problems[:5]) or detail)

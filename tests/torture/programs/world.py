@@ -27,7 +27,7 @@ from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.records.records import Counted, Keep
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon import connection, sender
+from eigenveil_client.site.daemon import connection, masked, sender
 from eigenveil_client.site.daemon import daemon as site_daemon
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
@@ -48,6 +48,7 @@ from eigenveil_server.rpc import service
 from eigenveil_server.storage import group_commit
 from eigenveil_server.studies import uploads
 from tests.server.rig import FEDERATION
+from tests.torture.masked.known import KnownShare
 from tests.torture.model import Witness, read
 from tests.torture.programs.lossy import SERVICE, Caller, Channel, Entrance, Listening, Network, Server
 from tests.torture.programs.members import ANALYST, COORDINATOR, SITES, NoNoise, one_hot
@@ -308,6 +309,7 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
             mock.patch.object(site_daemon, "pause", pause),
             mock.patch.object(connection, "pause", pause),
             mock.patch.object(sender, "pause", pause),
+            mock.patch.object(masked, "OsNoise", KnownShare),
             mock.patch.object(transport, "pause", pause),
         ):
             yield here

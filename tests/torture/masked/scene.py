@@ -1,0 +1,137 @@
+"""A masked study as its coordinator sees it, of one site whose peers' keys are all here.
+
+All that reaches the coordinator is kept as bytes, and what a site sends can be opened: without its masks a
+masked answer is the exact one and a share of noise, or it is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from google.protobuf.message import Message
+
+from eigenveil.noise.shares import share_spec
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
+from eigenveil.secure_aggregation.masks import add_mask, mask_key
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from eigenveil_client.site.peers.keys import OwnKeys
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.masking import EVERY, Peers, keys_of, masked_plan
+from tests.client.site.scripted import Context, Coordinator
+from tests.client.site.stated import RELEASE_KEY, work
+from tests.client.site.support import SITE, a_stage
+
+STRANGER = "hospital-x"  # the coordinator has invented it; no person here knows of it
+LOUDEST = 12  # standard deviations that a share of noise may have
+Responses = list[pb.NextWorkResponse]
+
+
+def acquainted(folder: Path, **policy: object) -> Peers:
+    """A site that knows its peers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return Peers(a_stage(folder, **({"budget_epsilon": 1000.0} | policy)))
+
+
+@dataclass
+class Heard(Coordinator):
+    """Keeps every request, by the name of its call, as bytes."""
+
+    wire: list[tuple[str, bytes]] = field(default_factory=list)
+
+
+def _kept(name: str) -> Callable[..., Awaitable[Any]]:
+    async def method(self: Heard, request: Message, context: Context) -> Any:
+        self.wire.append((name, request.SerializeToString()))
+        return await getattr(Coordinator, name)(self, request, context)
+
+    return method
+
+
+for call in ("Hello", "NextWork", "Ready", "Contribute", "Decline", "OpenUpload", "PutChunk", "Commit"):
+    setattr(Heard, call, _kept(call))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """A masked study, and what a coordinator with the real keys can say of it."""
+
+    peers: Peers
+    plan: Plan
+
+    @classmethod
+    def of(cls, peers: Peers, name: str, **changes: object) -> Scene:
+        """A study of its own."""
+        return cls(peers=peers, plan=masked_plan(name, **changes))
+
+    @cached_property
+    def queries(self) -> tuple[RoundQuery, ...]:
+        """What the study asks."""
+        return tuple(rehearse(self.plan))
+
+    @cached_property
+    def stranger(self) -> OwnKeys:
+        """The keys of the site that was invented."""
+        return keys_of(self.peers.stage, STRANGER)
+
+    def card(self, name: str) -> str:
+        """The digest of a site's true card."""
+        return (self.stranger if name == STRANGER else self.peers.keys[name]).card.digest
+
+    def attempt(self, round: int, number: int = 1, sites: Iterable[str] = EVERY, **changes: Any) -> Attempt:
+        """An attempt at a question of the study, but for the changes."""
+        asked = self.queries[round]
+        values: dict[str, Any] = {
+            "plan": asked.plan_digest, "round": round, "query": asked.digest, "number": number,
+            "members": {name: self.card(name) for name in sites},
+        }  # fmt: skip
+        return Attempt(**(values | changes))
+
+    def question(self, round: int, asked: RoundQuery | None = None) -> pb.NextWorkResponse:
+        """A question without an attempt."""
+        return work(asked or self.queries[round], self.peers.stage.signed(self.plan))
+
+    def fixed(self, round: int, number: int = 1, **changes: Any) -> pb.NextWorkResponse:
+        """A question with an attempt at it."""
+        return self.beside(round, self.attempt(round, number, **changes).signed(RELEASE_KEY.sign))
+
+    def beside(
+        self, round: int, signed: SignedAttempt, asked: RoundQuery | None = None
+    ) -> pb.NextWorkResponse:
+        """A question with whatever is said of its set of sites."""
+        response = self.question(round, asked)
+        response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
+        return response
+
+    @cached_property
+    def _site(self) -> Site:
+        lines = self.peers.stage.records.read_text().splitlines()[1:]
+        rows = np.array([[float(cell) for cell in line.split(",")] for line in lines])
+        return Site(to_grid(rows, self.plan.study))
+
+    def exact(self, round: int) -> IntArray:
+        """The answer that nobody may see."""
+        return self._site.answer(self.queries[round].query)
+
+    def share(self, request: pb.ContributeRequest, attempt: Attempt) -> FloatArray:
+        """What is left of a masked answer without masks and without the exact answer, in standard deviations
+        of the share of noise that is due."""
+        words, own = np.frombuffer(request.values, dtype="<u8").copy(), self.peers.keys[SITE]
+        for other in attempt.sites:
+            if other != SITE:
+                secret = own.secret_with(self.peers.keys[other].card)
+                add_mask(words, mask_key(secret, attempt, SITE, other), negative=other < SITE)
+        words -= self.exact(attempt.round).view(np.uint64)
+        spec = share_spec(self.queries[attempt.round], self.plan.study, len(attempt.members))
+        scales = np.repeat([block.scale for block in spec.blocks], [block.count for block in spec.blocks])
+        share: FloatArray = words.view(np.int64) / scales
+        return share

@@ -1,0 +1,67 @@
+"""What judges masked federations of processes finds each planted fault; and the checks in small."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.mechanisms import publishable
+from eigenveil.noise.source import OsNoise
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.release import Release
+from eigenveil.session import Session
+from eigenveil.site.quantize import to_grid
+from eigenveil.site.site import Site
+from tests.client.site.masking import EVERY, masked_plan
+from tests.torture.masked import exact, federation
+from tests.torture.masked.exact import PLACES, Found, Place, verdict
+from tests.torture.masked.known import SHARE, wrong_round
+
+PLAN = masked_plan()
+RECORDS = {name: np.random.default_rng(seed).uniform(0, 10, (60, 3)) for seed, name in enumerate(EVERY)}
+
+
+def released(present: tuple[str, ...], shares: int) -> dict[str, Any]:
+    """What is told of a study in which so many shares of noise were added."""
+    session, rounds = Session(PLAN), []
+    sites = [Site(to_grid(RECORDS[name], PLAN.study)) for name in present]
+    while (asked := session.pending) is not None:
+        total = frozen(np.sum([site.answer(asked.query) for site in sites], axis=0, dtype=np.int64))
+        sigma = publishable(asked, total, PLAN.study, OsNoise(), EVERY).sigma
+        release = Release.of(asked, frozen(total + shares * SHARE), sigma, EVERY)
+        rounds.append({"round": asked.round, "present": list(EVERY), "release": release.digest})
+        session.feed(release)
+    return {"rounds": rounds}
+
+
+def test_a_sum_with_a_share_too_few_or_too_many_or_an_answer_twice_is_found() -> None:
+    assert wrong_round(PLAN, released(EVERY, 4), RECORDS) == ""
+    assert "round 0 is not the sum" in wrong_round(PLAN, released(EVERY, 3), RECORDS)
+    assert "round 0 is not the sum" in wrong_round(PLAN, released(EVERY, 5), RECORDS)
+    assert "round 0 is not the sum" in wrong_round(PLAN, released((*EVERY, EVERY[0]), 4), RECORDS)
+
+
+def found(*hits: str, size: int = 1) -> Found:
+    return Found(places=dict.fromkeys(PLACES, Place(size=size, hits=frozenset(hits))))
+
+
+def test_a_hit_a_blind_search_or_a_study_that_failed_does_not_pass() -> None:
+    assert verdict(found(), found("a")).passed
+    for masked, central in (
+        (found("a"), found("a")),
+        (found(), found()),
+        (found(size=0), found("a")),
+        (Found(failure="no", places={}), found("a")),
+        (found(), Found(failure="no", places={})),
+    ):
+        assert not verdict(masked, central).passed
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("check", [federation, exact])
+def test_the_checks_as_the_torture_runs_them(check: Any) -> None:
+    line = check.run(0.25)
+    assert line.passed, line.detail

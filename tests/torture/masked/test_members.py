@@ -1,0 +1,115 @@
+"""One valid certificate of a site against a masked study of everybody: the coordinator holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.masked.sites import (
+    MaskedSite,
+    attempts_of,
+    card_of,
+    charges_of,
+    masked_sites,
+    masked_toml,
+    serving_sites,
+)
+from tests.server.rig import SITES, in_loop, made, refusal, serving, study_toml
+
+
+def ready(asked: RoundQuery, **changes: object) -> pb.ReadyRequest:
+    """What a site says of this question, but for the changes."""
+    said: dict[str, object] = {
+        "plan_digest": bytes.fromhex(asked.plan_digest), "round": asked.round,
+        "query_digest": bytes.fromhex(asked.digest), "card_digest": bytes.fromhex(card_of("dora")),
+    }  # fmt: skip
+    return pb.ReadyRequest(**(said | changes))  # type: ignore[arg-type]
+
+
+@in_loop
+async def test_a_site_that_is_not_invited_has_no_part_in_it(tmp_path: Path) -> None:
+    """It is enrolled, and knows the question, the set and its digest."""
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+        dora = await rig.client(Role.SITE, "dora")
+        digest = await ada.submit(masked_toml())
+        asked, _ = await sites["anna"].asked()
+        assert (await refusal(dora.stub.Ready(ready(asked)))).code is Code.NOT_FOUND
+        for site in sites.values():
+            await site.ready(asked)
+        _, attempt = await sites["anna"].asked()
+        assert attempt is not None
+        answer = dora.contribution(asked, frozen([7]), attempt.digest)
+        for call in (dora.stub.Contribute(answer), dora.open_upload(answer)):
+            assert (await refusal(call)).code is Code.NOT_FOUND
+        declined = pb.DeclineRequest(plan_digest=answer.plan_digest, round=0, reason=pb.DECLINE_REASON_POLICY)
+        assert (await refusal(dora.stub.Decline(declined))).code is Code.NOT_FOUND
+        async with serving_sites(sites):
+            last = (await ada.events(digest))[-1]
+        assert last.state == pb.STUDY_STATE_RELEASED
+        assert set(attempts_of(rig, digest).values()) == {SITES}
+
+
+@in_loop
+async def test_a_site_gets_ready_for_nothing_but_the_open_question(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+        digest = await ada.submit(masked_toml())
+        asked, _ = await sites["anna"].asked()
+        anna = sites["anna"].client
+        for changes, code in (
+            ({"query_digest": bytes(32)}, Code.PROTOCOL),
+            ({"round": 1}, Code.NOT_FOUND),
+            ({"round": 2**31}, Code.NOT_FOUND),
+            ({"plan_digest": bytes(32)}, Code.NOT_FOUND),
+            ({"card_digest": b""}, Code.PROTOCOL),
+            ({"card_digest": bytes(33)}, Code.PROTOCOL),
+        ):
+            assert (await refusal(anna.stub.Ready(ready(asked, **changes)))).code is code, changes
+        other = await ada.submit(study_toml(name="exact"), "exact")
+        plain = ready(asked, plan_digest=bytes.fromhex(other))
+        assert (await refusal(anna.stub.Ready(plain))).code in (Code.BAD_ARGUMENT, Code.NOT_FOUND)
+        assert charges_of(rig, digest) == []
+
+
+class Spoiler(MaskedSite):
+    """Sends whatever it likes, in the right form."""
+
+    seed = 0
+
+    def answer(self, asked: RoundQuery, attempt: Attempt) -> pb.ContributeRequest:
+        """Any words at all: what hides numbers hides whether they are any."""
+        draw = np.random.default_rng([self.seed, attempt.round])
+        values = draw.integers(-(2**63), 2**63 - 1, asked.query.length, dtype=np.int64, endpoint=True)
+        self.sent.setdefault(attempt.digest, self.client.contribution(asked, frozen(values), attempt.digest))
+        return self.sent[attempt.digest]
+
+
+@pytest.mark.parametrize("algorithm", ["gauss-cov", "private-oja", "dp-pca"])
+@in_loop
+async def test_a_member_that_sends_anything_spoils_the_study_and_nothing_else(
+    algorithm: str, tmp_path: Path
+) -> None:
+    """Nobody can tell; the study ends, as a study, and the next one is asked."""
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+        honest = dict(sites)
+        bert = sites["bert"]
+        sites["bert"] = Spoiler(client=bert.client, key=bert.key, rows=bert.rows)
+        digest = await ada.submit(masked_toml(algorithm=algorithm, components=1, epsilon=0.5))
+        async with serving_sites(sites):
+            last = (await ada.events(digest))[-1]
+        assert last.state in (pb.STUDY_STATE_RELEASED, pb.STUDY_STATE_FAILED)
+        assert "defect" not in last.failure
+        assert len(charges_of(rig, digest)) == len(attempts_of(rig, digest)) > 0
+        following = await ada.submit(masked_toml(name="following", epsilon=0.5), "following")
+        async with serving_sites(honest):
+            assert (await ada.events(following))[-1].state == pb.STUDY_STATE_RELEASED

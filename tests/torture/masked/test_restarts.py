@@ -1,0 +1,212 @@
+"""What a malicious coordinator can make of a restart, of an old copy of a site's state, and of what the
+people of a site do in the middle of a masked study."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+
+import pytest
+
+from eigenveil.accounting.ledger import EntryKind
+from eigenveil.errors import InternalError, RequestError
+from eigenveil.study.study import Federation
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.peers.keys import NAME
+from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.state.opening import opened
+from eigenveil_client.site.trust import TrustRules
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.command_line import site, written
+from tests.client.site.masking import EVERY, Peers, keys_of
+from tests.client.site.support import SITE, a_plan, a_study, until, work
+from tests.torture.masked.attacks import SETS
+from tests.torture.masked.scene import STRANGER, Heard, Scene, acquainted
+from tests.torture.peers.test_malicious import here
+
+B = EVERY[1]
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """A study that nobody knows yet."""
+    (tmp_path / "log").touch()
+    return Scene.of(acquainted(tmp_path), "one")
+
+
+@asynccontextmanager
+async def served(peers: Peers, heard: Heard) -> AsyncIterator[None]:
+    """One life of the site's daemon."""
+    stage = peers.stage
+    async with stage.serving(heard), here(stage, stage.folder / "log"):
+        yield
+
+
+async def ends(peers: Peers, heard: Heard) -> None:
+    """A life of the daemon to its end."""
+    stage = peers.stage
+    async with stage.serving(heard):
+        with closing(stage.store()) as store:
+            await SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity)).run()
+
+
+async def told(heard: Heard, *said: pb.NextWorkResponse, answers: int = 0, refusals: int = 0) -> None:
+    """Say these things, and wait for what is to come of them."""
+    sent, declined = len(heard.contributions) + answers, len(heard.declines) + refusals
+    heard.work += said
+    await until(lambda: not heard.work and len(heard.contributions) >= sent, 30)
+    await until(lambda: len(heard.declines) >= declined, 30)
+    assert (len(heard.contributions), len(heard.declines)) == (sent, declined)
+
+
+def charges(scene: Scene) -> list[int]:
+    """The rounds of the attempts that were charged, in their order."""
+    with closing(scene.peers.stage.store()) as store:
+        return [one.round for one in store.ledger.entries() if one.kind is EntryKind.ATTEMPT]
+
+
+def log(scene: Scene) -> str:
+    return (scene.peers.stage.folder / "log").read_text()
+
+
+def test_after_a_restart_the_same_attempt_has_the_same_bytes_and_no_other_set_any(scene: Scene) -> None:
+    heard = Heard()
+
+    async def scenario() -> None:
+        async with served(scene.peers, heard):
+            await told(heard, scene.question(0), scene.fixed(0), answers=1)
+        async with served(scene.peers, heard):
+            await told(heard, scene.fixed(0, sites=SETS[2]), refusals=1)
+            await told(heard, scene.fixed(0), answers=1)
+        async with served(scene.peers, heard):
+            await told(heard, scene.fixed(0, 2, sites=SETS[2]), scene.fixed(1), answers=2)
+
+    asyncio.run(scenario())
+    assert heard.contributions[0].values == heard.contributions[1].values
+    assert "second-set" in log(scene)
+    assert charges(scene) == [0, 0, 1]
+
+
+def test_a_site_whose_state_is_an_older_copy_does_not_begin(scene: Scene) -> None:
+    """Else it would answer under a number that it has answered: with new noise, or for another set."""
+    stage, heard = scene.peers.stage, Heard()
+    copy = stage.config.state.with_name("copy.db")
+
+    async def scenario() -> None:
+        async with served(scene.peers, heard):
+            await told(heard, scene.question(0))
+        shutil.copy(stage.config.state, copy)
+        async with served(scene.peers, heard):
+            await told(heard, scene.fixed(0), answers=1)
+
+    asyncio.run(scenario())
+    shutil.copy(copy, stage.config.state)
+    with pytest.raises(InternalError, match="older copy"), opened(stage.config):
+        pass
+
+
+def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(
+    scene: Scene, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard = Heard()
+    other = keys_of(scene.peers.stage, B, "forged").card.digest
+    forged = {name: scene.card(name) for name in EVERY} | {B: other}
+
+    async def scenario() -> None:
+        async with served(scene.peers, heard):
+            await told(heard, scene.question(0), scene.fixed(0), answers=1)
+        for _ in range(2):  # the second life ends before it says or hears anything
+            calls = len(heard.wire)
+            heard.work[:] = [scene.fixed(1, members=forged)]
+            with pytest.raises(RequestError, match=f"another card of {B}"):
+                await asyncio.wait_for(ends(scene.peers, heard), 30)
+        assert len(heard.wire) == calls
+        assert len(heard.contributions) == 1
+        heard.work.clear()
+        Roster(scene.peers.stage.config.identity).confirm(B, scene.peers.keys[B].card.fingerprint, "Eva")
+        async with served(scene.peers, heard):
+            await told(heard, scene.question(1), scene.fixed(1), answers=1)
+
+    asyncio.run(scenario())
+    assert "peer-key-changed" in caplog.text
+    assert charges(scene) == [0, 1]
+
+
+def test_a_peer_that_people_here_put_aside_is_in_no_set_any_more(scene: Scene) -> None:
+    heard = Heard()
+
+    async def scenario() -> None:
+        async with served(scene.peers, heard):
+            await told(heard, scene.question(0), scene.fixed(0), answers=1)
+            Roster(scene.peers.stage.config.identity).remove(EVERY[3])
+            await told(heard, scene.fixed(1), refusals=1)
+            await told(heard, scene.fixed(1, 2, sites=SETS[2]), answers=1)
+
+    asyncio.run(scenario())
+    assert "unknown-peer" in log(scene)
+    assert charges(scene) == [0, 1]
+
+
+def test_with_keys_made_anew_a_site_is_in_no_set_under_its_old_card(scene: Scene) -> None:
+    heard, stage = Heard(), scene.peers.stage
+
+    async def scenario() -> None:
+        async with served(scene.peers, heard):
+            await told(heard, scene.question(0), scene.fixed(0), answers=1)
+            (stage.config.identity / NAME).unlink()
+            keys_of(stage, SITE)
+            await told(heard, scene.fixed(0), scene.fixed(1), refusals=2)
+
+    asyncio.run(scenario())
+    assert charges(scene) == [0]
+
+
+def test_of_a_study_that_a_person_withdrew_nothing_leaves_again(scene: Scene) -> None:
+    heard, config = Heard(), written(scene.peers.stage, "budget_epsilon = 1000.0\n")
+
+    async def scenario() -> None:
+        async with served(scene.peers, heard):
+            await told(heard, scene.question(0), scene.fixed(0), answers=1)
+            await asyncio.to_thread(site, config, "withdraw", scene.plan.digest)
+            await told(heard, scene.fixed(0), scene.fixed(1), refusals=2)
+
+    asyncio.run(scenario())
+    assert charges(scene) == [0]
+
+
+STRICT = TrustRules(trust=("secure-aggregation",), colluding=2, minimum_sites=3)
+AGREED: dict[str, object] = {"colluding": 2}
+UNWANTED: dict[str, dict[str, object]] = {
+    "more trust in other sites than this one has": {"colluding": 1},
+    "sums over fewer sites than this one wants": {
+        "federation": Federation(sites=EVERY, quorum=2),
+        "colluding": 1,
+    },
+    "a site that nobody here knows": {"federation": Federation(sites=(*EVERY, STRANGER), quorum=3)},
+}
+
+
+@pytest.mark.parametrize("name", [*UNWANTED, "numbers for the coordinator"])
+def test_a_plan_is_declined_that_hides_less_than_the_site_insists_on(name: str, tmp_path: Path) -> None:
+    (tmp_path / "log").touch()
+    peers, heard = acquainted(tmp_path, secrecy=STRICT), Heard()
+    wanted = Scene.of(peers, "wanted", **AGREED)
+    if name in UNWANTED:
+        said = Scene.of(peers, "unwanted", **(AGREED | UNWANTED[name])).fixed(0)
+    else:
+        central = a_study(federation=Federation(sites=EVERY))
+        unwanted = Scene(peers=peers, plan=a_plan(central, submission="unwanted"))
+        said = work(unwanted.queries[0], peers.stage.signed(unwanted.plan))
+
+    async def scenario() -> None:
+        async with served(peers, heard):
+            await told(heard, said, refusals=1)
+            await told(heard, wanted.question(0), wanted.fixed(0), answers=1)
+
+    asyncio.run(scenario())
+    assert "code=site-policy" in log(wanted)
+    assert charges(wanted) == [0]

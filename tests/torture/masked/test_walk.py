@@ -1,0 +1,31 @@
+"""A few walks; and that a site which forgets is found."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import Phase
+
+from eigenveil_client.site.daemon.members import Members
+from eigenveil_client.site.daemon.own_session import OwnSession
+from eigenveil_client.site.state.answered_rounds import AnsweredRounds
+from tests.torture.masked.walk import walk
+
+
+def test_a_few_walks() -> None:
+    walk(8, 20)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "instead"),
+    [
+        (AnsweredRounds, "_time", lambda *_: 1),  # a pass is paid once, however often its batches are tried
+        (Members, "_check_set", lambda *_: None),
+        (OwnSession, "expect", lambda *_: None),
+    ],
+)
+def test_a_site_with_a_fault_is_found(
+    owner: object, name: str, instead: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(owner, name, instead)
+    with pytest.raises(AssertionError):
+        walk(20, 20, (Phase.generate,))

@@ -1,0 +1,251 @@
+"""Whatever a coordinator says of sets and numbers, in any order, with a crash at any step: a site against a
+model of it that fits on a page.
+
+There is one set for each number of a round; what is sent was charged, and is sent again with the same bytes;
+a pass over batches has paid as often as its most tried batch was tried.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import ClassVar
+
+from hypothesis import HealthCheck, Phase, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from eigenveil.queries import batch_of
+from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.study.algorithm import Algorithm
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon.masked import Masked, Ready
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.engine.contract import Engine
+from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.failpoints import arm, disarm
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.masking import ATTEMPTS, EVERY, Peers
+from tests.client.site.support import SITE, Driven, write_records
+from tests.torture.line import Line
+from tests.torture.masked.scene import Scene, acquainted
+
+WALKS, STEPS = 300, 60
+BATCHES: dict[str, object] = {"algorithm": Algorithm.PRIVATE_OJA, "batches": 3}
+Beginning = tuple[dict[str, object], int]  # a study, and the first round that a site sees
+BEGINNINGS: tuple[Beginning, ...] = (({}, 0), (BATCHES, 5), (BATCHES, 6), ({}, 3))
+STORED = "attempt-stored"
+POINTS = ("share-drawn", "answer-masked", "attempt-storing", STORED)
+honest = st.sampled_from((EVERY, EVERY[:3], (*EVERY[:2], EVERY[3])))
+sets = honest | st.sets(st.sampled_from(EVERY), min_size=2).map(lambda names: tuple(sorted(names)))
+ahead = st.sampled_from((0, 0, 0, 0, 0, 0, 0, 1, 1, -1, 2))  # of the round that the site follows
+beyond = st.sampled_from((1, 1, 1, 1, 0, 2, -1, 3))  # of the latest number that it answered
+
+
+class Killed(BaseException):
+    """The process ended here."""
+
+
+@contextmanager
+def deadly(point: str) -> Iterator[None]:
+    """To pass `point` is to be killed."""
+
+    def die() -> None:
+        raise Killed
+
+    arm(point, die)
+    try:
+        yield
+    finally:
+        disarm()
+
+
+class Walk(RuleBasedStateMachine):
+    """One study. `sent` are the attempts that were charged, with the digest of what left (empty if nothing
+    has yet); `due` is the round that the site follows, and `kept` what is durable of that."""
+
+    peers: ClassVar[Peers]
+    engine: ClassVar[Engine]
+    serial: ClassVar[Iterator[int]] = count()
+    store: SiteStore
+    worker: SiteWorker
+
+    @initialize(study=st.sampled_from(BEGINNINGS))
+    def begin(self, study: Beginning) -> None:
+        """A new study of the same site, which comes to it late or not."""
+        kind, self.first = study
+        self.scene = Scene.of(self.peers, f"walk-{next(self.serial)}", **kind)
+        self.sent: dict[tuple[int, int], str] = {}
+        self.sets: dict[tuple[int, int], Attempt] = {}
+        self.due = self.kept = 0
+        self._live()
+
+    def _live(self) -> None:
+        self.store = self.peers.stage.store()
+        config = self.peers.stage.config
+        self.worker = Driven(load_identity(config.identity), config.policy, self.store, self.engine)
+
+    # ------------------------------------------------------------ what a coordinator says
+
+    @rule(ahead=ahead, beyond=beyond, sites=sets)
+    def tell(self, ahead: int, beyond: int, sites: tuple[str, ...]) -> None:
+        """An attempt, honest or not."""
+        attempt = self._attempt(ahead, beyond, sites)
+        self._heard(attempt, self._say(self.scene.fixed, attempt))
+
+    @rule(ahead=ahead)
+    def ask(self, ahead: int) -> None:
+        """A question without an attempt."""
+        round = self._round(ahead)
+        reply = self.worker.work(self.scene.question(round))
+        self._follow(round)
+        assert isinstance(reply, Ready if round >= self.due else Refusal)
+
+    @rule(place=st.integers(0, 10))
+    def again(self, place: int) -> None:
+        """An attempt that was answered before."""
+        if self.sets:
+            attempt = list(self.sets.values())[place % len(self.sets)]
+            self._heard(attempt, self._say(self.scene.fixed, attempt))
+
+    @rule(ahead=ahead, beyond=beyond, sites=sets, point=st.sampled_from(POINTS))
+    def crash(self, ahead: int, beyond: int, sites: tuple[str, ...], point: str) -> None:
+        """The process ends at a step of its answer."""
+        attempt = self._attempt(ahead, beyond, sites)
+        wanted = self._wanted(attempt) and self._place(attempt) not in self.sent
+        reply: Reply | None = None
+        with deadly(point):
+            try:
+                reply = self._say(self.scene.fixed, attempt)
+            except Killed:
+                assert wanted
+                if point == STORED:
+                    self._charged(attempt, "")
+                    self.kept = self.due = max(self.due, attempt.round)
+            else:
+                assert not wanted
+                self._heard(attempt, reply)
+        self.restart()
+
+    def restart(self) -> None:
+        """Another life: what was not durable is forgotten."""
+        self.store.close()
+        self.due = self.kept
+        self._live()
+
+    def _say(self, fixed: object, attempt: Attempt) -> Reply | None:
+        return self.worker.work(self.scene.fixed(attempt.round, attempt.number, sites=attempt.sites))
+
+    def _round(self, ahead: int) -> int:
+        begin = self.first if not self.sent and not self.due else self.due
+        return min(max(begin + ahead, 0), len(self.scene.queries) - 1)
+
+    def _attempt(self, ahead: int, beyond: int, sites: tuple[str, ...]) -> Attempt:
+        round = self._round(ahead)
+        number = min(max(self._latest(round) + beyond, 1), ATTEMPTS + 1)
+        return self.scene.attempt(round, number, sites)
+
+    def _latest(self, round: int) -> int:
+        """The latest number of a round that was answered."""
+        return max((number for at, number in self.sent if at == round), default=0)
+
+    # ------------------------------------------------------------ what the model says
+
+    @staticmethod
+    def _place(attempt: Attempt) -> tuple[int, int]:
+        return attempt.round, attempt.number
+
+    def _wanted(self, attempt: Attempt) -> bool:
+        """Whether the site answers it."""
+        place, members = self._place(attempt), attempt.members
+        if attempt.round < self.due or len(members) < 3 or not {SITE, EVERY[1]} <= set(members):
+            return False
+        latest = self._latest(attempt.round)
+        if place in self.sets:
+            return attempt.number == latest and self.sets[place] == attempt
+        return latest < attempt.number <= ATTEMPTS
+
+    def _heard(self, attempt: Attempt, reply: Reply | None) -> None:
+        """Hold a reply against the model."""
+        wanted, place = self._wanted(attempt), self._place(attempt)
+        assert isinstance(reply, Masked if wanted else Refusal), (attempt, self.sets, self.due, reply)
+        self._follow(attempt.round)
+        if isinstance(reply, Masked):
+            if place not in self.sent:
+                self._charged(attempt, "")
+            self.sent[place] = self.sent[place] or reply.contribution.digest
+            assert reply.contribution.digest == self.sent[place]
+
+    def _charged(self, attempt: Attempt, digest: str) -> None:
+        place = self._place(attempt)
+        self.sent[place], self.sets[place] = digest, attempt
+
+    def _follow(self, round: int) -> None:
+        self.kept = self.due = max(self.due, round)
+
+    @invariant()
+    def the_books_agree(self) -> None:
+        """One charge for each attempt, but of a pass one for each time that any of its batches was tried."""
+        tried = Counter(round for round, _ in self.sent)
+        passes: Counter[int] = Counter()
+        due = 0
+        for round, times in tried.items():
+            batch, price = batch_of(self.scene.queries[round].query), self.scene.queries[round].micro_rho
+            if batch is None:
+                due += times * price
+            else:
+                due += max(0, times - passes[batch.first]) * price
+                passes[batch.first] = max(passes[batch.first], times)
+        ledger = self.store.ledger.ledger
+        spent = ledger.spent_by_study.get(self.scene.plan.digest)
+        assert (spent.micro_rho if spent else 0) == due
+        held = {place: self.store.attempts.answered(self.scene.plan.digest, place[0]) for place in self.sets}
+        assert all(held[place][place[1]] == attempt.digest for place, attempt in self.sets.items())
+
+    def teardown(self) -> None:
+        """The study is over: its price is free for the next one."""
+        if hasattr(self, "store"):
+            digest = bytes.fromhex(self.scene.plan.digest)
+            ended = pb.StudyEnd(plan_digest=digest, state=pb.STUDY_STATE_FAILED)
+            self.worker.work(pb.NextWorkResponse(ended=[ended]))
+            self.store.close()
+
+
+def walk(walks: int, steps: int, phases: Sequence[Phase] = (Phase.generate, Phase.shrink)) -> None:
+    """Raises AssertionError, with the shortest way there, if site and model differ."""
+    memory = Path("/dev/shm")  # what is tried here is not the disk
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        Walk.peers = acquainted(
+            Path(folder), algorithms=("gauss-cov", "private-oja"), minimum_records=80, budget_epsilon=1000.0
+        )
+        write_records(Walk.peers.stage.records, rows=80)
+        Walk.engine = engine(Walk.peers.stage.config)
+        run_state_machine_as_test(
+            Walk,
+            settings=settings(
+                max_examples=walks,
+                stateful_step_count=steps,
+                deadline=None,
+                derandomize=True,
+                database=None,
+                phases=phases,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+
+
+def run(scale: float) -> Line:
+    """300 walks of 60 steps at scale 1."""
+    walks, problem = max(5, round(scale * WALKS)), ""
+    try:
+        walk(walks, STEPS)
+    except Exception as found:  # noqa: BLE001 - whatever it is, it is told
+        problem = f"{type(found).__name__}: {found}"
+    detail = f"{walks} walks of {STEPS} steps through sets, numbers, rounds and crashes: site and model agree"
+    return Line(number=11, title="walks through attempts", passed=not problem, detail=problem or detail)
