@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.cost_model import Wanted, bill_table, kept, laws_table, limits_table
@@ -103,10 +103,10 @@ def masked(points: list[Point]) -> Iterator[str]:
     for point in points:
         at, found = point.setting, point.measured
         if at.what == "masked-round":
-            theirs, own = (both(found, name) for name in ("coordinator_seconds", "sites_seconds"))
             yield (
-                f"| {at.sites} | {at.columns:,} | {at.numbers:,} | {1e3 * found['central_seconds']:.3g} ms | "
-                f"{1e3 * found['seconds']:.3g} ms | {theirs(1)} | {own(at.sites)} |"
+                f"| {at.sites} | {at.columns:,} | {at.numbers:,} | {ms(found['central_seconds'])} | "
+                f"{ms(found['seconds'])} | {both(found, 'coordinator_seconds')} | "
+                f"{both(found, 'sites_seconds', at.sites)} |"
             )
 
 
@@ -117,25 +117,24 @@ def federated(points: list[Point]) -> Iterator[str]:
     for point in points:
         at, found = point.setting, point.measured
         if at.what == "federated":
-            theirs, own = (both(found, name) for name in ("coordinator_seconds", "site_seconds"))
-            small = f"{1e3 * found['small_central_seconds']:.3g} and {1e3 * found['small_seconds']:.3g} ms"
             yield (
-                f"| {at.records:,} | {at.numbers:,} | {1e3 * found['central_seconds']:.3g} ms | "
-                f"{1e3 * found['seconds']:.3g} ms | {found['seconds'] / found['central_seconds']:.2f} | "
-                f"{theirs(1)} | {own(1)} | {small} |"
+                f"| {at.records:,} | {at.numbers:,} | {ms(found['central_seconds'])} | "
+                f"{ms(found['seconds'])} | {found['seconds'] / found['central_seconds']:.2f} | "
+                f"{both(found, 'coordinator_seconds')} | {both(found, 'site_seconds')} | "
+                f"{ms(found['small_central_seconds'])} and {ms(found['small_seconds'])} |"
             )
 
 
-def both(found: Mapping[str, float], name: str) -> Callable[[int], str]:
+def both(found: Mapping[str, float], name: str, many: int = 1) -> str:
     """A quantity of central and of masked rounds, of each of so many; a dash where it was not measured."""
+    if name not in found:
+        return "-"
+    return " and ".join(ms(found[one] / many) for one in (f"central_{name}", name))
 
-    def each(many: int) -> str:
-        if name not in found:
-            return "-"
-        central, masked = (1e3 * found[one] / many for one in (f"central_{name}", name))
-        return f"{central:.3g} and {masked:.3g} ms"
 
-    return each
+def ms(seconds: float) -> str:
+    """Milliseconds in three digits."""
+    return f"{1e3 * seconds:,.0f} ms" if seconds >= 1 else f"{1e3 * seconds:.3g} ms"
 
 
 def write() -> None:

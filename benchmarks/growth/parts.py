@@ -29,6 +29,7 @@ SITES = 3
 REGIONS = 20
 MASKED = (1000, 50_000, triangle(1000), triangle(5000), triangle(10_000))  # numbers of an answer
 STUDIES = 3  # of each trust, in turns
+TURNS = 3  # of whole runs
 MOST_SEALED = 10**6  # numbers; each transaction is repeated many times
 FEWEST = 1000  # records
 OF_COLUMNS = ("gradient-check", "replay", "planning")
@@ -187,21 +188,24 @@ def _processor(found: Rounds) -> Measured:
 
 
 def _masked(setting: Setting) -> Measured:
-    """Of a matrix its one round, of directions all rounds; central first, then masked."""
-    matrix = not setting.components
+    """Of a matrix its one round, of directions all rounds, central and masked in turns; medians of the turns,
+    of which long answers have one."""
+    matrix, turns = not setting.components, TURNS if setting.numbers <= NARROW else 1
     asked = Asked(
         columns=setting.columns,
         algorithm="gauss-cov" if matrix else "dp-pca",
         components=max(1, setting.components),
     )
-    sides: dict[str, Measured] = {}
-    for trust in Trust:
+    sides: dict[Trust, list[Measured]] = {trust: [] for trust in Trust}
+    for trust in turns * [*Trust]:
         found = measured(setting.sites, replace(asked, trust=trust), ports=PORTS)
         took = {"seconds": (found.last if matrix else found.median) / 1e3}
-        sides[trust.value] = took if matrix else took | _processor(found)
-        sides[trust.value]["peak_bytes"] = found.peak_mib * 2**20
-    central = {f"central_{name}": value for name, value in sides[Trust.CENTRAL.value].items()}
-    return sides[Trust.SECURE_AGGREGATION.value] | central
+        more = {} if matrix else _processor(found)
+        sides[trust].append({**took, **more, "peak_bytes": found.peak_mib * 2**20})
+    central, masked = (
+        {name: statistics.median(one[name] for one in side) for name in side[0]} for side in sides.values()
+    )
+    return masked | {f"central_{name}": value for name, value in central.items()}
 
 
 def _federated(setting: Setting) -> Measured:
