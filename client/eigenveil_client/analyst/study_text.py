@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from eigenveil.reporting.questions import sent_as
-from eigenveil.reporting.trust import MASKED
+from eigenveil.study.study import Trust
 from eigenveil_client.analyst.display import plain, site_words, state_word, time_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -89,7 +89,7 @@ def explanation_text(value: Mapping[str, Any]) -> str:
     for entry in value["rounds"]:
         kinds.setdefault(entry["kind"], []).append(entry)
     size = f"{len(value['rounds'])} rounds, {value['bytes_per_site']} bytes from each site"
-    masked = value["message"] == MASKED
+    masked = value["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     lines = [
         f"{value['name']}: {value['purpose']}" if value["purpose"] else value["name"],
         f"{value['components']} components by {value['algorithm']}, {size}",

@@ -32,6 +32,7 @@ from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.trust import CENTRAL, MASKED, sights
 from eigenveil.reporting.verify import SignedRelease, verify_release
 from eigenveil.study.study import Federation, Trust
+from eigenveil_client.analyst.study_text import explanation_text
 from tests.support import a_plan, a_study, refused
 
 SITES = ("north", "south", "west")
@@ -81,6 +82,11 @@ def test_one_person_is_told_of_every_attempt() -> None:
 def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
     told = explain(a_masked_plan(attempts=2, colluding=1))
     assert told["message"] == MASKED
+    assert told["study"]["privacy"]["trust"] == "secure-aggregation"
+    for words in (MASKED, "other words"):
+        text = explanation_text(told | {"message": words})
+        assert "(masked, with noise inside)" in text
+        assert "the coordinator adds noise" not in text
     assert "any one other site" in told["trust"]
     assert "at least 2 sites" in told["trust"]
     assert "tried 2 times" in told["trust"]

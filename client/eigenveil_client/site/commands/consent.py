@@ -16,9 +16,9 @@ from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.questions import sent_as
-from eigenveil.reporting.trust import MASKED
 from eigenveil.study.columns import NAME, NAMES
 from eigenveil.study.consent import DeclineWord
+from eigenveil.study.study import Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site.commands.tables import moment, plain, show, table
@@ -201,9 +201,10 @@ def show_explanation(told: dict[str, Any]) -> None:
         columns.add_row(*plain(_called(column), column["unit"]), *bounds)
     show(columns)
     rounds = table("round", "question", "bytes", "% of its price", "what it reveals", title="Rounds")
+    masked = told["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     for row in told["rounds"]:
         share = f"{100 * row['micro_rho'] / told['micro_rho']:.1f}"
-        question = sent_as(row["kind"], masked=told["message"] == MASKED)
+        question = sent_as(row["kind"], masked=masked)
         rounds.add_row(str(row["round"] + 1), question, str(row["bytes"]), share, row["meaning"])
     show(rounds)
     console.print(f"each answer: {told['message']}", markup=False)

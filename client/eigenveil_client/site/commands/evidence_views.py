@@ -14,7 +14,7 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.recompute import Numbers
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.state.egress import MASKED, Row
+from eigenveil_client.site.state.egress import Row
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.command import console
 
@@ -73,21 +73,18 @@ def show_egress(told: dict[str, Any]) -> None:
     for row in told["rows"]:
         listed.add_row(
             str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"] + 1),
-            _sent_as(row["kind"], row["meaning"]), str(row["bytes"]), row["contribution"][:16],
+            sent_as(row["kind"], masked=bool(row["attempt"])), str(row["bytes"]), row["contribution"][:16],
         )  # fmt: skip
     show(listed)
-    for kind, meaning in sorted({(row["kind"], row["meaning"]) for row in told["rows"]}):
-        console.print(f"{_sent_as(kind, meaning)}: {meaning}", markup=False)
+    said = {(row["kind"], bool(row["attempt"]), row["meaning"]) for row in told["rows"]}
+    for kind, masked, meaning in sorted(said):
+        console.print(f"{sent_as(kind, masked=masked)}: {meaning}", markup=False)
     console.print(f"the chain is whole; {told['messages']} messages, {told['bytes']} bytes of numbers")
     if told["calls"]:
         calls = table("day (UTC)", "call", "messages", "bytes", title="Every call, by day")
         for count in told["calls"]:
             calls.add_row(count["day"], count["kind"], str(count["messages"]), str(count["bytes"]))
         show(calls)
-
-
-def _sent_as(kind: str, meaning: str) -> str:
-    return sent_as(kind, masked=meaning.endswith(MASKED))
 
 
 def decoded(numbers: Numbers) -> dict[str, Any]:

@@ -41,6 +41,7 @@ CREATE TABLE egress (
   bytes INTEGER NOT NULL,
   contribution TEXT NOT NULL,
   query TEXT NOT NULL,
+  attempt TEXT NOT NULL,
   meaning TEXT NOT NULL,
   previous TEXT NOT NULL UNIQUE,
   digest TEXT NOT NULL UNIQUE
@@ -57,13 +58,12 @@ CREATE TRIGGER egress_is_append_only_delete BEFORE DELETE ON egress
 
 
 DECLINE, READY = "decline", "ready"  # kinds of rows of which no number leaves
-MASKED = "; masked: alone it is noise to everybody"  # what is said besides of such an answer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
     """A message about to leave. `bytes` counts the numbers sent (8 each); `query` is the digest of the
-    question, empty in a refusal."""
+    question, empty in a refusal; `attempt` that of the set which an answer is masked for, else empty."""
 
     study: str
     round: int
@@ -71,6 +71,7 @@ class Sent:
     bytes: int
     contribution: str
     query: str
+    attempt: str
     meaning: str
 
     @property
@@ -81,7 +82,7 @@ class Sent:
     @property
     def masked(self) -> bool:
         """Whether they are an answer with masks and a share of the noise."""
-        return self.answers and self.meaning.endswith(MASKED)
+        return bool(self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

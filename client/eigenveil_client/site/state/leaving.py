@@ -16,10 +16,11 @@ from eigenveil.numerics.encoding import octets
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
+from eigenveil.reporting.trust import MASKED
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.attempts import Attempts, Proved
 from eigenveil_client.site.state.checkpoints import HeldCheckpoints, Taken
-from eigenveil_client.site.state.egress import DECLINE, MASKED, READY, EgressLedger, Fingerprints, Sent
+from eigenveil_client.site.state.egress import DECLINE, READY, EgressLedger, Fingerprints, Sent
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlans
 from eigenveil_client.site.state.transcript import Stated, Transcript
 from eigenveil_common.failpoints import failpoint
@@ -60,7 +61,7 @@ class Leaving:
         if plan.masked:
             raise InternalError(Code.BUG, "an exact answer of a masked study was about to leave")
         taken, cost = self.checkpoints.unkept(), self.rounds.cost(plan, asked)
-        sent = self._sent(asked, values, meaning)
+        sent = self._sent(asked, values, meaning, attempt="")
 
         def also(change: Connection) -> None:
             self._write(asked, sent, stated, taken, change)
@@ -91,7 +92,7 @@ class Leaving:
     ) -> None:
         """Charge an attempt that was not answered before; keep the masked answer that is about to leave."""
         taken, cost = self.checkpoints.unkept(), self.rounds.cost(plan, asked)
-        sent = self._sent(asked, octets(answer.values), f"{asked.query.meaning}{MASKED}")
+        sent = self._masked(asked, answer)
 
         def also(change: Connection, _: Tip) -> None:
             if self.rounds.cost(plan, asked) != cost:
@@ -112,7 +113,7 @@ class Leaving:
     def again(self, asked: RoundQuery, answer: Contribution, stated: Sequence[Stated]) -> None:
         """Write down that a masked answer, charged before, is about to leave once more."""
         taken = self.checkpoints.unkept()
-        sent = self._sent(asked, octets(answer.values), f"{asked.query.meaning}{MASKED}")
+        sent = self._masked(asked, answer)
         with self.database.transaction() as change:
             self._write(asked, sent, stated, taken, change)
         self.checkpoints.kept(taken)
@@ -121,7 +122,7 @@ class Leaving:
         """Write down that a refusal is about to leave."""
         sent = Sent(
             study=plan_digest, round=round, kind=DECLINE, bytes=0, contribution="", query="",
-            meaning=f"this site declines: {reason}",
+            attempt="", meaning=f"this site declines: {reason}",
         )  # fmt: skip
         taken = self.checkpoints.unkept()
         with self.database.transaction() as change:
@@ -132,9 +133,13 @@ class Leaving:
         failpoint("refusal-written")
         self.checkpoints.kept(taken)
 
-    def _sent(self, asked: RoundQuery, values: bytes | memoryview, meaning: str) -> Sent:
+    def _masked(self, asked: RoundQuery, answer: Contribution) -> Sent:
+        meaning = f"{asked.query.meaning}; {MASKED}"
+        return self._sent(asked, octets(answer.values), meaning, answer.attempt)
+
+    def _sent(self, asked: RoundQuery, values: bytes | memoryview, meaning: str, attempt: str) -> Sent:
         print_of = self.fingerprints.of_answer(asked, values)
-        return _about(asked, NAMES[type(asked.query)], meaning, len(values), print_of)
+        return _about(asked, NAMES[type(asked.query)], meaning, len(values), print_of, attempt)
 
     def _write(
         self, asked: RoundQuery, sent: Sent, stated: Sequence[Stated], taken: Taken | None, change: Connection
@@ -150,8 +155,10 @@ class Leaving:
         self.rounds.passed(asked.plan_digest, asked.round)
 
 
-def _about(asked: RoundQuery, kind: str, meaning: str, size: int = 0, contribution: str = "") -> Sent:
+def _about(
+    asked: RoundQuery, kind: str, meaning: str, size: int = 0, contribution: str = "", attempt: str = ""
+) -> Sent:
     return Sent(
         study=asked.plan_digest, round=asked.round, kind=kind, bytes=size, contribution=contribution,
-        query=asked.digest, meaning=meaning,
+        query=asked.digest, attempt=attempt, meaning=meaning,
     )  # fmt: skip

@@ -27,7 +27,6 @@ from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.peer import Standing
 from eigenveil_client.site.peers.roster import Roster
-from eigenveil_client.site.state.egress import MASKED
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import (
@@ -86,7 +85,9 @@ def test_an_answer_leaves_with_a_share_of_the_noise_and_masks_that_only_all_othe
     assert np.array_equal(peers.unmasked(reply, attempt), exact + np.arange(7, 7 + exact.size))
     assert abs(int(reply.contribution.values[0])) > 2**32, "as large as a mask"
     assert (reply.number, reply.contribution.attempt) == (1, attempt.digest)
-    assert (row.kind, row.bytes, row.meaning) == ("count", 8, FIRST.query.meaning + MASKED)
+    assert (row.kind, row.bytes, row.attempt) == ("count", 8, attempt.digest)
+    assert row.masked
+    assert not replace(row, attempt="").masked, "whatever its meaning says"
     assert (entry.kind.value, entry.micro_rho, entry.atto_delta) == ("attempt", PRICE, 1)
 
 
