@@ -66,7 +66,7 @@ def test_a_site_that_is_lost_costs_an_attempt_and_the_rest_goes_on(stage: Stage)
 
     async def follow() -> str:
         async with Analyst(here.analyst) as analyst:
-            plan, _ = await analyst.submit(here.text, "lost")
+            plan, _ = await analyst.submit(here.text, "lost-member")
             killed, events = False, []
             async for event in analyst.watch(bytes.fromhex(plan.digest)):
                 events.append(event)

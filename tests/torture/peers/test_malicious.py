@@ -13,7 +13,7 @@ import pytest
 
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.statements import SignedRound
-from eigenveil_client.site.daemon import worker
+from eigenveil_client.site.daemon import agreements
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
@@ -58,7 +58,7 @@ def test_it_is_refused_and_logged_and_nothing_is_sent(attack: Attack, tmp_path: 
         ("a release that a stranger signed", OwnSession, "_check"),
         ("a ledger that shrank", OwnSession, "_check_ledger"),
         ("cohort that probes the site", Policy, "require"),
-        ("wrong plan signature", worker, "check_plan"),
+        ("wrong plan signature", agreements, "check_plan"),
     ],
 )
 def test_a_site_without_that_check_is_found(
