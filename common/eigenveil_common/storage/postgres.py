@@ -10,6 +10,7 @@ Statements stay within what SQLite accepts as well (upserts by ON CONFLICT, row 
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -28,6 +29,7 @@ from eigenveil_common.storage.transactions import Transactions
 WRITING, SERVING = 0x656967656E0001, 0x656967656E0002
 BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_advisory_xact_lock({WRITING})"
 WAIT = "10s"  # for another process that writes
+RELEASED_SECONDS = 2.0  # in which the server lets go of a process that has ended
 # A server that vanished is noticed within half a minute.
 LINK: dict[str, Any] = {
     "connect_timeout": 10,
@@ -102,13 +104,16 @@ class Database:
 
     def claim(self) -> None:
         """Be the only process that serves this database, until the connection ends. Who lost the
-        connection has lost the right to write with it.
+        connection has lost the right to write with it; the server notices that a moment after it ended.
 
         Raises:
             RequestError: code `conflict`: another one does.
         """
-        if not self.rows("SELECT pg_try_advisory_lock(?)", (SERVING,))[0][0]:
-            raise RequestError(Code.CONFLICT, f"another coordinator serves {self.name}; stop it first")
+        until = time.monotonic() + RELEASED_SECONDS
+        while not self.rows("SELECT pg_try_advisory_lock(?)", (SERVING,))[0][0]:
+            if time.monotonic() >= until:
+                raise RequestError(Code.CONFLICT, f"another coordinator serves {self.name}; stop it first")
+            time.sleep(RELEASED_SECONDS / 20)
 
     def transaction(self) -> AbstractContextManager[Connection]:
         return self._transactions()
