@@ -53,11 +53,12 @@ def steady(line: str) -> str:
 
 
 def agrees(page: str, said: str) -> bool:
-    """Whether what was said is what the page shows."""
+    """Whether what was said is what the page shows, wherever lines end: a table is as wide as its times are
+    long, and what stands below it is as wide as the table."""
     shown = [re.escape(steady(line)) for line in page.splitlines() if line.strip()]
     lines = [steady(line) for line in said.splitlines() if line.strip()]
-    pattern = "".join(r"(?:.*\n)*?" if line == r"\.\.\." else line + r"\n" for line in shown)
-    return re.fullmatch(pattern, "".join(f"{line}\n" for line in lines)) is not None
+    pattern = "".join("(?:.* )??" if line == r"\.\.\." else line + r"\ " for line in shown)
+    return re.fullmatch(pattern, "".join(f"{line} " for line in lines)) is not None
 
 
 @dataclass(slots=True, kw_only=True)
