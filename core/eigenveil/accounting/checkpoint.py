@@ -10,12 +10,10 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.numerics.encoding import canonical
+from eigenveil.signed import check_signature
 
 CHECKPOINT_SIGNED = b"eigenveil/ledger-checkpoint/v1\n"
 MOST_BYTES = 16 * 1024
@@ -116,13 +114,12 @@ def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: byt
     Raises:
         PeerError: code `identity`, signed by another key or changed; `protocol`, not a checkpoint.
     """
-    try:
-        Ed25519PublicKey.from_public_bytes(release_key).verify(signature, CHECKPOINT_SIGNED + checkpoint_json)
-    except (InvalidSignature, ValueError) as problem:
-        raise PeerError(
-            Code.IDENTITY,
-            "the checkpoint of the ledger is not signed by this federation; it was not believed",
-        ) from problem
+    check_signature(
+        release_key,
+        signature,
+        CHECKPOINT_SIGNED + checkpoint_json,
+        "the checkpoint of the ledger is not signed by this federation; it was not believed",
+    )
     if len(checkpoint_json) > MOST_BYTES:
         raise PeerError(Code.PROTOCOL, f"a checkpoint of {len(checkpoint_json)} bytes is too long")
     try:

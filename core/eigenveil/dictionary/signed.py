@@ -6,13 +6,11 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.toml import dictionary_from_dict, dictionary_to_dict
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical
+from eigenveil.signed import check_signature
 from eigenveil.study.checks import need
 
 DICTIONARY_SIGNED = b"eigenveil/dictionary-signature/v1\n"
@@ -37,14 +35,12 @@ class SignedDictionary:
         """
         if len(self.said) > MOST_BYTES:
             raise PeerError(Code.PROTOCOL, f"a dictionary of {len(self.said)} bytes is too long")
-        try:
-            Ed25519PublicKey.from_public_bytes(release_key).verify(
-                self.signature, DICTIONARY_SIGNED + self.said
-            )
-        except (InvalidSignature, ValueError) as problem:
-            raise PeerError(
-                Code.IDENTITY, "the dictionary is not signed by this federation; it was not believed"
-            ) from problem
+        check_signature(
+            release_key,
+            self.signature,
+            DICTIONARY_SIGNED + self.said,
+            "the dictionary is not signed by this federation; it was not believed",
+        )
         named, dictionary = self.read()
         if named != federation:
             raise PeerError(Code.IDENTITY, f"the dictionary is of federation {named}; it was not believed")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-from eigenveil.errors import Code, PeerError
 from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.signed import check_signature
 
 PLAN_SIGNED = b"eigenveil/plan-signature/v1\n"
 
@@ -18,10 +15,10 @@ def check_plan(plan_json: bytes, signature: bytes, release_key: bytes) -> Plan:
         PeerError: code `identity`, signed by another key or changed; `protocol`, not canonical.
         RequestError: a value of the plan is refused.
     """
-    try:
-        Ed25519PublicKey.from_public_bytes(release_key).verify(signature, PLAN_SIGNED + plan_json)
-    except (InvalidSignature, ValueError) as problem:
-        raise PeerError(
-            Code.IDENTITY, "the plan is not signed by this federation; nothing of it was believed"
-        ) from problem
+    check_signature(
+        release_key,
+        signature,
+        PLAN_SIGNED + plan_json,
+        "the plan is not signed by this federation; nothing of it was believed",
+    )
     return plan_from_json(plan_json)

@@ -11,11 +11,9 @@ import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical
+from eigenveil.signed import check_signature
 
 ROUND_SIGNED = b"eigenveil/round-signature/v1\n"
 HEX = 64
@@ -71,13 +69,12 @@ class SignedRound:
         """
         if len(self.said) > MOST_BYTES:
             raise PeerError(Code.PROTOCOL, f"a statement of {len(self.said)} bytes is too long")
-        try:
-            Ed25519PublicKey.from_public_bytes(release_key).verify(self.signature, ROUND_SIGNED + self.said)
-        except (InvalidSignature, ValueError) as problem:
-            raise PeerError(
-                Code.IDENTITY,
-                "what is stated of a round is not signed by this federation; it was not believed",
-            ) from problem
+        check_signature(
+            release_key,
+            self.signature,
+            ROUND_SIGNED + self.said,
+            "what is stated of a round is not signed by this federation; it was not believed",
+        )
         return self.read()
 
     def read(self) -> RoundStatement:

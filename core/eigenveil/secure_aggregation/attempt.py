@@ -12,13 +12,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.statements import HEX, Sign
+from eigenveil.signed import check_signature
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_SITES, NAME
 
 ATTEMPT_SIGNED = b"eigenveil/attempt-signature/v1\n"
@@ -114,11 +112,10 @@ class SignedAttempt:
         """
         if len(self.said) > MOST_BYTES:
             raise PeerError(Code.PROTOCOL, f"a set of sites of {len(self.said)} bytes is too long")
-        try:
-            key = Ed25519PublicKey.from_public_bytes(release_key)
-            key.verify(self.signature, ATTEMPT_SIGNED + self.said)
-        except (InvalidSignature, ValueError) as problem:
-            raise PeerError(
-                Code.IDENTITY, "what is stated of a set of sites is not signed by this federation"
-            ) from problem
+        check_signature(
+            release_key,
+            self.signature,
+            ATTEMPT_SIGNED + self.said,
+            "what is stated of a set of sites is not signed by this federation",
+        )
         return Attempt.read(self.said)

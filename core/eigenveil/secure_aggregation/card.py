@@ -11,14 +11,13 @@ import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.protocol.statements import Sign
 from eigenveil.secure_aggregation.fingerprint import fingerprint
+from eigenveil.signed import check_signature
 from eigenveil.study.study import NAME
 
 CARD_SIGNED = b"eigenveil/peer-card/v1\n"
@@ -100,12 +99,12 @@ def sign_card(card: Card, sign: Sign) -> SignedCard:
 @lru_cache(maxsize=KEPT)
 def _checked(said: bytes, signature: bytes) -> Card:
     card = _read(said)
-    try:
-        Ed25519PublicKey.from_public_bytes(card.signing).verify(signature, CARD_SIGNED + said)
-    except (InvalidSignature, ValueError) as problem:
-        raise PeerError(
-            Code.IDENTITY, f"the card of {card.site} is not signed by its own key; it was not believed"
-        ) from problem
+    check_signature(
+        card.signing,
+        signature,
+        CARD_SIGNED + said,
+        f"the card of {card.site} is not signed by its own key; it was not believed",
+    )
     return card
 
 
