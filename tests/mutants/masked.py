@@ -11,6 +11,12 @@ SHOWN = f"{TESTS}/test_masks_cancel.py::test_whatever_sets_are_shown_only_whole_
 AGAIN = f"{TESTS}/test_masks_cancel.py::test_attempts_and_rounds_have_masks_of_their_own"
 SHARES = f"{TESTS}/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
 SPENT = f"{TESTS}/test_attempts.py::test_all_attempts_together_keep_the_promise_of_the_study"
+SERVER = "server/eigenveil_server"
+COURSE = f"{SERVER}/masked/course.py"
+GONE_ON = (
+    "tests/server/masked/test_masked_restarts.py"
+    "::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]"
+)
 
 OF_MASKED: tuple[Mutant, ...] = (
     of("P31", ATTEMPT, '"members": dict(self.members),', '"members": {},', SHOWN),
@@ -36,6 +42,15 @@ OF_MASKED: tuple[Mutant, ...] = (
     of("P33", f"{SITE}/state/leaving.py", "self.ledger.attempt(asked, cost, also)",
        "self.ledger.attempt(asked, type(cost)(micro_rho=0), also)",
        f"{AT_SITE}::test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew"),
+    of("P33", COURSE, "self.repository.ledger.attempt(last.asked, due, write)",
+       "self.repository.ledger.beside(write)", GONE_ON),
+    of("P33", COURSE, "ledger.attempt(opening.opened.asked, opening.due, also)", "ledger.beside(also)",
+       GONE_ON),
+    of("P33", COURSE, "            study_writes.fix_set(change, attempt, at)\n", "", GONE_ON),
+    of("P31", f"{SERVER}/studies/contributions.py", "validate(asked, contribution, records, attempt)",
+       "validate(asked, contribution, records, contribution.attempt)",
+       "tests/server/masked/test_masked_answers.py"
+       "::test_an_answer_for_another_set_or_for_none_is_refused_and_told"),
     of("P33", "study/price.py", "                // study.attempts\n", "", SPENT),
     of("P33", "protocol/plan.py", "micro_rho=times * self.micro_rho", "micro_rho=self.micro_rho", SPENT),
 )  # fmt: skip
