@@ -98,13 +98,14 @@ def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(
             mock.patch.object(
                 OwnKeys, "secret_with", autospec=True, side_effect=OwnKeys.secret_with
             ) as shared,
+            mock.patch.object(OsNoise, "draw", side_effect=[np.array([n]) for n in (7, 70, 700)]),
         ):
             assert isinstance(ask(worker, FIRST), Ready)
             attempts = [peers.attempt(FIRST, number) for number in (1, 2, 3)]
             replies = [answered(worker, FIRST, attempt) for attempt in attempts]
-        hidden = [peers.unmasked(*both).tolist() for both in zip(replies, attempts, strict=True)]
+        hidden = [int(peers.unmasked(*both)[0]) for both in zip(replies, attempts, strict=True)]
         assert (computed.call_count, shared.call_count) == (1, len(OTHERS))
-        assert len(set(map(tuple, hidden))) == 3
+        assert np.diff(hidden).tolist() == [63, 630], "each attempt's share is its own draw"
         assert left(store) == (3 * PRICE, ["ready", "count", "count", "count"])
         assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
 
