@@ -18,7 +18,7 @@ SHARED = 2**18  # entries from which on a site's pieces are worth a thread
 HELD = 32  # answers that are held at once
 
 
-class Seal(Protocol):
+class Mask(Protocol):
     """What a site makes of its exact answer before it is sent, for the attempt of that digest."""
 
     @property
@@ -30,8 +30,8 @@ class Seal(Protocol):
 class Together(Protocol):
     """Sites that answer together, each for its own records."""
 
-    def __call__(self, asked: RoundQuery, present: Sequence[str], seal: Seal | None = None) -> IntArray:
-        """The exact sum of what these sites contribute, of answers as `seal` leaves them; votes stand side by
+    def __call__(self, asked: RoundQuery, present: Sequence[str], mask: Mask | None = None) -> IntArray:
+        """The exact sum of what these sites contribute, of answers as `mask` leaves them; votes stand side by
         side, by the sites' names."""
 
 
@@ -48,7 +48,7 @@ def contributed(
     most: int,
     asked: RoundQuery,
     present: Sequence[str],
-    seal: Seal | None = None,
+    mask: Mask | None = None,
     *,
     apply: Apply = map,
 ) -> IntArray:
@@ -58,7 +58,7 @@ def contributed(
     """
     names = sorted(present)
     groups = (names[first : first + HELD] for first in range(0, len(names), HELD))
-    return in_order(asked, (_group(sites, most, asked, group, seal, apply) for group in groups))
+    return in_order(asked, (_group(sites, most, asked, group, mask, apply) for group in groups))
 
 
 def in_order(asked: RoundQuery, groups: Iterable[IntArray]) -> IntArray:
@@ -71,11 +71,11 @@ def _group(
     most: int,
     asked: RoundQuery,
     names: Sequence[str],
-    seal: Seal | None,
+    mask: Mask | None,
     apply: Apply,
 ) -> IntArray:
     answers: dict[str, IntArray] = {}
-    attempt = "" if seal is None else seal.attempt
+    attempt = "" if mask is None else mask.attempt
     for name in names:
         site = sites[name]
         values = site.answer(
@@ -86,9 +86,9 @@ def _group(
             round=asked.round,
             query=asked.digest,
             site=name,
-            values=values if seal is None else seal(name, values),
+            values=values if mask is None else mask(name, values),
             attempt=attempt,
         )
         validate(asked, contribution, range(most + 1), attempt)
         answers[name] = contribution.values
-    return aggregate(asked, answers)  # exact, and private to whoever is trusted with it, unless it is sealed
+    return aggregate(asked, answers)  # exact, and private to whoever is trusted with it, unless it is masked

@@ -34,7 +34,7 @@ from eigenveil.queries import batch_of
 from eigenveil.reporting.cards import release_card
 from eigenveil.reporting.document import RoundRecord, build
 from eigenveil.reporting.result import Result, result_of
-from eigenveil.secure_aggregation.simulated import MaskedRounds, Seen
+from eigenveil.secure_aggregation.simulated import CoalitionView, MaskedRounds
 from eigenveil.session import Session
 from eigenveil.site.partition import SPREAD, deal
 from eigenveil.site.quantize import to_grid
@@ -134,7 +134,7 @@ class Simulation:
     releases: tuple[Release, ...]
     document: dict[str, Any]
     attempts: tuple[int, ...] = ()
-    seen: tuple[Seen, ...] = ()
+    seen: tuple[CoalitionView, ...] = ()
 
     @property
     def bytes_per_site(self) -> int:
@@ -208,7 +208,7 @@ def simulate(
 
 
 def _simulated(
-    session: Session, rounds: Sequence[RoundRecord], seen: Sequence[Seen], private: bool
+    session: Session, rounds: Sequence[RoundRecord], seen: Sequence[CoalitionView], private: bool
 ) -> Simulation:
     plan, result = session.plan, result_of(session.plan, session.result)
     return Simulation(

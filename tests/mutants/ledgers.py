@@ -123,7 +123,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "await asyncio.wrap_future(self._prepared[1])",
        "tests/server/studies/test_one_sync.py"
        "::test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept"),
-    of("P27", "client/eigenveil_client/site/state/leaving.py",
+    of("P27", "client/eigenveil_client/site/state/outgoing.py",
        "        self.checkpoints.keep(taken, change)\n        self.transcript",
        "        self.transcript",
        "tests/client/site/state/test_store.py"

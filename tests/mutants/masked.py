@@ -12,7 +12,7 @@ AGAIN = f"{TESTS}/test_masks_cancel.py::test_attempts_and_rounds_have_masks_of_t
 SHARES = f"{TESTS}/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
 SPENT = f"{TESTS}/test_attempts.py::test_all_attempts_together_keep_the_promise_of_the_study"
 SERVER = "server/eigenveil_server"
-COURSE = f"{SERVER}/masked/course.py"
+DRIVER = f"{SERVER}/masked/driver.py"
 GONE_ON = (
     "tests/server/masked/test_masked_restarts.py"
     "::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]"
@@ -37,16 +37,16 @@ OF_MASKED: tuple[Mutant, ...] = (
     of("P33", ATTEMPT, '"number": self.number,', '"number": 1,', f"{AGAIN}[another attempt]"),
     of("P33", "protocol/budget.py", "NOTHING if time <= paid else", "NOTHING if paid else",
        f"{TESTS}/test_attempts.py::test_a_pass_is_paid_as_often_as_its_most_tried_batch"),
-    of("P31", f"{SITE}/daemon/members.py", "        if unknown:\n", "        if False:\n",
+    of("P31", f"{SITE}/daemon/peer_secrets.py", "        if unknown:\n", "        if False:\n",
        f"{AT_SITE}::test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed"),
-    of("P33", f"{SITE}/state/leaving.py", "self.ledger.attempt(asked, cost, also)",
+    of("P33", f"{SITE}/state/outgoing.py", "self.ledger.attempt(asked, cost, also)",
        "self.ledger.attempt(asked, type(cost)(micro_rho=0), also)",
        f"{AT_SITE}::test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew"),
-    of("P33", COURSE, "self.repository.ledger.attempt(last.asked, due, write)",
+    of("P33", DRIVER, "self.repository.ledger.attempt(last.asked, due, write)",
        "self.repository.ledger.beside(write)", GONE_ON),
-    of("P33", COURSE, "ledger.attempt(opening.opened.asked, opening.due, also)", "ledger.beside(also)",
+    of("P33", DRIVER, "ledger.attempt(opening.opened.asked, opening.due, also)", "ledger.beside(also)",
        GONE_ON),
-    of("P33", COURSE, "            study_writes.fix_set(change, attempt, at)\n", "", GONE_ON),
+    of("P33", DRIVER, "            study_writes.fix_set(change, attempt, at)\n", "", GONE_ON),
     of("P31", f"{SERVER}/studies/contributions.py", "validate(asked, contribution, records, attempt)",
        "validate(asked, contribution, records, contribution.attempt)",
        "tests/server/masked/test_masked_answers.py"

@@ -7,18 +7,18 @@ from tests.mutants.mutant import Mutant, of
 SITE, TESTS = "client/eigenveil_client/site", "tests/client/site"
 MASKED = f"{TESTS}/daemon/test_masked.py"
 REFUSED = f"{MASKED}::test_what_no_honest_coordinator_states_is_refused_and_nothing_is_charged"
-MEMBERS, ROUNDS = f"{SITE}/daemon/members.py", f"{SITE}/daemon/masked.py"
-ATTEMPTS, BOOKS = f"{SITE}/state/attempts.py", f"{SITE}/state/leaving.py"
+SECRETS, ROUNDS = f"{SITE}/daemon/peer_secrets.py", f"{SITE}/daemon/masked.py"
+ATTEMPTS, BOOKS = f"{SITE}/state/attempts.py", f"{SITE}/state/outgoing.py"
 
 OF_MASKED_SITES: tuple[Mutant, ...] = (
-    of("P31", MEMBERS, "confirmed[name].digest != digest", "False",
+    of("P31", SECRETS, "confirmed[name].digest != digest", "False",
        f"{MASKED}::test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decides"),
-    of("P31", MEMBERS, "members.get(self._name) != keys.card.digest", "self._name not in members",
+    of("P31", SECRETS, "members.get(self._name) != keys.card.digest", "self._name not in members",
        f"{REFUSED}[another card of this site]"),
-    of("P31", MEMBERS, "members.keys() - set(federation.sites)", "set()",
+    of("P31", SECRETS, "members.keys() - set(federation.sites)", "set()",
        f"{REFUSED}[a site that is not invited]"),
-    of("P31", MEMBERS, "if len(members) < least:", "if False:", f"{REFUSED}[fewer than the quorum]"),
-    of("P31", MEMBERS, "set(federation.required) - members.keys()", "set()",
+    of("P31", SECRETS, "if len(members) < least:", "if False:", f"{REFUSED}[fewer than the quorum]"),
+    of("P31", SECRETS, "set(federation.required) - members.keys()", "set()",
        f"{REFUSED}[without a required site]"),
     of("P31", ROUNDS, "answered.get(number, attempt.digest) != attempt.digest", "False",
        f"{REFUSED}[another set]"),
@@ -27,7 +27,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{MASKED}::test_no_exact_answer_of_a_masked_study_can_leave"),
     of("P31", f"{SITE}/daemon/agreements.py", "                self._require_peers(plan)\n",
        "                pass\n",
-       f"{TESTS}/peers/test_invited.py::test_where_the_rules_decide_a_study_with_a_stranger_is_declined"),
+       f"{TESTS}/peers/test_rule.py::test_where_the_rules_decide_a_study_with_a_stranger_is_declined"),
     of("P32", ROUNDS, "share_spec(asked, plan.study, len(attempt.members))",
        "share_spec(asked, plan.study, len(plan.study.federation.sites))",
        f"{MASKED}::test_an_answer_leaves_with_a_share_of_the_noise_and_masks_that_only_all_others_can_lift"),

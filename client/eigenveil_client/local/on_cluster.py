@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from eigenveil.contributing import Hold, Seal, Together, contributed, in_order
+from eigenveil.contributing import Hold, Mask, Together, contributed, in_order
 from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
@@ -40,11 +40,11 @@ def _held(cluster: Cluster, sites: Mapping[str, Site], plan: Plan) -> Together:
     held = [cluster.keep({name: sites[name] for name in share}) for share in shares]
     most = plan.study.max_records
 
-    def together(asked: RoundQuery, present: Sequence[str], seal: Seal | None = None) -> IntArray:
+    def together(asked: RoundQuery, present: Sequence[str], mask: Mask | None = None) -> IntArray:
         asked.digest  # noqa: B018 - computed here once, and sent along
         there = set(present)
         sums = [
-            cluster.submit(_answer, future, most, asked, [name for name in share if name in there], seal)
+            cluster.submit(_answer, future, most, asked, [name for name in share if name in there], mask)
             for future, share in zip(held, shares, strict=True)
         ]
         return in_order(asked, cluster.results(sums, sums, lambda done, of: None))
@@ -53,7 +53,7 @@ def _held(cluster: Cluster, sites: Mapping[str, Site], plan: Plan) -> Together:
 
 
 def _answer(
-    share: Share, most: int, asked: RoundQuery, present: Sequence[str], seal: Seal | None
+    share: Share, most: int, asked: RoundQuery, present: Sequence[str], mask: Mask | None
 ) -> IntArray:
     with one_thread():  # the worker's tasks are the threads
-        return contributed(share, most, asked, present, seal)
+        return contributed(share, most, asked, present, mask)

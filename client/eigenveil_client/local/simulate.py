@@ -16,7 +16,7 @@ from eigenveil.numerics.encoding import FloatArray, canonical
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
-from eigenveil.secure_aggregation.simulated import Seen
+from eigenveil.secure_aggregation.simulated import CoalitionView
 from eigenveil.simulation import Simulation, site_places
 from eigenveil.simulation import simulate as run_study
 from eigenveil.study.grid import GridRows, offsets, steps, unit
@@ -195,7 +195,7 @@ def summary(runs: Runs) -> dict[str, Any]:
     return value
 
 
-def _seen(one: Seen, asked: Sequence[RoundQuery]) -> dict[str, Any]:
+def _seen(one: CoalitionView, asked: Sequence[RoundQuery]) -> dict[str, Any]:
     return {
         "round": one.round,
         "attempt": one.attempt,

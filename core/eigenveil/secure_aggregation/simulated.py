@@ -42,9 +42,9 @@ class Present(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Seen:
-    """What the coordinator and the sites that collude with it can compute of an attempt at a round: the sum
-    of what the `honest` sites sent, without the masks that they know.
+class CoalitionView:
+    """The view of the coordinator and the sites that collude with it: all that they can compute of an attempt
+    at a round, the sum of what the `honest` sites sent, without the masks that they know.
 
     If every honest site of the set is among these, it is their exact answers and their shares of the noise,
     and nothing else; if one is missing, its masks are in the sum, and it is noise [P31].
@@ -102,7 +102,7 @@ class MaskedRounds:
         lost: Mapping[int, Sequence[Sequence[str]]],
         colluding: Sequence[str],
     ) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[CoalitionView] = []
         self._study, self._fix, self._charge, self._held = plan.study, fix, charge, hold
         self._seed, self._lost, self._colluding = seed, lost, frozenset(colluding)
         self._sum = frozen(np.zeros(0, dtype=np.int64))
@@ -110,7 +110,7 @@ class MaskedRounds:
     def hold(self, sites: Mapping[str, Site], plan: Plan) -> Together:
         """The sum of the attempt that `present` ended with."""
         self._together = self._held(sites, plan)
-        return lambda asked, present, seal=None: self._sum
+        return lambda asked, present, mask=None: self._sum
 
     def present(self, asked: RoundQuery) -> tuple[str, ...]:
         """The sites whose masked answers are all there, after as many attempts as that takes.
@@ -141,15 +141,17 @@ class MaskedRounds:
 
     def _sent(self, asked: RoundQuery, attempt: Attempt, there: Sequence[str]) -> IntArray:
         """The sum of what the sites that are `there` sent, and what colluding ones can make of it."""
-        seal = Masking(asked=asked, study=self._study, of=attempt, seed=self._seed)
+        mask = Masking(asked=asked, study=self._study, of=attempt, seed=self._seed)
         honest = tuple(site for site in there if site not in self._colluding)
-        total = self._together(asked, honest, seal)
+        total = self._together(asked, honest, mask)
         if not self._colluding:
             return total
         known = unmasked(total, honest, self._colluding & attempt.members.keys(), attempt)
-        self.seen.append(Seen(round=asked.round, attempt=attempt.number, honest=honest, values=known))
+        self.seen.append(
+            CoalitionView(round=asked.round, attempt=attempt.number, honest=honest, values=known)
+        )
         others = [site for site in there if site in self._colluding]
-        return total + self._together(asked, others, seal)  # modulo 2^64, as int64 is by itself
+        return total + self._together(asked, others, mask)  # modulo 2^64, as int64 is by itself
 
 
 def attempt_of(asked: RoundQuery, number: int, members: Iterable[str]) -> Attempt:

@@ -1,2 +1,2 @@
-"""The studies under way: one session each, the course of its rounds, what sites contribute to them.
+"""The studies under way: one session each, what drives its rounds, what sites contribute to them.
 Imports storage, planning, keys and recovery; knows of no connection."""

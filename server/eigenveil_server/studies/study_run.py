@@ -4,7 +4,7 @@ The order within a round never changes: query durable -> sites answer -> set of 
 fed to the algorithm -> a tick -> price charged, release sealed and next query opened, in one transaction ->
 published, sites asked. Before that transaction nothing of the draw, nor of what follows from it, leaves this
 process and the one that computes what follows from a wide release [P27]. Masked rounds draw nothing and are
-charged for each attempt before that is told: `masked.course` has their order.
+charged for each attempt before that is told: `masked.driver` has their order.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.following.session import StudySession
-from eigenveil_server.masked.course import MaskedCourse
-from eigenveil_server.rounds.course import Course, ExactCourse
+from eigenveil_server.masked.driver import MaskedDriver
+from eigenveil_server.rounds.driver import ExactDriver, RoundDriver
 from eigenveil_server.rounds.journal import RoundJournal
 from eigenveil_server.rounds.offer import Offer, after
 from eigenveil_server.rounds.open_round import OpenRound
@@ -75,14 +75,14 @@ class StudyRun:
             stored, plan.study.federation, runtime.repository, runtime.signals.news, patience
         )
         self._moved = moved
-        self._course = self._course_of(plan)
+        self._driver = self._driver_of(plan)
 
-    def _course_of(self, plan: Plan) -> Course:
+    def _driver_of(self, plan: Plan) -> RoundDriver:
         repository, sign = self._repository, self._runtime.keys.release.sign
         if not plan.masked:
             federation = plan.study.federation
-            return ExactCourse(federation=federation, repository=repository, sign=sign, tell=self._told)
-        return MaskedCourse(
+            return ExactDriver(federation=federation, repository=repository, sign=sign, tell=self._told)
+        return MaskedDriver(
             study=plan.study, repository=repository, sign=sign, tell=self._told,
             compute=self._runtime.compute, waiting=self.consent.waiting,
             check=self._stop_if_cancelled, switch=self._switch,
@@ -134,7 +134,7 @@ class StudyRun:
         await self.consent.complete(self._stop_if_cancelled)
         failpoint("consent-complete")
         self._stop_if_cancelled()
-        offer = await compute.run(self._course.first, session)
+        offer = await compute.run(self._driver.first, session)
         while offer is not None:
             self._offer = offer
             self._stop_if_cancelled()
@@ -162,7 +162,7 @@ class StudyRun:
             late = spec is not None and spec.length > MOST_AHEAD
             if spec is not None and not late:
                 self._noise.prepare(spec)  # only now: the question leaves first, then the sites compute
-            offer = await self._course.answered(offer)
+            offer = await self._driver.answered(offer)
             opened = offer.opened
             present = await self._close(opened)
             if late and spec is not None:
@@ -223,8 +223,8 @@ class StudyRun:
             raise RequestError(problem.code, why) from problem
 
     def _journal(self, offer: Offer, session: StudySession) -> RoundJournal:
-        opened, course = offer.opened, self._course
-        spent = course.spent(opened.asked, session)
+        opened, driver = offer.opened, self._driver
+        spent = driver.spent(opened.asked, session)
         return RoundJournal(
             study=self.digest,
             attempt=opened.number,
@@ -234,8 +234,8 @@ class StudyRun:
             after=after(session),
             sign=self._runtime.keys.release.sign,
             event=self._event(opened, RoundState.RELEASED, spent=spent),
-            follow=course.following(offer, session),
-            book=course.book,
+            follow=driver.following(offer, session),
+            book=driver.book,
             seconds=self.plan.study.federation.deadline_seconds,
             repository=self._repository,
             again=offer.again,

@@ -15,7 +15,7 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine.local import LocalRecords
-from eigenveil_client.site.state.leaving import Leaving
+from eigenveil_client.site.state.outgoing import Outgoing
 from tests.client.site.support import Stage, a_plan, work, write_records
 
 PLAN = a_plan()
@@ -36,8 +36,8 @@ def watched(worker: SiteWorker, patch: pytest.MonkeyPatch) -> list[str]:
 
     wrap(worker._engine, "load", "load")
     wrap(LocalRecords, "answer", "compute")
-    wrap(Leaving, "answer", "write")
-    wrap(Leaving, "refuse", "write")
+    wrap(Outgoing, "answer", "write")
+    wrap(Outgoing, "refuse", "write")
     return steps
 
 

@@ -12,8 +12,8 @@ import pytest
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
-from eigenveil_client.site.daemon.masked import MaskedRounds
-from eigenveil_client.site.daemon.members import Members
+from eigenveil_client.site.daemon.masked import MaskedAnswers
+from eigenveil_client.site.daemon.peer_secrets import PeerSecrets
 from tests.torture.masked import sets
 from tests.torture.masked.attacks import ATTACKS
 from tests.torture.masked.scene import acquainted
@@ -46,8 +46,8 @@ def quiet(noise: OsNoise, spec: NoiseSpec) -> IntArray:
 @pytest.mark.parametrize(
     ("name", "owner", "check", "instead"),
     [
-        ("below the quorum", Members, "_check_set", lambda *_: None),
-        ("one attempt more than the plan has", MaskedRounds, "_known", lambda *_: None),
+        ("below the quorum", PeerSecrets, "_check_set", lambda *_: None),
+        ("one attempt more than the plan has", MaskedAnswers, "_known", lambda *_: None),
         ("an attempt at another round", Attempt, "is_of", lambda *_: True),
         ("signed by another federation", SignedAttempt, "check", believed),
     ],

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import Phase
 
 from eigenveil.accounting.zcdp import NOTHING
-from eigenveil_client.site.daemon.members import Members
 from eigenveil_client.site.daemon.own_session import OwnSession
+from eigenveil_client.site.daemon.peer_secrets import PeerSecrets
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from tests.torture.masked.walk import walk
 
@@ -20,7 +20,7 @@ def test_a_few_walks() -> None:
     ("owner", "name", "instead"),
     [
         (AnsweredRounds, "cost", lambda *_: NOTHING),
-        (Members, "_check_set", lambda *_: None),
+        (PeerSecrets, "_check_set", lambda *_: None),
         (OwnSession, "expect", lambda *_: None),
     ],
 )

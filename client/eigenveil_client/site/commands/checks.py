@@ -27,8 +27,8 @@ from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.service import analysts, approval, check_role
 from eigenveil_client.site.engine_config import Kind
-from eigenveil_client.site.peers import invited, keys, roster
-from eigenveil_client.site.peers.words import check_peers
+from eigenveil_client.site.peers import keys, roster, rule
+from eigenveil_client.site.peers.views import check_peers
 from eigenveil_client.site.plausible import dictionary, ranges
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
@@ -54,7 +54,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
     if plan is not None:
         verdicts = [*config.policy.verdicts(plan, now)]
         with suppress(EigenveilError):  # what is wrong with the cards is a check of its own
-            verdicts += invited.verdicts(config.identity, config.name, plan)
+            verdicts += rule.verdicts(config.identity, config.name, plan)
         for verdict in verdicts:
             about = f"policy {verdict.rule}"
             failed = fail(about, verdict.text, code=Code.POLICY)

@@ -23,7 +23,7 @@ from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.peers import invited
+from eigenveil_client.site.peers import rule
 from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan
@@ -43,7 +43,7 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str
     """
     plan = plan_from_json(seen.plan_json)
     config.policy.require(plan, store.now())
-    invited.require(config.identity, config.name, plan)
+    rule.require(config.identity, config.name, plan)
     found = reader(config)(plan.study)
     config.policy.require_enough(found.persons)
     config.policy.quality.require(found.quality)
@@ -74,7 +74,7 @@ def withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: st
 
 def verdicts(config: SiteConfig, store: SiteStore, plan: Plan) -> tuple[Verdict, ...]:
     """What every rule here says of a plan, and of who else is invited."""
-    about_peers = invited.verdicts(config.identity, config.name, plan)
+    about_peers = rule.verdicts(config.identity, config.name, plan)
     return (*config.policy.verdicts(plan, store.now()), *about_peers)
 
 

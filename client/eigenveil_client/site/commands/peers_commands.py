@@ -37,14 +37,14 @@ def export_card(config: SiteConfig, out: Path | None, as_json: bool) -> None:
     time.
     """
     from eigenveil.secure_aggregation.card_file import cards_to_file
-    from eigenveil_client.site.peers import words
+    from eigenveil_client.site.peers import views
     from eigenveil_client.site.peers.keys import OwnKeys, site_in
 
     out = out or Path(f"{site_in(config.identity).name}.peer")
     check_output(out)
     own = OwnKeys.make(config.identity)
     write_durably(out, cards_to_file([own.signed]))
-    say({"out": str(out), **words.own_card(own.card)}, as_json, words.exported(own.card, out))
+    say({"out": str(out), **views.own_card(own.card)}, as_json, views.exported(own.card, out))
 
 
 @peers.command("import")
@@ -61,7 +61,7 @@ def import_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as
     the new one must be confirmed.
     """
     from eigenveil_client.site import config as site_config
-    from eigenveil_client.site.peers import words
+    from eigenveil_client.site.peers import views
     from eigenveil_client.site.peers.keys import OwnKeys
     from eigenveil_client.site.peers.roster import Roster
 
@@ -69,8 +69,8 @@ def import_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as
     cards = [card for path in files for card in _cards_in(path)]
     roster = Roster(folder)
     outcomes = roster.take(cards, OwnKeys.make(folder).card, replacing=replacing)
-    told = words.imports(outcomes, roster.held())
-    say(told, as_json, words.imported(told, config_file))
+    told = views.imports(outcomes, roster.held())
+    say(told, as_json, views.imported(told, config_file))
 
 
 def _cards_in(path: Path) -> tuple[SignedCard, ...]:
@@ -95,7 +95,7 @@ def confirm_card(config: SiteConfig, name: str, digits: str | None, by: str | No
     Telephone them, at a number that did not come with the file; they find the digits with peers list. Nothing
     changes if the digits differ. It also decides about a card that changed.
     """
-    from eigenveil_client.site.peers import words
+    from eigenveil_client.site.peers import views
     from eigenveil_client.site.peers.roster import Roster
 
     roster = Roster(config.identity)
@@ -110,7 +110,7 @@ def confirm_card(config: SiteConfig, name: str, digits: str | None, by: str | No
         digits = click.prompt(f"The 40 digits that the people of {name} read to you", value_proc=_digits)
     peer = roster.confirm(name, digits, decider)
     again = "" if before.seen is None else " Start the daemon again, if it ended."
-    say(words.peer_row(peer), as_json, f"The digits agree: {name} is confirmed.{again}")
+    say(views.peer_row(peer), as_json, f"The digits agree: {name} is confirmed.{again}")
 
 
 def _digits(text: str) -> str:
@@ -132,9 +132,9 @@ def list_peers(config: SiteConfig, as_json: bool) -> None:
 
     Digits of others are shown once they are confirmed: before, they are to be heard from their owner.
     """
-    from eigenveil_client.site.peers import words
+    from eigenveil_client.site.peers import views
 
-    tell(words.listed(config.identity), as_json, _show_list)
+    tell(views.listed(config.identity), as_json, _show_list)
 
 
 def _show_list(told: dict[str, Any]) -> None:

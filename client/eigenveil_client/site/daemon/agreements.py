@@ -10,7 +10,7 @@ from eigenveil.study.consent import DeclineWord
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.daemon.refusals import DeclinedByPerson
 from eigenveil_client.site.engine.contract import Engine
-from eigenveil_client.site.peers import invited
+from eigenveil_client.site.peers import rule
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
@@ -123,4 +123,4 @@ class Agreements:
         self._store.accept(plan, seen, self._policy.yearly)
 
     def _require_peers(self, plan: Plan) -> None:
-        invited.require(self._member.folder, self._member.identity.name, plan)
+        rule.require(self._member.folder, self._member.identity.name, plan)

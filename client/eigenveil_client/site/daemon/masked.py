@@ -22,8 +22,8 @@ from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
 from eigenveil.secure_aggregation.masks import masked
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
-from eigenveil_client.site.daemon.members import Members
 from eigenveil_client.site.daemon.own_session import OwnSession
+from eigenveil_client.site.daemon.peer_secrets import PeerSecrets
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.attempts import Proved
@@ -64,14 +64,14 @@ class Masked:
         return self.contribution.round
 
 
-class MaskedRounds:
+class MaskedAnswers:
     """Replies to the questions of masked studies. `answers` computes what they are made of."""
 
     def __init__(self, member: StoredIdentity, policy: Policy, store: SiteStore, answers: Answers) -> None:
         self._member = member
         self._store = store
         self._answers = answers
-        self._members = Members(member, policy)
+        self._secrets = PeerSecrets(member, policy)
         self._exact: dict[str, tuple[str, IntArray]] = {}  # the latest question of a plan, and its answer
 
     def keep(self, plans: Container[str]) -> None:
@@ -92,28 +92,28 @@ class MaskedRounds:
         Raises:
             PeerError: no honest coordinator asks for this.
             PeerChanged: the process must end and nothing may be sent.
-            EigenveilError: as `Answers.values` and `Leaving`.
+            EigenveilError: as `Answers.values` and `Outgoing`.
         """
         keys = OwnKeys.read(self._member.folder)
         if signed is None:
             return self._ready(plan, asked, keys, own)
         proved = self._proved(asked, signed)
         try:
-            secrets = self._members.secrets(plan, proved.attempt, keys)
+            secrets = self._secrets.of(plan, proved.attempt, keys)
             again = self._known(plan, proved.attempt)
         except (PeerError, RequestError):
             self._store.attempts.refuse(proved)
             raise
         if again is None:
             return self._masked(plan, asked, proved, secrets, own)
-        self._store.leaving.again(asked, again, own.unkept())
+        self._store.outgoing.again(asked, again, own.unkept())
         own.kept()
         return Masked(contribution=again, number=proved.attempt.number)
 
     def _ready(self, plan: Plan, asked: RoundQuery, keys: OwnKeys, own: OwnSession) -> Ready:
         self._store.rounds.check_price(plan, asked)
         self._values(plan, asked)
-        self._store.leaving.ready(asked, own.unkept())
+        self._store.outgoing.ready(asked, own.unkept())
         own.kept()
         event("round-ready", study=asked.plan_digest, round=asked.round)
         return Ready(
@@ -172,7 +172,7 @@ class MaskedRounds:
         )  # fmt: skip
         failpoint("answer-masked")
         await_tick()  # how long the share took tells of it
-        self._store.leaving.masked(plan, asked, proved, answer, own.unkept())
+        self._store.outgoing.masked(plan, asked, proved, answer, own.unkept())
         own.kept()
         if attempt.number == plan.study.attempts:
             self._exact.pop(plan.digest)

@@ -22,9 +22,9 @@ from eigenveil.study.price import MAX_ROUNDS
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.daemon.agreements import Agreements, Waiting
 from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
-from eigenveil_client.site.daemon.masked import Masked, MaskedRounds, Ready
-from eigenveil_client.site.daemon.members import PeerChanged
+from eigenveil_client.site.daemon.masked import Masked, MaskedAnswers, Ready
 from eigenveil_client.site.daemon.own_session import OwnSession
+from eigenveil_client.site.daemon.peer_secrets import PeerChanged
 from eigenveil_client.site.daemon.refusals import DeclinedByPerson, Refusal, refusal_of, told
 from eigenveil_client.site.engine.contract import Engine
 from eigenveil_client.site.policy import Approval, Policy
@@ -53,7 +53,7 @@ class SiteWorker:
         self.store = store
         self._engine = engine
         self._answers = Answers(policy, store, engine)
-        self._masked = MaskedRounds(member, policy, store, self._answers)
+        self._masked = MaskedAnswers(member, policy, store, self._answers)
         self._agreements = Agreements(member, policy, store, engine)
         self._own: dict[str, OwnSession] = {}
 
@@ -194,7 +194,9 @@ class SiteWorker:
             values=self._answers.values(plan, asked),
         )
         failpoint("answer-computed")
-        self.store.leaving.answer(plan, asked, octets(contribution.values), asked.query.meaning, own.unkept())
+        self.store.outgoing.answer(
+            plan, asked, octets(contribution.values), asked.query.meaning, own.unkept()
+        )
         own.kept()
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
@@ -233,7 +235,7 @@ class SiteWorker:
         tell = alarm if refusal.reason == pb.DECLINE_REASON_PROTOCOL else event
         tell("declined", study=digest, round=round, code=problem.code.value, **told(problem))
         own = self._own.pop(digest, None)  # whatever it was in the middle of: it is replayed the next time
-        self.store.leaving.refuse(digest, round, _meaning(problem), () if own is None else own.unkept())
+        self.store.outgoing.refuse(digest, round, _meaning(problem), () if own is None else own.unkept())
         return refusal
 
 

@@ -17,8 +17,8 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.secure_aggregation.card import Card, SignedCard
 from eigenveil.secure_aggregation.fingerprint import typed_fingerprint
 from eigenveil.study.consent import LONGEST_NAME, checked_text
-from eigenveil_client.site.peers.held_cards import HeldCards, Outcome, one_each
 from eigenveil_client.site.peers.peer import Confirmation, Peer, Sighting, Standing
+from eigenveil_client.site.peers.roster_content import Outcome, RosterContent, one_each
 from eigenveil_common.files import check_owner, is_there, read_secret, write_secret
 from eigenveil_common.locks import locked
 from eigenveil_common.log import alarm
@@ -39,12 +39,12 @@ class Roster:
         self._path = folder / NAME
         self._clock = clock
 
-    def held(self) -> HeldCards:
+    def held(self) -> RosterContent:
         """All that is in it."""
         if not is_there(self._path):
-            return HeldCards()
+            return RosterContent()
         try:
-            return HeldCards.from_dict(json.loads(read_secret(self._path)))
+            return RosterContent.from_dict(json.loads(read_secret(self._path)))
         except (ValueError, KeyError, TypeError, RecursionError, PeerError) as problem:
             raise RequestError(
                 Code.BAD_CONFIG,
@@ -132,13 +132,13 @@ class Roster:
             write(held.without(held.of(name), self._now()))
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[HeldCards, Callable[[HeldCards], None]]]:
+    def _writing(self) -> Iterator[tuple[RosterContent, Callable[[RosterContent], None]]]:
         """What is in the file, which nobody else changes meanwhile, and how to replace it."""
         check_owner(self._path.parent)
         with locked(self._path.parent):
             yield self.held(), self._write
 
-    def _write(self, held: HeldCards) -> None:
+    def _write(self, held: RosterContent) -> None:
         write_secret(self._path, json.dumps(held.to_dict(), indent=2).encode())
 
     def _now(self) -> int:

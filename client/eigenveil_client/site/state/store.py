@@ -1,7 +1,7 @@
 """A site's memory: its budget, the plans it has seen, and one row for every message that left.
 
-What leaves is written down first (`leaving`). Everything is in one file, so that what belongs together is one
-transaction.
+What leaves is written down first (`outgoing`). Everything is in one file, so that what belongs together is
+one transaction.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from eigenveil_client.site.state import (
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.attempts import Attempts
 from eigenveil_client.site.state.egress import Fingerprints
-from eigenveil_client.site.state.leaving import Leaving
+from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan, ReceivedPlans
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, Seen, lost_study
 from eigenveil_client.site.state.transcript import Transcript
@@ -99,7 +99,7 @@ class SiteStore:
         self.transcript = Transcript(self.database)
         self.attempts = Attempts(self.database)
         self.rounds = AnsweredRounds(self.database, self.ledger, self.attempts)
-        self.leaving = Leaving(
+        self.outgoing = Outgoing(
             database=self.database, ledger=self.ledger, rounds=self.rounds, attempts=self.attempts,
             studies=self.studies, egress=self.egress, fingerprints=self.fingerprints,
             checkpoints=self.checkpoints, transcript=self.transcript,

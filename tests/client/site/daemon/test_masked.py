@@ -22,7 +22,7 @@ from eigenveil_client.records import records
 from eigenveil_client.site.commands.evidence import check_published, sets, sets_text
 from eigenveil_client.site.daemon.answers import Answers
 from eigenveil_client.site.daemon.masked import Masked, Ready
-from eigenveil_client.site.daemon.members import PeerChanged
+from eigenveil_client.site.daemon.peer_secrets import PeerChanged
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.peer import Standing
@@ -339,7 +339,7 @@ def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
         reply = answered(worker, FIRST, peers.attempt(FIRST))
         with pytest.raises(InternalError, match="exact answer of a masked study"):
-            store.leaving.answer(PLAN, FIRST, octets(reply.contribution.values), "", ())
+            store.outgoing.answer(PLAN, FIRST, octets(reply.contribution.values), "", ())
         with pytest.raises(InternalError, match="not masked"):
             Masked(contribution=replace(reply.contribution, attempt=""), number=1)
 

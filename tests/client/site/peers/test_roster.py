@@ -13,10 +13,10 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.secure_aggregation.card import CARD_SIGNED, Card, SignedCard, sign_card
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.daemon import SiteDaemon
-from eigenveil_client.site.peers.held_cards import Outcome
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.peer import Confirmation, Standing
 from eigenveil_client.site.peers.roster import NAME, Roster
+from eigenveil_client.site.peers.roster_content import Outcome
 from tests.client.site.peers.people import AT, knowing, own, roster, theirs
 from tests.client.site.support import SITE, Coordinator, Stage, until
 from tests.core.secure_aggregation.cards import signing

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.secure_aggregation.card import Card
-from eigenveil_client.site.peers.held_cards import HeldCards, Outcome
 from eigenveil_client.site.peers.keys import OwnKeys, made
 from eigenveil_client.site.peers.peer import Peer, Standing
 from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.peers.roster_content import Outcome, RosterContent
 from eigenveil_common.command import typed
 from eigenveil_common.doctor import Check, ok, warn
 
@@ -48,7 +48,7 @@ def exported(card: Card, out: Path) -> str:
     )
 
 
-def imports(outcomes: Mapping[str, Outcome], held: HeldCards) -> dict[str, Any]:
+def imports(outcomes: Mapping[str, Outcome], held: RosterContent) -> dict[str, Any]:
     """What became of each card, and what is held of its site now."""
     peers = {site: held.peers.get(site) for site in outcomes}
     return {

@@ -29,7 +29,7 @@ from eigenveil_common.storage.ledger_store import LedgerStore, Tip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Leaving:
+class Outgoing:
     """The rooms of one site's store that have a part in it. `stated` is what the coordinator stated to be
     told this; the last checkpoint that it showed is kept along.
 

@@ -11,7 +11,7 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.daemon.masked import Ready
 from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.peers import invited
+from eigenveil_client.site.peers import rule
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_common.doctor import Level
@@ -54,7 +54,7 @@ def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_
 
 
 def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
-    (verdict,) = invited.verdicts(stage.config.identity, SITE, PLAN)
+    (verdict,) = rule.verdicts(stage.config.identity, SITE, PLAN)
     assert not verdict.passed
     assert "eigenveil-site peers export" in verdict.text
     failed = [one.about for one in offline_checks(stage.config, PLAN) if one.level is Level.FAIL]
@@ -62,5 +62,5 @@ def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
 
 
 def test_a_study_whose_coordinator_sees_all_needs_no_cards(stage: Stage) -> None:
-    assert invited.verdicts(stage.config.identity, SITE, a_plan()) == ()
-    invited.require(stage.config.identity, SITE, a_plan())
+    assert rule.verdicts(stage.config.identity, SITE, a_plan()) == ()
+    rule.require(stage.config.identity, SITE, a_plan())

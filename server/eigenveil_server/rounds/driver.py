@@ -1,4 +1,4 @@
-"""How the rounds of a study go: what differs by whether anybody may see a sum."""
+"""How a study goes from round to round: what differs by whether anybody may see a sum."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eigenveil_server.rounds.offer import Offer, Opening, Tell, open_first, open
 from eigenveil_server.storage.repository import Repository
 
 
-class Course(Protocol):
+class RoundDriver(Protocol):
     """From one open question to the next."""
 
     def first(self, session: StudySession) -> Offer | None:
@@ -38,7 +38,7 @@ class Course(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExactCourse:
+class ExactDriver:
     """Every site sends exact sums; a round is charged with its release, or with the draw that failed."""
 
     federation: Federation

@@ -32,8 +32,8 @@ from eigenveil_server.storage.repository import Repository
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaskedCourse:
-    """A `Course` whose rounds are charged for each attempt, before it.
+class MaskedDriver:
+    """A `RoundDriver` whose rounds are charged for each attempt, before it.
 
     `tell` says what watchers see of a stage, `waiting` at which sites a person has not decided; `check`
     raises if the study was called off, and `switch` is told of each offer that takes the place of the last.

@@ -1,4 +1,4 @@
-"""Whether the sites of an attempt are those that this site shares its numbers with [R28]."""
+"""The secrets that masks are made of, for an attempt whose sites are those that people here know [R28]."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class PeerChanged(RequestError):
     until a person has decided."""
 
 
-class Members:
+class PeerSecrets:
     """Checks attempts for one site, by the cards that its people have confirmed."""
 
     def __init__(self, member: StoredIdentity, policy: Policy) -> None:
@@ -27,7 +27,7 @@ class Members:
         self._least = policy.secrecy.minimum_sites
         self._shared: dict[tuple[str, str], bytes] = {}  # by the digests of both cards
 
-    def secrets(self, plan: Plan, attempt: Attempt, keys: OwnKeys) -> dict[str, bytes]:
+    def of(self, plan: Plan, attempt: Attempt, keys: OwnKeys) -> dict[str, bytes]:
         """The secrets shared with all other members, by name, if the answer may be masked for them.
 
         Raises:

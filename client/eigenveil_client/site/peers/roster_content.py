@@ -22,18 +22,18 @@ class Outcome(Enum):
     OWN = "own"
 
 
-Taken = tuple["HeldCards", Outcome]
+Taken = tuple["RosterContent", Outcome]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeldCards:
+class RosterContent:
     """The peers by name, and what was put aside, the oldest first."""
 
     peers: Mapping[str, Peer] = field(default_factory=dict)
     earlier: tuple[Peer, ...] = ()
 
     @classmethod
-    def from_dict(cls, written: dict[str, Any]) -> HeldCards:
+    def from_dict(cls, written: dict[str, Any]) -> RosterContent:
         """Raises ValueError, KeyError, TypeError, PeerError: it is none."""
         peers = map(peer_from_dict, written["peers"])
         return cls(
@@ -57,18 +57,18 @@ class HeldCards:
             )
         return self.peers[name]
 
-    def having(self, peer: Peer) -> HeldCards:
+    def having(self, peer: Peer) -> RosterContent:
         """With this peer, in place of what was held of it."""
         return replace(self, peers={**self.peers, peer.card.site: peer})
 
-    def without(self, peer: Peer, now: int) -> HeldCards:
+    def without(self, peer: Peer, now: int) -> RosterContent:
         """With this peer put aside."""
         peers = {name: one for name, one in self.peers.items() if name != peer.card.site}
         return replace(self, peers=peers, earlier=(*self.earlier, replace(peer, until=now)))
 
     def taking(
         self, signed: SignedCard, own: Card, *, replacing: bool, now: int
-    ) -> tuple[HeldCards, Outcome]:
+    ) -> tuple[RosterContent, Outcome]:
         """With this card, and what became of it. Raises as `Roster.take`."""
         card = signed.check()
         if card == own:
