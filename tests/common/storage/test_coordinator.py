@@ -7,16 +7,18 @@ import json
 import signal
 import subprocess
 import time
+from collections import Counter
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from eigenveil.accounting.ledger import replay
+from eigenveil.accounting.ledger import EntryKind, replay
 from eigenveil.errors import TABLE, Code, InternalError, RequestError
 from eigenveil.identity import Role
 from eigenveil.reporting.verify import load_release
@@ -30,7 +32,10 @@ from eigenveil_server.recovery.backup import restored
 from eigenveil_server.recovery.checkpoints import read_checkpoint
 from eigenveil_server.storage import sealed
 from eigenveil_server.storage.database import open_store
+from eigenveil_server.storage.study_reads import Studies
 from tests.common.storage.cluster import binaries
+from tests.server.masked import sites as masked_sites
+from tests.server.masked.sites import MaskedSite, masked_toml, serving_sites, site_of
 from tests.server.process import command, process
 from tests.server.rig import (
     FEDERATION,
@@ -43,6 +48,7 @@ from tests.server.rig import (
     study_toml,
 )
 from tests.support import a_hello
+from tests.torture.masked.known import KnownShare, wrong_round
 
 
 def made(folder: Path, url: str) -> Config:
@@ -100,6 +106,52 @@ def test_a_study_survives_a_kill(tmp_path: Path, url: str) -> None:
     code, out, _ = command("status", "--config", str(path), "--json")
     assert (code, json.loads(out)["studies"][0]["state"]) == (0, "released")
     assert not config.files.database.exists()
+
+
+@pytest.mark.slow
+def test_a_masked_study_with_a_lost_site_survives_a_kill(tmp_path: Path, url: str) -> None:
+    """From the second round on nothing comes from Carl; in it the coordinator is killed. [P33]"""
+    config = made(tmp_path / "c", url)
+    toml = masked_toml(deadline_seconds=2.0)
+
+    async def life(sites: dict[str, MaskedSite], held: dict[str, Credentials], last: bool) -> bytes | None:
+        async with process(config.state / "coordinator.toml") as coordinator:
+            ada = coordinator.connect(held["ada"])
+            for name, site in sites.items():
+                site.client = coordinator.connect(held[name])
+            async with serving_sites(sites):
+                digest = await ada.submit(toml)
+                request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
+                async for event in ada.stub.WatchStudy(request):
+                    if event.round == 1 and not last:
+                        await coordinator.end(signal.SIGKILL)
+                        return None
+                return await ada.release(digest)
+
+    async def scenario() -> tuple[bytes, dict[str, MaskedSite]]:
+        held = await enrolled(config)
+        async with serving(config) as rig:
+            sites = {
+                name: site_of(rig, rig.connect(held[name]), lambda *at: at >= ("carl", (1, 1)))
+                for name in SITES
+            }
+        await life(sites, held, last=False)
+        data = await life(sites, held, last=True)
+        assert data is not None
+        return data, sites
+
+    with mock.patch.object(masked_sites, "OsNoise", KnownShare):
+        data, sites = asyncio.run(scenario())
+    document = load_release(data).document
+    plan = sites["anna"].client.plans[document["plan_digest"]]
+    assert wrong_round(plan, document, {name: site.rows for name, site in sites.items()}) == ""
+    assert {tuple(one["present"]) for one in document["rounds"][1:]} == {SITES[:2]}
+    store = open_store(config.store)
+    with closing(store):
+        entries = LedgerStore(store.writer, config.budget, lambda: 0).entries()
+        paid = Counter(one.round for one in entries if one.kind is EntryKind.ATTEMPT)
+        tried = {at: len(Studies(store.reader).attempts(plan.digest, at)) for at in paid}
+    assert paid == Counter(tried) == Counter(dict.fromkeys(range(len(document["rounds"])), 1) | {1: 2})
 
 
 def test_long_releases_are_read_back_as_they_were_sealed(

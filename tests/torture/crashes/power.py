@@ -1,4 +1,4 @@
-"""Check 2, first half: power cuts at random moments of a coordinator's work.
+"""Check 2: power cuts at random moments of a coordinator's work, and of a site's (`masked.site_power`).
 
 A chain of lives: each begins on what the last cut left, works through the coordinator's own code for a
 random number of writes and syncs, and ends in a cut. What the disk then holds is opened as the product
@@ -47,9 +47,11 @@ from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import Answers, StoredStudy, Studies
 from tests.torture.crashes.vfs import Disk, powered
 from tests.torture.line import Line
+from tests.torture.masked import site_power
 
 NUMBER, TITLE = 2, "power cuts"
 CUTS, CONTROL_CUTS = 2000, 400
+SITE_CUTS, SITE_CONTROL_CUTS = 1000, 100
 LIVES = 25  # in one chain; then a new coordinator begins
 LONGEST = 250  # writes and syncs of one life
 LOG_PAGES = (20, sqlite.LOG_PAGES)  # a short log, so that cuts fall into the copying of it as well
@@ -237,9 +239,12 @@ def _opening(study: str, round: int, after: str = "") -> Opening:
 
 def opened(path: Path, mode: Mode, vfs: str | None = None) -> Database:
     """The coordinator's database in this mode."""
-    kind = type("InMode", (Other,), {"mode": mode})
-    database: Database = kind(path, SCHEMA, VERSION, vfs, migrations=MIGRATIONS)
-    return database
+    return in_mode(mode)(path, SCHEMA, VERSION, vfs, migrations=MIGRATIONS)
+
+
+def in_mode(mode: Mode) -> type[Database]:
+    """The product's database in this mode."""
+    return type("InMode", (Other,), {"mode": mode})
 
 
 @contextmanager
@@ -318,9 +323,23 @@ def judge(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
     return (lost == 0) is mode.safe, f"{mode} {lost} of {len(found)} lose{what}"
 
 
+def judge_site(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
+    """The same of a site's masked rounds."""
+    count = max(12, round(scale * (SITE_CUTS if mode.safe else SITE_CONTROL_CUTS)))
+    with folder() as here:
+        found = site_power.cuts(in_mode(mode), count, seed, here)
+    lost = [losses for losses in found.lost if losses]
+    fell = ", ".join(f"{step} {times}" for step, times in sorted(found.fell.items()))
+    what = f" {sorted(lost[0])}" if lost and mode.safe else ""
+    told = f"a masked site's {mode} {len(lost)} of {count} lose{what}"
+    more = f" (at {fell}; {found.unsent} answers stored and not sent)" if mode.safe else ""
+    return (not lost) is mode.safe, told + more
+
+
 def run(scale: float) -> Line:
     """All modes: the product's loses nothing, and the two unsafe ones must lose something."""
     judged = [judge(mode, scale) for mode in MODES]
+    judged += [judge_site(mode, scale) for mode in (MODES[0], MODES[2])]
     return Line(
         number=NUMBER,
         title=TITLE,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 from random import Random
+from unittest import mock
 
 import pytest
 
-from tests.torture.crashes.power import MODES, Mode, judge
+from eigenveil_client.site.state.leaving import Leaving
+from tests.torture.crashes.power import MODES, Mode, judge, judge_site
 from tests.torture.crashes.vfs import SECTOR, Content, Disk, Truncate, Write
 
 
@@ -54,6 +56,18 @@ def test_names_are_certain_only_with_their_folder() -> None:
 def test_power_cuts(mode: Mode) -> None:
     good, figures = judge(mode, 0.05, seed=7)
     assert good, figures
+
+
+@pytest.mark.parametrize("mode", [MODES[0], MODES[2]], ids=str)
+def test_power_cuts_of_a_masked_site(mode: Mode) -> None:
+    good, figures = judge_site(mode, 0.01, seed=7)
+    assert good, figures
+
+
+def test_an_answer_that_leaves_before_it_is_stored_is_found() -> None:
+    with mock.patch.object(Leaving, "masked"):
+        good, figures = judge_site(MODES[0], 0.0)
+    assert not good, figures
 
 
 def test_files_of_an_earlier_life_are_certain(tmp_path: Path) -> None:
