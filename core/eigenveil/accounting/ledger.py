@@ -63,7 +63,8 @@ BODY = tuple(one.name for one in fields(Entry) if one.name != "digest")  # what 
 @dataclass(slots=True)
 class Ledger:
     """The state that entries add up to. `spent` never decreases; `gaussian` until anything was set
-    aside while other noise was admitted; `pico_by_study` adds a study's charges up as epsilons, in 1e-12.
+    aside while other noise was admitted; `paid` is what a round first cost and `times` how often it was
+    charged; `pico_by_study` adds a study's charges up as epsilons, in 1e-12.
 
     Raises on append:
         RequestError: code `budget-exhausted`, also for noise that the budget does not admit, or a study
@@ -80,6 +81,7 @@ class Ledger:
     reserved: dict[str, Cost] = field(default_factory=dict)
     charged: dict[tuple[str, int], str] = field(default_factory=dict)
     paid: dict[tuple[str, int], Cost] = field(default_factory=dict)
+    times: dict[tuple[str, int], int] = field(default_factory=dict)
     spent_by_study: dict[str, Cost] = field(default_factory=dict)
     pico_by_study: dict[str, int] = field(default_factory=dict)
 
@@ -208,6 +210,7 @@ class Ledger:
                 self.pico_by_study[entry.study] += pico_epsilon(entry.micro_rho)
                 self.charged[entry.study, entry.round] = entry.query
                 self.paid.setdefault((entry.study, entry.round), entry.cost)
+                self.times[entry.study, entry.round] = 1 + self.times.get((entry.study, entry.round), 0)
             case EntryKind.SETTLE:
                 self.reserved.pop(entry.study, None)
 

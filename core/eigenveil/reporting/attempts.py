@@ -62,6 +62,8 @@ def check_attempts(document: Mapping[str, Any]) -> None:
             )
         if not set(row["present"]) <= set(study.federation.sites):
             raise _bad(f"in {where} are sites that were not invited")
+        if len(set(row["present"])) < len(row["present"]):
+            raise _bad(f"in {where} a site is named twice")
         try:
             study.federation.check_present(row["present"])
         except RequestError as problem:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.algorithms.shared.column_scales import SPREADS
+from eigenveil.errors import EigenveilError
+from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import courses
-from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
 from eigenveil.reporting.digits import rounded_up
@@ -183,6 +186,15 @@ def guarantee(plan: Plan) -> dict[str, Any]:
         "technical": _measure(plan),
         "words": _words(plan, epsilon, delta),
     }
+
+
+def promised(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The `guarantee` that the plan of a document gives, whatever the document says of it; the document's own
+    where it is not private, or where only another version can read its plan."""
+    if document["private"]:
+        with suppress(EigenveilError):
+            return guarantee(plan_from_json(canonical(document["plan"])))
+    return dict(document["guarantee"])
 
 
 def _promise(plan: Plan, changes: int) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
 from eigenveil.reporting.attempts import spent
 from eigenveil.reporting.digits import rounded_up
+from eigenveil.reporting.explain import promised
 from eigenveil.reporting.figures.biplot import Projection
 from eigenveil.reporting.figures.style import MOST_COLUMNS
 from eigenveil.reporting.pictures import pictures
@@ -54,7 +55,7 @@ def render(
         document=document,
         result=result,
         study=document["plan"]["study"],
-        guarantee=document["guarantee"],
+        guarantee=promised(document),
         public_key=public_key,
         figures=pictures(document, projection) if components.size else {},
         projection_note=projection.note if projection is not None else "",

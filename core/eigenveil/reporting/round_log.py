@@ -95,7 +95,7 @@ class RoundLog:
         if not (seen or whole):
             raise RequestError(Code.BAD_ARGUMENT, "this log holds no release, so that it proves nothing")
         _check_rounds(session, document["rounds"], whole)
-        if whole and not _close(result_of(session.plan, session.result).to_dict(), document["result"]):
+        if whole and not close(result_of(session.plan, session.result).to_dict(), document["result"]):
             raise _unlike("its result is not what these releases give")
         return Replayed(statements=len(self.messages), rounds=seen, of=len(document["rounds"]), result=whole)
 
@@ -180,15 +180,15 @@ def _unlike(why: str) -> RequestError:
     return RequestError(Code.BAD_RELEASE, f"the release does not follow from its rounds: {why}")
 
 
-def _close(mine: Any, theirs: Any, largest: float = 0.0) -> bool:
+def close(mine: Any, theirs: Any, largest: float = 0.0) -> bool:
     """Equal, but for the last digits of floats: those of the `largest` number beside them."""
     match mine, theirs:
         case dict(), dict():
-            return mine.keys() == theirs.keys() and all(_close(mine[key], theirs[key]) for key in mine)
+            return mine.keys() == theirs.keys() and all(close(mine[key], theirs[key]) for key in mine)
         case list() | tuple(), list() | tuple():
             most = max((abs(one) for one in mine if isinstance(one, float | int)), default=0.0)
             return len(mine) == len(theirs) and all(
-                _close(*pair, most) for pair in zip(mine, theirs, strict=True)
+                close(*pair, most) for pair in zip(mine, theirs, strict=True)
             )
         case float() | int(), float() | int():
             return math.isclose(mine, theirs, rel_tol=CLOSE, abs_tol=CLOSE * largest)

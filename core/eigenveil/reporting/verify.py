@@ -10,11 +10,12 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.reporting.attempts import check_attempts
 from eigenveil.reporting.document import FORMAT, SIGNED
+from eigenveil.reporting.explain import promised
 from eigenveil.reporting.result import Result
-from eigenveil.reporting.round_log import Replayed, read_log
+from eigenveil.reporting.round_log import Replayed, close, read_log
 
 FIRST = "eigenveil-release/1"  # of eigenveil 0.1: its plan and its questions have other names
 
@@ -76,8 +77,9 @@ class Signed(Protocol):
 
 
 def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Replayed | None:
-    """Insist that `key` (a federation's raw Ed25519 release key) signed this release, and that the attempts
-    of a masked study are those that its plan allows.
+    """Insist that `key` (a federation's raw Ed25519 release key) signed this release, that it bears the plan
+    which its digest names and states what that promises, and that the attempts of a masked study are those
+    that its plan allows.
 
     With `log`, the bytes that `eigenveil study log` writes, every question is computed again from the plan
     and the releases before it, and the result from all of them; returned is how much of it was there [R21].
@@ -100,6 +102,7 @@ def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Rep
     if key != release.public_key:
         by = f"{release.public_key.hex()[:16]}..."
         raise _bad(f"this release is intact but signed by another key ({by}); do not trust it")
+    _check_promise(release.document)
     check_attempts(release.document)
     if log is None:
         return None
@@ -108,6 +111,16 @@ def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Rep
     if wrong:
         raise _bad(f"one key signed both, and they contradict: {'; '.join(wrong)}")
     return rounds.replayed(release.document, key)
+
+
+def _check_promise(document: dict[str, Any]) -> None:
+    """Sites agreed to the plan of this digest, and the guarantee follows from it. Words may be those of
+    another version: whoever shows them takes `promised`."""
+    if digest_of("plan", canonical(document["plan"])) != document["plan_digest"]:
+        raise _bad("the plan in this release is not the one that its digest names")
+    stated, due = ({**told, "words": ""} for told in (document["guarantee"], promised(document)))
+    if not close(stated, due):
+        raise _bad("the guarantee in this release is not what its plan promises")
 
 
 def _bad(why: str) -> RequestError:

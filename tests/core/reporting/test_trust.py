@@ -32,6 +32,7 @@ from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.trust import CENTRAL, MASKED, sights
 from eigenveil.reporting.verify import SignedRelease, verify_release
 from eigenveil.study.study import Federation, Trust
+from eigenveil_client.analyst.releases.verify import guarantee_told
 from eigenveil_client.analyst.study_text import explanation_text
 from tests.support import a_plan, a_study, refused
 
@@ -144,6 +145,7 @@ def test_a_site_pays_for_attempts_that_were_made_again_without_it_and_for_a_pass
         ([(10, 2**60)], SITES, f"tried {2**60} times"),
         ([(10, 1)], SITES[:1], "1 of the 2 sites"),
         ([(10, 1)], (*SITES, "east"), "not invited"),
+        ([(10, 1)], ("north", "north"), "named twice"),
         ([(10**12, 1)], SITES, "the plan allows"),
     ],
 )
@@ -158,6 +160,39 @@ def test_a_document_that_does_not_keep_to_its_plan_is_refused(
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 PUBLIC = KEY.public_key().public_bytes_raw()
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda told: told["plan"]["study"]["privacy"].update(colluding=2), "not the one that its digest"),
+        (lambda told: told["plan"].update(micro_rho=1), "not the one that its digest"),
+        (lambda told: told["guarantee"].update(epsilon=0.1), "not what its plan promises"),
+        (lambda told: told["guarantee"].update(micro_rho=1), "not what its plan promises"),
+        (lambda told: told["guarantee"].pop("mu"), "not what its plan promises"),
+    ],
+)
+def test_a_document_with_another_plan_or_promise_than_sites_agreed_to_is_refused(
+    change: Any, why: str
+) -> None:
+    """Found here: a t, a price or an epsilon could be signed that no site has seen."""
+    document = a_document(a_masked_plan(attempts=2), (10, 2))
+    verify_release(SignedRelease(document=document, public_key=PUBLIC), PUBLIC)
+    change(document)
+    with refused(Code.BAD_RELEASE, why):
+        verify_release(SignedRelease(document=document, public_key=PUBLIC), PUBLIC)
+
+
+def test_whom_it_holds_against_is_told_by_the_plan_and_not_by_what_a_document_says_of_itself() -> None:
+    central, masked = a_document(a_plan(), (10, 0), present=("north",)), a_document(a_masked_plan(), (10, 1))
+    against = "even if it works together with any one other site"
+    assert guarantee_told(masked) == masked["guarantee"]
+    central["guarantee"]["words"] = masked["guarantee"]["words"]
+    assert against not in render(central)
+    assert against in render(masked)
+    assert against not in guarantee_told(central)["words"]
+    assert "IN OTHER WORDS" in guarantee_told(central)["words"]
+    verify_release(SignedRelease(document=central, public_key=PUBLIC), PUBLIC)
 
 
 def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:

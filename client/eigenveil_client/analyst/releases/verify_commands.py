@@ -41,7 +41,13 @@ def verify(
     Where neither says whose key it should be, anybody may have signed it: exit code 14, or 0 with --any-key.
     """
     from eigenveil.reporting.verify import load_release, verify_release
-    from eigenveil_client.analyst.releases.verify import check_log, profile_key, read_key, trust_told
+    from eigenveil_client.analyst.releases.verify import (
+        check_log,
+        guarantee_told,
+        profile_key,
+        read_key,
+        trust_told,
+    )
 
     if any_key and key is not None:
         raise click.UsageError("--any-key asks for no key, and --key gives one; leave out one of them")
@@ -59,14 +65,14 @@ def verify(
         "plan_digest": document["plan_digest"],
         "name": document["plan"]["study"]["name"],
         "federation": federation,
-        "guarantee": document["guarantee"],
+        "guarantee": guarantee_told(document),
         "trust": trust_told(document),
         "log": None if log_file is None else check_log(signed, log_file),
     }
     told = "the key you gave" if key is not None else "your profile's key of this federation"
     text = (
         f"{value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
-        f"signed by {told if trusted else public_key}.\n{document['guarantee']['words']}\n"
+        f"signed by {told if trusted else public_key}.\n{value['guarantee']['words']}\n"
         f"Trust: {value['trust']}."
     )
     if value["log"] is not None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hmac
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields
 from hashlib import sha256
@@ -152,22 +153,28 @@ class EgressLedger:
         return str(rows[0]["digest"]) if rows else GENESIS
 
     def verify(self, ledger: Ledger) -> list[Row]:
-        """Every row, after checking the chain and each question; and that every round that the budget was
-        charged for has a row, as both are written together.
+        """Every row, after checking the chain and each question; and that every round, and every attempt at a
+        masked one, that the budget was charged for has a row, as both are written together. What an accepted
+        loss was charged for (`rollback_guard`) has none here.
 
         Raises:
             InternalError: something was changed, removed or put in.
         """
         rows = self.rows()
         self.check_questions(rows)
-        answered = {(row.study, row.round) for row in rows if row.answers}
-        missing = sorted(ledger.charged.keys() - answered)
+        answers = {(row.study, row.round, row.attempt) for row in rows if row.answers}
+        left = Counter((study, round) for study, round, _ in answers)
+        missing = sorted(
+            (study, round)
+            for (study, round), times in ledger.times.items()
+            if left[study, round] < times and ledger.charged[study, round] != study
+        )
         if missing:
             study, round = missing[0]
             raise InternalError(
                 Code.STORAGE,
-                f"{len(missing)} rounds were charged and have no row in the egress ledger, such as "
-                f"{spoken(round)} of study {study[:12]}: rows are missing at its end",
+                f"{len(missing)} rounds were charged for answers that have no row in the egress ledger, such "
+                f"as {spoken(round)} of study {study[:12]}: rows are missing at its end",
             )
         return rows
 

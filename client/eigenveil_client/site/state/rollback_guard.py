@@ -140,7 +140,7 @@ class RollbackGuard:
             cost = Cost(micro_rho=micro_rho, atto_delta=atto_delta)
             store.reserve_lost(study, cost, gaussian=seen.gaussian)
         if study in store.ledger.reserved:
-            store.charge(study, 0, seen.digest, store.ledger.reserved[study])
+            store.charge(study, 0, study, store.ledger.reserved[study])  # for no question: it names itself
             store.settle(study)
         self._write(Seen.of(store.ledger))
         return store.ledger.spent_by_study[study]
