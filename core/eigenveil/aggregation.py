@@ -33,6 +33,14 @@ class Contribution:
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", frozen(self.values))
 
+    @classmethod
+    def to(cls, asked: RoundQuery, site: str, values: IntArray, attempt: str = "") -> Contribution:
+        """What `site` sends to `asked`."""
+        return cls(
+            plan_digest=asked.plan_digest, round=asked.round, query=asked.digest, site=site, values=values,
+            attempt=attempt,
+        )  # fmt: skip
+
     @property
     def digest(self) -> str:
         header = {

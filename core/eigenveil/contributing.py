@@ -81,14 +81,8 @@ def _group(
         values = site.answer(
             asked.query, apply if prod(site.rows.shape) >= SHARED else map, frame=asked.frame
         )  # for its own records
-        contribution = Contribution(
-            plan_digest=asked.plan_digest,
-            round=asked.round,
-            query=asked.digest,
-            site=name,
-            values=values if mask is None else mask(name, values),
-            attempt=attempt,
-        )
+        sent = values if mask is None else mask(name, values)
+        contribution = Contribution.to(asked, name, sent, attempt)
         validate(asked, contribution, range(most + 1), attempt)
         answers[name] = contribution.values
     return aggregate(asked, answers)  # exact, and private to whoever is trusted with it, unless it is masked

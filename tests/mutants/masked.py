@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant, of
 
 TESTS = "tests/core/secure_aggregation"
 MASKS, ATTEMPT = "secure_aggregation/masks.py", "secure_aggregation/attempt.py"
+WHOLE = "canonical(asdict(self))"  # what an attempt states
 SITE, AT_SITE = "client/eigenveil_client/site", "tests/client/site/daemon/test_masked.py"
 SHOWN = f"{TESTS}/test_masks_cancel.py::test_whatever_sets_are_shown_only_whole_ones_are_unmasked"
 AGAIN = f"{TESTS}/test_masks_cancel.py::test_attempts_and_rounds_have_masks_of_their_own"
@@ -19,8 +20,8 @@ GONE_ON = (
 )
 
 OF_MASKED: tuple[Mutant, ...] = (
-    of("P31", ATTEMPT, '"members": dict(self.members),', '"members": {},', SHOWN),
-    of("P31", ATTEMPT, '"round": self.round,', '"round": 0,', f"{AGAIN}[another round]"),
+    of("P31", ATTEMPT, WHOLE, 'canonical(asdict(self) | {"members": {}})', SHOWN),
+    of("P31", ATTEMPT, WHOLE, 'canonical(asdict(self) | {"round": 0})', f"{AGAIN}[another round]"),
     of("P31", MASKS, "for other in others:", "for other in others[:-1]:", SHOWN),
     of("P31", MASKS, "bytes.fromhex(attempt.digest) + pair", "bytes.fromhex(attempt.digest)",
        f"{TESTS}/test_masks_cancel.py::test_a_copied_key_does_not_take_a_mask_away"),
@@ -34,7 +35,7 @@ OF_MASKED: tuple[Mutant, ...] = (
     of("P32", "protocol/noise_ratio.py", "QUIETEST = 4.0", "QUIETEST = 2.0",
        f"{TESTS}/test_laws.py"
        "::test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_does"),
-    of("P33", ATTEMPT, '"number": self.number,', '"number": 1,', f"{AGAIN}[another attempt]"),
+    of("P33", ATTEMPT, WHOLE, 'canonical(asdict(self) | {"number": 1})', f"{AGAIN}[another attempt]"),
     of("P33", "protocol/budget.py", "NOTHING if time <= paid else", "NOTHING if paid else",
        f"{TESTS}/test_attempts.py::test_a_pass_is_paid_as_often_as_its_most_tried_batch"),
     of("P31", f"{SITE}/daemon/peer_secrets.py", "        if unknown:\n", "        if False:\n",

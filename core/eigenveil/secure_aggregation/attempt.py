@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
@@ -48,6 +48,13 @@ class Attempt:
         if not (hexed and named and counted and 2 <= len(self.members) <= MAX_SITES):
             raise PeerError(Code.PROTOCOL, "what is stated of a set of sites does not fit together")
 
+    @classmethod
+    def at(cls, asked: RoundQuery, number: int, cards: Mapping[str, str]) -> Attempt:
+        """Attempt `number` at a question, for the sites with these cards."""
+        return cls(
+            plan=asked.plan_digest, round=asked.round, query=asked.digest, number=number, members=dict(cards)
+        )
+
     @property
     def sites(self) -> tuple[str, ...]:
         """Its members by name."""
@@ -56,15 +63,7 @@ class Attempt:
     @cached_property
     def said(self) -> bytes:
         """Canonical JSON: the bytes that are signed, stored and hashed."""
-        return canonical(
-            {
-                "plan": self.plan,
-                "round": self.round,
-                "query": self.query,
-                "number": self.number,
-                "members": dict(self.members),
-            }
-        )
+        return canonical(asdict(self))
 
     @cached_property
     def digest(self) -> str:

@@ -158,9 +158,7 @@ def attempt_of(asked: RoundQuery, number: int, members: Iterable[str]) -> Attemp
     """An attempt at a question with imagined sites, whose cards are their public keys."""
     public = {site: _key(site).public_key().public_bytes_raw() for site in members}
     cards = {site: digest("simulated-card", key.hex()) for site, key in public.items()}
-    return Attempt(
-        plan=asked.plan_digest, round=asked.round, query=asked.digest, number=number, members=cards
-    )
+    return Attempt.at(asked, number, cards)
 
 
 def unmasked(total: IntArray, honest: Sequence[str], colluding: Iterable[str], attempt: Attempt) -> IntArray:

@@ -23,7 +23,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.compute import Compute
 from eigenveil_server.following.session import StudySession
 from eigenveil_server.masked.masked_round import MaskedRound
-from eigenveil_server.masked.opening import NOBODY, attempt_at, opening
+from eigenveil_server.masked.opening import NOBODY, opening
 from eigenveil_server.masked.price import price_of
 from eigenveil_server.rounds.offer import Offer, Opening, Tell, open_alone, signed_attempt
 from eigenveil_server.storage import study_writes
@@ -78,7 +78,7 @@ class MaskedDriver:
         able = last.able(overdue=overdue)
         self._check_able(last, able)
         due = await self.compute.run(price_of, asked, last.number + 1, self.repository)
-        attempt = attempt_at(asked, last.number + 1, able)
+        attempt = Attempt.at(asked, last.number + 1, able)
         stage = last.fixed(attempt)
         stage.take_over(last)  # as watchers are to see it
         spent = self.repository.ledger.spent(asked.plan_digest) + due.micro_rho

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from eigenveil.accounting.zcdp import NOTHING
-from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil_server.following.session import StudySession
@@ -39,7 +38,7 @@ def opening(
         out = earlier.declined.keys() | denied
         able = {site: card for site, card in able.items() if site not in out}
         if able and not federation.lacking(able):
-            attempts, due = [attempt_at(asked, 1, able)], price_of(asked, 1, repository)
+            attempts, due = [Attempt.at(asked, 1, able)], price_of(asked, 1, repository)
     opened = MaskedRound(asked, federation, earlier, attempts[-1] if attempts else None, attempts[:-1])
     opened.deny(denied)
     return Opening(
@@ -50,11 +49,4 @@ def opening(
         after=after(session),
         again=again,
         due=due,
-    )
-
-
-def attempt_at(asked: RoundQuery, number: int, cards: Mapping[str, str]) -> Attempt:
-    """Attempt `number` at a question, for the sites with these cards."""
-    return Attempt(
-        plan=asked.plan_digest, round=asked.round, query=asked.digest, number=number, members=dict(cards)
     )

@@ -102,7 +102,7 @@ def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
     first, second, third = (replace(rehearse(plan)[0], round=round, micro_rho=half) for round in range(3))
     for query in (first, second):
         store.rounds.check_price(plan, query)
-        store.outgoing.answer(plan, query, b"", "", ())
+        store.outgoing.answer(plan, query, b"", ())
     with pytest.raises(RequestError, match="exceed the study's epsilon"):
         store.rounds.check_price(plan, third)
     assert spent(store) == 2 * half < 3 * half < plan.micro_rho

@@ -15,7 +15,7 @@ from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import batch_of
-from eigenveil_server.masked.opening import attempt_at
+from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil_server.masked.price import price_of
 from eigenveil_server.planning.limits import check_price
 from eigenveil_server.recovery.accept_loss import lost
@@ -33,7 +33,7 @@ def tried(repository: Repository, asked: RoundQuery, times: int) -> None:
     with repository.store.writer.transaction() as change:
         study_writes.open_round(change, asked, query_to_proto(asked).SerializeToString(), 0)
     for number in range(1, times + 1):
-        attempt = attempt_at(asked, number, CARDS)
+        attempt = Attempt.at(asked, number, CARDS)
         repository.ledger.attempt(
             asked,
             price_of(asked, number, repository),

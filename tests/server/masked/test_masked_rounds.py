@@ -13,12 +13,12 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import digest, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.reporting.verify import load_release
+from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.study.study import Federation, Trust
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_common.storage.ledger_store import Also, LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.masked.masked_round import MaskedRound
-from eigenveil_server.masked.opening import attempt_at
 from eigenveil_server.storage.study_reads import Answers
 from tests.server.masked.sites import (
     ROWS,
@@ -198,12 +198,12 @@ async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_
     plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=3, federation=Federation(sites=SITES, quorum=2))
     asked = rehearse(plan)[0]
     cards = {site: card_of(site) for site in SITES}
-    first = attempt_at(asked, 1, cards)
+    first = Attempt.at(asked, 1, cards)
     last = MaskedRound(asked, plan.study.federation, Answers(macs={}, declined={}), first)
     await last.close()
     last.decline("anna", "policy")
     assert last.able() == {site: card for site, card in cards.items() if site != "anna"}
-    stage = last.fixed(attempt_at(asked, 2, last.able()))
+    stage = last.fixed(Attempt.at(asked, 2, last.able()))
     last.decline("bert", "policy")
     stage.take_over(last)
     assert (stage.wants("bert"), stage.wants("carl"), stage.ready.is_set()) == (False, True, True)

@@ -28,6 +28,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import Count
+from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.study.study import Federation
 from eigenveil_common.storage import sqlite
 from eigenveil_common.storage.database import Connection
@@ -35,7 +36,6 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.fatal import end_process
-from eigenveil_server.masked.opening import attempt_at
 from eigenveil_server.rounds.journal import RoundJournal
 from eigenveil_server.rounds.offer import Opening
 from eigenveil_server.rounds.open_round import OpenRound
@@ -219,7 +219,7 @@ class Work:
         for number in range(1, TRIES + 1):
             if number > len(stored):
                 card = digest("torture", {"card": self._random.getrandbits(50)})
-                stored.append(attempt_at(asked, number, {"anna": card, "bert": card}))
+                stored.append(Attempt.at(asked, number, {"anna": card, "bert": card}))
                 self._repository.ledger.attempt(
                     asked, PRICE, lambda change, _: study_writes.fix_set(change, stored[-1], 0)
                 )

@@ -166,10 +166,8 @@ class MaskedAnswers:
         values = self._values(plan, asked)
         share = OsNoise().draw(share_spec(asked, plan.study, len(attempt.members)))
         failpoint("share-drawn")
-        answer = Contribution(
-            plan_digest=asked.plan_digest, round=asked.round, query=asked.digest, site=name,
-            values=masked(values, share, name, secrets, attempt), attempt=attempt.digest,
-        )  # fmt: skip
+        sent = masked(values, share, name, secrets, attempt)
+        answer = Contribution.to(asked, name, sent, attempt.digest)
         failpoint("answer-masked")
         await_tick()  # how long the share took tells of it
         self._store.outgoing.masked(plan, asked, proved, answer, own.unkept())

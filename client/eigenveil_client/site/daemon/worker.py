@@ -186,17 +186,10 @@ class SiteWorker:
     def _exact(self, plan: Plan, asked: RoundQuery, own: OwnSession) -> Contribution:
         """What the coordinator may see, where the study says so and this site's rules allow it."""
         self.store.rounds.check_price(plan, asked)
-        contribution = Contribution(
-            plan_digest=asked.plan_digest,
-            round=asked.round,
-            query=asked.digest,
-            site=self._member.identity.name,
-            values=self._answers.values(plan, asked),
-        )
+        values = self._answers.values(plan, asked)
+        contribution = Contribution.to(asked, self._member.identity.name, values)
         failpoint("answer-computed")
-        self.store.outgoing.answer(
-            plan, asked, octets(contribution.values), asked.query.meaning, own.unkept()
-        )
+        self.store.outgoing.answer(plan, asked, octets(contribution.values), own.unkept())
         own.kept()
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution

@@ -22,9 +22,6 @@ class Outcome(Enum):
     OWN = "own"
 
 
-Taken = tuple["RosterContent", Outcome]
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RosterContent:
     """The peers by name, and what was put aside, the oldest first."""

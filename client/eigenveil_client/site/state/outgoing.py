@@ -53,7 +53,6 @@ class Outgoing:
         plan: Plan,
         asked: RoundQuery,
         values: bytes | memoryview,
-        meaning: str,
         stated: Sequence[Stated],
     ) -> None:
         """Charge a round and write down the exact answer that is about to leave. Of a masked study none ever
@@ -61,7 +60,7 @@ class Outgoing:
         if plan.masked:
             raise InternalError(Code.BUG, "an exact answer of a masked study was about to leave")
         taken, cost = self.checkpoints.unkept(), self.rounds.cost(plan, asked)
-        sent = self._sent(asked, values, meaning, attempt="")
+        sent = self._sent(asked, values)
 
         def also(change: Connection) -> None:
             self._write(asked, sent, stated, taken, change)
@@ -92,7 +91,7 @@ class Outgoing:
     ) -> None:
         """Charge an attempt that was not answered before; keep the masked answer that is about to leave."""
         taken, cost = self.checkpoints.unkept(), self.rounds.cost(plan, asked)
-        sent = self._masked(asked, answer)
+        sent = self._sent(asked, octets(answer.values), answer.attempt)
 
         def also(change: Connection, _: Tip) -> None:
             if self.rounds.cost(plan, asked) != cost:
@@ -113,7 +112,7 @@ class Outgoing:
     def again(self, asked: RoundQuery, answer: Contribution, stated: Sequence[Stated]) -> None:
         """Write down that a masked answer, charged before, is about to leave once more."""
         taken = self.checkpoints.unkept()
-        sent = self._masked(asked, answer)
+        sent = self._sent(asked, octets(answer.values), answer.attempt)
         with self.database.transaction() as change:
             self._write(asked, sent, stated, taken, change)
         self.checkpoints.kept(taken)
@@ -133,11 +132,8 @@ class Outgoing:
         failpoint("refusal-written")
         self.checkpoints.kept(taken)
 
-    def _masked(self, asked: RoundQuery, answer: Contribution) -> Sent:
-        meaning = f"{asked.query.meaning}; {MASKED}"
-        return self._sent(asked, octets(answer.values), meaning, answer.attempt)
-
-    def _sent(self, asked: RoundQuery, values: bytes | memoryview, meaning: str, attempt: str) -> Sent:
+    def _sent(self, asked: RoundQuery, values: bytes | memoryview, attempt: str = "") -> Sent:
+        meaning = f"{asked.query.meaning}; {MASKED}" if attempt else asked.query.meaning
         print_of = self.fingerprints.of_answer(asked, values)
         return _about(asked, NAMES[type(asked.query)], meaning, len(values), print_of, attempt)
 

@@ -339,7 +339,7 @@ def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
         reply = answered(worker, FIRST, peers.attempt(FIRST))
         with pytest.raises(InternalError, match="exact answer of a masked study"):
-            store.outgoing.answer(PLAN, FIRST, octets(reply.contribution.values), "", ())
+            store.outgoing.answer(PLAN, FIRST, octets(reply.contribution.values), ())
         with pytest.raises(InternalError, match="not masked"):
             Masked(contribution=replace(reply.contribution, attempt=""), number=1)
 

@@ -105,7 +105,7 @@ def test_another_query_for_an_answered_round_is_refused_even_after_a_restart(sta
         assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
         assert [row.kind for row in store.egress.rows()] == ["count", "decline"]
         with pytest.raises(EigenveilError, match="already charged for another"):
-            store.outgoing.answer(PLAN, other, b"", "", ())
+            store.outgoing.answer(PLAN, other, b"", ())
 
 
 def test_after_a_step_back_nothing_is_answered(stage: Stage) -> None:

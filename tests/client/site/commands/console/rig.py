@@ -69,7 +69,7 @@ class Rig:
         with opened(self.stage.config) as store:
             with closing(engine(self.stage.config).load(self.plan)) as held:
                 values = held.answer(asked.query, asked.frame)
-            store.outgoing.answer(self.plan, asked, to_bytes(values), asked.query.meaning, ())
+            store.outgoing.answer(self.plan, asked, to_bytes(values), ())
 
 
 def write_patients(path: Path, rows: int = 60) -> None:
