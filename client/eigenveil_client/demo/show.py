@@ -73,7 +73,8 @@ def _trust(value: Mapping[str, Any], shown: Demonstration) -> str:
         return "central: the coordinator saw each site's totals, without noise"
     study = study_from_dict(shown.document["plan"]["study"])
     return (
-        f"secure-aggregation: nobody saw a site's totals, also not the coordinator with {colluding(study)}; "
+        "secure-aggregation: nobody saw a site's totals without noise, also not the coordinator with "
+        f"{colluding(study)}; "
         f"{value['attempts']} masked sets for {value['rounds']} rounds"
     )
 

@@ -43,7 +43,7 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     masked = study["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     rows = [
         ("Sites", ", ".join(study["federation"]["sites"])),
-        ("Trust", "masked: nobody saw a site's totals" if masked else "central"),
+        ("Trust", "masked: nobody saw a site's totals without noise" if masked else "central"),
         ("Columns", f"{len(result['columns'])}"),
         ("Records, noised", f"{result['records']:,.0f}"),
         ("Variance explained", explained or "nothing released"),

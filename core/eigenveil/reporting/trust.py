@@ -38,7 +38,7 @@ def trust_words(plan: Plan) -> str:
         return CENTRAL if plan.gaussian else SEEN
     study = plan.study
     return (
-        "nobody sees a site's totals, also not if the coordinator and "
+        "nobody sees a site's totals without noise that hides each person, also not if the coordinator and "
         f"{colluding(study)} work together: each site adds its share of the noise and masks the result "
         f"before it leaves, and masks cancel in the sum of a set of at least {study.federation.least} sites, "
         f"in nothing less. {attempts_words(study)}"

@@ -89,6 +89,7 @@ def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
         assert "(masked, with noise inside)" in text
         assert "the coordinator adds noise" not in text
     assert "any one other site" in told["trust"]
+    assert "without noise that hides each person" in told["trust"], "two attempts may differ by one site"
     assert "at least 2 sites" in told["trust"]
     assert "tried 2 times" in told["trust"]
     assert "any one other site" in told["guarantee"]["words"]

@@ -178,12 +178,18 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
     Only when there is no newer copy of the state. What was spent or set aside counts as spent.
     """
     from eigenveil_client.site.commands import consent
+    from eigenveil_client.site.peers.keys import made
     from eigenveil_client.site.state import opening
 
     charged = opening.accept_loss(config)
     delta = config.policy.budget_delta
     words = consent.amount_words(consent.amount(charged.micro_rho, config, gaussian_only=False), delta)
     text = f"Charged {words}, for the rows that are lost. Start the daemon again."
+    if made(config.identity):  # two answers to one attempt have the noise of two shares between them
+        text += (
+            " But first, if the records have changed since, move peer.key away and make a new card, which "
+            "other sites must confirm: what was masked with this one is forgotten here."
+        )
     say({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
 
 
