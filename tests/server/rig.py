@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 FEDERATION = "test-fed"
 SITES = ("anna", "bert", "carl")
 HOUR = 3_600_000
+DEADLINE = 20.0  # of a round, in seconds
 
 
 def study_toml(
@@ -63,7 +64,7 @@ def study_toml(
     **federation: Any,
 ) -> str:
     """A study of `columns` columns between -1 and 1."""
-    settings = {"sites": list(sites), "deadline_seconds": 20.0, "minimum_cohort": 5, **federation}
+    settings = {"sites": list(sites), "deadline_seconds": DEADLINE, "minimum_cohort": 5, **federation}
     lines = [
         f'name = "{name}"',
         f'algorithm = "{algorithm}"',

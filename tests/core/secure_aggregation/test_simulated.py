@@ -101,7 +101,8 @@ def test_a_release_is_the_exact_sum_and_all_shares_bit_by_bit(algorithm: Algorit
     again = simulate(study, RECORDS, seed=4)
     assert [one.digest for one in again.releases] == [one.digest for one in run.releases]
     real = [simulate(study, RECORDS) for _ in range(2)]
-    assert real[0].releases[0].digest != real[1].releases[0].digest
+    drawn_twice = zip(*(one.releases for one in real), strict=True)
+    assert any(one.digest != other.digest for one, other in drawn_twice), "all alike once in 10^60 runs"
     assert real[0].document["private"] is True
 
 

@@ -14,7 +14,7 @@ from eigenveil_server.studies.signal import Signal
 from tests.server.console.visits import Browser, Visits, visited
 from tests.server.rig import Client, answering, in_loop, study_toml
 
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 @asynccontextmanager

@@ -86,7 +86,7 @@ def test_nothing_else_waits_for_a_follower_and_neither_does_a_stop(
     def stuck(module: str) -> subprocess.Popen[bytes]:
         started.set()
         pipe = subprocess.PIPE
-        return subprocess.Popen(["sleep", "20"], stdin=pipe, stdout=pipe)
+        return subprocess.Popen(["sleep", "240"], stdin=pipe, stdout=pipe)
 
     monkeypatch.setattr(session, "apart", stuck)
     monkeypatch.setattr(compute, "ARITHMETIC_THREADS", 1)
@@ -98,8 +98,8 @@ def test_nothing_else_waits_for_a_follower_and_neither_does_a_stop(
                 await ada.submit(study_toml())
                 assert await asyncio.to_thread(started.wait, 60)
                 others = rig.daemon.runtime.compute.run(lambda: "served")
-                assert await asyncio.wait_for(others, 10) == "served"
+                assert await asyncio.wait_for(others, 100) == "served"
             began = time.monotonic()
         return time.monotonic() - began
 
-    assert asyncio.run(scenario()) < 10
+    assert asyncio.run(scenario()) < 100

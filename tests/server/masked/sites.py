@@ -23,10 +23,10 @@ from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.deadlines import Place
 from tests.server.rig import SITES, Client, Rig, records, study_toml
 
 ROWS = 60
-Place = tuple[int, int]  # a round and an attempt at it
 Loses = Callable[[str, Place], bool]
 
 

@@ -14,6 +14,7 @@ from eigenveil.identity import Role
 from eigenveil.reporting.verify import load_release
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.deadlines import pass_without
 from tests.server.masked.sites import (
     MaskedSite,
     attempts_of,
@@ -23,8 +24,6 @@ from tests.server.masked.sites import (
     site_of,
 )
 from tests.server.rig import SITES, Credentials, Rig, in_loop, made, serving
-
-SHORT = 1.0  # seconds
 
 
 class Died(BaseException):
@@ -68,10 +67,13 @@ def taken_up(rig: Rig, sites: dict[str, MaskedSite], held: Mapping[str, Credenti
     ],
 )
 @in_loop
-async def test_an_attempt_is_gone_on_with_as_it_was_charged(name: str, passage: int, tmp_path: Path) -> None:
+async def test_an_attempt_is_gone_on_with_as_it_was_charged(
+    name: str, passage: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Carl is lost in the second round's first attempt."""
     config, at_calls = made(tmp_path / "c"), name in ("ready-taken", "answer-taken", "answer-stored")
-    toml = masked_toml(deadline_seconds=SHORT)
+    toml = masked_toml()
+    pass_without(monkeypatch, loses)
     try:
         async with serving(config) as rig:
             held = {site: await rig.credentials(Role.SITE, site) for site in SITES}
@@ -80,7 +82,7 @@ async def test_an_attempt_is_gone_on_with_as_it_was_charged(name: str, passage: 
             end = End(name, passage, raises=not at_calls)
             async with serving_sites(sites):
                 digest = await rig.connect(ada).submit(toml)
-                await asyncio.wait_for(end.here.wait(), 30)
+                await asyncio.wait_for(end.here.wait(), 100)
         disarm()
         async with serving(config) as rig:
             before = attempts_of(rig, digest), charges_of(rig, digest)
@@ -88,7 +90,7 @@ async def test_an_attempt_is_gone_on_with_as_it_was_charged(name: str, passage: 
             client = rig.connect(ada)
             async with serving_sites(sites):
                 await client.submit(toml)
-                last = (await asyncio.wait_for(client.events(digest), 60))[-1]
+                last = (await asyncio.wait_for(client.events(digest), 100))[-1]
             assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
             after, charged = attempts_of(rig, digest), charges_of(rig, digest)
             assert before[0].items() <= after.items()

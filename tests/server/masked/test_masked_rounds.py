@@ -20,9 +20,9 @@ from eigenveil_common.storage.ledger_store import Also, LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.masked.masked_round import MaskedRound
 from eigenveil_server.storage.study_reads import Answers
+from tests.server.deadlines import Place, pass_when, pass_without
 from tests.server.masked.sites import (
     ROWS,
-    Place,
     attempts_of,
     card_of,
     charges_of,
@@ -34,7 +34,6 @@ from tests.server.rig import SITES, Client, Rig, in_loop, made, refusal, serving
 from tests.support import a_plan
 
 ROUNDS = 7
-SHORT = 0.5  # seconds; a deadline that tests can wait for
 PAIR = ("anna", "bert")
 
 
@@ -78,14 +77,20 @@ async def test_a_masked_study_is_released_after_one_trip_a_round(tmp_path: Path)
 
 
 @in_loop
-async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(tmp_path: Path) -> None:
+async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The member that was lost is ready for the next round, and in the set of the one after that."""
 
+    def loses(site: str, place: Place) -> bool:
+        return (site, place) == ("carl", (2, 1))
+
+    pass_without(monkeypatch, loses)
     async with serving(made(tmp_path / "c")) as rig:
-        sites = await masked_sites(rig, lambda site, place: (site, place) == ("carl", (2, 1)))
+        sites = await masked_sites(rig, loses)
         ada = await rig.client(Role.ANALYST, "ada")
         async with serving_sites(sites):
-            digest, last = await ends(rig, ada, masked_toml(deadline_seconds=SHORT))
+            digest, last = await ends(rig, ada, masked_toml())
         assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
         sets = attempts_of(rig, digest)
         assert (sets[2, 1], sets[2, 2]) == (SITES, PAIR)
@@ -115,7 +120,11 @@ async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(
     ],
 )
 def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
-    toml: dict[str, object], why: str, charged: int, tmp_path: Path
+    toml: dict[str, object],
+    why: str,
+    charged: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def loses(site: str, place: Place) -> bool:
         return (
@@ -125,6 +134,7 @@ def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
         )
 
     gone: list[int] = []
+    pass_without(monkeypatch, loses)
 
     @in_loop
     async def scenario() -> None:
@@ -132,7 +142,7 @@ def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
             sites, ada = await masked_sites(rig, loses), await rig.client(Role.ANALYST, "ada")
             async with serving_sites(sites):
                 arm("set-fixed", lambda: gone.append(1))
-                digest, last = await ends(rig, ada, masked_toml(deadline_seconds=SHORT, **toml))  # type: ignore[arg-type]
+                digest, last = await ends(rig, ada, masked_toml(**toml))  # type: ignore[arg-type]
             assert last.state == pb.STUDY_STATE_FAILED
             assert why in last.failure
             assert "carl: did not answer" in last.failure
@@ -149,17 +159,20 @@ def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
 
 
 @in_loop
-async def test_too_few_that_are_ready_cost_nothing(tmp_path: Path) -> None:
+async def test_too_few_that_are_ready_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = asyncio.Event()
+    pass_when(monkeypatch, lambda opened: told.is_set())
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
         async with serving_sites({"anna": sites["anna"]}):
-            digest = await ada.submit(masked_toml(deadline_seconds=SHORT))
-            events = await ada.events(digest)
-        assert "1 of the 2 sites needed answered; nothing was charged" in events[-1].failure
-        assert "anna" not in events[-1].failure.partition("(")[2]
+            digest = await ada.submit(masked_toml())
+            async for event in ada.stub.WatchStudy(pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))):
+                said = {one.site: one.status for one in event.sites}
+                if said == {"anna": "ready", "bert": "waiting", "carl": "waiting"}:
+                    told.set()
+        assert "1 of the 2 sites needed answered; nothing was charged" in event.failure
+        assert "anna" not in event.failure.partition("(")[2]
         assert charges_of(rig, digest) == []
-        said = [{one.site: one.status for one in event.sites} for event in events]
-        assert {"anna": "ready", "bert": "waiting", "carl": "waiting"} in said
 
 
 @pytest.mark.parametrize("how", ["declines", "denied"])
@@ -184,7 +197,7 @@ async def test_an_attempt_is_worthless_at_once_without_a_member(how: str, tmp_pa
                 assert (refused.code, "cannot be taken back" in str(refused)) == (Code.CONFLICT, True)
                 carl.loses = lambda site, place: place[0] < 2
                 sites["carl"] = carl
-            async with asyncio.timeout(30), serving_sites({"carl": carl} if how == "declines" else {}):
+            async with asyncio.timeout(50), serving_sites({"carl": carl} if how == "declines" else {}):
                 last = (await ada.events(digest))[-1]
         assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
         sets = attempts_of(rig, digest)
@@ -218,15 +231,19 @@ def test_what_the_reservation_does_not_hold_is_not_attempted(
         less = Cost(micro_rho=cost.micro_rho // 2, atto_delta=cost.atto_delta)
         real(self, study, less, *also, gaussian=gaussian)
 
+    def loses(site: str, place: Place) -> bool:
+        return site == "carl" and place[1] == 1
+
     monkeypatch.setattr(LedgerStore, "reserve", half)
+    pass_without(monkeypatch, loses)
 
     @in_loop
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
-            sites = await masked_sites(rig, lambda site, place: site == "carl" and place[1] == 1)
+            sites = await masked_sites(rig, loses)
             ada = await rig.client(Role.ANALYST, "ada")
             async with serving_sites(sites):
-                digest, last = await ends(rig, ada, masked_toml(deadline_seconds=SHORT))
+                digest, last = await ends(rig, ada, masked_toml())
             assert last.state == pb.STUDY_STATE_FAILED
             assert "of the study's reservation would exceed it" in last.failure
             places = sorted(attempts_of(rig, digest))
@@ -286,7 +303,7 @@ async def test_who_may_get_ready_for_what(tmp_path: Path) -> None:
         await anna.ready(asked)  # of a member it is known
         await anna.send(asked, attempt)
         await sites["bert"].send(asked, (await sites["bert"].asked())[1])  # type: ignore[arg-type]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while (again := await refusal(anna.ready(asked))).code is not Code.CONFLICT:
                 pass
         assert "was closed before" in str(again)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from eigenveil.accounting.gaussian import micro_rho_for
@@ -23,25 +22,31 @@ from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.study_reads import StoredStudy
 from tests.server.rig import SITES, Client, Rig, answering, made, refusal, serving, study_toml
 
-SLOW = 0.6  # seconds that a disk takes in these tests
-GONE = 0.3  # seconds after which a caller gives up
 
+class Disk:
+    """Its work waits, off the event loop, until whoever asked for it has given up."""
 
-def slowly(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The same on a slow disk, off the event loop."""
+    def __init__(self) -> None:
+        self._begun, self._go = threading.Event(), threading.Event()
 
-    def slow(*args: Any, **kwargs: Any) -> Any:
-        time.sleep(SLOW)
-        return work(*args, **kwargs)
+    def slowly(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        """The same on this disk."""
 
-    return slow
+        def slow(*args: Any, **kwargs: Any) -> Any:
+            self._begun.set()
+            assert self._go.wait(60)
+            return work(*args, **kwargs)
 
+        return slow
 
-async def gives_up(call: Any) -> None:
-    """The caller's deadline passes."""
-    with pytest.raises(grpc.aio.AioRpcError) as ended:
-        await call
-    assert ended.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    async def outlasts(self, call: Any) -> None:
+        """The caller vanishes in the middle of it."""
+        assert await asyncio.to_thread(self._begun.wait, 60)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        await asyncio.sleep(0.3)  # so that it is heard of first: what ends with its caller ends here
+        self._go.set()
 
 
 def submission(toml: str, id: str = "one") -> pb.SubmitStudyRequest:
@@ -55,11 +60,9 @@ def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
         async with serving(made(tmp_path / "c")) as rig:
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            await ada.stub.ExplainStudy(
-                pb.ExplainStudyRequest(study_toml=study_toml())
-            )  # what plans runs by now
-            monkeypatch.setattr(LedgerStore, "reserve", slowly(LedgerStore.reserve))
-            await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
+            disk = Disk()
+            monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
+            await disk.outlasts(ada.stub.SubmitStudy(submission(study_toml())))
             other = await refusal(ada.submit(study_toml(name="other"), "one"))
             assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
             async with answering(sites):
@@ -77,13 +80,12 @@ def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
         async with serving(made(tmp_path / "c")) as rig:
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            await ada.stub.ExplainStudy(
-                pb.ExplainStudyRequest(study_toml=study_toml())
-            )  # what plans runs by now
-            monkeypatch.setattr(LedgerStore, "reserve", slowly(LedgerStore.reserve))
-            await gives_up(ada.stub.SubmitStudy(submission(study_toml()), timeout=GONE))
-            await asyncio.sleep(2 * SLOW)
-            (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+            disk = Disk()
+            monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
+            await disk.outlasts(ada.stub.SubmitStudy(submission(study_toml())))
+            while not (rows := (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies):
+                await asyncio.sleep(0.01)
+            (row,) = rows
             await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=row.plan_digest))
             assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
 
@@ -144,9 +146,11 @@ def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(tm
     asyncio.run(scenario())
 
 
-def slow_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+def slow_writes(monkeypatch: pytest.MonkeyPatch) -> Disk:
     """From here on, group commits are slow."""
-    monkeypatch.setattr(GroupCommit, "_commit", slowly(GroupCommit._commit))
+    disk = Disk()
+    monkeypatch.setattr(GroupCommit, "_commit", disk.slowly(GroupCommit._commit))
+    return disk
 
 
 async def first_query(rig: Rig) -> tuple[str, dict[str, Client], RoundQuery]:
@@ -161,9 +165,9 @@ def test_an_answer_whose_sender_vanished_is_in(tmp_path: Path, monkeypatch: pyte
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             digest, sites, query = await first_query(rig)
-            slow_writes(monkeypatch)
+            disk = slow_writes(monkeypatch)
             message = sites["anna"].contribution(query, frozen([60]))
-            await gives_up(sites["anna"].stub.Contribute(message, timeout=GONE))
+            await disk.outlasts(sites["anna"].stub.Contribute(message))
             for name in SITES[1:]:
                 await sites[name].contribute(query, frozen([60]))
             while (await sites["anna"].query()).round == 0:
@@ -183,10 +187,10 @@ def test_an_answer_alone_in_its_round_is_in_although_its_sender_vanished(
             ada = await rig.client(Role.ANALYST, "ada")
             await ada.submit(study_toml(sites=("anna",)))
             query = await anna.query()
-            slow_writes(monkeypatch)
-            monkeypatch.setattr(LedgerStore, "charge_round", slowly(LedgerStore.charge_round))
+            disk = slow_writes(monkeypatch)
+            monkeypatch.setattr(LedgerStore, "charge_round", disk.slowly(LedgerStore.charge_round))
             message = anna.contribution(query, frozen([60]))
-            await gives_up(anna.stub.Contribute(message, timeout=GONE))
+            await disk.outlasts(anna.stub.Contribute(message))
             assert (await asyncio.wait_for(anna.query(), 60)).round == 1
 
     asyncio.run(scenario())
@@ -196,11 +200,11 @@ def test_a_decline_whose_sender_vanished_is_durable(tmp_path: Path, monkeypatch:
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             digest, sites, query = await first_query(rig)
-            slow_writes(monkeypatch)
+            disk = slow_writes(monkeypatch)
             refuse = pb.DeclineRequest(
                 plan_digest=bytes.fromhex(digest), round=0, reason=pb.DECLINE_REASON_BUDGET
             )
-            await gives_up(sites["anna"].stub.Decline(refuse, timeout=GONE))
+            await disk.outlasts(sites["anna"].stub.Decline(refuse))
             await sites["anna"].stub.Decline(refuse)
             studies = rig.daemon.runtime.repository.studies
             assert studies.answers(digest, 0).declined == {"anna": "budget"}

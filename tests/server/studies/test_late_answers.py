@@ -17,14 +17,14 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.reporting.verify import load_release
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.clock import unix_ms
 from eigenveil_server.storage.consents import Standing
 from eigenveil_server.storage.states import Decline
 from eigenveil_server.studies.contributions import Contributions
 from eigenveil_server.studies.poll import Poll
-from tests.server.rig import Client, Rig, Tick, answering, made, refusal, serving, study_toml
+from tests.server.deadlines import Place, pass_when, pass_without
+from tests.server.rig import DEADLINE, Client, Rig, Tick, answering, made, refusal, serving, study_toml
 
-SHORT = 0.3  # seconds; a deadline that tests can wait for
-PATIENT = 2.0  # one that a busy machine meets
 MARK = 59_873  # a count that is found nowhere else
 
 
@@ -53,15 +53,18 @@ def mac_of(rig: Rig, client: Client, asked: RoundQuery, count: int) -> str:
     return rig.daemon.runtime.keys.mac(digest.hex()).hex()
 
 
+def misses_the_first(site: str, place: Place) -> bool:
+    """Carl, until its deadline."""
+    return (site, place[0]) == ("carl", 0)
+
+
 @asynccontextmanager
-async def second_round(
-    folder: Path, deadline: float = SHORT
-) -> AsyncIterator[tuple[Rig, dict[str, Client], Client, str, RoundQuery]]:
+async def second_round(folder: Path) -> AsyncIterator[tuple[Rig, dict[str, Client], Client, str, RoundQuery]]:
     """A study whose first round was closed without carl: its digest, and the query that he missed."""
     async with serving(made(folder)) as rig:
         sites = dict(await rig.sites())
         ada = await rig.client(Role.ANALYST, "ada")
-        digest = await ada.submit(study_toml(quorum=2, deadline_seconds=deadline))
+        digest = await ada.submit(study_toml(quorum=2))
         missed = await sites["carl"].query()
         for name in ("anna", "bert"):
             await sites[name].contribute(await sites[name].query(), frozen([60]))
@@ -70,7 +73,11 @@ async def second_round(
         yield rig, sites, ada, digest, missed
 
 
-def test_a_late_answer_is_refused_audited_once_and_not_kept(tmp_path: Path) -> None:
+def test_a_late_answer_is_refused_audited_once_and_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pass_without(monkeypatch, misses_the_first)
+
     async def scenario() -> None:
         async with second_round(tmp_path / "c") as (rig, sites, _, digest, missed):
             carl = sites["carl"]
@@ -93,12 +100,13 @@ def test_an_answer_between_the_close_and_the_seal_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick = Tick(monkeypatch)
+    pass_without(monkeypatch, misses_the_first)
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml(quorum=2, deadline_seconds=SHORT))
+            digest = await ada.submit(study_toml(quorum=2))
             queries = {name: await site.query() for name, site in sites.items()}
             for name in ("anna", "bert"):
                 await sites[name].contribute(queries[name], frozen([60]))
@@ -113,12 +121,16 @@ def test_an_answer_between_the_close_and_the_seal_is_late(
     asyncio.run(scenario())
 
 
-def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(tmp_path: Path) -> None:
+def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pass_without(monkeypatch, lambda site, place: site != "anna")
+
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml(required=["carl"], quorum=1, deadline_seconds=SHORT))
+            digest = await ada.submit(study_toml(required=["carl"], quorum=1))
             queries = {name: await site.query() for name, site in sites.items()}
             await sites["anna"].contribute(queries["anna"], frozen([60]))
             assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_FAILED
@@ -136,9 +148,13 @@ def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(tmp_pa
     asyncio.run(scenario())
 
 
-def test_a_site_that_returns_goes_on_with_the_next_round(tmp_path: Path) -> None:
+def test_a_site_that_returns_goes_on_with_the_next_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pass_without(monkeypatch, misses_the_first)
+
     async def scenario() -> None:
-        async with second_round(tmp_path / "c", PATIENT) as (_, sites, ada, digest, _missed):
+        async with second_round(tmp_path / "c") as (_, sites, ada, digest, _missed):
             async with answering(sites):
                 assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
             rounds = load_release(await ada.release(digest)).document["rounds"]
@@ -156,21 +172,25 @@ def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Carl agrees while the round is open; that is written once it is closed, and not released [P27]."""
-    tick, busy = Tick(monkeypatch), Busy()
+    tick, busy, late = Tick(monkeypatch), Busy(), threading.Event()
+    pass_when(monkeypatch, lambda opened: late.is_set())
+    ahead = [0]
 
     async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
+        async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + ahead[0]) as rig:
             sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml(quorum=2, deadline_seconds=PATIENT), agreed=False)
+            digest = await ada.submit(study_toml(quorum=2), agreed=False)
             engine, repository = rig.daemon.engine, rig.daemon.runtime.repository
             agrees = Poll(
                 known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False}
             )
             for name in ("anna", "bert"):
                 await engine.hear(name, agrees)
+            ahead[0] = int(2000 * DEADLINE)  # nobody waits for carl's word any longer
+            run = await engine.run(digest)
+            run.consent.wake()
             for name in ("anna", "bert"):
                 await sites[name].contribute(await sites[name].query(), frozen([60]))
-            run = await engine.run(digest)
             opened = run.opened
             assert opened is not None
             holding = asyncio.create_task(repository.writer.write(busy))
@@ -179,6 +199,7 @@ def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
             while run.consent.word("carl").standing is not Standing.AGREED:
                 await asyncio.sleep(0)
             assert not opened.closed, "he agrees in time"
+            late.set()
             await tick.due()
             busy.go.set()
             await asyncio.gather(holding, hearing)
@@ -194,12 +215,13 @@ def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
 def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tick, busy = Tick(monkeypatch), Busy()
+    tick, busy, late = Tick(monkeypatch), Busy(), threading.Event()
+    pass_when(monkeypatch, lambda opened: late.is_set())
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml(quorum=1, deadline_seconds=PATIENT))
+            digest = await ada.submit(study_toml(quorum=1))
             await sites["anna"].contribute(await sites["anna"].query(), frozen([60]))
             repository = rig.daemon.runtime.repository
             run = await rig.daemon.engine.run(digest)
@@ -210,6 +232,8 @@ def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_close(
             holding = asyncio.create_task(repository.writer.write(busy))
             assert await asyncio.to_thread(busy.writes.wait, 60)
             first = asyncio.create_task(contributions.decline(run, "carl", 0, said))
+            await asyncio.sleep(0)
+            late.set()
             await tick.due()
             again = asyncio.create_task(contributions.decline(run, "carl", 0, said))
             await asyncio.sleep(0.05)

@@ -20,6 +20,7 @@ from eigenveil.queries import Count, Gram, SquaredNormSum
 from eigenveil.site.site import Site
 from eigenveil.study.study import Federation
 from eigenveil_client.records import records
+from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.rollback_guard import NAME
 from eigenveil_common.rpc import VERSION_MAX
@@ -125,17 +126,25 @@ def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(
     assert names.count("certificate-ends-soon") == names.count("clocks-differ") == 1
 
 
-def test_a_coordinator_that_repeats_itself_is_served_ever_more_slowly(stage: Stage) -> None:
-    plan = a_plan()
-    again = [work(queries(plan)[0]) for _ in range(60)]
+def test_a_coordinator_that_repeats_itself_is_served_ever_more_slowly(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, pauses = a_plan(), list[int]()
+
+    def pause(odd: int) -> float:
+        pauses.append(odd)
+        return 0.0
+
+    monkeypatch.setattr(connection, "pause", pause)
+    again = [work(queries(plan)[0]) for _ in range(20)]
     coordinator = Coordinator(work=[*script(stage, plan, queries(plan)[:1]), *again])
 
     async def scenario() -> None:
         async with stage.serving(coordinator), stage.daemon():
-            await asyncio.sleep(1.0)
+            await until(lambda: len(coordinator.contributions) == 1 + len(again))
 
     asyncio.run(scenario())
-    assert 1 < len(coordinator.contributions) < 40
+    assert pauses == list(range(2, 1 + len(again)))
     assert len({sent.SerializeToString() for sent in coordinator.contributions}) == 1
 
 

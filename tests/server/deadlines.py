@@ -1,0 +1,37 @@
+"""Rounds whose deadline passes when a test says so: nobody is late for it on a slow machine."""
+
+from __future__ import annotations
+
+from asyncio import sleep
+from collections.abc import Callable
+
+import pytest
+
+from eigenveil_server.rounds.open_round import OpenRound
+from tests.server.rig import DEADLINE
+
+Place = tuple[int, int]  # a round and an attempt at it, which is 0 where there is none
+
+
+def pass_when(monkeypatch: pytest.MonkeyPatch, over: Callable[[OpenRound], bool]) -> None:
+    """A round is waited for until this is so, whatever time that takes."""
+    real = OpenRound.complete
+
+    async def complete(self: OpenRound, seconds: float) -> bool:
+        if seconds != DEADLINE:  # some other wait
+            return await real(self, seconds)
+        while not over(self):
+            await sleep(0.005)
+        return self.ready.is_set()
+
+    monkeypatch.setattr(OpenRound, "complete", complete)
+
+
+def pass_without(monkeypatch: pytest.MonkeyPatch, silent: Callable[[str, Place], bool]) -> None:
+    """Until everybody has said what is wanted, but those who are `silent`."""
+
+    def over(opened: OpenRound) -> bool:
+        wanted = [site for site in opened.absent() if opened.wants(site)]
+        return all(silent(site, (opened.asked.round, opened.number_for(site))) for site in wanted)
+
+    pass_when(monkeypatch, over)
