@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import signal
 import sys
@@ -83,6 +84,7 @@ class Command:
     noted: tuple[str, ...] = ()
     notes: Path | None = None
     planted: bool = False
+    renews: bool = True
 
     def start(self) -> ForkServerProcess:
         """Start it."""
@@ -110,6 +112,8 @@ def main(command: Command) -> None:
     for path, standard in ((command.out, 1), (command.log, 2)):
         os.dup2(os.open(path, flags, 0o600), standard)
     hasten()
+    if not command.renews:
+        Early.next_ahead = math.inf
     if command.planted:
         publish_before_charging()
     if command.notes is not None:

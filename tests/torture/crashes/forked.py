@@ -41,10 +41,11 @@ STUDIES: Mapping[str, str] = {
 
 @dataclass(slots=True)
 class Federation:
-    """Everything in one folder. `kills` says what shall end whom when it is started next."""
+    """Everything in one folder. `renews`: its certificates, every few seconds."""
 
     folder: Path
     planted: bool = False
+    renews: bool = True
     noted: tuple[str, ...] = ()
     processes: dict[str, ForkServerProcess] = field(default_factory=dict)
     serial: int = 0
@@ -97,6 +98,7 @@ class Federation:
             noted=self.noted,
             notes=self.notes if self.noted else None,
             planted=self.planted and name == COORDINATOR,
+            renews=self.renews,
         )
         self.processes[name] = command.start()
         return command

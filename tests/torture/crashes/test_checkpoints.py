@@ -23,7 +23,7 @@ def test_one_that_goes_on_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(checkpoints, "END_SECONDS", 4.0)
 
     async def scenario() -> None:
-        here = Federation(tmp_path)
+        here = Federation(tmp_path, renews=False)
         try:
             await here.set_up()
             source = await checkpoints.back_up(here, "backup")

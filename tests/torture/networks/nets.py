@@ -111,8 +111,20 @@ class Net:
 
     def hit(self, site: str) -> int:
         """How many packets the rules of a site's line have hit."""
-        told = sh("ip", "netns", "exec", self.space(site), "nft", "list table inet spoil")
+        told = sh("ip", "netns", "exec", self.space(site), "nft", "list ruleset")
         return sum(map(int, re.findall(r"counter packets (\d+)", told)))
+
+    def double(self, site: str) -> None:
+        """Send every packet of a site's line twice, both ways."""
+        number = self.sites.index(site) + 1
+        for name, line, other in (("c", f"s{number}", 2), (site, "wan", 1)):
+            again = f"counter dup to 10.77.{number}.{other} device {line}"
+            for what in (
+                "table ip double",
+                "chain ip double output { type filter hook output priority 0; }",
+                f"rule ip double output oifname {line} {again}",
+            ):
+                sh("ip", "netns", "exec", self.space(name), "nft", f"add {what}")
 
     def slow(self, site: str, rate: str) -> None:
         """Limit a site's line, both ways."""
@@ -182,7 +194,8 @@ class Running:
         self.said("coordinator", self.start("coordinator", "c", coordinator, "serve", "--config", config))
         for site in sites:
             config = self.folder / "sites" / site / "site.toml"
-            self.start(site, site, "eigenveil_client.site.commands.main", "serve", "--config", config)
+            words = ("eigenveil-site", "serve", "--config", config)
+            self.start(site, site, "tests.torture.masked.process", *words)  # with known shares of noise
 
     def await_connected(self, sites: Sequence[str]) -> None:
         """Wait until the logs of these sites say so: on a busy machine that takes a while."""

@@ -1,9 +1,11 @@
-"""Partition, 20 % loss, 64 kbit/s, 300 ms delay, resets every 10 s; real processes in network namespaces.
+"""Partition, 20 % loss, doubled packets, 64 kbit/s, 300 ms delay, resets every 10 s; real processes in
+network namespaces. Each network is met by a central study and by a masked one.
 
-Passed: every study completes or fails at its deadline. A completed one has the releases of the
-undisturbed run, digest by digest (the coordinator's noise is seeded for that); every release is
-charged in full, by the coordinator and by every site in it; and every disturbance is shown to have
-happened.
+Passed: every study completes or fails at its deadline; a masked one that loses a site completes without it.
+A completed one has the releases of the undisturbed run, digest by digest (the coordinator's noise is seeded
+for that, and the sites' shares are known), and masked sums are those of the sites that they name. The books
+are as `tests.torture.model` wants them: every release is charged in full, by the coordinator and by every
+site in it, and every attempt has one set. Every disturbance is shown to have happened.
 """
 
 from __future__ import annotations
@@ -15,54 +17,66 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.reporting.verify import load_release
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.demo.federation import DemoFederation
 from eigenveil_client.demo.layout import demo_study, prepared, public_records, write_records
 from eigenveil_client.demo.processes import Processes
 from tests.torture.line import Line
+from tests.torture.masked.known import wrong_round
+from tests.torture.model import Witness, read
 from tests.torture.networks.nets import COORDINATOR, NotPermittedError, Running, probe, running
 
 NUMBER, TITLE = 8, "bad networks"
-SITES = ("hospital-1", "hospital-2")
-FAR = SITES[1]  # the site whose line is spoiled
-DEADLINE, SHORT_DEADLINE = 40.0, 10.0
+SITES = ("hospital-1", "hospital-2", "hospital-3")
+FAR = SITES[-1]  # the site whose line is spoiled
+DEADLINE, SHORT_DEADLINE = 40.0, 20.0
 END_SECONDS = 150.0  # after which a study that has not ended never will
 SERVER = "tests.torture.networks.seeded_coordinator"
 LINE_PORT = 7450
-AT_ONCE = 4
+MASKED = "masked "  # before the name of a study and of its scenario
+AT_ONCE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the databases say of a study in the end. Charges are micro-rho by round."""
+    """What the databases say of a study in the end. `wrong` is what is wrong with the books and the sums;
+    `without` are the rounds of a masked study that were released without the far site."""
 
     state: str
     failure: str
     ended_after: float  # seconds from the opening of the last round
     releases: Mapping[int, str] = field(default_factory=dict)
-    prices: Mapping[int, int] = field(default_factory=dict)
-    present: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
-    charged: Mapping[str, Mapping[int, int]] = field(
-        default_factory=dict
-    )  # by the coordinator ("") and sites
+    without: tuple[int, ...] = ()
+    tried: int = 0  # attempts at masked rounds
+    wrong: tuple[str, ...] = ()
     disturbed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
     """One bad network. `spoil` comes before the study is submitted; `meddle` is done over and over
-    until the study ends, and says how often the disturbance has shown itself so far."""
+    until the study ends, and says how often the disturbance has shown itself so far. `loses`: the far site,
+    so that a central study fails and a masked one goes on without it."""
 
     name: str
     study: str
     spoil: Callable[[Running, int], None]
     meddle: Callable[[Running, float], int]
-    fails: bool = False
+    loses: bool = False
+
+    @property
+    def masked(self) -> bool:
+        return self.study.startswith(MASKED)
 
 
 def _nothing(here: Running, port: int) -> None:
@@ -75,6 +89,10 @@ def _cut(here: Running, port: int) -> None:
 
 def _lose(here: Running, port: int) -> None:
     here.net.spoil(FAR, "numgen random mod 100 < 20 counter drop")
+
+
+def _double(here: Running, port: int) -> None:
+    here.net.double(FAR)
 
 
 def _narrow(here: Running, port: int) -> None:
@@ -138,41 +156,45 @@ def _reset(every: float, here: Running, elapsed: float) -> int:
 
 UNDISTURBED = tuple(
     Scenario(name=f"undisturbed {kind}", study=kind, spoil=_nothing, meddle=lambda here, elapsed: 1)
-    for kind in ("short", "long", "doomed")
+    for kind in ("short", "long", "doomed", "masked short", "masked long", "masked doomed")
 )
-BAD = (
+MET = (
     Scenario(name="partition for 8 s", study="short", spoil=_cut, meddle=partial(_heal_after, 8.0)),
     Scenario(
-        name="partition for good", study="doomed", spoil=partial(_delay, 0.05), meddle=_cut_midway, fails=True
+        name="partition for good", study="doomed", spoil=partial(_delay, 0.05), meddle=_cut_midway, loses=True
     ),
     Scenario(name="20 % loss", study="short", spoil=_lose, meddle=_hits),
+    Scenario(name="doubled packets", study="short", spoil=_double, meddle=_hits),
     Scenario(name="64 kbit/s", study="long", spoil=_narrow, meddle=_waits),
     Scenario(name="300 ms delay", study="short", spoil=partial(_delay, 0.3), meddle=_delayed),
     Scenario(
         name="resets every 10 s", study="long", spoil=partial(_delay, 0.15), meddle=partial(_reset, 10.0)
     ),
 )
-FEW = ("partition for good", "20 % loss", "300 ms delay")
+BAD = (*MET, *(replace(one, name=f"{MASKED}{one.name}", study=f"{MASKED}{one.study}") for one in MET))
+FEW = ("partition for good", "20 % loss", "300 ms delay", "masked partition for good", "masked 20 % loss")
 
 
-def faults(outcome: Outcome, honest: Outcome | None, *, fails: bool = False) -> list[str]:
+def faults(outcome: Outcome, honest: Outcome | None, scenario: Scenario) -> list[str]:
     """What is wrong with how a study ended, compared with the undisturbed run of the same study."""
-    found = []
-    if fails:
+    found, left = [*outcome.wrong], set(outcome.without)
+    if scenario.loses and not scenario.masked:
         if outcome.state != "failed" or FAR not in outcome.failure:
             found.append(f"{outcome.state} ({outcome.failure}) instead of failed for {FAR}")
         if outcome.ended_after < SHORT_DEADLINE:
             found.append(f"ended {outcome.ended_after:.1f} s after its round opened, before the deadline")
     elif outcome.state != "released":
         found.append(f"{outcome.state}: {outcome.failure}")
-    if honest is not None and outcome.releases != {n: honest.releases.get(n) for n in outcome.releases}:
-        found.append("another result than undisturbed")
-    if honest is not None and outcome.state == "released" and len(outcome.releases) != len(honest.releases):
-        found.append("fewer rounds than undisturbed")
-    for number, price in outcome.prices.items():
-        for payer in ("", *outcome.present[number]):
-            if outcome.charged.get(payer, {}).get(number) != price:
-                found.append(f"round {number} is not charged in full by {payer or 'the coordinator'}")
+    if scenario.loses and scenario.masked and outcome.tried <= len(outcome.releases):
+        found.append(f"{outcome.tried} attempts at {len(outcome.releases)} rounds, of which one was cut")
+    if bool(left) is not (scenario.loses and scenario.masked):
+        found.append(f"rounds {sorted(left)} were released without {FAR}")
+    if honest is not None:
+        same = outcome.releases.keys() - left
+        if any(outcome.releases[number] != honest.releases.get(number) for number in same):
+            found.append("another result than undisturbed")
+        if outcome.state == "released" and len(outcome.releases) != len(honest.releases):
+            found.append("fewer rounds than undisturbed")
     if not outcome.disturbed:
         found.append("nothing was disturbed")
     return found
@@ -186,27 +208,30 @@ def _rows(database: Path, statement: str, *values: str) -> list[tuple[object, ..
 def read_outcome(folder: Path, study: str, disturbed: int) -> Outcome:
     """Everything that the coordinator and the sites have written down of a study."""
     state = folder / "coordinator" / "state.db"
-    ((word, failure, ended),) = _rows(
-        state, "SELECT state, failure, ended_at FROM studies WHERE digest = ?", study
+    ((word, failure, ended, said),) = _rows(
+        state, "SELECT state, failure, ended_at, plan_json FROM studies WHERE digest = ?", study
     )
     ((opened,),) = _rows(state, "SELECT MAX(opened_at) FROM rounds WHERE study = ?", study)
-    sealed = _rows(state, "SELECT round, digest, micro_rho, present FROM releases WHERE study = ?", study)
-    books = {"": state, **{site: folder / "sites" / site / "state.db" for site in SITES}}
+    now = read(state, {site: folder / "sites" / site / "state.db" for site in SITES})
+    witness = Witness()
+    witness.look(now)
+    sealed = {round: one for (_, round), one in now.sealed.items()}
+    wrong = [*witness.faults]
+    if now.fixed and now.bundles:
+        assert isinstance(said, bytes)
+        tables = {site: folder / "sites" / f"{site}.csv" for site in SITES}
+        records = {site: np.loadtxt(path, delimiter=",", skiprows=1) for site, path in tables.items()}
+        wrong.append(wrong_round(plan_from_json(said), load_release(now.bundles[study]).document, records))
     return Outcome(
         state=str(word),
         failure=str(failure),
         ended_after=(int(str(ended)) - int(str(opened))) / 1000,
-        releases={int(str(row[0])): str(row[1]) for row in sealed},
-        prices={int(str(row[0])): int(str(row[2])) for row in sealed},
-        present={int(str(row[0])): tuple(json.loads(str(row[3]))) for row in sealed},
-        charged={name: _charges(path, study) for name, path in books.items()},
+        releases={round: one.digest for round, one in sealed.items()},
+        without=tuple(round for round, one in sealed.items() if now.fixed and FAR not in one.present),
+        tried=len(witness.sets),
+        wrong=tuple(filter(None, wrong)),
         disturbed=disturbed,
     )
-
-
-def _charges(database: Path, study: str) -> dict[int, int]:
-    statement = "SELECT round, micro_rho FROM ledger WHERE kind = 'charge' AND study = ?"
-    return {int(str(number)): int(str(price)) for number, price in _rows(database, statement, study)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,17 +243,26 @@ class Template:
     studies: Mapping[str, Path]
 
 
-def template(root: Path) -> Template:
-    """Set one up with the ordinary commands, and write the three studies."""
-    texts = {}
+def studies() -> dict[str, Study]:
+    """Central ones, and masked ones that may lose a site."""
+    made = {}
     for name, algorithm, deadline in (
         ("short", Algorithm.GAUSS_COV, DEADLINE),
         ("doomed", Algorithm.DP_PCA, SHORT_DEADLINE),
         ("long", Algorithm.DP_PCA, DEADLINE),
     ):
         study = demo_study(len(SITES), algorithm, 2, 2.0)
-        text = study_to_toml(study)
-        texts[name] = text.replace("deadline_seconds = 60.0", f"deadline_seconds = {deadline}")
+        federation = replace(study.federation, deadline_seconds=deadline)
+        made[name] = replace(study, federation=federation)
+        fewer = replace(federation, quorum=len(SITES) - 1)
+        made[f"{MASKED}{name}"] = replace(study, trust=Trust.SECURE_AGGREGATION, attempts=2, federation=fewer)
+    return made
+
+
+def template(root: Path) -> Template:
+    """Set one up with the ordinary commands, and write the studies; its sites know each other."""
+    texts = {name: study_to_toml(study) for name, study in studies().items()}
+    study, text = studies()["masked long"], texts["masked long"]
     with prepared(root / "template") as layout:
         layout.study.write_text(text)
         processes = Processes(layout.logs)
@@ -239,11 +273,11 @@ def template(root: Path) -> Template:
             federation.set_up(begun)
         finally:
             processes.stop()
-    studies = {name: root / f"{name}.toml" for name in texts}
+    files = {name: root / f"{name}.toml" for name in texts}
     for name, text in texts.items():
-        studies[name].write_text(text)
+        files[name].write_text(text)
     about = json.loads((layout.analyst / "identity.json").read_text())
-    return Template(root=layout.root, port=int(about["coordinator"].rpartition(":")[2]), studies=studies)
+    return Template(root=layout.root, port=int(about["coordinator"].rpartition(":")[2]), studies=files)
 
 
 def play(scenario: Scenario, made: Template, folder: Path) -> Outcome:
@@ -299,7 +333,9 @@ def run(scale: float) -> Line:
     found = []
     for scenario in (*quiet, *chosen):
         honest = outcomes.get(f"undisturbed {scenario.study}")
-        told = faults(outcomes[scenario.name], honest, fails=scenario.fails)
+        told = faults(outcomes[scenario.name], honest, scenario)
         found += [f"{scenario.name}: {fault}" for fault in told]
     good = ", ".join(f"{one.name} {outcomes[one.name].state}" for one in chosen)
+    tried = sum(outcome.tried for outcome in outcomes.values())
+    good += f"; {tried} attempts at masked rounds, one set each, all paid, every sum exact"
     return Line(number=NUMBER, title=TITLE, passed=not found, detail="; ".join(found) or good)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import shutil
-from collections.abc import Mapping
 from dataclasses import replace
 from unittest import mock
 
@@ -13,59 +12,50 @@ import pytest
 from tests.torture import __main__ as torture
 from tests.torture import preflight
 from tests.torture.networks import nets, networks
-from tests.torture.networks.networks import FAR, SITES, Outcome, faults
+from tests.torture.networks.networks import BAD, FAR, Outcome, Scenario, faults
 
-PRICES = {0: 10, 1: 20}
 HONEST = Outcome(
-    state="released",
-    failure="",
-    ended_after=1.0,
-    releases={0: "a", 1: "b"},
-    prices=PRICES,
-    present=dict.fromkeys(PRICES, SITES),
-    charged=dict.fromkeys(("", *SITES), PRICES),
-    disturbed=3,
-)
-FAILED = replace(
-    HONEST, state="failed", failure=f"{FAR}: did not answer", ended_after=11.0,
-    releases={0: "a"}, prices={0: 10},
+    state="released", failure="", ended_after=1.0, releases={0: "a", 1: "b"}, disturbed=3
 )  # fmt: skip
-
-
-def charged(who: str, prices: Mapping[int, int]) -> Outcome:
-    """The honest outcome, but for the charges of one payer."""
-    return replace(HONEST, charged={**HONEST.charged, who: prices})
+FAILED = replace(
+    HONEST, state="failed", failure=f"{FAR}: did not answer", ended_after=21.0, releases={0: "a"}
+)  # fmt: skip
+ALONE = replace(HONEST, releases={0: "a", 1: "of two"}, without=(1,), tried=3)
+NAMED = {one.name: one for one in BAD}
+BORNE, LOST, WITHOUT = NAMED["20 % loss"], NAMED["partition for good"], NAMED["masked partition for good"]
 
 
 def test_honest_outcomes_pass() -> None:
-    assert faults(HONEST, HONEST) == []
-    assert faults(FAILED, HONEST, fails=True) == []
+    assert faults(HONEST, HONEST, BORNE) == []
+    assert faults(FAILED, HONEST, LOST) == []
+    assert faults(ALONE, HONEST, WITHOUT) == []
 
 
 @pytest.mark.parametrize(
-    ("outcome", "fault"),
+    ("scenario", "outcome", "fault"),
     [
-        (charged("", {0: 10}), "round 1 is not charged in full by the coordinator"),
-        (charged("", {0: 10, 1: 19}), "round 1 is not charged in full by the coordinator"),
-        (charged(FAR, {1: 20}), f"round 0 is not charged in full by {FAR}"),
-        (replace(HONEST, releases={0: "a", 1: "x"}), "another result than undisturbed"),
-        (replace(HONEST, releases={0: "a"}), "fewer rounds than undisturbed"),
-        (replace(HONEST, disturbed=0), "nothing was disturbed"),
-        (replace(HONEST, state="running for ever"), "running for ever: "),
-        (FAILED, f"failed: {FAR}: did not answer"),
+        (BORNE, replace(HONEST, wrong=("under-charge",)), "under-charge"),
+        (BORNE, replace(HONEST, releases={0: "a", 1: "x"}), "another result than undisturbed"),
+        (BORNE, replace(HONEST, releases={0: "a"}), "fewer rounds than undisturbed"),
+        (BORNE, replace(HONEST, disturbed=0), "nothing was disturbed"),
+        (BORNE, replace(HONEST, state="running for ever"), "running for ever: "),
+        (BORNE, FAILED, f"failed: {FAR}: did not answer"),
+        (BORNE, replace(HONEST, without=(1,)), f"rounds [1] were released without {FAR}"),
+        (LOST, replace(FAILED, releases={0: "x"}), "another result than undisturbed"),
+        (WITHOUT, FAILED, f"failed: {FAR}: did not answer"),
+        (WITHOUT, HONEST, f"rounds [] were released without {FAR}"),
+        (WITHOUT, replace(ALONE, tried=2), "2 attempts at 2 rounds, of which one was cut"),
+        (WITHOUT, replace(ALONE, releases={0: "x", 1: "of two"}), "another result than undisturbed"),
     ],
 )
-def test_a_planted_fault_is_found(outcome: Outcome, fault: str) -> None:
-    assert fault in faults(outcome, HONEST)
+def test_a_planted_fault_is_found(scenario: Scenario, outcome: Outcome, fault: str) -> None:
+    assert fault in faults(outcome, HONEST, scenario)
 
 
-def test_a_study_that_should_fail_must_fail_at_its_deadline_for_the_right_reason() -> None:
-    assert faults(HONEST, HONEST, fails=True) != []
-    assert "before the deadline" in str(faults(replace(FAILED, ended_after=9.9), HONEST, fails=True))
-    assert faults(replace(FAILED, failure="a defect"), HONEST, fails=True) != []
-    assert faults(replace(FAILED, releases={0: "x"}), HONEST, fails=True) == [
-        "another result than undisturbed"
-    ]
+def test_a_central_study_that_should_fail_must_fail_at_its_deadline_for_the_right_reason() -> None:
+    assert faults(HONEST, HONEST, LOST) != []
+    assert "before the deadline" in str(faults(replace(FAILED, ended_after=19.9), HONEST, LOST))
+    assert faults(replace(FAILED, failure="a defect"), HONEST, LOST) != []
 
 
 REFUSED = nets.NotPermittedError("ip netns add: mount --make-shared failed: Operation not permitted")

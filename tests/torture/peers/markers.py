@@ -63,7 +63,9 @@ class Marked(DemoFederation):
 
 def _append(path: Path, line: str, key: str) -> None:
     if key not in path.read_text():
-        path.write_text(path.read_text() + line)
+        whole = path.with_suffix(".new")  # a command may be reading it
+        whole.write_text(path.read_text() + line)
+        whole.replace(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
