@@ -16,20 +16,25 @@ from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.clock import Clock, unix_ms
 from tests.integration.living import config_of, enrolled, living
-from tests.server.rig import SITES, Client, Rig, made, serving, study_toml
+from tests.server.rig import DEADLINE, SITES, Client, Rig, made, serving, study_toml
 
-SHORT = 1.0  # the deadline of a round: no person is so quick
 WATCH = 0.05
 
 
-def asking(tmp_path: Path, work: Callable[[Rig, Client], Coroutine[Any, Any, None]], **changes: Any) -> None:
+def asking(
+    tmp_path: Path,
+    work: Callable[[Rig, Client], Coroutine[Any, Any, None]],
+    clock: Clock = unix_ms,
+    **changes: Any,
+) -> None:
     """A federation in which a person decides at every site but `anna`, while `work` goes on."""
 
     async def scenario() -> None:
         async with AsyncExitStack() as stack:
             config = made(tmp_path / "c", long_poll_seconds=2.0, **changes)
-            rig = await stack.enter_async_context(serving(config))
+            rig = await stack.enter_async_context(serving(config, clock=clock))
             for name in SITES:
                 identity = await enrolled(rig, tmp_path / name, name)
                 approval = Approval.AUTO if name == "anna" else Approval.ASK
@@ -62,10 +67,13 @@ WAITS = dict.fromkeys(("bert", "carl"), "waiting for a person")
 
 
 def test_two_persons_who_take_longer_than_a_round_are_waited_for(tmp_path: Path) -> None:
+    ahead = [0]
+
     async def work(rig: Rig, ada: Client) -> None:
-        digest = await ada.submit(study_toml(deadline_seconds=SHORT), agreed=False)
+        digest = await ada.submit(study_toml(), agreed=False)
         await words_are(ada, digest, anna="agreed", **WAITS)
-        await asyncio.sleep(2 * SHORT)
+        ahead[0] = int(2000 * DEADLINE)
+        (await rig.daemon.engine.run(digest)).consent.wake()
         person(tmp_path, "bert", consent.approve)
         row = await words_are(ada, digest, bert="agreed", carl="waiting for a person")
         assert (row.rounds, row.spent_micro_rho) == (0, 0), "nothing was asked meanwhile"
@@ -73,12 +81,12 @@ def test_two_persons_who_take_longer_than_a_round_are_waited_for(tmp_path: Path)
         events = await ada.events(digest)
         assert events[-1].state == pb.STUDY_STATE_RELEASED, events[-1].failure
 
-    asking(tmp_path, work, start_minutes=0.0)
+    asking(tmp_path, work, lambda: unix_ms() + ahead[0], start_minutes=0.0)
 
 
 def test_who_withdraws_before_the_start_was_asked_nothing_and_nothing_is_charged(tmp_path: Path) -> None:
     async def work(rig: Rig, ada: Client) -> None:
-        digest = await ada.submit(study_toml(deadline_seconds=SHORT), agreed=False)
+        digest = await ada.submit(study_toml(), agreed=False)
         await words_are(ada, digest, anna="agreed", **WAITS)
         for site in WAITS:
             person(tmp_path, site, consent.approve)
@@ -101,7 +109,7 @@ def test_a_reason_is_told_and_the_study_goes_on_without_that_site(tmp_path: Path
     """`carl` tells what its officer wrote, `bert` keeps it."""
 
     async def work(rig: Rig, ada: Client) -> None:
-        digest = await ada.submit(study_toml(deadline_seconds=SHORT, quorum=1), agreed=False)
+        digest = await ada.submit(study_toml(quorum=1), agreed=False)
         await words_are(ada, digest, anna="agreed", **WAITS)
         no = partial(consent.decline, text="not before the board has met")
         person(tmp_path, "bert", no, word=DeclineWord.PURPOSE)

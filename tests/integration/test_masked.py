@@ -62,7 +62,7 @@ def test_killed_at_any_moment_a_masked_study_is_released_and_paid(seed: int, sta
 
 
 def test_a_site_that_is_lost_costs_an_attempt_and_the_rest_goes_on(stage: Stage) -> None:
-    here = masked(stage, 3.0)
+    here = masked(stage, 15.0)  # waited for once, and met by the others on a slow machine
 
     async def follow() -> str:
         async with Analyst(here.analyst) as analyst:

@@ -20,7 +20,7 @@ def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_path: 
             sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
             carl = sites.pop("carl")
             async with answering(sites):
-                digest = await ada.submit(study_toml(deadline_seconds=3.0, quorum=2), agreed=False)
+                digest = await ada.submit(study_toml(quorum=2), agreed=False)
                 while not carl.known:
                     await carl.work()
                 waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
