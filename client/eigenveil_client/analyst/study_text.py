@@ -37,7 +37,7 @@ def consent_value(message: pb.StudyEvent | pb.StudyRow) -> dict[str, Any]:
 def row_lines(row: pb.StudyRow) -> str:
     """What is known of a study, for a person."""
     told = row_value(row)
-    told |= {"spent": f"{share(row)} of its price", "rounds": f"{row.rounds} released"}
+    told |= {"spent": f"{share(row)} of its price", "rounds": f"{row.rounds} asked"}
     told["consent"] = "; ".join(f"{site}: {words}" for site, words in told["consent"].items())
     hidden = ("micro_rho", "spent_micro_rho")
     return "\n".join(f"{key}: {one}" for key, one in told.items() if one != "" and key not in hidden)

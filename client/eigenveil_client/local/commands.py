@@ -67,8 +67,16 @@ def plan(
     type=click.Choice(["central", "secure-aggregation"]),
     help="Who may see exact sums [default: as the study says].",
 )
-@click.option("--colluding", type=click.IntRange(1), help="How many sites may [default: as the study says].")
-@click.option("--attempts", type=click.IntRange(1, 8), help="At a round [default: as the study says].")
+@click.option(
+    "--colluding",
+    type=click.IntRange(1),
+    help="How many sites may help the coordinator against the others [default: as the study says].",
+)
+@click.option(
+    "--attempts",
+    type=click.IntRange(1, 8),
+    help="How often a round may be tried that loses a site [default: as the study says].",
+)
 @click.option(
     "--lost",
     multiple=True,

@@ -132,7 +132,7 @@ class MaskedRounds:
         raise RequestError(
             Code.STUDY_FAILED,
             f"{spoken(asked.round)} lost {', '.join(lost)} in attempt {number} of {number}, and what was "
-            "attempted stays charged; state more attempts, of which each costs the full price of its round",
+            f"attempted stays charged; {self._study.federation.further_attempts}",
         )
 
     def _lost_in(self, round: int, number: int) -> Sequence[str]:

@@ -170,6 +170,12 @@ class Federation:
         """How many sites must answer a round (all of them unless a quorum is stated)."""
         return len(self.sites) if self.quorum is None else self.quorum
 
+    @property
+    def further_attempts(self) -> str:
+        """What to state, so that a round that lost a site is tried again with those that are left."""
+        fewer = "" if self.least < len(self.sites) else f"a quorum below {len(self.sites)} and "
+        return f"state {fewer}more attempts, of which each costs the full price of its round"
+
     def lacking(self, present: Collection[str]) -> str:
         """Why a round cannot go on with the sites `present`; empty if it can."""
         missing = [name for name in self.required if name not in present]
@@ -335,14 +341,13 @@ class Study:
             )
             return
         least = self.federation.least
+        way = "raise quorum above 1" if len(self.federation.sites) > 1 else "invite more"
+        need(least >= 2, f"secure aggregation needs two sites at least: {way}")
+        need(self.colluders >= 1, "colluding must be at least 1: any other site may help the coordinator")
         need(
-            least >= 2,
-            "secure aggregation needs two sites at least: invite more, or raise quorum above 1",
-        )
-        need(
-            1 <= self.colluders < least,
-            f"colluding must lie between 1 and {least - 1}: of the {least} sites that a round needs, one at "
-            "least must be honest",
+            self.colluders < least,
+            f"colluding = {self.colluders} is too many: of the {least} sites that a round needs, one must be "
+            f"honest; state at most {least - 1}, or let a round need more sites (quorum)",
         )
         need(1 <= self.attempts <= MAX_ATTEMPTS, f"attempts must lie between 1 and {MAX_ATTEMPTS}")
 
@@ -376,7 +381,7 @@ class Study:
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences the analyst should read; none of them stops the study."""
-        idle = idle_norm(self.radius, self.reach)
+        idle = (*self._idle_attempts(), *idle_norm(self.radius, self.reach))
         if self.delta * self.expected_records < 0.1:
             return idle
         sentence = (
@@ -384,3 +389,13 @@ class Study:
             f"records; choose delta below {0.1 / self.expected_records:.1e}"
         )
         return (sentence, *idle)
+
+    def _idle_attempts(self) -> tuple[str, ...]:
+        sites = self.federation.sites
+        if self.attempts == 1 or self.federation.least < len(sites):
+            return ()
+        sentence = (
+            f"attempts = {self.attempts} cost their price and help nobody: another attempt is made without "
+            f"the site that was lost, and a round needs all {len(sites)} sites; state a lower quorum"
+        )
+        return (sentence,)

@@ -100,8 +100,7 @@ class MaskedDriver:
             raise RequestError(
                 Code.STUDY_FAILED,
                 f"{spoken(asked.round)} lost {', '.join(last.lost())} in attempt {made} of {made}, and what "
-                f"was attempted stays charged ({reasons}); state more attempts, of which each costs the full "
-                "price of its round",
+                f"was attempted stays charged ({reasons}); {self.study.federation.further_attempts}",
             )
         try:
             self.study.federation.check_present(able, made)

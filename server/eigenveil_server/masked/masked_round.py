@@ -9,7 +9,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.round import RoundState
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.study.study import Federation
-from eigenveil_server.rounds.open_round import OpenRound
+from eigenveil_server.rounds.open_round import ABSENT, WAITING, OpenRound
 from eigenveil_server.storage.study_reads import Answers
 
 READY = "ready"
@@ -146,7 +146,14 @@ class MaskedRound(OpenRound):
 
     def statuses(self, waiting: Collection[str] = ()) -> dict[str, str]:
         ready = {} if self._closed and self.attempt is not None else self._cards
-        return super().statuses(waiting) | dict.fromkeys(ready, READY)
+        said = super().statuses(waiting) | dict.fromkeys(ready, READY)
+        if self.attempt is None:
+            return said
+        return {site: self._outside(site, word) for site, word in said.items()}
+
+    def _outside(self, site: str, word: str) -> str:
+        """Nobody waits for a site that is not in the set."""
+        return ABSENT if word == WAITING and site not in self._members else word
 
     def _look(self) -> None:
         """After every word, so at no cost that grows with the number of sites."""

@@ -22,6 +22,7 @@ from eigenveil_server.storage.study_reads import Answers
 
 LATE = "did not answer"
 WAITING = "waiting"
+ABSENT = "absent"
 APPROVAL = "waiting for approval"
 UNDECIDED = "nobody has approved the study there"
 Run = Callable[[Callable[[str, IntArray], None], str, IntArray], Awaitable[None]]
@@ -233,7 +234,7 @@ class OpenRound:
             return ":".join(shown(self._declined[site]))
         if site in self._answered:
             return "answered"
-        return "absent" if self._closed else WAITING
+        return ABSENT if self._closed else WAITING
 
     def _look(self) -> None:
         """After every answer, so at no cost that grows with their number."""

@@ -80,7 +80,9 @@ def test_a_broken_column_is_named_to_the_site_alone_and_costs_nothing(
         assert isinstance(answer, Refusal)
         assert answer.reason == pb.DECLINE_REASON_FAILURE
         assert store.ledger.ledger.spent.micro_rho == 0
-        assert consent.studies(store)["studies"][0]["reason"] == "this site declines: poor-column"
+        assert (
+            consent.studies(stage.config, store)["studies"][0]["reason"] == "this site declines: poor-column"
+        )
     assert caplog.messages[-1].endswith(f"code=poor-column about='{name} ({BROKEN[name]})'")
     told = {row["check"]: row for row in site(written(stage), "check", "--json").json["checks"]}
     assert told[f"column {name!r}"]["level"] == "warn"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,16 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.radius import PublicNorm, Radius
-from eigenveil.study.study import MAX_COLUMNS, MAX_RECORDS, Column, Federation, Missing, Scaling, Study
+from eigenveil.study.study import (
+    MAX_COLUMNS,
+    MAX_RECORDS,
+    Column,
+    Federation,
+    Missing,
+    Scaling,
+    Study,
+    Trust,
+)
 from eigenveil.study.toml import parse_study, study_from_dict, study_to_dict
 from tests.support import a_column, a_plan, a_study, refused
 
@@ -204,6 +214,20 @@ def test_a_column_without_bounds_is_told_that_they_are_public(key: str) -> None:
 def test_a_text_that_is_no_study_is_refused(text: str) -> None:
     with refused(Code.BAD_STUDY):
         parse_study(text)
+
+
+def test_attempts_that_no_round_can_use_are_warned_of() -> None:
+    sites = ("anna", "bert", "carl")
+    tried = partial(a_study, trust=Trust.SECURE_AGGREGATION, attempts=2)
+    all_needed, fewer = Federation(sites=sites), Federation(sites=sites, quorum=2)
+    (warning,) = tried(federation=all_needed).warnings()
+    assert "attempts = 2 cost their price" in warning
+    assert tried(federation=fewer).warnings() == ()
+    assert "state a quorum below 3 and more attempts" in all_needed.further_attempts
+    assert "quorum" not in fewer.further_attempts
+    for colluding, words in {0: "at least 1", 2: "of the 2 sites that a round needs"}.items():
+        with refused(Code.BAD_STUDY, words):
+            tried(federation=fewer, colluding=colluding)
 
 
 @pytest.mark.parametrize("delta", [1e-4, 1e-5, 0.5])

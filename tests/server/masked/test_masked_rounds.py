@@ -212,6 +212,9 @@ async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_
     asked = rehearse(plan)[0]
     cards = {site: card_of(site) for site in SITES}
     first = Attempt.at(asked, 1, cards)
+    few = Attempt.at(asked, 2, {site: cards[site] for site in SITES[1:]})
+    without = MaskedRound(asked, plan.study.federation, Answers(macs={}, declined={}), few)
+    assert without.statuses() == {"anna": "absent", "bert": "waiting", "carl": "waiting"}
     last = MaskedRound(asked, plan.study.federation, Answers(macs={}, declined={}), first)
     await last.close()
     last.decline("anna", "policy")

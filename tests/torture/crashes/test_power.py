@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from eigenveil_client.site.state.leaving import Leaving
+from eigenveil_client.site.state.outgoing import Outgoing
 from tests.torture.crashes.power import MODES, Mode, judge, judge_site
 from tests.torture.crashes.vfs import SECTOR, Content, Disk, Truncate, Write
 
@@ -65,7 +65,7 @@ def test_power_cuts_of_a_masked_site(mode: Mode) -> None:
 
 
 def test_an_answer_that_leaves_before_it_is_stored_is_found() -> None:
-    with mock.patch.object(Leaving, "masked"):
+    with mock.patch.object(Outgoing, "masked"):
         good, figures = judge_site(MODES[0], 0.0)
     assert not good, figures
 

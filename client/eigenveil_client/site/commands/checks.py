@@ -14,6 +14,7 @@ from pathlib import Path
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.grid import record_bytes
+from eigenveil.study.study import Trust
 from eigenveil_client.connection import doctor
 from eigenveil_client.connection.cluster import Cluster, versions
 from eigenveil_client.connection.identity import load_identity
@@ -44,7 +45,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
     now = _clock(config)
     checks = [
         examine("identity", partial(_identity, config)),
-        examine("peers", partial(check_peers, config.identity)),
+        examine("peers", partial(_peers, config)),
         examine("ledger", partial(_ledger, config)),
         approval(config.policy, now),
         analysts(config.policy),
@@ -84,7 +85,7 @@ def site_checks(config_file: Path) -> list[Check]:
         analysts(config.policy),
         disk(config.state.parent),
         doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
-        examine("peers", partial(check_peers, config.identity)),
+        examine("peers", partial(_peers, config)),
         examine("ledger", partial(_ledger, config)),
         examine("records", partial(_records, config)),
         examine("engine", partial(_engine, config, None)),
@@ -107,6 +108,10 @@ def _clock(config: SiteConfig) -> int:
 def _identity(config: SiteConfig) -> Check:
     stored = check_role(load_identity(config.identity), config.name)
     return ok("identity", f"{stored.identity.uri}, certificate until {stored.expires:%Y-%m-%d %H:%M} UTC")
+
+
+def _peers(config: SiteConfig) -> Check:
+    return check_peers(config.identity, alone=Trust.CENTRAL.value not in config.policy.secrecy.trust)
 
 
 def _ledger(config: SiteConfig) -> Check:

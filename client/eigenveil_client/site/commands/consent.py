@@ -133,10 +133,10 @@ def amount_words(amount: dict[str, Any], delta: float) -> str:
     return f"epsilon {epsilon if amount['micro_rho'] else 0:g}, except with probability {delta:g}"
 
 
-def studies(store: SiteStore) -> dict[str, Any]:
-    """Every study that came here: plain values, the oldest first. `reason` is why the rules declined it,
-    or what its last refusal was for; `by`, `word` and `text` are a person's: all for the eyes of this site's
-    people."""
+def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+    """Every study that came here: plain values, the oldest first. `reason` is why the rules declined it, or
+    which of them nobody can agree against yet, or what its last refusal was for; `by`, `word` and `text` are
+    a person's: all for the eyes of this site's people."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for seen in store.studies.all():
@@ -151,13 +151,20 @@ def studies(store: SiteStore) -> dict[str, Any]:
             "decided": seen.said_at,
             "word": seen.word,
             "text": seen.text,
-            "reason": seen.reason or refused.get(seen.plan, ""),
+            "reason": seen.reason or refused.get(seen.plan, "") or _against(config, store, seen, plan),
             "at": seen.at,
             "epsilon": plan.study.epsilon,
             "micro_rho": plan.cost.micro_rho,
             "trust": plan.study.trust.value,
         })  # fmt: skip
     return {"studies": rows, "pending": sum(row["standing"] == "pending" for row in rows)}
+
+
+def _against(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan) -> str:
+    if seen.standing is not Decision.PENDING:
+        return ""
+    rules = [verdict.rule for verdict in verdicts(config, store, plan) if not verdict.passed]
+    return f"cannot be agreed to yet: {', '.join(rules)}; see explain" if rules else ""
 
 
 def show_studies(told: dict[str, Any], config_file: Path) -> None:

@@ -38,7 +38,7 @@ def studies(config_file: Path, as_json: bool) -> None:
 
     config = site_config.load(config_file)
     with opening.opened(config) as store:
-        told = consent.studies(store)
+        told = consent.studies(config, store)
     tell(told, as_json, partial(consent.show_studies, config_file=config_file))
 
 

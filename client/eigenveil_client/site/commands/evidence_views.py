@@ -79,6 +79,8 @@ def show_egress(told: dict[str, Any]) -> None:
     said = {(row["kind"], bool(row["attempt"]), row["meaning"]) for row in told["rows"]}
     for kind, masked, meaning in sorted(said):
         console.print(f"{sent_as(kind, masked=masked)}: {meaning}", markup=False)
+    if any(masked for _, masked, _ in said):
+        console.print("the sites that each masked answer was for: eigenveil-site ledger rounds --study STUDY")
     console.print(f"the chain is whole; {told['messages']} messages, {told['bytes']} bytes of numbers")
     if told["calls"]:
         calls = table("day (UTC)", "call", "messages", "bytes", title="Every call, by day")

@@ -17,6 +17,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.secure_aggregation.card import Card, SignedCard
 from eigenveil.secure_aggregation.fingerprint import typed_fingerprint
 from eigenveil.study.consent import LONGEST_NAME, checked_text
+from eigenveil_client.site.peers.keys import OwnKeys, made
 from eigenveil_client.site.peers.peer import Confirmation, Peer, Sighting, Standing
 from eigenveil_client.site.peers.roster_content import Outcome, RosterContent, one_each
 from eigenveil_common.files import check_owner, is_there, read_secret, write_secret
@@ -112,15 +113,20 @@ class Roster:
         with self._writing() as (held, write):
             peer = held.of(name)
             if typed != peer.card.fingerprint:
-                raise PeerError(
-                    Code.IDENTITY,
-                    f"these are not the digits of the card of {name} that is here; nothing was confirmed. "
-                    f"Have them read once more. If they differ again, this card is not {name}'s, or not its "
-                    "newest: get the file once more, by another way, and import that",
-                )
+                raise PeerError(Code.IDENTITY, f"{self._unlike(name, typed)}; nothing was confirmed")
             peer = replace(peer, confirmed=word, seen=None)
             write(held.having(peer))
         return peer
+
+    def _unlike(self, name: str, typed: str) -> str:
+        folder = self._path.parent
+        if made(folder) and typed == OwnKeys.read(folder).card.fingerprint:
+            return f"these are the digits of this site's own card: type those that the people of {name} read"
+        return (
+            f"these are not the digits of the card of {name} that is here: have them read once more. If they "
+            f"differ again, this card is not {name}'s, or not its newest: get the file once more, by another "
+            "way, and import that"
+        )
 
     def remove(self, name: str) -> None:
         """Put the card of site `name` aside: no study is answered together with it any more.

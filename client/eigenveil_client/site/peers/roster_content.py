@@ -49,8 +49,8 @@ class RosterContent:
         if name not in self.peers:
             raise RequestError(
                 Code.NOT_FOUND,
-                f"there is no card of {name!r} here; import its file: eigenveil-site peers import FILE "
-                "--config site.toml",
+                f"there is no card of another site {name!r} here; see eigenveil-site peers list, or "
+                "import its file: eigenveil-site peers import FILE",
             )
         return self.peers[name]
 

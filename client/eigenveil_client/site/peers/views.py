@@ -26,6 +26,8 @@ BECAME = {
     Outcome.OWN: "this site's own, left out",
 }
 
+NOTHING = 'no study can be answered: site.toml allows trust = "secure-aggregation" alone'
+
 
 def own_card(card: Card) -> dict[str, Any]:
     """This site's card, with the digits that others must hear."""
@@ -102,18 +104,22 @@ def listed(folder: Path) -> dict[str, Any]:
     }
 
 
-def check_peers(folder: Path) -> Check:
-    """Whether studies could be answered whose coordinator sees no site's numbers. Raises as `listed`, and as
-    `Roster.check_unchanged`."""
+def check_peers(folder: Path, *, alone: bool) -> Check:
+    """Whether studies could be answered whose coordinator sees no site's numbers; `alone`: this site answers
+    no others. Raises as `listed`, and as `Roster.check_unchanged`."""
     Roster(folder).check_unchanged()
     told = listed(folder)
     if told["own"] is None and not told["peers"]:
+        if alone:
+            return warn("peers", NOTHING, "make this site's card: eigenveil-site peers export")
         return ok("peers", "none, and no card of this site: whatever it answers, the coordinator sees")
     count = Counter(row["standing"] for row in told["peers"])
     unconfirmed = count[Standing.IMPORTED.value]
     said = f"cards of other sites: {count[Standing.CONFIRMED.value]} confirmed, {unconfirmed} not confirmed"
     if told["own"] is None:
         return warn("peers", f"{said}; this site has none", "make it: eigenveil-site peers export")
+    if alone and not told["peers"]:
+        return warn("peers", NOTHING, "take in the cards of other sites: eigenveil-site peers import FILES")
     if unconfirmed:
         return warn("peers", said, "telephone their people: eigenveil-site peers confirm NAME")
     return ok("peers", said)

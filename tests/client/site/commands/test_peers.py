@@ -117,6 +117,12 @@ def test_check_and_doctor_say_how_far_it_is(stage: Stage, config: Path) -> None:
         return next((one["level"], one["text"] + one["todo"]) for one in rows if one["check"] == about)
 
     assert row("check") == ("ok", "none, and no card of this site: whatever it answers, the coordinator sees")
+    with config.open("a") as file:
+        file.write('trust = ["secure-aggregation"]\n')
+    assert row("doctor")[0] == "warn"
+    assert "peers export" in row("check")[1], "it can answer nothing"
+    own(stage)
+    assert "peers import" in row("check")[1]
     knowing(stage, theirs()).take([theirs("hospital-c", 9)], own(stage), replacing=False)
     for command in ("check", "doctor"):
         level, text = row(command)

@@ -32,6 +32,8 @@ def test_a_card_is_believed_once_a_person_has_heard_its_digits(stage: Stage) -> 
     assert one.confirmed() == {}
     with refused(Code.IDENTITY, "nothing was confirmed"):
         one.confirm("hospital-b", NEW.check().fingerprint, "Kim")
+    with refused(Code.IDENTITY, "of this site's own card", "nothing was confirmed"):
+        one.confirm("hospital-b", own(stage).fingerprint, "Kim")
     assert one.confirmed() == {}
     one.confirm("hospital-b", OLD.check().fingerprint.replace(" ", "-"), "Kim")
     again = Roster(stage.config.identity)

@@ -44,10 +44,13 @@ def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_
     assert told["rule"] == "peers"
     assert MISSING in told["text"]
     assert "eigenveil-site peers confirm hospital-c" in told["text"]
+    (listed,) = consent.studies(config, store)["studies"]
+    assert listed["reason"] == "cannot be agreed to yet: peers; see explain"
     with pytest.raises(RequestError, match=MISSING):
         consent.approve(config, store, seen, by="ida")
     for name in OTHERS[1:]:
         confirm(peers.roster, peers.keys[name], peers.keys[SITE])
+    assert consent.studies(config, store)["studies"][0]["reason"] == ""
     consent.approve(config, store, seen, by="ida")
     assert isinstance(worker.work(offer(FIRST)), Ready)
     store.close()
