@@ -73,7 +73,7 @@ def test_a_law_is_found_again_in_what_it_says(step: str, quantity: str) -> None:
         Setting(what=step, records=n, columns=d, components=k, numbers=d * k, sites=sites, studies=studies)
         for n in (10, 10**4, 10**7)
         for d in (2, 40, 1000)
-        for k in (1, 3, 16)
+        for k in (1, 16)
         for sites, studies in ((3, 1), (500, 7), (20, 10**4))
     ]
     points = [

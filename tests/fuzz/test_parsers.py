@@ -24,7 +24,7 @@ def tried(folder: Path, name: str, inputs: int, seed: int) -> None:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_changed_input_is_taken_or_refused_by_a_declared_error(tmp_path: Path, name: str) -> None:
-    tried(tmp_path, name, 300, seed=1)
+    tried(tmp_path, name, 150, seed=1)
 
 
 @pytest.mark.slow

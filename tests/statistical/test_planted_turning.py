@@ -26,7 +26,7 @@ from tests.statistical.counted import WITH_DELTA, Statistic, first, watched
 from tests.statistical.mechanisms import ADD, DELTA, LEVEL, OF_ITS_OWN, at_price, study_of
 from tests.statistical.noises import Bulk, computed_once
 
-FEW = 1000  # releases a side: the faults show in every one
+FEW = 300  # releases a side: the faults show in every one
 PLANES = Subspace(centre=frozen([0, 0, 0]), radius=R, records=10_000, count=2, mechanism=CAUCHY)
 PUBLIC = orthonormal(np.random.default_rng(1).normal(size=(3, 3)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import IntArray, digest, frozen
@@ -25,11 +26,10 @@ class Release:
     micro_rho: int
     atto_delta: int
     present: tuple[str, ...]
-    digest: str = field(init=False)
+    _digest: str = field(init=False, repr=False)  # filled in when it is first asked for: no rehearsal does
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", frozen(self.values))
-        object.__setattr__(self, "digest", self._digest())
 
     @classmethod
     def of(cls, asked: RoundQuery, values: IntArray, sigma: float, present: tuple[str, ...]) -> Release:
@@ -48,8 +48,15 @@ class Release:
     def cost(self) -> Cost:
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
-    def _digest(self) -> str:
-        header = {
+    @property
+    def digest(self) -> str:
+        """SHA-256 over every field."""
+        if not hasattr(self, "_digest"):
+            object.__setattr__(self, "_digest", digest("release", self._header(), (self.values,)))
+        return self._digest
+
+    def _header(self) -> dict[str, Any]:
+        return {
             "round": self.round,
             "query": self.query,
             "sigma": self.sigma,
@@ -57,4 +64,3 @@ class Release:
             "atto_delta": str(self.atto_delta),
             "present": list(self.present),
         }
-        return digest("release", header, (self.values,))

@@ -7,9 +7,6 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from dp_accounting import dp_event
-from dp_accounting.pld import privacy_loss_distribution as pld
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
 from flint import arb, ctx, fmpq
 from hypothesis import given
 from hypothesis import strategies as st
@@ -60,10 +57,15 @@ def test_epsilon_is_the_least_that_holds(micro_rho: int, delta: float) -> None:
     assert epsilon == 0 or lost(micro_rho, epsilon * (1 - 2e-9)) > arb(delta)
 
 
-@pytest.mark.parametrize("micro_rho", SIZES[1:])
-@pytest.mark.parametrize("delta", [1e-12, 1e-6, 1e-2])
+@pytest.mark.parametrize(
+    ("micro_rho", "delta"), [(300, 1e-6), (28_014, 1e-12), (28_014, 1e-2), (10**6, 1e-6), (10**8, 1e-2)]
+)
 def test_dp_accounting_says_the_same(micro_rho: int, delta: float) -> None:
     """As one event, as a hundred of a hundredth of it, and by an integral of the privacy loss."""
+    from dp_accounting import dp_event  # takes seconds: collecting tests need not wait
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+
     sigma = (2 * micro_rho / MICRO) ** -0.5
     ours = epsilon_at(micro_rho, delta)
     step = max(ours * 1e-4, 1e-6)

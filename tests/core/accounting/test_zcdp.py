@@ -7,9 +7,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from dp_accounting import dp_event
-from dp_accounting.pld import privacy_loss_distribution as pld
-from dp_accounting.rdp import rdp_privacy_accountant as rdp
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -57,6 +54,10 @@ def test_epsilon_against_the_exact_loss_and_against_renyi(rho: float) -> None:
     zCDP holds for more than this Gaussian, so ours may be looser than exact: at most by a third plus
     the discretisation (1e-4) over this table.
     """
+    from dp_accounting import dp_event  # takes seconds: collecting tests need not wait
+    from dp_accounting.pld import privacy_loss_distribution as pld
+    from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
     sigma = (2 * rho) ** -0.5
     if rho >= 1e-3:
         loss = pld.from_gaussian_mechanism(sigma, value_discretization_interval=1e-4)

@@ -72,8 +72,11 @@ def signal(n: int, d: int, sigma: float, seed: int = 0) -> tuple[FloatArray, Flo
 
 @pytest.mark.parametrize(
     ("algorithm", "rank"),
-    [(OJA, Extraction.BLOCK), (OJA, Extraction.DEFLATION), (SINGLE, Extraction.DEFLATION)],
-)
+    [
+        (OJA, Extraction.BLOCK), (SINGLE, Extraction.DEFLATION),
+        pytest.param(OJA, Extraction.DEFLATION, marks=pytest.mark.slow),
+    ],
+)  # fmt: skip
 def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, rank: Extraction) -> None:
     rows = spread(20_000, [3.0, 1.5] + [0.05] * 6)
     exact = eigenpairs(np.cov(rows.T))[1][:, :2].T

@@ -79,10 +79,10 @@ def test_every_algorithm_asks_through_the_frame_and_spends_no_more_than_its_plan
     study = a_study(
         epsilon=2.0,
         algorithm=name,
-        expected_records=1500 if alone else 6000,
+        expected_records=900 if alone else 6000,
         neighbours=Neighbours.REPLACE_ONE if alone else Neighbours.ADD_REMOVE,
     )
-    done = simulate(study, {"a": correlated(1500 if alone else 6000)}, seed=4)
+    done = simulate(study, {"a": correlated(900 if alone else 6000)}, seed=4)
     first, second, *rest = done.asked
     assert (type(first.query), type(second.query)) == (ColumnHistograms, ColumnMoments)
     assert first.frame is None

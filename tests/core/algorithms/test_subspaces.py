@@ -142,45 +142,6 @@ def test_approx_finds_the_dimension() -> None:
     assert right >= 2
 
 
-DEGENERATE: dict[str, FloatArray] = {
-    "all equal": np.full((300, 5), 2.0),
-    "all at zero": np.zeros((300, 5)),
-    "rank one": np.outer(np.arange(-150.0, 150.0), [1.0, 2.0, 0.0, -1.0, 3.0]),
-    "repeated": np.tile(np.eye(5)[:2] * 7, (150, 1)),
-    "at the bounds": np.where(np.arange(1500).reshape(300, 5) % 2 == 0, 4096.0, -4096.0),
-    "beyond the bounds": np.full((300, 5), 1e9),
-    "one record": np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]),
-    "no gap": np.random.default_rng(0).normal(size=(300, 5)) * 900,
-    "no record": np.empty((0, 5)),
-}
-
-
-@pytest.mark.parametrize("algorithm", ALL)
-@pytest.mark.parametrize("name", DEGENERATE)
-@pytest.mark.parametrize("k", [1, 2, 5])
-def test_degenerate_data_give_a_defined_outcome_at_the_declared_cost(
-    algorithm: Algorithm, name: str, k: int
-) -> None:
-    rows = DEGENERATE[name]
-    sites = ("anna",) if algorithm is REFERENCE else ("anna", "empty", "small")
-    if algorithm is REFERENCE:
-        rows = rows[:: 1 if k == 1 else 15]
-    federation = Federation(sites=sites, minimum_cohort=1, quorum=1)
-    what = study(5, k, algorithm, federation=federation, max_records=2**9 if k == 1 else 22)
-    what = what if algorithm is REFERENCE else replace(what, max_records=2**20)
-    parts = {"anna": rows if len(rows) else DEGENERATE["one record"]}
-    if len(sites) > 1:
-        parts |= {"empty": np.empty((0, 5)), "small": DEGENERATE["one record"]}
-    done = simulate(what, parts, seed=3)
-    found = done.estimate
-    assert np.isfinite(found.components).all()
-    assert np.allclose(found.components @ found.components.T, np.eye(len(found.components)), atol=1e-8)
-    assert len(found.components) <= k
-    assert (found.declined is None) is (len(found.components) > 0)
-    assert sum(map(pico_epsilon, (r.micro_rho for r in done.releases))) <= 10**12
-    assert sum(r.atto_delta for r in done.releases) <= done.plan.atto_delta
-
-
 def foreseen(queries: tuple[RoundQuery, ...]) -> list[tuple[str, int, int]]:
     return [(NAMES[type(q.query)], q.micro_rho, q.atto_delta) for q in queries]
 

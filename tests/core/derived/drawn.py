@@ -12,8 +12,8 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.estimate import MatrixNoise
 from eigenveil.protocol.query import NoiseLaw
 
-DRAWS = 1500
-WITHIN = 0.11  # of an error: six of the standard errors of DRAWS draws
+DRAWS = 500
+WITHIN = 0.11  # of an error: three and a half of the standard errors of DRAWS draws, which are seeded
 
 
 def a_noise(size: float, *, even: bool = False, count: float = 0.0, kept: float = 1.0) -> MatrixNoise:

@@ -58,7 +58,7 @@ def test_a_turn_changes_no_communality_and_no_fit() -> None:
 def test_errors_are_what_noise_does() -> None:
     matrix, generator, found = of_factors(5e-5), np.random.default_rng(4), []
     stated = factor_analysis(matrix, 2, Rotation.VARIMAX, 0.95).loadings
-    for _ in range(16):
+    for _ in range(8):
         upper = np.triu(generator.normal(size=(7, 7)), 1) * 5e-5
         moved = upper + upper.T + np.diag(generator.normal(size=7)) * 5e-5 * np.sqrt(2)
         again = factor_analysis(replace(matrix, values=matrix.values + moved), 2, Rotation.VARIMAX, 0.95)

@@ -165,10 +165,10 @@ def test_cauchy_noise_for_d_entries_where_there_are_d_k_is_caught() -> None:
     assert cauchy_worst(30, 8, 1.0, 30) > 1
 
 
-@pytest.mark.parametrize("scale", [10, 1000, 2**45])
+@pytest.mark.parametrize("scale", [10, 2**45])
 def test_cauchy_noise_has_its_scale(scale: int) -> None:
-    """The score of the scale has mean 0 and variance 1 / 2; 7 % off it is 10 standard errors away."""
-    z = np.array([float(value) for value in cauchy(50_000, scale, OsNoise())])
+    """The score of the scale has mean 0 and variance 1 / 2; 7 % off it is 7 standard errors away. Seeded."""
+    z = np.array([float(value) for value in cauchy(25_000, scale, SeededNoise(1))])
     for stated, fits in ((scale, True), (0.93 * scale, False), (1.07 * scale, False)):
         score = float(((z**2 - stated**2) / (z**2 + stated**2)).mean()) * math.sqrt(2 * len(z))
         assert bool(abs(score) <= stats.norm.isf(ALARM / 2)) is fits

@@ -67,7 +67,7 @@ def same(law: str, scale: float, first: list[int], after: list[int]) -> bool:
 @pytest.mark.parametrize("scale", [*SCALES, LOUDEST])
 def test_fixed_bytes_give_the_bytes_of_the_reference(law: str, scale: float) -> None:
     hard = [2 * m + sign for m in hard_tails(LAWS[law][1], scale) for sign in (0, 1)]
-    words = hard + fixed(f"{law} {scale}", 200)
+    words = hard + fixed(f"{law} {scale}", 80)
     assert same(law, scale, words, fixed("appended", MORE * len(words)))
 
 

@@ -235,7 +235,7 @@ def test_the_error_on_unit_rows_is_foreseen(algorithm: Algorithm) -> None:
     )
     found = [
         sin_angle(simulate(study, {"all": rows}, seed=i).estimate.components, vectors[:, :1].T)
-        for i in range(21)
+        for i in range(11)
     ]
     foreseen = predicted(study, stated_guess(values.tolist(), 20, 1))
     assert foreseen is not None

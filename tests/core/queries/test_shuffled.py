@@ -197,13 +197,6 @@ def test_a_study_in_a_secret_order_is_charged_once() -> None:
     assert again.estimate.components.tolist() == result.estimate.components.tolist()
 
 
-@pytest.mark.parametrize("rows", [np.full((300, 3), 2.0), np.zeros((21, 3))], ids=["equal", "few"])
-def test_degenerate_records_give_a_defined_result(rows: FloatArray) -> None:
-    found = simulate(a_shuffled_study(components=3), {"a": rows}, seed=1).estimate
-    assert np.allclose(found.components @ found.components.T, np.eye(3), atol=1e-8)
-    assert (found.explained_variance >= 0).all()
-
-
 def test_what_cannot_run_in_a_secret_order_is_refused_before_anything_is_asked() -> None:
     for changes, words in (
         ({"neighbours": Neighbours.ADD_REMOVE}, ("replace-one",)),

@@ -112,9 +112,9 @@ def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> Votes:
 
 
 def test_no_record_moves_more_than_one_vote_and_no_replaced_one_more_than_two() -> None:
-    """Data sets of hostile records, each with every one of 100 more: 5,100 joins and 250,000 changes."""
+    """Data sets of hostile records, each with every one of 100 more: 2,000 joins and 200,000 changes."""
     joins, most = 0, dict.fromkeys(Neighbours, (0, 0))
-    for seed in range(51):
+    for seed in range(20):
         query = a_vote(2, 3, seed % 7)
         rows = hostile_rows(116, query.spec.centre, S, seed)
         data, more = rows[:16], rows[16:]
@@ -126,7 +126,7 @@ def test_no_record_moves_more_than_one_vote_and_no_replaced_one_more_than_two() 
             l1, l2 = most[neighbours]
             l1 = max(l1, int(np.abs(change).sum(axis=1).max()))
             most[neighbours] = (l1, max(l2, int((change**2).sum(axis=1).max())))
-    assert joins >= PAIRS // 2
+    assert joins == 2000
     for neighbours in Neighbours:
         assert most[neighbours] == (query.l1(neighbours), query.l2_squared(neighbours))
 
