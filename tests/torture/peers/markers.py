@@ -56,16 +56,21 @@ class Marked(DemoFederation):
         text = path.read_text().replace('person_column = ""', 'person_column = "patient_id"')
         if name == SITES[1]:
             text = text.replace(f"{name}.csv", f"{name}.parquet")
-        path.write_text(text)
+        _replace(path, text)
         _append(path, 'metrics_file = "metrics.prom"\n', "metrics_file")
         return super().serve_site(name)
 
 
 def _append(path: Path, line: str, key: str) -> None:
     if key not in path.read_text():
-        whole = path.with_suffix(".new")  # a command may be reading it
-        whole.write_text(path.read_text() + line)
-        whole.replace(path)
+        _replace(path, path.read_text() + line)
+
+
+def _replace(path: Path, text: str) -> None:
+    """At once: a command may be reading it."""
+    whole = path.with_suffix(".new")
+    whole.write_text(text)
+    whole.replace(path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
