@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import Code, EigenveilError
+from eigenveil.noise import source
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.planning.resolve import make_plan
@@ -207,3 +208,10 @@ def refused(code: Code, *words: str) -> Iterator[None]:
     assert caught.value.code is code, f"{caught.value.code}: {caught.value}"
     for word in words:
         assert word in str(caught.value), f"{word!r} is not in: {caught.value}"
+
+
+def the_same_bits(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Fair bits where noise takes the operating system's, but the same on each run: what they were once found
+    to be like they are for ever, and no test of a law fails by chance."""
+    draw = np.random.default_rng(list(name.encode()))
+    monkeypatch.setattr(source, "words", lambda count: draw.integers(2**64, size=count, dtype=np.uint64))
