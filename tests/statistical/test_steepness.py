@@ -25,7 +25,7 @@ from tests.statistical.mechanisms import LEVEL, at_price, released, study_of
 from tests.statistical.noises import Bulk
 
 ALARM = stats.norm.isf(1e-6 / 2)
-D, STEEP, R, RELEASES = 80, 400, 1000, 490
+D, STEEP, R, RELEASES = 80, 400, 1000, 600
 
 
 def moment(power: int) -> float:
