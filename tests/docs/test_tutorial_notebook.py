@@ -9,9 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import nbclient
 import pytest
-from myst_nb.core.read import read_myst_markdown_notebook  # type: ignore[import-untyped]
 
 from tests.integration.test_demo import started
 from tests.repo.tree import ROOT
@@ -49,6 +47,9 @@ def outputs(cells: list[Any], typed: str) -> list[Any]:
 @pytest.mark.slow  # building the documentation runs the same cells
 @pytest.mark.filterwarnings("ignore")  # of the libraries that run notebooks
 def test_the_tutorial_runs_from_its_first_cell_to_its_picture(tmp_path: Path) -> None:
+    import nbclient  # they take seconds to load: not where this test is only collected
+    from myst_nb.core.read import read_myst_markdown_notebook  # type: ignore[import-untyped]
+
     notebook = read_myst_markdown_notebook(TUTORIAL.read_text(), None)
     folder = tmp_path / "demo-out"
     with kept_federation().kept(folder):

@@ -20,7 +20,7 @@ from tests.integration.stage import SITES, Stage
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """The demonstration's federation, whose sites know each other; a small epsilon leaves budget for many
     studies."""
-    study = demo_study(len(SITES), Algorithm.DP_PCA, 2, 0.3)
+    study = demo_study(len(SITES), Algorithm.GAUSS_COV, 2, 0.3)
     text, masked = study_to_toml(study), replace(study, trust=Trust.SECURE_AGGREGATION)
     with prepared(tmp_path_factory.mktemp("stage") / "demo") as layout:
         layout.study.write_text(text)

@@ -29,7 +29,7 @@ def _profile(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
 def file(stage: Stage, tmp_path: Path) -> Path:
     """The stage's study, with the choice left open."""
     path = tmp_path / "study.toml"
-    text = stage.text.replace('algorithm = "dp-pca"', 'algorithm = "auto"', 1)
+    text = stage.text.replace('algorithm = "gauss-cov"', 'algorithm = "auto"', 1)
     assert parse_study(text).algorithm is Algorithm.AUTO
     path.write_text(text.replace('name = "breast-cancer"', 'name = "compared"', 1))
     return path

@@ -36,7 +36,14 @@ with locked(Path(path)):
     assert not free()
 assert free()
 """
-COMMAND = "import sys; from eigenveil_client.entry import analyst; sys.exit(analyst())"
+COMMANDS = """
+import json, sys
+from eigenveil_client.entry import analyst
+for words in json.loads(sys.argv[1]):
+    sys.argv[1:] = words
+    if code := analyst():
+        sys.exit(code)
+"""
 
 
 def elsewhere(folder: Path, code: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -53,12 +60,15 @@ def test_an_analysts_way_from_enrolment_to_a_result_needs_nothing_of_posix(
 ) -> None:
     done = elsewhere(tmp_path, FLOW, published.layout.analyst)
     assert done.returncode == 0, done.stderr
-    fetch = ["study", "result", "elsewhere", "--out", tmp_path]
-    for words in (["study", "list"], ["columns"], ["doctor"], fetch):
-        done = elsewhere(tmp_path, COMMAND, *words, "--profile", published.layout.analyst, "--json")
-        assert done.returncode == 0, done.stdout + done.stderr
-    assert json.loads(done.stdout)["declined"] is None
-    assert "Linux or macOS" in elsewhere(tmp_path, COMMAND, "demo", "--json").stdout
+    profile = ["--profile", str(published.layout.analyst), "--json"]
+    fetch = ["study", "result", "elsewhere", "--out", str(tmp_path)]
+    commands = [[*words, *profile] for words in (["study", "list"], ["columns"], ["doctor"], fetch)]
+    done = elsewhere(tmp_path, COMMANDS, json.dumps(commands))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout.splitlines()[-1])["declined"] is None
+    done = elsewhere(tmp_path, COMMANDS, json.dumps([["demo", "--json"]]))
+    assert done.returncode
+    assert "Linux or macOS" in done.stdout
 
 
 def test_a_lock_of_windows_keeps_others_out_until_it_is_closed(tmp_path: Path) -> None:

@@ -7,15 +7,18 @@ import json
 import shlex
 import signal
 import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from eigenveil_client.demo.federation import COORDINATOR
-from eigenveil_client.demo.processes import command_line
+from eigenveil_client.site.commands.main import main as site_main
+from eigenveil_server import cli
 from tests.client.commands import eigenveil, spawned
 from tests.integration.stage import SITES, Stage
 from tests.support import JARGON
@@ -50,24 +53,20 @@ def digests(capfd: Capture) -> list[str]:
     return [row["study"] for row in told(capfd, "list")[1]["studies"]]
 
 
-def operators_and_officers_read(stage: Stage) -> str:
+def operators_and_officers_read(stage: Stage, capfd: Capture) -> str:
     """What the commands of the other two programs print here."""
     coordinator = str(stage.layout.root / COORDINATOR / "coordinator.toml")
     site = str(stage.layout.site_config(SITES[0]))
     said = [
-        *(
-            ("eigenveil-coordinator", word, "--config", coordinator)
-            for word in ("status", "studies", "doctor")
-        ),
-        *(("eigenveil-site", *words, "--config", site) for words in (("studies",), ("ledger", "show"))),
-        ("eigenveil-site", "egress", "show", "--config", site),
-        ("eigenveil-site", "explain", "--config", site, "commands"),
+        *((cli.main, word, "--config", coordinator) for word in ("status", "studies", "doctor")),
+        *((site_main, *words, "--config", site) for words in (("studies",), ("ledger", "show"))),
+        (site_main, "egress", "show", "--config", site),
+        (site_main, "explain", "--config", site, "commands"),
     ]
-    done = [
-        subprocess.run([*command_line(program), *words], **PIPES, text=True, check=False)
-        for program, *words in said
-    ]
-    return "".join(one.stdout + one.stderr for one in done)
+    for main, *words in said:
+        with mock.patch.object(sys, "argv", ["a program", *words]):
+            main()
+    return "".join(capfd.readouterr())
 
 
 def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
@@ -94,7 +93,7 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     for words in (["list"], ["show", "commands"], ["explain", file], ["watch", "commands"]):
         assert eigenveil(["study", *words]) == 0
     assert eigenveil(["study", "result", "commands", "--out", str(tmp_path / "shown")]) == 0
-    said = capfd.readouterr().out + operators_and_officers_read(stage)
+    said = capfd.readouterr().out + operators_and_officers_read(stage, capfd)
     assert JARGON.findall(said) == []
     for word in (
         "Principal components",
@@ -162,7 +161,7 @@ def test_what_is_said_to_go_on_with_names_the_profile(
 def test_explain_charges_nothing(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     before = digests(capfd)
     code, value = told(capfd, "explain", study_file(stage, tmp_path))
-    assert (code, value["algorithm"]) == (0, "dp-pca")
+    assert (code, value["algorithm"]) == (0, "gauss-cov")
     assert eigenveil(["study", "explain", study_file(stage, tmp_path)]) == 0
     assert "What each site is asked" in capfd.readouterr().out
     assert digests(capfd) == before

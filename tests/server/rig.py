@@ -341,10 +341,10 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
 async def serving(config: Config, **arguments: Any) -> AsyncIterator[Rig]:
     """Serve `config` in this process."""
     daemon = Daemon(config, **{"fatal": no_fatal, **arguments})
-    with mock.patch.object(door, "BYE_SECONDS", 0.1):  # callers of tests leave without a word
-        rig = Rig(config=config, daemon=daemon, ports=await daemon.start())
+    rig = Rig(config=config, daemon=daemon, ports=await daemon.start())
     try:
-        yield rig
+        with mock.patch.object(door, "BYE_SECONDS", 0.1):  # of TLS: callers of tests leave without a word
+            yield rig
     finally:
         for client in rig.clients:
             await client.channel.close()

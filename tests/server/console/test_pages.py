@@ -8,8 +8,6 @@ from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-import pytest
-
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.status import report
@@ -165,10 +163,10 @@ async def test_only_its_analyst_cancels_a_study(tmp_path: Path) -> None:
         assert report(visits.rig.config)["studies"][0]["state"] == "cancelled"
 
 
-@pytest.mark.parametrize("script", [SCRIPT, BREAKING])
 @in_loop
-async def test_no_word_of_anybody_becomes_a_part_of_a_page(tmp_path: Path, script: str) -> None:
+async def test_no_word_of_anybody_becomes_a_part_of_a_page(tmp_path: Path) -> None:
     """In every field that takes text: of the form, of the dictionary, of a file, of a denial."""
+    script = SCRIPT + BREAKING
     column = f"c{script}"[:60]
     async with visited(tmp_path / "c", a_dictionary("c0", column, meaning=script)) as visits:
         sites = await visits.rig.sites()
@@ -186,8 +184,8 @@ async def test_no_word_of_anybody_becomes_a_part_of_a_page(tmp_path: Path, scrip
         for one in ("/", "/studies", "/budget", path, f"{path}/report", "/people", "/refusals", "/audit"):
             pages.append(await operator.get(one))
         pages.append(await operator.get(f"/audit?before={script.replace(' ', '+')}".replace('"', "%22")))
-        raw = script.split("{{")[0]
-        assert [page.text[:200] for page in pages if raw in page.text] == []
+        for raw in (SCRIPT, BREAKING.split("{{")[0]):
+            assert [page.text[:200] for page in pages if raw in page.text] == []
         assert any("&lt;" in page.text for page in pages), "it is shown, as what it is"
 
 

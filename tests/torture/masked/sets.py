@@ -12,13 +12,15 @@ import math
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from eigenveil.accounting.ledger import EntryKind
+from eigenveil.accounting.ledger import Entry, EntryKind
 from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil_client.site.state.egress import Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import written
 from tests.client.site.masking import Peers
@@ -58,8 +60,10 @@ class Assault:
         stage = self.peers.stage
         async with stage.serving(self.heard), daemon(stage, self.log):
             outcomes = [await self._one(*each) for each in zip(attacks, scenes, strict=True)]
+        with closing(stage.store()) as store:
+            entries, rows = list(store.ledger.entries()), list(store.egress.rows())
         for attack, scene, outcome in zip(attacks, scenes, outcomes, strict=True):
-            outcome.faults += self._books(attack, scene)
+            outcome.faults += books(attack, scene, entries, rows)
         return outcomes
 
     async def _one(self, attack: Attack, scene: Scene) -> Outcome:
@@ -106,25 +110,20 @@ class Assault:
             if np.abs(outcome.scores[-1]).max() > LOUDEST:
                 outcome.faults.append(f"what left in round {attempt.round} is no masked answer")
 
-    def _books(self, attack: Attack, scene: Scene) -> list[str]:
-        """One charge for each attempt that was answered, and one row for each message that left."""
-        places = dict.fromkeys((*attack.before, *attack.after))
-        paid = sum(scene.queries[round].cost.micro_rho for round, _ in places)
-        store, found = self.peers.stage.store(), []
-        try:
-            rows = [entry for entry in store.ledger.entries() if entry.study == scene.plan.digest]
-            kinds = Counter(entry.kind for entry in rows)
-            spent = sum(entry.micro_rho for entry in rows if entry.kind is EntryKind.ATTEMPT)
-            if (kinds[EntryKind.ATTEMPT], spent, kinds[EntryKind.CHARGE]) != (len(places), paid, 0):
-                found.append(
-                    f"{kinds[EntryKind.ATTEMPT]} attempts at {spent} charged, {len(places)} at {paid} due"
-                )
-            left = [row for row in store.egress.rows() if row.study == scene.plan.digest and row.bytes]
-            if len(left) != len(places) + len(attack.again):
-                found.append(f"the egress ledger has {len(left)} answers")
-        finally:
-            store.close()
-        return found
+
+def books(attack: Attack, scene: Scene, entries: Sequence[Entry], rows: Sequence[Row]) -> list[str]:
+    """One charge for each attempt that was answered, and one row for each message that left."""
+    places, found = dict.fromkeys((*attack.before, *attack.after)), []
+    paid = sum(scene.queries[round].cost.micro_rho for round, _ in places)
+    booked = [entry for entry in entries if entry.study == scene.plan.digest]
+    kinds = Counter(entry.kind for entry in booked)
+    spent = sum(entry.micro_rho for entry in booked if entry.kind is EntryKind.ATTEMPT)
+    if (kinds[EntryKind.ATTEMPT], spent, kinds[EntryKind.CHARGE]) != (len(places), paid, 0):
+        found.append(f"{kinds[EntryKind.ATTEMPT]} attempts at {spent} charged, {len(places)} at {paid} due")
+    left = [row for row in rows if row.study == scene.plan.digest and row.bytes]
+    if len(left) != len(places) + len(attack.again):
+        found.append(f"the egress ledger has {len(left)} answers")
+    return found
 
 
 def leaks(scene: Scene, wire: list[tuple[str, bytes]], answers: int) -> list[str]:
