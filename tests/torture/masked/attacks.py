@@ -164,8 +164,8 @@ def unread(name: str, evil: Evil, seen: str = REFUSED) -> Attack:
 
 
 NOWHERE = "0" * 64
-ODD_NAMES = ("Hospital-B", "hospital-b\n", "../hospital-b", "\ud800")
-STRANGE_NUMBERS = (0, 2**63, 1.0, True)
+ODD_NAMES = ("", "Hospital-B", "hospital-b\n", "../hospital-b", "hospital\u00adb", "\ud800", "a" * 64, "b/c")
+STRANGE_NUMBERS = (0, -1, 2**63, 1.0, True, "1", None, [1])
 
 ATTACKS = (
     Attack(name="two sets under one number", evil=shown(0, sites=SETS[2]), seen="second-set"),
