@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.algorithms.shared.column_scales import SPREADS
-from eigenveil.errors import EigenveilError
+from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import courses
@@ -43,6 +42,7 @@ FLOATS = (
     "(P14 and P20 in PRIVACY.md)."
 )
 
+OTHER_WORDS = "That is by the plan; THE RELEASE SAYS IT IN OTHER WORDS: believe the plan"
 OWN = "this holds for what it computes from releases, and not if it sees the records in any other way"
 
 
@@ -189,12 +189,25 @@ def guarantee(plan: Plan) -> dict[str, Any]:
 
 
 def promised(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The `guarantee` that the plan of a document gives, whatever the document says of it; the document's own
-    where it is not private, or where only another version can read its plan."""
-    if document["private"]:
-        with suppress(EigenveilError):
-            return guarantee(plan_from_json(canonical(document["plan"])))
-    return dict(document["guarantee"])
+    """The `guarantee` that the plan of a document gives; its words tell if the document's own are others, as
+    those are whatever the coordinator wrote. A document that is not private, or whose plan only another
+    version of eigenveil can read, is taken at its word, and the second is told.
+
+    Raises:
+        EigenveilError: as `plan_from_json`, but for its version.
+    """
+    stated = dict(document["guarantee"])
+    if not document["private"]:
+        return stated
+    try:
+        found = guarantee(plan_from_json(canonical(document["plan"])))
+    except PeerError as problem:
+        if problem.code is not Code.VERSION:
+            raise
+        return stated | {"words": f"{stated['words']} That is the release's own word, not checked: {problem}"}
+    if found["words"] == stated["words"]:
+        return found
+    return found | {"words": f"{found['words']} {OTHER_WORDS}"}
 
 
 def _promise(plan: Plan, changes: int) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of
 from eigenveil.reporting.attempts import check_attempts
 from eigenveil.reporting.document import FORMAT, SIGNED
@@ -118,8 +118,11 @@ def _check_promise(document: dict[str, Any]) -> None:
     another version: whoever shows them takes `promised`."""
     if digest_of("plan", canonical(document["plan"])) != document["plan_digest"]:
         raise _bad("the plan in this release is not the one that its digest names")
-    stated, due = ({**told, "words": ""} for told in (document["guarantee"], promised(document)))
-    if not close(stated, due):
+    try:
+        due = promised(document)
+    except EigenveilError as problem:
+        raise _bad(f"the plan in this release is none that a site agrees to: {problem}") from problem
+    if not close({**document["guarantee"], "words": ""}, {**due, "words": ""}):
         raise _bad("the guarantee in this release is not what its plan promises")
 
 

@@ -391,11 +391,9 @@ class Study:
         return (sentence, *idle)
 
     def _idle_attempts(self) -> tuple[str, ...]:
-        sites = self.federation.sites
-        if self.attempts == 1 or self.federation.least < len(sites):
-            return ()
+        sites = len(self.federation.sites)
         sentence = (
             f"attempts = {self.attempts} cost their price and help nobody: another attempt is made without "
-            f"the site that was lost, and a round needs all {len(sites)} sites; state a lower quorum"
+            f"the site that was lost, and a round needs all {sites} sites; state a lower quorum"
         )
-        return (sentence,)
+        return (sentence,) if self.attempts > 1 and self.federation.least == sites else ()

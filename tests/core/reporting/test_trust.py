@@ -14,7 +14,7 @@ from eigenveil import Simulation, simulate
 from eigenveil.accounting import gaussian
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
-from eigenveil.numerics.encoding import frozen
+from eigenveil.numerics.encoding import canonical, digest_of, frozen
 from eigenveil.protocol.estimate import no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.release import Release
@@ -23,7 +23,7 @@ from eigenveil.protocol.wire import query_to_proto, round_to_proto
 from eigenveil.reporting.attempts import check_attempts, spent
 from eigenveil.reporting.cards import release_lines
 from eigenveil.reporting.document import RoundRecord, build, stated_of
-from eigenveil.reporting.explain import explain, guarantee
+from eigenveil.reporting.explain import explain, guarantee, promised
 from eigenveil.reporting.one_person import most_guessed
 from eigenveil.reporting.questions import sent_as
 from eigenveil.reporting.report import render
@@ -32,7 +32,6 @@ from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.trust import CENTRAL, MASKED, sights
 from eigenveil.reporting.verify import SignedRelease, verify_release
 from eigenveil.study.study import Federation, Trust
-from eigenveil_client.analyst.releases.verify import guarantee_told
 from eigenveil_client.analyst.study_text import explanation_text
 from tests.support import a_plan, a_study, refused
 
@@ -187,13 +186,24 @@ def test_a_document_with_another_plan_or_promise_than_sites_agreed_to_is_refused
 def test_whom_it_holds_against_is_told_by_the_plan_and_not_by_what_a_document_says_of_itself() -> None:
     central, masked = a_document(a_plan(), (10, 0), present=("north",)), a_document(a_masked_plan(), (10, 1))
     against = "even if it works together with any one other site"
-    assert guarantee_told(masked) == masked["guarantee"]
+    assert promised(masked) == masked["guarantee"]
     central["guarantee"]["words"] = masked["guarantee"]["words"]
     assert against not in render(central)
     assert against in render(masked)
-    assert against not in guarantee_told(central)["words"]
-    assert "IN OTHER WORDS" in guarantee_told(central)["words"]
+    assert against not in promised(central)["words"]
+    assert "IN OTHER WORDS" in promised(central)["words"]
     verify_release(SignedRelease(document=central, public_key=PUBLIC), PUBLIC)
+
+
+def test_a_plan_of_another_version_is_taken_at_its_word_aloud_and_one_of_none_is_refused() -> None:
+    document = a_document(a_masked_plan(), (10, 1))
+    other = document | {"plan": document["plan"] | {"version": 5}}
+    assert "not checked: plan version 5" in promised(other)["words"]
+    assert "not checked: plan version 5" in render(other)
+    document["plan"] |= {"algorithm": "magic"}
+    document["plan_digest"] = digest_of("plan", canonical(document["plan"]))
+    with refused(Code.BAD_RELEASE, "none that a site agrees to"):
+        verify_release(SignedRelease(document=document, public_key=PUBLIC), PUBLIC)
 
 
 def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.reporting.explain import promised
+from eigenveil.reporting.explain import OTHER_WORDS
 from eigenveil.reporting.trust import trust_of
 from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
 from eigenveil_client.analyst.profile import default_profile
@@ -139,16 +139,7 @@ def trust_told(document: Mapping[str, Any]) -> str:
         return f"unknown: {problem}"
     if words == document.get("trust"):
         return words
-    return f"{words}. That is by the plan; THE RELEASE SAYS IT IN OTHER WORDS: believe the plan"
-
-
-def guarantee_told(document: Mapping[str, Any]) -> dict[str, Any]:
-    """What is guaranteed, by the plan; in whose words the document says it otherwise, as of `trust_told`."""
-    found = promised(document)
-    if found["words"] == document["guarantee"]["words"]:
-        return found
-    other = "That is by the plan; THE RELEASE SAYS IT IN OTHER WORDS: believe the plan"
-    return found | {"words": f"{found['words']} {other}"}
+    return f"{words}. {OTHER_WORDS}"
 
 
 def profile_key(profile: Path | None, federation: str) -> bytes | None:

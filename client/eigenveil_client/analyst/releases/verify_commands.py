@@ -40,14 +40,9 @@ def verify(
     Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
     Where neither says whose key it should be, anybody may have signed it: exit code 14, or 0 with --any-key.
     """
+    from eigenveil.reporting.explain import promised
     from eigenveil.reporting.verify import load_release, verify_release
-    from eigenveil_client.analyst.releases.verify import (
-        check_log,
-        guarantee_told,
-        profile_key,
-        read_key,
-        trust_told,
-    )
+    from eigenveil_client.analyst.releases.verify import check_log, profile_key, read_key, trust_told
 
     if any_key and key is not None:
         raise click.UsageError("--any-key asks for no key, and --key gives one; leave out one of them")
@@ -65,7 +60,7 @@ def verify(
         "plan_digest": document["plan_digest"],
         "name": document["plan"]["study"]["name"],
         "federation": federation,
-        "guarantee": guarantee_told(document),
+        "guarantee": promised(document),
         "trust": trust_told(document),
         "log": None if log_file is None else check_log(signed, log_file),
     }
