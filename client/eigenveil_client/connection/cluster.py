@@ -199,8 +199,8 @@ def _result(future: Future[Any], ahead: Callable[[], int]) -> Any:
         try:
             return future.result(timeout=PROGRESS_SECONDS)
         except TimeoutError:
-            if future.done():
-                raise
+            if future.done():  # since then, or what came of it is still on its way here
+                return future.result(timeout=STALLED_SECONDS)
         now = ahead()
         if now > done:
             since = time.monotonic()

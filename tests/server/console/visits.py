@@ -74,7 +74,7 @@ class Browser:
             "127.0.0.1",
             self.port,
             context=self.context,
-            timeout=30,
+            timeout=120,
             source_address=None if self.whence is None else (self.whence, 0),
         )
 

@@ -307,6 +307,9 @@ def test_what_is_done_again_after_a_death_counts_as_progress(monkeypatch: pytest
     future.done.return_value = False
     future.result.side_effect = [*[TimeoutError] * 6, "answer"]
     assert connection._result(future, lambda: next(ahead)) == "answer"
+    future.done.return_value = True  # by the time that one has looked, or on its way for longer
+    future.result.side_effect = [TimeoutError, "answer"]
+    assert connection._result(future, lambda: 0) == "answer"
 
 
 def test_a_worker_whose_disk_fails_is_out_of_reach_and_ends_nobody() -> None:
