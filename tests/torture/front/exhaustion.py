@@ -7,6 +7,7 @@ answered within a second all the time, and whoever only sat there was let go.
 from __future__ import annotations
 
 import asyncio
+import math
 import ssl
 import tempfile
 import time
@@ -17,6 +18,7 @@ from pathlib import Path
 from eigenveil_common.rpc import HANDSHAKE_MS, MESSAGE_BYTES, METADATA_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
+from eigenveil_server.front.door import MOST_HANDSHAKES, MOST_STRANGERS
 from eigenveil_server.rpc.calls import MOST_CALLS_OF_ONE
 from tests.torture.front.besieged import Siege, Watch, besieged
 from tests.torture.front.frames import (
@@ -133,11 +135,13 @@ async def idle_sockets(siege: Siege, scale: float) -> str:
             if number % 2:
                 pair[1].write(CLIENT_HELLO)
             pairs.append(pair)
-    ended = await asyncio.gather(*(_heard(pair, LET_GO_SECONDS) for pair in pairs))
+    turns = math.ceil(min(count, MOST_STRANGERS) / MOST_HANDSHAKES)
+    seconds = turns * HANDSHAKE_MS / 1000 + 5
+    ended = await asyncio.gather(*(_heard(pair, seconds) for pair in pairs))
     _leave(pairs)
     left = sum(not end for _, end in ended)
     if left:
-        raise NotHeld(f"{left} of {count} idle sockets were still there after {LET_GO_SECONDS:.0f} s")
+        raise NotHeld(f"{left} of {count} idle sockets were still there after {seconds:.0f} s")
     return f"{count} idle sockets let go in {time.monotonic() - began:.0f} s"
 
 
