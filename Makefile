@@ -92,11 +92,20 @@ openssl:
 test: openssl lint ## The gates, then every test that is not marked slow
 	$(PYTEST) -n $(JOBS) --dist worksteal -m 'not slow' --ignore=tests/repo --ignore=tests/browser
 
+# Every test but those of `lint` and `browser`: with the audit of `make audit`.
+.PHONY: test-all
+test-all: openssl $(STAMP)
+	$(PYTEST) -q -n $(JOBS) --dist worksteal --hypothesis-profile=thorough --ignore=tests/repo --ignore=tests/browser
+
 .PHONY: test-full
 test-full: openssl lint ## The gates, then every test, then a part of the torture
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --check
-	$(PYTEST) -n $(JOBS) --hypothesis-profile=thorough --ignore=tests/repo --ignore=tests/browser
+	$(MAKE) test-all
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --scale 0.1
+
+.PHONY: everything
+everything: $(STAMP) ## Run all that is promised and write docs/CHECKED.md (over an hour; ARGS="--only tests", "--again")
+	$(BIN)/python -m tests.everything $(ARGS)
 
 .PHONY: browser
 browser: $(STAMP) ## Open every page in Chromium, as people do (BROWSER_SHOTS=folder keeps pictures elsewhere)
@@ -162,6 +171,11 @@ docs: $(STAMP) ## Draw, run and write what the pages show, then build the docume
 	$(BIN)/python docs/worked.py
 	$(BIN)/python docs/write_reference.py
 	$(MAKE) docs-site
+
+.PHONY: picture
+picture: $(STAMP) ## Run the demonstration and draw the picture of its report that README shows
+	$(call need,chromium,chromium)
+	$(BIN)/python docs/draw_report.py
 
 .PHONY: docs-site
 docs-site: $(STAMP) ## Run every block of the guide, build the site, warnings as errors; changes no page

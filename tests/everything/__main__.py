@@ -1,0 +1,146 @@
+"""`python -m tests.everything`: run all that is promised, row by row, and write docs/CHECKED.md.
+
+A run that was stopped goes on at its first unfinished or failed row, as long as the tree is the same. The
+exit code is 0 if no row failed; a row that this machine cannot run says so and is never green.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from tests.everything.results import (
+    FAILED,
+    GREEN,
+    NOT_RUN,
+    Result,
+    load,
+    machine,
+    page,
+    store,
+    summary,
+)
+from tests.everything.rows import MINUTES, ROWS, Row
+from tests.everything.tree import ROOT, TABLE, commit, digest
+
+BUILD = ROOT / "build" / "everything"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+CHANGED = "the tree changed while it ran: nothing was recorded"
+
+
+def last_line(log: Path) -> str:
+    """Return the last line of a log that holds a letter, without colours, 120 characters at most."""
+    lines = (COLOURS.sub("", line).strip(" =\t") for line in log.read_text(errors="replace").splitlines())
+    told = [line for line in lines if re.search(r"[a-z]", line) and not line.startswith("make: ")]
+    return told[-1][:120] if told else "no output"
+
+
+def execute(command: tuple[str, ...], log: Path, seconds: float = 60 * MINUTES) -> int | None:
+    """Run a command into a log file and return its exit code; None if it took too long and was ended."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as out:
+        # A group of its own: ending the row must end everything that it started.
+        child = subprocess.Popen(
+            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+        )
+        try:
+            return child.wait(timeout=seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if child.poll() is None:
+                _end(child)
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End a command as Ctrl-C does, then whatever of its group is left."""
+    os.killpg(child.pid, signal.SIGINT)
+    with suppress(subprocess.TimeoutExpired):
+        child.wait(timeout=20)
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def run(row: Row, build: Path) -> Result:
+    """Run one row and return its result."""
+    if reason := row.lacking():
+        return Result(outcome=NOT_RUN, detail=reason, seconds=0.0, commit=commit(), machine=machine())
+    log, began = build / f"{row.name}.log", time.monotonic()
+    code = execute(row.command, log)
+    seconds = time.monotonic() - began
+    detail = last_line(log) if code is not None else f"took longer than {MINUTES} minutes"
+    outcome = GREEN if code == 0 else FAILED
+    return Result(outcome=outcome, detail=detail, seconds=seconds, commit=commit(), machine=machine())
+
+
+def everything(
+    rows: tuple[Row, ...],
+    *,
+    again: bool = False,
+    every: tuple[Row, ...] = ROWS,
+    build: Path = BUILD,
+    table: Path = ROOT / TABLE,
+) -> bool:
+    """Run those of `rows` that are not green yet, a line each, and write the table of `every` row after each.
+
+    Returns:
+        Whether none of them failed and the tree stayed the same.
+    """
+    tree, state = digest(), build / "results.json"
+    results = {name: result for name, result in load(state, tree).items() if result.outcome == GREEN}
+    for row in rows if again else ():
+        results.pop(row.name, None)
+    print(f"tree {tree}, commit {commit()}, {machine()}; logs in {build}", flush=True)
+    for row in rows:
+        if row.name not in results:
+            print(f"{row.name:10} {' '.join(row.command)} ...", flush=True)
+            result = run(row, build)
+            if digest() != tree:
+                print(f"{row.name:10} {CHANGED}", flush=True)
+                return False
+            results[row.name] = result
+            store(state, tree, results)
+            table.write_text(page(tree, results, every))
+        result = results[row.name]
+        print(f"{row.name:10} {result.outcome}: {result.detail}  [{result.seconds:.0f} s]", flush=True)
+        if result.outcome == FAILED:
+            print(f"{'':10} see {build / row.name}.log", flush=True)
+    print(f"{summary(results, every)}  [{sum(r.seconds for r in results.values()) / 60:.0f} minutes]")
+    return all(result.outcome != FAILED for result in results.values())
+
+
+def status() -> str:
+    """Return whether docs/CHECKED.md is about this tree, and what it says."""
+    text = (ROOT / TABLE).read_text() if (ROOT / TABLE).exists() else ""
+    found = re.search(r"^Tree `(\w+)`: \*\*(.*)\*\*", text, re.MULTILINE)
+    if found is None:
+        return f"{TABLE} does not exist yet: run `make everything`"
+    mine = "this tree" if found[1] == digest() else f"another tree (this one is {digest()})"
+    return f"{TABLE} is about {found[1]}, {mine}: {found[2]}"
+
+
+def main() -> int:
+    """Run all rows, or those named by --only."""
+    names = tuple(row.name for row in ROWS)
+    parser = argparse.ArgumentParser(prog="python -m tests.everything", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=names, default=names, metavar="ROW")
+    parser.add_argument("--again", action="store_true", help="run rows anew that are green already")
+    parser.add_argument("--status", action="store_true", help="only say which tree the table is about")
+    chosen = parser.parse_args()
+    if chosen.status:
+        print(status())
+        return 0
+    rows = tuple(row for row in ROWS if row.name in chosen.only)
+    return 0 if everything(rows, again=chosen.again) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,95 @@
+"""Results of rows: stored while a run lasts, and written as the page docs/CHECKED.md."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from tests.everything.rows import ROWS, Row
+
+GREEN, FAILED, NOT_RUN = "green", "FAILED", "not run"
+HEAD = """# Checked as a whole
+
+`make everything` writes this page. It is about one tree, named by a digest over all other files:
+`.venv/bin/python -m tests.everything --status` compares it with the files here. *Not run* is never
+green: the reason stands beside it.
+
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One row's outcome: green, FAILED or not run; its last line or the reason; seconds of wall time."""
+
+    outcome: str
+    detail: str
+    seconds: float
+    commit: str
+    machine: str
+
+
+Results = Mapping[str, Result]
+
+
+def machine() -> str:
+    """Return cores, memory, processor architecture and Python of this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores = len(os.sched_getaffinity(0))
+    return f"{cores} cores, {memory:.0f} GiB, {platform.machine()}, Python {platform.python_version()}"
+
+
+def load(path: Path, tree: str) -> dict[str, Result]:
+    """Return the stored results of this tree; none if the file is absent or about another tree."""
+    if not path.exists():
+        return {}
+    stored = json.loads(path.read_text())
+    return {name: Result(**row) for name, row in stored["rows"].items()} if stored["tree"] == tree else {}
+
+
+def store(path: Path, tree: str, results: Results) -> None:
+    """Write the results of this tree so that a later run goes on from them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = {name: asdict(result) for name, result in results.items()}
+    path.with_suffix(".new").write_text(json.dumps({"tree": tree, "rows": rows}, indent=1))
+    path.with_suffix(".new").replace(path)
+
+
+def page(tree: str, results: Results, rows: tuple[Row, ...] = ROWS) -> str:
+    """Return docs/CHECKED.md: a line for each row, also for those that have not run yet."""
+    seconds = sum(result.seconds for result in results.values())
+    lines = [
+        f"Tree `{tree}`: **{summary(results, rows)}**, {seconds / 60:.0f} minutes.\n",
+        "| command | promise | result | seconds | commit | machine |",
+        "|---|---|---|---|---|---|",
+        *(_line(row, results.get(row.name)) for row in rows),
+    ]
+    return HEAD + "\n".join(lines) + "\n"
+
+
+def _line(row: Row, result: Result | None) -> str:
+    command = f"`{' '.join(row.command)}`"
+    if result is None:
+        return f"| {command} | {row.promise} | not run yet | | | |"
+    said = f"{result.outcome}: {result.detail}".replace("|", "/").removesuffix(": ")
+    return (
+        f"| {command} | {row.promise} | {said} | {result.seconds:.0f} | {result.commit} | {result.machine} |"
+    )
+
+
+def summary(results: Results, rows: tuple[Row, ...] = ROWS) -> str:
+    """Return one sentence: green, failed or incomplete, and which rows are not green."""
+    by_outcome = {
+        outcome: [row.name for row in rows if row.name in results and results[row.name].outcome == outcome]
+        for outcome in (FAILED, NOT_RUN)
+    }
+    waiting = [row.name for row in rows if row.name not in results]
+    if by_outcome[FAILED]:
+        return f"FAILED: {', '.join(by_outcome[FAILED])}"
+    if waiting:
+        return f"incomplete: {', '.join(waiting)} still to run"
+    absent = by_outcome[NOT_RUN]
+    return f"green, but for what was not run: {', '.join(absent)}" if absent else "green"

@@ -1,0 +1,83 @@
+"""`make everything` counts what ran, resumes what did not, and its table names one tree."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.everything import __main__ as command
+from tests.everything.results import page
+from tests.everything.rows import ROWS, Row
+from tests.everything.tree import TABLE, digest
+from tests.repo.tree import ROOT
+
+
+def shell(name: str, script: str, lacking: str = "") -> Row:
+    return Row(name=name, command=("bash", "-c", script), promise=name, lacking=lambda: lacking)
+
+
+def tried(folder: Path, *rows: Row, again: bool = False) -> tuple[bool, str]:
+    table = folder / "CHECKED.md"
+    return command.everything(
+        rows, again=again, every=rows, build=folder, table=table
+    ), table.read_text() if table.exists() else ""
+
+
+def test_a_failed_row_fails_the_whole_and_an_absent_program_is_not_green(tmp_path: Path) -> None:
+    good, bad = shell("good", "echo 12 passed"), shell("bad", "echo 1 failed; exit 1")
+    passed, table = tried(tmp_path, good, bad, shell("absent", "exit 0", "needs an engine"))
+    assert not passed
+    assert "**FAILED: bad**" in table
+    assert "green: 12 passed" in table
+    assert "FAILED: 1 failed" in table
+    assert "not run: needs an engine" in table
+    passed, table = tried(tmp_path, good, shell("absent", "exit 0", "needs an engine"))
+    assert passed
+    assert "**green, but for what was not run: absent**" in table
+
+
+def test_a_second_run_goes_on_where_the_first_one_ended(tmp_path: Path) -> None:
+    count = f"echo once >> {tmp_path}/count; cat {tmp_path}/count | wc -l; echo done"
+    for again, runs in ((False, 1), (False, 1), (True, 2)):
+        tried(tmp_path, shell("counted", count), again=again)
+        assert (tmp_path / "count").read_text().count("once") == runs
+
+
+def test_a_tree_that_changes_meanwhile_is_not_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digests = iter(["before", "after"])
+    monkeypatch.setattr(command, "digest", lambda: next(digests))
+    assert tried(tmp_path, shell("good", "exit 0")) == (False, "")
+
+
+def test_a_row_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert command.execute(("bash", "-c", "sleep 60 & echo $!; wait"), log, seconds=0.5) is None
+    child = Path("/proc") / log.read_text().strip() / "stat"
+    assert not child.exists() or child.read_text().split()[2] == "Z"
+
+
+def test_the_digest_sees_every_change_but_that_of_the_table(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    file, table = tmp_path / "a.py", tmp_path / TABLE
+    seen = []
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    for path, text in ((file, "1"), (file, "2"), (tmp_path / "b.py", ""), (table, "green")):
+        path.write_text(text)
+        seen.append(digest(tmp_path))
+    file.chmod(0o755)
+    seen.append(digest(tmp_path))
+    assert len(set(seen)) == 4
+    assert seen[2] == seen[3], "the table is no part of the tree that it is about"
+
+
+def test_every_row_is_a_command_of_the_makefile_and_of_the_page() -> None:
+    targets = (ROOT / "Makefile").read_text()
+    for row in ROWS:
+        assert f"\n{row.command[1]}:" in targets
+    written = page("0" * 16, {})
+    assert written.count("not run yet") == len(ROWS)
+    assert "incomplete" in written
