@@ -1,70 +1,42 @@
 """`python -m tests.mutants`: plants every fault of the table, one at a time, in a copy of this tree, and runs
 the test that must catch it.
 
-A test that fails without any fault catches nothing, so first all of them run on the plain copy, and must
-pass. A fault counts as caught only if its test ran and failed: not if it could not be collected, or hung.
-The exit code is 0 only if every fault was caught and no line of the table is stale.
+A row whose text or test is not there is STALE: it is reported, and all others run. A test that fails without
+any fault catches nothing, so first all of them run on the plain copy, and must pass. A fault counts as caught
+only if its test ran and failed: not if it could not be collected, or hung. The exit code is 0 only if every
+fault was caught and no row of the table is stale.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
+import hashlib
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.mutants.mutant import Mutant
 from tests.mutants.table import MUTANTS
+from tests.mutants.trees import LINT, SECONDS, copied, digest, missing, run, with_fault
 
-ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("core", "common", "server", "client", "proto")
-NEEDED = (*PACKAGES, "tests", "pyproject.toml")
-LINT = "lint-imports"
 FAILED = 1  # what pytest and lint-imports return for "it ran, and not all is well"
-SECONDS = 240  # that one test may take; all of them together five times that
 
 
-def run(tree: Path, tests: Iterable[str], seconds: float = SECONDS) -> tuple[int | None, str]:
-    """Exit code (None: it hung) and output of tests on a tree."""
-    named, folder = list(tests), Path(sys.executable).parent
-    check = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "-p",
-        "no:randomly",
-        *named,
-    ]
-    command = [str(folder / LINT), "--no-logo", "--no-cache"] if named == [LINT] else check
-    places = os.pathsep.join(str(tree / package) for package in PACKAGES)
-    environment = {**os.environ, "PYTHONPATH": places, "OPENBLAS_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired:
-        return None, f"it took longer than {seconds} s"
-    return done.returncode, done.stdout + done.stderr
+def stale(mutant: Mutant, plain: Path, gone: set[str]) -> str:
+    """Why a row no longer fits the tree; empty if it does."""
+    file = plain / mutant.file
+    times = file.read_text().count(mutant.old) if file.is_file() else 0
+    if times != 1:
+        return f"STALE: its text occurs {times} times"
+    return f"STALE: no test is called {mutant.test}" if mutant.test in gone else ""
 
 
 def planted(mutant: Mutant, plain: Path, tree: Path) -> str:
     """What became of one fault: "caught", or why not."""
-    shutil.copytree(plain, tree)
-    file = tree / mutant.file
-    text = file.read_text()
-    if text.count(mutant.old) != 1:
-        return f"STALE: its text occurs {text.count(mutant.old)} times"
-    file.write_text(text.replace(mutant.old, mutant.new))
+    with_fault(mutant, plain, tree)
     try:
         code, output = run(tree, [mutant.test])
     finally:
@@ -74,61 +46,75 @@ def planted(mutant: Mutant, plain: Path, tree: Path) -> str:
     return "NOT CAUGHT" if code == 0 else f"BROKEN ({code}): {output[-800:]}"
 
 
-def copied(folder: Path) -> Path:
-    """A copy of what the tests need of this tree, whatever is not tracked left behind."""
-    plain = folder / "plain"
-    plain.mkdir()
-    ignore = shutil.ignore_patterns("__pycache__", "*.db", ".hypothesis", "*.so")
-    for name in NEEDED:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, plain / name, ignore=ignore)
-        else:
-            shutil.copy2(ROOT / name, plain / name)
-    return plain
+def batches(tests: set[str], jobs: int) -> list[list[str]]:
+    """The tests in about `jobs` parts, those of one file together; the linter is a part of its own."""
+    files = sorted({test.partition("::")[0] for test in tests - {LINT}})
+    parts = [
+        [test for test in sorted(tests) if test.partition("::")[0] in files[i::jobs]] for i in range(jobs)
+    ]
+    return [part for part in (*parts, sorted(tests & {LINT})) if part]
 
 
-def sound(plain: Path, mutants: tuple[Mutant, ...]) -> bool:
-    """Whether all tests of the table pass where nothing is planted; says so if not."""
-    tests = {mutant.test for mutant in mutants}
-    fine = True
+def sound(plain: Path, tests: set[str], threads: ThreadPoolExecutor, jobs: int) -> bool:
+    """Whether all of these tests pass where nothing is planted; says so if not."""
     print(f"{len(tests)} tests must pass where nothing is planted", flush=True)
-    for batch in ([*sorted(tests - {LINT})], [*(tests & {LINT})]):
-        code, output = run(plain, batch, 5 * SECONDS) if batch else (0, "")
+    fine = True
+    for code, output in threads.map(lambda part: run(plain, part, 5 * SECONDS), batches(tests, jobs)):
         fine = fine and code == 0
         print(output[-3000:] if code else "", end="")
     return fine
 
 
-def report(mutants: tuple[Mutant, ...], jobs: int) -> bool:
-    """Plant them all, a line each; whether all were caught."""
+def thirds(mutants: tuple[Mutant, ...], tree: str) -> list[tuple[Mutant, ...]]:
+    """The rows in three parts of nearly equal size, other ones for each digest of a tree."""
+    ordered = sorted(mutants, key=lambda one: hashlib.sha256(f"{tree} {one}".encode()).digest())
+    chosen = [set(ordered[i::3]) for i in range(3)]
+    return [tuple(one for one in mutants if one in part) for part in chosen]
+
+
+def report(mutants: tuple[Mutant, ...], jobs: int, *, third: bool = False) -> bool:
+    """Plant them all, or a third of them, a line each; whether all were caught."""
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="eigenveil-mutants-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="eigenveil-mutants-") as name,
+        ThreadPoolExecutor(jobs) as threads,
+    ):
         plain = copied(Path(name))
-        if not sound(plain, mutants):
+        tree = digest(plain)
+        if third:
+            of_all, mutants = len(mutants), thirds(mutants, tree)[0]
+            print(f"{len(mutants)} of {of_all} rows: the third that this tree's digest {tree[:12]} chooses")
+        gone = missing(plain, (mutant.test for mutant in mutants))
+        troubles = {mutant: stale(mutant, plain, gone) for mutant in mutants}
+        fit = [mutant for mutant in mutants if not troubles[mutant]]
+        if not sound(plain, {mutant.test for mutant in fit}, threads, jobs):
             print("tests fail although nothing is planted; nothing was counted")
             return False
-        with ThreadPoolExecutor(jobs) as threads:
-            trees = [Path(name) / str(i) for i in range(len(mutants))]
-            found = threads.map(lambda one: planted(one[0], plain, one[1]), zip(mutants, trees, strict=True))
-            caught = 0
-            for mutant, outcome in zip(mutants, found, strict=True):
-                caught += outcome == "caught"
-                line = " ".join(mutant.new.split())[:60]
-                print(f"{mutant.claim:4} {mutant.file:44} {line:60} {outcome}", flush=True)
+        places = [Path(name) / str(i) for i in range(len(fit))]
+        found = threads.map(lambda one: planted(one[0], plain, one[1]), zip(fit, places, strict=True))
+        caught = 0
+        for mutant in mutants:
+            outcome = troubles[mutant] or next(found)
+            caught += outcome == "caught"
+            line = " ".join(mutant.new.split())[:60]
+            print(f"{mutant.claim:4} {mutant.file:44} {line:60} {outcome}", flush=True)
+        unchanged = digest(plain) == tree
+    print("" if unchanged else "a test wrote into a file of its tree, which all copies share\n", end="")
     print(f"{caught} of {len(mutants)} caught  [{time.monotonic() - began:.0f} s]")
-    return caught == len(mutants)
+    return unchanged and caught == len(mutants)
 
 
 def main() -> int:
-    """All faults, or those of the claims named by --only."""
+    """All faults, or those of the claims named by --only, or a third."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    parser.add_argument("--only", nargs="+", metavar="CLAIM", help="such as P13")
+    parser.add_argument("--only", nargs="+", metavar="CLAIM", help="such as P13, R19 or TM9")
+    parser.add_argument("--third", action="store_true", help="a third of the rows, by the digest of the tree")
     parser.add_argument("--jobs", type=int, default=2)
     chosen = parser.parse_args()
     mutants = tuple(m for m in MUTANTS if not chosen.only or m.claim in chosen.only)
     if not mutants:
         parser.error(f"no claim is called {' or '.join(chosen.only)}: say P1, for example")
-    return 0 if report(mutants, chosen.jobs) else 1
+    return 0 if report(mutants, chosen.jobs, third=chosen.third) else 1
 
 
 if __name__ == "__main__":

@@ -4,39 +4,85 @@ from __future__ import annotations
 
 import ast
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.mutants.__main__ import LINT, ROOT, report
+from tests.mutants.__main__ import report, thirds
 from tests.mutants.mutant import Mutant, of
 from tests.mutants.table import MUTANTS
+from tests.mutants.trees import ROOT, copied, missing, with_fault
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.claim}-{m.file}")
-def test_a_planted_fault_fits_the_code_and_its_test_exists(mutant: Mutant) -> None:
+def test_a_planted_fault_fits_the_code(mutant: Mutant) -> None:
     text = (ROOT / mutant.file).read_text()
     assert text.count(mutant.old) == 1, "stale: mend its line in tests/mutants/table.py"
     ast.parse(text.replace(mutant.old, mutant.new))
-    if mutant.test != LINT:
-        file, _, name = mutant.test.partition("::")
-        wanted = f"def {name.partition('[')[0]}(" if name else "def test_"  # some name a whole file
-        assert wanted in (ROOT / file).read_text()
 
 
-def test_every_claim_has_a_planted_fault() -> None:
-    claims = re.findall(r"^## \[(P\d+)\]", (ROOT / "core" / "PRIVACY.md").read_text(), re.MULTILINE)
-    assert set(claims) == {mutant.claim for mutant in MUTANTS}
-    assert len(MUTANTS) >= 40
+STALE = {
+    "tests/core/noise/test_source.py::test_nobody_wrote_it",
+    "tests/core/algorithms/test_bounds.py::test_no_lie_leads_beyond_them[Algorithm.GAUSS_COV-random]",
+    "tests/core/noise/test_no_such_file.py",
+}
+
+
+def test_pytest_collects_every_test_that_a_row_names() -> None:
+    """Planted: a function, a parameter and a file that are not there."""
+    assert missing(ROOT, {mutant.test for mutant in MUTANTS} | STALE) == STALE
+
+
+def test_every_row_is_in_one_third_and_trees_choose_other_thirds() -> None:
+    parts = thirds(MUTANTS, "a tree")
+    assert sorted(map(repr, MUTANTS)) == sorted(repr(one) for part in parts for one in part)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert parts == thirds(MUTANTS, "a tree") != thirds(MUTANTS, "another tree")
+
+
+# Where the ids that a row may name are defined: claims of privacy, rules of the protocol, threats.
+IDS = {
+    "core/PRIVACY.md": r"^## \[(P\d+)\]",
+    "proto/PROTOCOL.md": r"^\*\*\[(R\d+)\]",
+    "docs/THREATS.md": r"^\| (TM\d+) \|",
+}
+
+
+def ids_in(page: str) -> set[str]:
+    """The ids that a page defines."""
+    return set(re.findall(IDS[page], (ROOT / page).read_text(), re.MULTILINE))
+
+
+def test_every_privacy_claim_has_a_planted_fault_and_every_fault_names_a_defined_id() -> None:
+    named = {mutant.claim for mutant in MUTANTS}
+    assert all(ids_in(page) for page in IDS)
+    assert ids_in("core/PRIVACY.md") <= named
+    assert named <= set().union(*map(ids_in, IDS))
+
+
+def test_a_fault_reaches_its_own_copy_alone_and_nothing_compiled_without_it(tmp_path: Path) -> None:
+    mutant = MUTANTS[0]
+    plain = copied(tmp_path)
+    compiled = (plain / mutant.file).parent / "__pycache__" / f"{Path(mutant.file).stem}.cpython-311.pyc"
+    compiled.parent.mkdir()
+    compiled.write_bytes(b"of the plain file")
+    with_fault(mutant, plain, tmp_path / "tree")
+    assert mutant.old in (plain / mutant.file).read_text()
+    assert mutant.old not in (tmp_path / "tree" / mutant.file).read_text()
+    assert compiled.exists()
+    assert not list((tmp_path / "tree" / mutant.file).parent.glob("__pycache__/*"))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_fault_that_no_test_sees_is_counted_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    """And rows whose text or test is not there are reported, while the rest runs."""
     comment, stale = ("# Its tables are", "# The tables are"), ("no such text", "")
     test = "tests/core/noise/test_source.py::test_no_change_that_records_make_costs_more_than_the_price"
     faults = tuple(of("P2", "noise/source.py", *change, test) for change in (comment, stale))
-    assert not report(faults, 1)
+    gone = of("P2", "noise/source.py", *comment, min(STALE))
+    assert not report((*faults, gone), 1)
     said = capsys.readouterr().out
-    assert "NOT CAUGHT" in said
-    assert "STALE" in said
-    assert "0 of 2 caught" in said
+    assert said.count("NOT CAUGHT") == 1
+    assert said.count("STALE") == 2
+    assert "0 of 3 caught" in said

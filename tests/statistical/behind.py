@@ -7,12 +7,14 @@ only a bad one, `tight` is small: the audit then rules out gross errors, not a t
 from __future__ import annotations
 
 import math
+from unittest.mock import patch
 
 import numpy as np
 
 from eigenveil.accounting.amplification import local_micro_rho
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import MICRO
+from eigenveil.mechanisms import eigenvalues as spectrum
 from eigenveil.mechanisms import local_randomizer, noise_ahead, publishable
 from eigenveil.mechanisms.eigenvalues import statistic
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
@@ -60,14 +62,16 @@ def eigenvalues(law: NoiseLaw) -> Mechanism:
     asked = at_price(query, law)
     data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
     before, after = (Site(part).answer(query) for part in data)
+    base, moved = (statistic(query, total) for total in (before, after))
     spec = noise_ahead(asked, study)
     assert spec is not None
-    base = statistic(query, before)
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
-        """Shape: (m,) each."""
-        both = (publishable(asked, total, study, Stacked(noise, m)).values for total in (before, after))
-        low, high = (score(values - base, statistic(query, after) - base, spec) for values in both)
+        """m releases at once: the eigenvalues of the sum are a row for each. Shape: (m,) each."""
+        tiled = patch.object(spectrum, "statistic", lambda *given: np.tile(statistic(*given), (m, 1)))
+        with tiled:
+            both = [publishable(asked, total, study, Stacked(noise, m)).values for total in (before, after)]
+        low, high = (score(values - base, moved - base, spec) for values in both)
         return low, high
 
     claim: Claim = Gaussian(mu=LEVEL) if law is NoiseLaw.GAUSSIAN else Approximate(epsilon=LEVEL)

@@ -6,7 +6,8 @@ release takes a millisecond; those say so. False-alarm rate: 1e-6 for each mecha
 audits in a row (see `audit`); for all of them together below 1e-4. Each audit must also prove a good part of
 its claim, or where no pair of data sets comes near it, what it is known to show.
 
-The default suite runs some of them with 20,000 releases a side; `make audit` runs all, in full.
+The default suite runs most of them with 20,000 releases a side, and `test_aim` sees that every attack looks
+where its data sets differ; `make audit` runs all, in full.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ from tests.statistical.mechanisms import ADDITIVE, LEVEL, PRICE, SUM
 from tests.statistical.noises import Bulk
 
 MECHANISMS = {mechanism.name: mechanism for mechanism in (*ADDITIVE, *COUNTED, *BEHIND)}
-QUICK = ["clipped-sum", "gram", "clipped-sum, laplace", "histogram, at the threshold"]
+# Drawn one by one, 50 microseconds each; 130 numbers a release; a mu so small that few releases prove little.
+SLOW = {"span-votes", "span-gap", "radius-search", "subspace", "column-histograms", "slot"}
+QUICK = [name for name, m in MECHANISMS.items() if m.tight >= 0.6 and m.kind not in SLOW]
 FREE = {"preimage"}  # releases what a released fingerprint already determines [P18]
 
 Record = Callable[[str, object], None]
@@ -49,7 +52,9 @@ def reported(mechanism: Mechanism, record: Record, samples: int | None = None) -
 def test_no_attacker_proves_more_than_was_claimed_with_few_releases(
     name: str, record_property: Record
 ) -> None:
-    assert reported(MECHANISMS[name], record_property, 20_000) >= 0.75
+    """A tenth of the releases prove 0.84 of the claim or more where all prove 0.95; three quarters of the
+    stated power lie more than 6 standard deviations of the bound, 0.02 mu, below that."""
+    assert reported(MECHANISMS[name], record_property, 20_000) >= 0.75 * MECHANISMS[name].tight
 
 
 @pytest.mark.slow

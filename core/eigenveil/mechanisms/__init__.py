@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from eigenveil.errors import Code, InternalError
 from eigenveil.mechanisms import (
     eigenvalues,
     eigenvectors,
@@ -93,7 +92,4 @@ def publishable(
 
 def _added(asked: RoundQuery, query: Additive, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
     spec = noise_spec(query, asked.micro_rho, study.neighbours, study.max_sites_per_person, asked.law)
-    drawn = noise.draw(spec)
-    if drawn.shape != total.shape or drawn.dtype.kind != "i":
-        raise InternalError(Code.BUG, "the noise source drew another number or kind of values than asked")
-    return Outcome(values=added(total, drawn), sigma=spec.sigma)
+    return Outcome(values=added(total, noise.draw(spec)), sigma=spec.sigma)

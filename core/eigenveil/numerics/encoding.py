@@ -69,8 +69,12 @@ def added(total: IntArray, drawn: IntArray) -> IntArray:
     Whether it would is a function of the noised values alone, so that refusing tells no more than they do.
 
     Raises:
-        InternalError: a sum needs more than 64 bits; none is planned that loud (protocol.noise_ratio).
+        InternalError: there are not as many integers of noise as of the sum, so that some of either would
+            have none of the other; or a sum needs more than 64 bits, and none is planned that loud
+            (protocol.noise_ratio).
     """
+    if drawn.shape != total.shape or drawn.dtype.kind != "i":
+        raise InternalError(Code.BUG, "the noise has another shape or type than the sum that it is added to")
     out = drawn if drawn.flags.writeable else drawn.copy()
     for start in range(0, len(total), AT_ONCE):
         here = slice(start, start + AT_ONCE)

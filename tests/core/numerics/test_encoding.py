@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 import rfc8785
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eigenveil.numerics.encoding import EXACT, added, canonical, frozen
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import EXACT, IntArray, added, canonical, frozen
+from tests.support import refused
 
 TEXT = st.text(st.characters(codec="utf-8"))
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | TEXT | st.text('\x00\x1f\x7f"\\/\n ab')
@@ -40,3 +43,10 @@ def test_a_noised_sum_is_written_over_its_noise_where_that_is_the_callers_own() 
     assert kept.tolist() == [1, -2]
     assert added(total, own) is own
     assert (own.tolist(), own.flags.writeable, total.tolist()) == ([4, 2], False, [3, 4])
+
+
+@pytest.mark.parametrize("noise", [np.zeros((3, 2), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(2)])
+def test_noise_of_another_shape_or_type_is_refused(noise: IntArray) -> None:
+    """numpy would repeat the shorter one, and rows beyond the first AT_ONCE would be noise alone."""
+    with refused(Code.BUG, "shape or type"):
+        added(frozen([3, 4]), noise)

@@ -1,0 +1,160 @@
+"""[P2] [P10] [P31] Every attack looks where its two data sets differ.
+
+An audit that compares a data set with itself proves nothing and never alarms. So here both sides of each
+attack get the same noise, and what the attacker sees must differ: where noise is added, in every release and
+by the whole sensitivity; where noise decides, for at least one of many fixed values of it. Nothing is drawn
+at random: no false alarms.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+
+from eigenveil.noise.source import NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import AT_ONCE, FloatArray, IntArray
+from eigenveil.protocol.query import NoiseLaw
+from tests.statistical import behind
+from tests.statistical.audit import Attack, Gaussian, Mechanism
+from tests.statistical.behind import BEHIND
+from tests.statistical.counted import COUNTED
+from tests.statistical.masked import MASKED
+from tests.statistical.mechanisms import ADDITIVE
+
+ALL = {mechanism.name: mechanism for mechanism in (*ADDITIVE, *COUNTED, *BEHIND, *MASKED)}
+
+# The logarithm of the likelihood ratio moves by ||change||^2 / sigma^2 = mu^2 (Laplace: 2 epsilon) where the
+# pair moves by the whole sensitivity. Other pairs, in units of that: a record that changes parts is half a
+# price in each of two; in masked rounds the noise of a sum is that of several honest sites together, and
+# scores are in units of one.
+SHARE = {
+    "parts, replaced across two": 0.5,
+    "masked, one of four colludes": 3.0,
+    "masked, a matrix, two of five": 3.0,
+    "masked, two attempts": 1.5,
+    "masked, who left": 1.5,
+    "masked, one answer": 3.0,
+    "coordinates": 0.962,  # its claim is in mu, its noise Laplace: 4 sqrt(2) of 5.883
+}
+SCORED = [
+    *(mechanism.name for mechanism in (*ADDITIVE, *MASKED)),
+    *("histogram, replaced", "votes", "votes, replaced", "coordinates"),
+    *("spectrum, gaussian", "spectrum, laplace"),
+    *("parts", "parts, replaced within one", "parts, replaced across two", "slot, order known"),
+]
+DECIDED = [name for name in ALL if name not in SCORED]
+ROUNDING = 0.005  # the longest record on the grid is that much shorter than the radius
+
+
+class Constant:
+    """Every integer of noise is `value`; uniform numbers are so small that the first trial is the last."""
+
+    private = False
+
+    def __init__(self, value: int = 0) -> None:
+        self._value = value
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Shape: (spec.length,)."""
+        return np.full(spec.length, self._value, dtype=np.int64)
+
+    def uniform(self, count: int) -> FloatArray:
+        """Shape: (count,)."""
+        return np.full(count, 0.01)
+
+
+class Repeated:
+    """The same pseudo-random numbers at every call."""
+
+    private = False
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Shape: (spec.length,)."""
+        rng = np.random.default_rng(self._seed)
+        drawn = [
+            block.scale * (rng.normal if block.law is NoiseLaw.GAUSSIAN else rng.laplace)(size=block.count)
+            for block in spec.blocks
+        ]
+        return np.rint(np.concatenate(drawn)).astype(np.int64)
+
+    def uniform(self, count: int) -> FloatArray:
+        """Shape: (count,)."""
+        return np.random.default_rng(self._seed).uniform(size=count)
+
+
+def full(mechanism: Mechanism) -> float:
+    """By how much the logarithm of the likelihood ratio moves between the data sets."""
+    claim = mechanism.claim
+    return claim.mu**2 if isinstance(claim, Gaussian) else 2 * claim.epsilon  # type: ignore[attr-defined]
+
+
+def aimed(mechanism: Mechanism, releases: int) -> bool:
+    """Whether all releases without noise tell the data sets apart by as much as they should."""
+    low, high = mechanism.attack(Constant(), releases)
+    expected = SHARE.get(mechanism.name, 1.0) * full(mechanism)
+    return bool((np.abs((high - low) / expected - 1) <= ROUNDING).all())
+
+
+def differs(attack: Attack, noise: NoiseSource) -> bool:
+    """Whether one release of either data set, with the same noise, looks different."""
+    low, high = attack(noise, 1)
+    return bool(low[0] != high[0])
+
+
+def decides(mechanism: Mechanism) -> bool:
+    """Whether some fixed noise tells the data sets apart."""
+    drawn = mechanism.kind in ("eigenvectors", "subspace", "slot")  # by rejection, or from all of a sphere
+    noises = map(Repeated, range(5)) if drawn else chain(map(Constant, range(-40, 41)))
+    return any(differs(mechanism.attack, noise) for noise in noises)
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_without_noise_every_release_differs_by_the_whole_sensitivity(name: str) -> None:
+    """More releases than numbers are added in one piece, unless an answer is long."""
+    wide = name.startswith(("column-histograms", "masked"))
+    assert aimed(ALL[name], 1000 if wide else AT_ONCE + 1)
+
+
+@pytest.mark.parametrize("name", DECIDED)
+def test_some_fixed_noise_lets_the_neighbours_be_told_apart(name: str) -> None:
+    assert decides(ALL[name])
+
+
+def blind(mechanism: Mechanism, side: int) -> Attack:
+    """The attack on one data set of the two, twice."""
+
+    def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
+        """Shape: (m,) each."""
+        seen = mechanism.attack(noise, m)[side]
+        return seen, seen
+
+    return attack
+
+
+@pytest.mark.parametrize("side", [0, 1])
+@pytest.mark.parametrize("name", ["gram", "spectrum, laplace", "rank-votes", "subspace, smooth-cauchy"])
+def test_an_attack_that_lost_its_aim_is_found(name: str, side: int) -> None:
+    """Planted: both sides are the same data set."""
+    honest = ALL[name]
+    lost = Mechanism(
+        name=name, kind=honest.kind, claim=honest.claim, attack=blind(honest, side), tight=honest.tight
+    )
+    assert not (aimed(lost, 3) if name in SCORED else decides(lost))
+
+
+def test_a_sum_that_reaches_some_of_the_releases_only_is_found() -> None:
+    """Planted: noise is added to the first AT_ONCE rows of a sum, as it once was."""
+
+    def first_piece(total: IntArray, drawn: IntArray) -> IntArray:
+        drawn[:AT_ONCE] += total[:AT_ONCE]
+        return drawn
+
+    with patch.object(behind.spectrum, "added", first_piece):
+        assert aimed(ALL["spectrum, gaussian"], AT_ONCE)
+        assert not aimed(ALL["spectrum, gaussian"], AT_ONCE + 1)
