@@ -1,23 +1,43 @@
-"""[P9] [P33] All attempts together cost no more than was promised, and each is paid; of a pass over disjoint
+"""[P9] [P33] [R29] All attempts together cost no more than was promised, and each is paid; of a pass over disjoint
 batches as often as its most tried batch was. (`tests/client/site/test_masked_passes.py` says it of sites,
 which may see only some attempts.)"""
 
 from __future__ import annotations
 
+import json
 from itertools import product
 
 import pytest
 
 from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.queries import batch_of
+from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.simulation import MemoryJournal
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from tests.core.conversions import mu_for
-from tests.support import a_plan
+from tests.support import a_plan, refused
 
 BATCHES, ATTEMPTS = 3, 3
+STATED = Attempt(plan="ab" * 32, round=0, query="cd" * 32, number=1, members={"a": "12" * 32, "b": "34" * 32})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        STATED.said.replace(b":", b": "),
+        STATED.said + b" ",
+        STATED.said.replace(b'"number":1', b'"number":1,"number":1'),
+        STATED.said.replace(b'"number":1', b'"number":1,"more":1'),
+        json.dumps(dict(reversed(json.loads(STATED.said).items())), separators=(",", ":")).encode(),
+    ],
+)  # fmt: skip
+def test_a_set_of_sites_is_stated_in_one_form_of_which_its_masks_are_derived(said: bytes) -> None:
+    assert Attempt.read(STATED.said) == STATED
+    with refused(Code.PROTOCOL):
+        Attempt.read(said)
 
 
 def test_a_pass_is_paid_as_often_as_its_most_tried_batch() -> None:

@@ -25,7 +25,7 @@ from eigenveil.queries.batch import pass_key
 from eigenveil.reporting.explain import guarantee
 from eigenveil.session import Session
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, OwnAlgorithm
-from eigenveil.study.price import ALIASING, Composition, affordable, micro_rho_of
+from eigenveil.study.price import ALIASING, Composition, affordable, delta_without, micro_rho_of
 from eigenveil.study.study import Federation, Trust
 from tests.core.conversions import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
 from tests.support import a_plan, a_study, refused
@@ -77,6 +77,13 @@ def test_what_a_study_may_spend_keeps_its_promise(algorithm: Algorithm, epsilon:
     else:
         assert delta_at(cost.micro_rho / MICRO, epsilon) + own <= 1e-6 * (1 + 1e-12)
     assert (own > 0) is PROPERTIES[algorithm].delta
+
+
+@given(st.floats(1e-15, 0.5), st.integers(0, 2**15))
+def test_a_delta_that_is_set_aside_is_taken_off_exactly(delta: float, own: int) -> None:
+    """To the nearest float would leave a study more than it promises, every other time."""
+    left = Fraction(delta_without(a_study(delta=delta), own)) + Fraction(own, ATTO)
+    assert left <= Fraction(delta) < left + Fraction(math.ulp(delta))
 
 
 def test_no_delta_means_pure_mechanisms_only() -> None:
