@@ -57,7 +57,7 @@ def test_an_intercept_knows_that_the_mean_is_noised_too() -> None:
 
 
 def test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error() -> None:
-    """Draws with their opposites, in which nothing of the first order is left; and noise that drowns slopes."""
+    """Opposite draws cancel to first order. The larger noise hides the slopes."""
     exact = of(a_matrix(1e-12)).r_squared.values
     for size in (0.003, 0.03):
         matrix, generator = a_matrix(size), np.random.default_rng(8)

@@ -19,7 +19,7 @@ from eigenveil.protocol.agreement import same_question
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import Frame
+from eigenveil.queries import Frame, RowNorms
 from eigenveil.session import Session
 from tests.support import a_plan, a_query, every_query
 
@@ -63,7 +63,7 @@ def test_a_contribution(change: dict[str, Any]) -> None:
 
 
 def variants(query: Any, by: int = 1) -> list[tuple[str, Any]]:
-    """`query` with each of its fields changed by so much, arrays entry by entry; each with the field's name."""
+    """`query` with each of its fields changed by `by`, arrays entry by entry, with the field's name."""
     out: list[tuple[str, Any]] = []
     for name in (one.name for one in fields(query)):
         value: Any = getattr(query, name)
@@ -121,6 +121,13 @@ def test_only_what_floats_decide_may_differ_and_by_one_unit_only(name: str, by: 
     for told in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, {"law": NoiseLaw.LAPLACE}):
         assert not same_question(one, replace(one, **told))
     assert not same_question(one, replace(one, plan_digest="ac" * 32))
+
+
+@pytest.mark.parametrize(("by", "same"), [(2**10, True), (-(2**10), True), (2**12, False)])
+def test_an_edge_beyond_the_precision_of_floats_may_differ_by_a_part_of_itself(by: int, same: bool) -> None:
+    """The part is 2^-50 [P25]."""
+    one, other = (a_query(RowNorms(centre=frozen([0, 0]), edges=frozen([2**60 + e]))) for e in (0, by))
+    assert same_question(one, other) is same
 
 
 def test_a_site_computes_the_digest_of_what_it_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,10 @@ KINDS = [Algorithm.GAUSS_COV, Algorithm.ADAPTIVE_COV, Algorithm.EM_COV, Algorith
 
 
 def a_known_guess(rho: float, steps: int, *, pure: bool) -> float:
-    """Who sees one count, at the price rho, guesses which side of the middle it is on: with Gaussian noise, or
-    with Laplace noise of epsilon = sqrt(2 rho) where epsilons are added up. Neighbours are `steps` apart."""
+    """The success rate of guessing by the side of the midpoint on which one released count lies.
+
+    Its noise costs rho: Gaussian, or Laplace with epsilon = sqrt(2 rho) if `pure`; counts differ by `steps`.
+    """
     half = math.sqrt(2 * rho) * steps / 2
     return 1 - math.exp(-half) / 2 if pure else NormalDist().cdf(half)
 

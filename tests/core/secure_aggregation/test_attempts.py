@@ -1,24 +1,26 @@
-"""[P9] [P33] [R29] All attempts together cost no more than was promised, and each is paid; of a pass over disjoint
+"""[P9] [P33] All attempts together cost no more than was promised, and each is paid; of a pass over disjoint
 batches as often as its most tried batch was. (`tests/client/site/test_masked_passes.py` says it of sites,
 which may see only some attempts.)"""
 
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.queries import batch_of
-from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.queries import Count, batch_of
+from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
 from eigenveil.simulation import MemoryJournal
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Trust
+from eigenveil.study.study import MAX_SITES, Trust
 from tests.core.conversions import mu_for
-from tests.support import a_plan, refused
+from tests.support import a_plan, a_query, refused
 
 BATCHES, ATTEMPTS = 3, 3
 STATED = Attempt(plan="ab" * 32, round=0, query="cd" * 32, number=1, members={"a": "12" * 32, "b": "34" * 32})
@@ -35,9 +37,24 @@ STATED = Attempt(plan="ab" * 32, round=0, query="cd" * 32, number=1, members={"a
     ],
 )  # fmt: skip
 def test_a_set_of_sites_is_stated_in_one_form_of_which_its_masks_are_derived(said: bytes) -> None:
+    """[R29]"""
     assert Attempt.read(STATED.said) == STATED
     with refused(Code.PROTOCOL):
         Attempt.read(said)
+
+
+@pytest.mark.parametrize("change", [{"plan": "ef" * 32}, {"round": 1}, {"query": "ef" * 32}])
+def test_an_attempt_is_at_one_question_of_one_round_of_one_plan(change: dict[str, Any]) -> None:
+    asked = a_query(Count())
+    mine = Attempt.at(asked, 1, STATED.members)
+    assert mine.is_of(asked)
+    assert not replace(mine, **change).is_of(asked)
+
+
+def test_what_is_longer_than_all_sites_there_can_be_is_not_even_hashed() -> None:
+    too_long = SignedAttempt(said=b"[" * (200 * MAX_SITES + 1), signature=bytes(64))
+    with refused(Code.PROTOCOL, "too long"):
+        too_long.check(bytes(32))
 
 
 def test_a_pass_is_paid_as_often_as_its_most_tried_batch() -> None:

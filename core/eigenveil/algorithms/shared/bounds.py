@@ -32,7 +32,9 @@ def check_bounds(query: Query, most: IntArray) -> None:
         RequestError: code `plan-overflow`.
     """
     centre = centre_of(query)
-    need(columns_of(query) in {None, most.size}, "a question is about another number of columns than its study")
+    need(
+        columns_of(query) in {None, most.size}, "a question is about another number of columns than its study"
+    )
     if centre is not None:
         need(bool((np.abs(centre) <= most).all()), "a centre lies outside of the public bounds")
     query.check_honest()
