@@ -12,6 +12,11 @@ GUESS = (
 OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_question_outside_its_limits_cannot_be_built"
 ATTEMPTS = "tests/core/secure_aggregation/test_attempts.py"
 SHARES = "tests/core/secure_aggregation/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
+TRUST = "tests/core/reporting/test_trust.py"
+FORESEEN = (
+    "tests/core/algorithms/test_standardised.py"
+    "::test_the_error_of_a_variance_is_predicted_from_the_noise_that_will_be_drawn"
+)
 REGRESSION = "tests/core/derived/test_regression.py"
 MATRIX = "tests/core/derived/test_matrix.py"
 STATED = "test_the_noise_of_a_release_is_of_the_size_that_it_states[gauss-cov-1e-06]"
@@ -22,6 +27,14 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "odds_of_chain(most_right_zcdp(rho, own), 1)", GUESS),
     of("P5", "reporting/one_person.py", "most_right_gaussian(2 * rho * steps**2)",
        "most_right_gaussian(2 * rho * steps)", GUESS),
+    of("P33", "reporting/explain.py", "gaussian.micro_mu(plan.cost.micro_rho)",
+       "gaussian.micro_mu(plan.micro_rho)",
+       f"{TRUST}::test_the_promise_is_of_every_attempt_and_within_the_study"),
+    of("P33", "reporting/report.py", ' * int(plan["study"]["privacy"].get("attempts", 1))', "",
+       f"{TRUST}::test_a_document_says_who_saw_what_and_how_often_each_round_was_tried"),
+    of("P9", "reporting/explain.py", "asked.round if batch is None else batch.first", "asked.round",
+       "tests/core/study/test_price.py"
+       "::test_a_plan_names_for_every_question_the_round_that_pays_for_it"),
     of("P32", "study/price.py", "return near if Fraction(near) <= left else math.nextafter(near, 0.0)",
        "return near",
        "tests/core/study/test_price.py::test_a_delta_that_is_set_aside_is_taken_off_exactly"),
@@ -57,6 +70,12 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "noise**2 + bent**2", f"{MATRIX}::test_the_noise_of_the_mean_is_in_the_matrix_as_its_square"),
     of("P7", "derived/moments.py", "wandering=noise.centre / len(values),", "wandering=0.0,",
        f"{MATRIX}::{STATED}"),
+    # ---- columns in parts of their standard deviations
+    of("P29", "algorithms/shared/column_scales.py",
+       "plan.study.max_sites_per_person * plan.study.neighbours.records", "plan.study.neighbours.records",
+       FORESEEN),
+    of("P29", "algorithms/shared/column_scales.py", "moved *= 2 * math.sqrt(plan.study.dimension)",
+       "moved *= math.sqrt(plan.study.dimension)", FORESEEN),
     # ---- masked rounds
     of("R29", "secure_aggregation/attempt.py", "if written != said:", "if False:",
        f"{ATTEMPTS}::test_a_set_of_sites_is_stated_in_one_form_of_which_its_masks_are_derived"),
@@ -68,11 +87,6 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{ATTEMPTS}::test_what_is_longer_than_all_sites_there_can_be_is_not_even_hashed"),
     of("P2", "noise/shares.py", "study.neighbours, study.max_sites_per_person, asked.law, among",
        "study.neighbours, 1, asked.law, among", SHARES),
-    of("P32", "noise/shares.py", "max(block.scale, QUIETEST)", "block.scale", SHARES),
     of("P32", "noise/shares.py", ".sigma * math.sqrt(sites)",
        ".sigma * math.sqrt(max(1, sites - study.colluders))", SHARES),
-    of("P31", "secure_aggregation/masks.py", "bytes.fromhex(attempt.digest) + pair",
-       "bytes.fromhex(attempt.digest)",
-       "tests/core/secure_aggregation/test_masks_cancel.py::test_a_copied_key_does_not_take_a_mask_away"),
-    # MORE
 )  # fmt: skip

@@ -22,7 +22,7 @@ from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import NoiseLaw, PricedQuery, RoundQuery
 from eigenveil.queries import Batch, Count, Query, RadiusSearch, Spectrum
 from eigenveil.queries.batch import pass_key
-from eigenveil.reporting.explain import guarantee
+from eigenveil.reporting.explain import explain, guarantee
 from eigenveil.session import Session
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, OwnAlgorithm
 from eigenveil.study.price import ALIASING, Composition, affordable, delta_without, micro_rho_of
@@ -171,6 +171,14 @@ def test_a_part_rests_on_what_its_pass_paid() -> None:
     other = Batch(first=2, index=1, batches=5, key=pass_key(plan.digest, 2, 5))
     with refused(Code.BAD_STUDY, "4 batches"):
         check_batch(plan, price, other, price)
+
+
+def test_a_plan_names_for_every_question_the_round_that_pays_for_it() -> None:
+    rounds = explain(a_plan_of(Algorithm.PRIVATE_OJA, batches=4))["rounds"]
+    free = [one for one in rounds if one["micro_rho"] == 0]
+    assert len(free) == 3
+    assert [one["paid_with_round"] for one in free] == [free[0]["round"] - 1] * 3
+    assert all(one["paid_with_round"] == one["round"] for one in rounds if one["micro_rho"])
 
 
 def test_a_guarantee_says_how_it_was_added_up() -> None:
