@@ -129,7 +129,7 @@ class Session:
 
     def _check_reach(self, asked: RoundQuery) -> None:
         check_no_overflow(asked.query, self.plan.most_records)
-        check_bounds(asked.query, self._box, asked.frame)
+        check_bounds(asked.query, self._box)
 
     @property
     def result(self) -> Estimate:

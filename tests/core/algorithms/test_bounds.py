@@ -36,6 +36,7 @@ from eigenveil.queries.gradients import least_gradient_radius
 from eigenveil.queries.limits import WEIGHT, least_row_radius
 from eigenveil.session import Session
 from eigenveil.site.kernels.clipping import gradient_coefficients, weights
+from eigenveil.site.site import Site
 from eigenveil.site.stored import seen
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import S
@@ -93,9 +94,9 @@ def test_no_lie_leads_beyond_them(
     """Neither because the session refuses: an algorithm never comes to such a question."""
     passed: list[str] = []
 
-    def watched(query: Query, most: IntArray, frame: Frame | None) -> None:
+    def watched(query: Query, most: IntArray) -> None:
         try:
-            check_bounds(query, most, frame)
+            check_bounds(query, most)
         except RequestError as problem:
             passed.append(str(problem))
 
@@ -136,7 +137,8 @@ def test_a_question_about_one_person_is_beyond_them(name: str) -> None:
 
 
 FRAMES = {
-    "too few columns": ([0], [LEAST_FACTOR]),
+    "too few columns": ([0] * (D - 1), [LEAST_FACTOR] * (D - 1)),
+    "one column": ([0], [LEAST_FACTOR]),
     "a middle beyond the grid": ([S + 1] + [0] * (D - 1), [LEAST_FACTOR] * D),
     "all rows at 0": ([0] * D, [LEAST_FACTOR - 1] * D),
     "a step too fine": ([0] * D, [MOST_FACTOR + 1] * D),
@@ -145,10 +147,10 @@ FRAMES = {
 
 @pytest.mark.parametrize("name", FRAMES)
 def test_a_frame_beyond_its_limits_shows_nothing(name: str) -> None:
-    count, most = ColumnMoments(columns=D, radius=2**20), frozen([S] * D)
-    check_bounds(count, most, Frame(middles=frozen([S] * D), factors=frozen([MOST_FACTOR] * D)))
+    moments, site = ColumnMoments(columns=D, radius=2**20), Site(np.zeros((1, D), dtype=np.int16))
+    site.answer(moments, frame=Frame(middles=frozen([S] * D), factors=frozen([MOST_FACTOR] * D)))
     with pytest.raises(RequestError):
-        check_bounds(count, most, Frame(middles=frozen(FRAMES[name][0]), factors=frozen(FRAMES[name][1])))
+        site.answer(moments, frame=Frame(middles=frozen(FRAMES[name][0]), factors=frozen(FRAMES[name][1])))
 
 
 def test_through_any_frame_the_farthest_record_is_far_from_0() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,14 +13,25 @@ from eigenveil import PrivateCovariance, PrivatePCA
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.algorithms.shared import standardised as module
-from eigenveil.algorithms.shared.column_scales import SPREADS, column_scales
+from eigenveil.algorithms.shared.column_scales import (
+    BIAS,
+    SPREADS,
+    SQUARE,
+    column_scales,
+    foreseen_error,
+    moments_radius,
+    scale_shares,
+)
+from eigenveil.algorithms.shared.preparation import law, price
 from eigenveil.errors import Code
+from eigenveil.noise.source import noise_spec
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.dry_run import courses
 from eigenveil.planning.predict import predict
 from eigenveil.planning.resolve import make_plan
 from eigenveil.queries import ColumnHistograms, ColumnMoments
+from eigenveil.queries.limits import WEIGHT
 from eigenveil.session import Session
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
@@ -68,6 +81,20 @@ def test_without_noise_components_are_those_of_the_correlations(name: str) -> No
     correlations = np.linalg.eigvalsh(np.corrcoef(records.T))[::-1]
     assert np.allclose(result.explained_variance, correlations[:2], rtol=0.05)
     assert np.isclose(result.total_variance, 4, rtol=0.05)
+
+
+@pytest.mark.parametrize("sites", [1, 2])
+@pytest.mark.parametrize("delta", [1e-6, 0.0])
+def test_the_error_of_a_variance_is_predicted_from_the_noise_that_will_be_drawn(
+    delta: float, sites: int
+) -> None:
+    study = a_study(epsilon=1.0, delta=delta, max_sites_per_person=sites, expected_records=20_000)
+    plan = make_plan(replace(study, federation=Federation(sites=("a", "b"))))
+    query = ColumnMoments(columns=4, radius=moments_radius(plan, 20_000.0))
+    paid = price(plan, scale_shares(plan).moments)
+    drawn = noise_spec(query, paid, study.neighbours, sites, law(plan)).sigma
+    noise = drawn / WEIGHT / 20_000 / SQUARE  # in parts of the square of one standard deviation
+    assert foreseen_error(plan) == pytest.approx(math.hypot(BIAS, 2 * noise), rel=1e-4)
 
 
 FEDERATED = [name for name in ALGORITHMS if not (PROPERTIES[name].exact_rows or name is Algorithm.ZERO)]

@@ -44,12 +44,14 @@ def a_matrix(size: float = 1e-4, *, even: bool = False, count: float = 0.0, seed
 
 
 def spread(matrix: Noised, answer: Callable[[Noised], FloatArray]) -> FloatArray:
-    """The sd of an answer over DRAWS matrices with noise as `matrix` says it has."""
+    """The sd of an answer over DRAWS matrices and means with noise as `matrix` says it has."""
     generator, m, noise = np.random.default_rng(8), len(matrix.columns), matrix.noise
+    means = np.random.default_rng(9).normal(size=(DRAWS, m)) * np.sqrt(matrix.wandering)
     found = []
-    for _ in range(DRAWS):
+    for away in means:
         upper = np.triu(generator.normal(size=(m, m)), 1) * noise.off_diagonal
         moved = upper + upper.T + np.diag(generator.normal(size=m)) * noise.diagonal
-        moved += matrix.values * noise.count * generator.normal()
-        found.append(answer(replace(matrix, values=matrix.values + moved)))
+        moved += matrix.values * noise.count * generator.normal() + np.outer(away, away)
+        mean = matrix.mean + away * matrix.scale
+        found.append(answer(replace(matrix, values=matrix.values + moved, mean=mean)))
     return np.asarray(np.std(found, axis=0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -23,10 +25,12 @@ def test_distances_are_in_the_columns_own_units() -> None:
     assert np.allclose(mahalanobis(matrix, ROWS, 0.95).numbers.values, expected)
 
 
-def test_errors_are_what_noise_does() -> None:
-    matrix = a_matrix(count=0.01)
-    seen = spread(matrix, lambda one: mahalanobis(one, ROWS, 0.95).numbers.values)
-    assert np.allclose(mahalanobis(matrix, ROWS, 0.95).numbers.errors, seen, rtol=WITHIN)
+@pytest.mark.parametrize("wandering", [0.0, 1e-4])
+def test_errors_are_what_noise_does(wandering: float) -> None:
+    matrix = replace(a_matrix(count=0.01), wandering=wandering)
+    far = ROWS[::2]  # the other one is the mean itself
+    seen = spread(matrix, lambda one: mahalanobis(one, far, 0.95).numbers.values)
+    assert np.allclose(mahalanobis(matrix, far, 0.95).numbers.errors, seen, rtol=WITHIN)
 
 
 @pytest.mark.parametrize("rows", [ROWS[0], ROWS[:, :3], np.full((1, 4), np.nan)])

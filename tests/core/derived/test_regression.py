@@ -51,11 +51,29 @@ def test_errors_are_what_noise_does(even: bool, ridge: float) -> None:
 
 
 def test_an_intercept_knows_that_the_mean_is_noised_too() -> None:
-    matrix = a_matrix()
-    off = replace(matrix, wandering=0.01)
-    sides = np.append(1.0, -of(matrix).privacy.values * matrix.scale[[0, 3, 2]] / matrix.scale[1])
-    more = 0.1 * float(np.linalg.norm(sides)) * matrix.scale[1]
-    assert of(off).intercept.errors >= np.hypot(of(matrix).intercept.errors, more) * (1 - 1e-9)
+    matrix = replace(a_matrix(), wandering=1e-4, mean=a_matrix().mean / 10)
+    seen = spread(matrix, lambda one: of(one).intercept.values)
+    assert np.isclose(of(matrix).intercept.errors, seen, rtol=WITHIN)
+
+
+def test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error() -> None:
+    """Opposite draws cancel to first order. The larger noise hides the slopes."""
+    exact = of(a_matrix(1e-12)).r_squared.values
+    for size in (0.003, 0.03):
+        matrix, generator = a_matrix(size), np.random.default_rng(8)
+        plain, found = [], []
+        for _ in range(60):
+            upper = np.triu(generator.normal(size=(4, 4)), 1) * matrix.noise.off_diagonal
+            moved = upper + upper.T + np.diag(generator.normal(size=4)) * matrix.noise.diagonal
+            for noise in (moved, -moved):
+                one = replace(matrix, values=matrix.values + noise)
+                answer = of(one)
+                plain.append(1 - (answer.residual_sd / one.scale[1]) ** 2 / one.values[1, 1])
+                found.append(answer.r_squared.values)
+        if size < 0.01:
+            assert abs(np.mean(found) - exact) < abs(np.mean(plain) - exact) / 2
+        off = np.sqrt(np.mean((np.array(found) - exact) ** 2))
+        assert off < of(matrix).r_squared.errors * (1 + WITHIN)
 
 
 def test_noise_is_said_and_the_matrix_is_mended() -> None:

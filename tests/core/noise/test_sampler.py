@@ -139,6 +139,16 @@ def test_floats_are_sure_of_nothing_that_balls_say_otherwise(law: str) -> None:
     assert wrong(LAWS[law][0], 2.0**46, words_for_floats(100)) == 0
 
 
+@both
+def test_what_the_shift_is_off_by_leaves_as_much_in_doubt(law: str) -> None:
+    """A shift that is known to 20 bits alone, next to boundaries and elsewhere: the same integers."""
+    words = [2 * m for m in hard_tails(LAWS[law][1], 1e3)] + fixed("coarse", 80)
+    moved, off = shifted(LAWS[law][0], 1e3)
+    for by in (2.0**-20, -(2.0**-20)):
+        with mock.patch.object(sampler, "shifted", return_value=(moved + by, off + 2.0**-20)):
+            assert same(law, 1e3, words, fixed("appended", MORE * len(words)))
+
+
 def words_for_floats(count: int) -> Words:
     """From the middle of the law to the end of the table; and halfway between two floats."""
     fair = fixed("floats", count)

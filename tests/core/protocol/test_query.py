@@ -16,12 +16,12 @@ from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import digest, frozen
 from eigenveil.protocol import query as query_module
 from eigenveil.protocol.agreement import same_question
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import Frame
+from eigenveil.queries import Frame, GradientNorms
 from eigenveil.session import Session
-from tests.support import a_plan, a_query, every_query
+from tests.support import a_field, a_plan, a_query, every_query
 
 RELEASE = Release(
     round=3,
@@ -62,45 +62,72 @@ def test_a_contribution(change: dict[str, Any]) -> None:
     assert replace(CONTRIBUTION).digest == CONTRIBUTION.digest
 
 
-def variants(query: Any) -> list[Any]:
-    """`query` with each of its fields changed by one, arrays entry by entry."""
-    out: list[Any] = []
-    for name in (field.name for field in fields(query)):
+def variants(query: Any, by: int = 1) -> list[tuple[str, Any]]:
+    """`query` with each of its fields changed by `by`, arrays entry by entry, with the field's name."""
+    out: list[tuple[str, Any]] = []
+    for name in (one.name for one in fields(query)):
         value: Any = getattr(query, name)
         if name == "length":
             continue
         if isinstance(value, np.ndarray):
             for i in range(value.size):
                 changed = value.copy()
-                changed.flat[i] += 1
-                out.append(replace(query, **{name: changed}))
+                changed.flat[i] += by
+                with suppress(RequestError):
+                    out.append((name, replace(query, **{name: changed})))
         elif value is None:
             continue
         elif isinstance(value, bool):
-            out.append(replace(query, **{name: not value}))
+            out.append((name, replace(query, **{name: not value})))
         elif isinstance(value, int):
-            out.append(replace(query, **{name: value + 1}))
+            with suppress(RequestError):
+                out.append((name, replace(query, **{name: value + by})))
         else:
-            for inner in variants(value):
+            for field, inner in variants(value, by):
                 with suppress(RequestError):  # what the question may not say at all, such as a pull
-                    out.append(replace(query, **{name: inner}))
+                    out.append((field, replace(query, **{name: inner})))
     return out
 
 
 @pytest.mark.parametrize("name", every_query())
 def test_a_query(name: str) -> None:
     query = every_query()[name]
-    asks = [query, *variants(query)]
+    asks = [query, *(changed for _, changed in variants(query))]
     queries = [
         *(a_query(each) for each in asks),
         a_query(query, round=1),
         a_query(query, micro_rho=1001),
         a_query(query, plan_digest="ac" * 32),
+        replace(a_query(query), law=NoiseLaw.LAPLACE),
+        replace(a_query(query), atto_delta=1),
     ]
     assert len({asked.digest for asked in queries}) == len(queries)
     again = a_query(every_query()[name])
     assert again.digest == queries[0].digest
     assert [again.says(asked) for asked in queries] == [asked.digest == again.digest for asked in queries]
+
+
+# The numbers that [P25] lets two machines round to either side, by one unit.
+FLOATS_DECIDE = {"centre", "directions", "offset", "scales", "kept", "middles", "halves", "radius", "width"}
+
+
+@pytest.mark.parametrize("by", [1, 2, -2])
+@pytest.mark.parametrize("name", every_query())
+def test_only_what_floats_decide_may_differ_and_by_one_unit_only(name: str, by: int) -> None:
+    query = every_query()[name]
+    for field, changed in variants(query, by):
+        assert same_question(a_query(query), a_query(changed)) is (field in FLOATS_DECIDE and by == 1), field
+    one = a_query(query)
+    for told in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, {"law": NoiseLaw.LAPLACE}):
+        assert not same_question(one, replace(one, **told))
+    assert not same_question(one, replace(one, plan_digest="ac" * 32))
+
+
+@pytest.mark.parametrize(("by", "same"), [(2**10, True), (-(2**9), True), (2**12, False)])
+def test_an_edge_beyond_the_precision_of_floats_may_differ_by_a_part_of_itself(by: int, same: bool) -> None:
+    """The part is 2^-50 [P25]."""
+    one, other = (a_query(GradientNorms(spec=a_field(2, 1), edges=frozen([2**60 + e]))) for e in (0, by))
+    assert same_question(one, other) is same
 
 
 def test_a_site_computes_the_digest_of_what_it_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

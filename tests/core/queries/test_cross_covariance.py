@@ -71,6 +71,18 @@ def cross_specs(draw: st.DrawFn, d: int) -> CrossSpec:
     )
 
 
+def test_rounding_may_make_the_longest_row_longer_and_that_is_within_the_limit() -> None:
+    """The most that rounding adds to each of d entries is 1/2, so sqrt(d) / 2 to the norm of the rest."""
+    longest = 2 * S * 2  # of four columns, each as far from the centre as the grid is wide
+    away = np.array([[-0.8659], [0.2887], [0.2887], [0.2887]]) * DIRECTION_LIMIT
+    spec = CrossSpec(
+        centre=frozen([-S] * 4), directions=frozen(np.rint(away).astype(np.int64)), scales=frozen([1]),
+        kept=frozen([]), shift=0,
+    )  # fmt: skip
+    rest = np.linalg.norm(reference.beside([S] * 4, spec).z)
+    assert longest < rest <= rest_norm_limit(4)
+
+
 @given(st.data(), st.integers(1, 12))
 def test_the_rest_is_short_without_leading_directions_and_with_a_part_of_spare_ones(
     data: st.DataObject, d: int

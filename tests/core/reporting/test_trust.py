@@ -65,6 +65,7 @@ def test_the_promise_is_of_every_attempt_and_within_the_study(epsilon: float, at
     told = guarantee(plan)
     assert (told["micro_rho"], told["delta"]) == (attempts * plan.micro_rho, plan.study.delta)
     assert told["epsilon"] <= epsilon
+    assert (told["mu"] - 1e-6) ** 2 < 2 * told["micro_rho"] / MICRO <= told["mu"] ** 2
     # It is true: mu of all attempts, at what is left of delta, whatever shares of noise take of it.
     left = Fraction(plan.study.delta) - Fraction(plan.cost.atto_delta, ATTO)
     assert gaussian.gives(Fraction(2 * told["micro_rho"], MICRO), told["epsilon"], float(left) * (1 - 1e-15))
@@ -110,11 +111,14 @@ def test_who_adds_the_noise_is_said_of_each_question() -> None:
 
 def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> None:
     plan = a_masked_plan(attempts=2)
-    document = a_document(plan, (1000, 2), (500, 1))
+    document = a_document(plan, (plan.micro_rho // 4, 2), (plan.micro_rho // 2, 1))
     assert [row["attempts"] for row in document["rounds"]] == [2, 1]
     assert "nobody sees a site's totals" in document["trust"]
     page = render(document)
     assert "added noise once, and is trusted" not in page
+    assert page.count("50.0 %") == 2 + len(SITES), (
+        "of both attempts, in words, in a picture, and of each site"
+    )
     for sight in sights(plan.study):
         assert sight.party in page
     assert "nobody saw a site's totals" in release_lines(document)

@@ -4,20 +4,57 @@ which may see only some attempts.)"""
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from itertools import product
+from typing import Any
 
 import pytest
 
 from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.queries import batch_of
+from eigenveil.queries import Count, batch_of
+from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
 from eigenveil.simulation import MemoryJournal
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Trust
+from eigenveil.study.study import MAX_SITES, Trust
 from tests.core.conversions import mu_for
-from tests.support import a_plan
+from tests.support import a_plan, a_query, refused
 
 BATCHES, ATTEMPTS = 3, 3
+STATED = Attempt(plan="ab" * 32, round=0, query="cd" * 32, number=1, members={"a": "12" * 32, "b": "34" * 32})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        STATED.said.replace(b":", b": "),
+        STATED.said + b" ",
+        STATED.said.replace(b'"number":1', b'"number":1,"number":1'),
+        STATED.said.replace(b'"number":1', b'"number":1,"more":1'),
+        json.dumps(dict(reversed(json.loads(STATED.said).items())), separators=(",", ":")).encode(),
+    ],
+)  # fmt: skip
+def test_a_set_of_sites_is_stated_in_one_form_of_which_its_masks_are_derived(said: bytes) -> None:
+    """[R29]"""
+    assert Attempt.read(STATED.said) == STATED
+    with refused(Code.PROTOCOL):
+        Attempt.read(said)
+
+
+@pytest.mark.parametrize("change", [{"plan": "ef" * 32}, {"round": 1}, {"query": "ef" * 32}])
+def test_an_attempt_is_at_one_question_of_one_round_of_one_plan(change: dict[str, Any]) -> None:
+    asked = a_query(Count())
+    mine = Attempt.at(asked, 1, STATED.members)
+    assert mine.is_of(asked)
+    assert not replace(mine, **change).is_of(asked)
+
+
+def test_what_is_longer_than_all_sites_there_can_be_is_not_even_hashed() -> None:
+    too_long = SignedAttempt(said=b"[" * (200 * MAX_SITES + 1), signature=bytes(64))
+    with refused(Code.PROTOCOL, "too long"):
+        too_long.check(bytes(32))
 
 
 def test_a_pass_is_paid_as_often_as_its_most_tried_batch() -> None:

@@ -19,6 +19,7 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import (
     ClippedSum,
+    ColumnMoments,
     Count,
     CrossCovariance,
     CrossNorms,
@@ -215,6 +216,8 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
     (RowNorms, {"centre": [0], "edges": [0, 1]}),
     (RowNorms, {"centre": [0], "edges": [2, 2]}),
     (RowNorms, {"centre": [0], "edges": list(range(1, 1026))}),
+    (ColumnMoments, {"columns": 2, "radius": 2**20 + 1}),  # beyond which int64 could not decide [P29]
+    (ColumnMoments, {"columns": 2, "radius": 0}),
     (GradientNorms, {"spec": FAR, "edges": [EDGE_LIMIT]}),
     (GradientNorms, {"spec": FAR, "edges": [INT64_MIN, 1]}),
     (GradientSpec, FIELD | {"directions": [[INT64_MIN], [0]]}),

@@ -22,10 +22,10 @@ from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import NoiseLaw, PricedQuery, RoundQuery
 from eigenveil.queries import Batch, Count, Query, RadiusSearch, Spectrum
 from eigenveil.queries.batch import pass_key
-from eigenveil.reporting.explain import guarantee
+from eigenveil.reporting.explain import explain, guarantee
 from eigenveil.session import Session
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, OwnAlgorithm
-from eigenveil.study.price import ALIASING, Composition, affordable, micro_rho_of
+from eigenveil.study.price import ALIASING, Composition, affordable, delta_without, micro_rho_of
 from eigenveil.study.study import Federation, Trust
 from tests.core.conversions import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
 from tests.support import a_plan, a_study, refused
@@ -77,6 +77,13 @@ def test_what_a_study_may_spend_keeps_its_promise(algorithm: Algorithm, epsilon:
     else:
         assert delta_at(cost.micro_rho / MICRO, epsilon) + own <= 1e-6 * (1 + 1e-12)
     assert (own > 0) is PROPERTIES[algorithm].delta
+
+
+@given(st.floats(1e-15, 0.5), st.integers(0, 2**15))
+def test_a_delta_that_is_set_aside_is_taken_off_exactly(delta: float, own: int) -> None:
+    """To the nearest float would leave a study more than it promises, every other time."""
+    left = Fraction(delta_without(a_study(delta=delta), own)) + Fraction(own, ATTO)
+    assert left <= Fraction(delta) < left + Fraction(math.ulp(delta))
 
 
 def test_no_delta_means_pure_mechanisms_only() -> None:
@@ -164,6 +171,14 @@ def test_a_part_rests_on_what_its_pass_paid() -> None:
     other = Batch(first=2, index=1, batches=5, key=pass_key(plan.digest, 2, 5))
     with refused(Code.BAD_STUDY, "4 batches"):
         check_batch(plan, price, other, price)
+
+
+def test_a_plan_names_for_every_question_the_round_that_pays_for_it() -> None:
+    rounds = explain(a_plan_of(Algorithm.PRIVATE_OJA, batches=4))["rounds"]
+    free = [one for one in rounds if one["micro_rho"] == 0]
+    assert len(free) == 3
+    assert [one["paid_with_round"] for one in free] == [free[0]["round"] - 1] * 3
+    assert all(one["paid_with_round"] == one["round"] for one in rounds if one["micro_rho"])
 
 
 def test_a_guarantee_says_how_it_was_added_up() -> None:

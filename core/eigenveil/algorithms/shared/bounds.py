@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries import Frame, Query, centre_of, columns_of
+from eigenveil.queries import Query, centre_of, columns_of
 from eigenveil.queries.limits import need
 from eigenveil.study.grid import steps
 from eigenveil.study.study import Study
@@ -23,7 +23,7 @@ def box(study: Study) -> IntArray:
     return np.ceil(half / steps(study)).astype(np.int64)
 
 
-def check_bounds(query: Query, most: IntArray, frame: Frame | None = None) -> None:
+def check_bounds(query: Query, most: IntArray) -> None:
     """Insist that a query stays within what an honest study may ask. Shape: most (d,), its study's `box`.
 
     Through any frame rows lie in the box of the grid, which is that of the bounds where columns are scaled.
@@ -32,8 +32,9 @@ def check_bounds(query: Query, most: IntArray, frame: Frame | None = None) -> No
         RequestError: code `plan-overflow`.
     """
     centre = centre_of(query)
-    sizes = {columns_of(query), None if frame is None else frame.columns} - {None}
-    need(sizes <= {most.size}, "a question is about another number of columns than its study")
+    need(
+        columns_of(query) in {None, most.size}, "a question is about another number of columns than its study"
+    )
     if centre is not None:
         need(bool((np.abs(centre) <= most).all()), "a centre lies outside of the public bounds")
     query.check_honest()
