@@ -17,7 +17,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{REFUSED}[another card of this site]"),
     of("P31", SECRETS, "members.keys() - set(federation.sites)", "set()",
        f"{REFUSED}[a site that is not invited]"),
-    of("P31", SECRETS, "if len(members) < least:", "if False:", f"{REFUSED}[fewer than the quorum]"),
+    of("P31", SECRETS, "if len(members) < federation.least:", "if False:", f"{REFUSED}[fewer than the quorum]"),
     of("P31", SECRETS, "set(federation.required) - members.keys()", "set()",
        f"{REFUSED}[without a required site]"),
     of("P31", ROUNDS, "answered.get(number, attempt.digest) != attempt.digest", "False",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from unittest import mock
@@ -11,13 +12,16 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.noise.shares import share_spec
 from eigenveil.noise.source import OsNoise
-from eigenveil.numerics.encoding import octets
+from eigenveil.numerics.encoding import frozen, octets
 from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.query import NoiseLaw
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.site.site import Site
+from eigenveil.study.consent import DeclineWord
 from eigenveil_client.records import records
 from eigenveil_client.site.commands.evidence import check_published, sets, sets_text
 from eigenveil_client.site.daemon.answers import Answers
@@ -27,6 +31,8 @@ from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.peer import Standing
 from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.state.attempts import Proved
+from eigenveil_client.site.state.received_plans import PersonsWord
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import (
@@ -333,6 +339,30 @@ def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peer
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
         assert left(store) == (0, ["decline"])
+
+
+def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving(peers: Peers) -> None:
+    """It is not seen before the transaction: neither word costs anything, so no ledger refuses it either."""
+    with process(peers.stage) as (store, worker):
+        reply = answered(worker, FIRST, peers.attempt(FIRST))
+        with closing(peers.stage.store()) as other:
+            other.withdraw(PLAN.digest, PersonsWord(by="", word=DeclineWord.UNSTATED))
+        with refused(Code.POLICY, "is withdrawn here"):
+            store.outgoing.ready(SECOND, ())
+        with refused(Code.POLICY, "is withdrawn here"):
+            store.outgoing.again(FIRST, reply.contribution, ())
+        assert left(store) == (PRICE, ["count"])
+
+
+def test_an_attempt_with_noise_that_the_guarantee_does_not_cover_is_not_charged(peers: Peers) -> None:
+    other = replace(FIRST, law=NoiseLaw.LAPLACE)
+    attempt = peers.attempt(other)
+    proved = Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
+    with process(peers.stage) as (store, _):
+        with refused(Code.BUDGET, "not Gaussian"):
+            answer = Contribution.to(other, SITE, frozen([1]), attempt.digest)
+            store.outgoing.masked(PLAN, other, proved, answer, ())
+        assert (left(store), held(store, "attempts")) == ((0, []), 0)
 
 
 def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:
