@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -354,15 +355,29 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
         assert left(store) == (PRICE, ["count"])
 
 
-def test_an_attempt_with_noise_that_the_guarantee_does_not_cover_is_not_charged(peers: Peers) -> None:
-    other = replace(FIRST, law=NoiseLaw.LAPLACE)
-    attempt = peers.attempt(other)
-    proved = Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
-    with process(peers.stage) as (store, _):
-        with refused(Code.BUDGET, "not Gaussian"):
-            answer = Contribution.to(other, SITE, frozen([1]), attempt.digest)
-            store.outgoing.masked(PLAN, other, proved, answer, ())
-        assert (left(store), held(store, "attempts")) == ((0, []), 0)
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"law": NoiseLaw.LAPLACE}, Code.BUDGET, "not Gaussian"),
+        ({"micro_rho": PRICE - 1}, Code.PROTOCOL, "charged for another query"),
+    ],
+    ids=["other noise", "another question"],
+)
+def test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question(
+    peers: Peers, change: dict[str, Any], code: Code, words: str
+) -> None:
+    """Whoever asked for it: both are held to in the transaction that charges."""
+    with process(peers.stage) as (store, worker):
+        asked, paid = replace(FIRST, **change), 0
+        if code is Code.PROTOCOL:
+            answered(worker, FIRST, peers.attempt(FIRST))
+            paid = PRICE
+        attempt = peers.attempt(asked, 2)
+        proved = Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
+        answer = Contribution.to(asked, SITE, frozen([1]), attempt.digest)
+        with refused(code, words):
+            store.outgoing.masked(PLAN, asked, proved, answer, ())
+        assert (left(store)[0], held(store, "attempts")) == (paid, int(paid > 0))
 
 
 def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:
