@@ -23,10 +23,24 @@ def test_a_planted_fault_fits_the_code_and_its_test_exists(mutant: Mutant) -> No
         assert wanted in (ROOT / file).read_text()
 
 
-def test_every_claim_has_a_planted_fault() -> None:
-    claims = re.findall(r"^## \[(P\d+)\]", (ROOT / "core" / "PRIVACY.md").read_text(), re.MULTILINE)
-    assert set(claims) == {mutant.claim for mutant in MUTANTS}
-    assert len(MUTANTS) >= 40
+# Where the ids that a row may name are defined: claims of privacy, rules of the protocol, threats.
+IDS = {
+    "core/PRIVACY.md": r"^## \[(P\d+)\]",
+    "proto/PROTOCOL.md": r"^\*\*\[(R\d+)\]",
+    "docs/THREATS.md": r"^\| (TM\d+) \|",
+}
+
+
+def ids_in(page: str) -> set[str]:
+    """The ids that a page defines."""
+    return set(re.findall(IDS[page], (ROOT / page).read_text(), re.MULTILINE))
+
+
+def test_every_privacy_claim_has_a_planted_fault_and_every_fault_names_a_defined_id() -> None:
+    named = {mutant.claim for mutant in MUTANTS}
+    assert all(ids_in(page) for page in IDS)
+    assert ids_in("core/PRIVACY.md") <= named
+    assert named <= set().union(*map(ids_in, IDS))
 
 
 @pytest.mark.slow
