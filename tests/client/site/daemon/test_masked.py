@@ -128,12 +128,20 @@ def test_how_long_a_share_took_is_waited_out_before_anything_is_stored_or_sent(p
     assert order == ["tick after 1 draw", "kept"]
 
 
-def test_an_exact_answer_goes_at_once_when_its_study_ends(peers: Peers) -> None:
+@pytest.mark.parametrize("how", ["ended", "withdrawn", "last attempt"])
+def test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it(peers: Peers, how: str) -> None:
     with process(peers.stage) as (_, worker):
         assert isinstance(ask(worker, FIRST), Ready)
         assert list(worker._masked._exact) == [PLAN.digest]
         over = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_CANCELLED)
-        assert worker.work(pb.NextWorkResponse(ended=[over])) is None
+        if how == "last attempt":
+            answered(worker, FIRST, peers.attempt(FIRST, ATTEMPTS))
+        elif how == "ended":
+            assert worker.work(pb.NextWorkResponse(ended=[over])) is None
+        else:
+            with closing(peers.stage.store()) as other:
+                other.withdraw(PLAN.digest, PersonsWord(by="", word=DeclineWord.UNSTATED))
+            assert worker.work(pb.NextWorkResponse()) is None
         assert not worker._masked._exact
 
 

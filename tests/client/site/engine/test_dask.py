@@ -187,6 +187,15 @@ def test_another_authoritys_certificate_does_not_get_in(address: ClusterAddress,
     Cluster(address).close()  # the control
 
 
+def test_a_connection_has_to_be_encrypted_and_its_key_is_readable_to_nobody_else(tmp_path: Path) -> None:
+    files: Any = certified(tmp_path / "tls")
+    address = ClusterAddress(scheduler="tls://127.0.0.1:1", **files)
+    assert connection._security(address).get_connection_args("client")["require_encryption"]
+    files["scheduler_key"].chmod(0o644)
+    with refused(Code.BAD_CONFIG):
+        Cluster(address)
+
+
 def test_what_is_wrong_is_told_of_after_every_partition_and_without_a_cell(
     address: ClusterAddress, records: RecordsConfig, capfd: pytest.CaptureFixture[str]
 ) -> None:
