@@ -176,8 +176,8 @@ async def test_what_would_not_be_taken_is_not_explained_either(toml: str, tmp_pa
     config = made(tmp_path / "c", max_epsilon_per_study=2.0, budget_epsilon=2.2, noise=NoiseRule.GAUSSIAN)
     async with serving(config) as rig:
         await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        await ada.submit(study_toml(epsilon=1.9), "first")
+        ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+        await eve.submit(study_toml(epsilon=1.9), "first")
         submitted = await refusal(ada.submit(toml, "second"))
         explained = await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
         assert (explained.code, str(explained)) == (submitted.code, str(submitted))
