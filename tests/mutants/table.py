@@ -12,6 +12,7 @@ from tests.mutants.masked_sites import OF_MASKED_SITES
 from tests.mutants.mutant import Mutant, of
 from tests.mutants.records import OF_RECORDS
 from tests.mutants.wiring_core import OF_WIRING_CORE
+from tests.mutants.wiring_daemons import OF_WIRING_DAEMONS
 
 DRAWN = "tests/core/mechanisms/test_drawn.py"
 SUMS = f"{DRAWN}::test_a_sum_gets_the_noise_of_its_table_in_every_law"
@@ -263,4 +264,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *OF_MASKED_SITES,
     *OF_RECORDS,
     *OF_WIRING_CORE,
+    *OF_WIRING_DAEMONS,
 )  # fmt: skip

@@ -323,7 +323,6 @@ class Service(CoordinatorServicer):
             if state is None or state.ended or self._engine.closing:
                 return
             await self._runtime.signals.news.wait(self._config.long_poll_seconds)
-            await still_admitted()
 
     async def CancelStudy(self, request: pb.CancelStudyRequest, context: Context) -> pb.CancelStudyResponse:
         """Stop a study; what it spent stays spent."""

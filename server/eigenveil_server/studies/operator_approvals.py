@@ -99,14 +99,14 @@ class OperatorApprovals:
 
 
 def decided(reader: Database) -> list[tuple[StoredStudy, bool]]:
-    """Studies that still wait although the operator has spoken: the first word counts."""
+    """Studies that still wait although the operator has decided, which `decide` lets happen once."""
     rows = reader.rows(
         "SELECT s.digest, a.kind FROM studies s JOIN audit a ON a.subject = s.digest "
-        "WHERE s.state = ? AND a.kind IN (?, ?) ORDER BY a.id DESC",
+        "WHERE s.state = ? AND a.kind IN (?, ?) ORDER BY a.id",
         (StudyState.AWAITING.value, APPROVED, REFUSED),
     )
-    studies, first = Studies(reader), {row["digest"]: row["kind"] for row in rows}
-    return [(studies.get(digest), kind == APPROVED) for digest, kind in first.items()]
+    studies = Studies(reader)
+    return [(studies.get(row["digest"]), row["kind"] == APPROVED) for row in rows]
 
 
 def decide(config: Config, study: str, kind: str) -> StoredStudy:

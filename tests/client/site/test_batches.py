@@ -61,7 +61,7 @@ def test_a_dear_question_is_no_payment_for_a_pass(stage: Stage) -> None:
     assert all(answered(stage, worker, query) for query in QUERIES[:BEGAN])
     store.outgoing.answer(PLAN, dear, b"", ())
     with pytest.raises(RequestError, match=r"reservation|costs more than"):
-        store.rounds.check_price(PLAN, free)
+        store.outgoing.answer(PLAN, free, b"", ())
     store.close()
 
 

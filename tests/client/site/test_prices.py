@@ -86,7 +86,7 @@ def test_a_later_part_may_not_cost_more_than_the_pass_has_paid(stage: Stage) -> 
     for asked in (*before, parts[0]):
         ask(stage, worker, asked, plan)
     with pytest.raises(RequestError, match="costs more than its pass has paid"):
-        store.rounds.check_price(plan, replace(parts[1], micro_rho=parts[1].micro_rho + 1))
+        store.outgoing.answer(plan, replace(parts[1], micro_rho=parts[1].micro_rho + 1), b"", ())
     store.close()
 
 
@@ -101,10 +101,10 @@ def test_epsilons_add_up_at_the_site_too(stage: Stage) -> None:
     half = micro_rho_of(0.5 * plan.study.epsilon)
     first, second, third = (replace(rehearse(plan)[0], round=round, micro_rho=half) for round in range(3))
     for query in (first, second):
-        store.rounds.check_price(plan, query)
         store.outgoing.answer(plan, query, b"", ())
     with pytest.raises(RequestError, match="exceed the study's epsilon"):
-        store.rounds.check_price(plan, third)
+        store.outgoing.answer(plan, third, b"", ())
+    store.outgoing.answer(plan, second, b"", ())  # what is paid for may leave once more
     assert spent(store) == 2 * half < 3 * half < plan.micro_rho
     store.close()
 
@@ -114,10 +114,11 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
     plan, store = a_plan(), stage.store()
     stage.worker(store).work(work(None, stage.signed(plan)))
     asked = rehearse(plan)[0]
-    store.rounds.check_price(plan, asked)
     for other in (replace(asked, law=NoiseLaw.LAPLACE), replace(asked, law=NoiseLaw.STABILITY)):
         with pytest.raises(RequestError, match="noise that is not Gaussian"):
-            store.rounds.check_price(plan, other)
+            store.outgoing.answer(plan, other, b"", ())
+    assert (spent(store), store.egress.rows()) == (0, [])
+    store.outgoing.answer(plan, asked, b"", ())
     store.close()
 
 

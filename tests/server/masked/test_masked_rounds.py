@@ -205,6 +205,26 @@ async def test_an_attempt_is_worthless_at_once_without_a_member(how: str, tmp_pa
         assert (sets[ROUNDS - 1, 1] == SITES) == (how == "declines")
 
 
+@pytest.mark.parametrize("after", ["ready", "answer"])
+@in_loop
+async def test_a_site_that_is_denied_is_in_no_later_set_that_is_charged(after: str, tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+        digest, carl = await ada.submit(masked_toml()), sites.pop("carl")
+        for site in (carl, *(sites.values() if after == "answer" else ())):
+            await site.ready((await site.asked())[0])
+        if after == "answer":
+            asked, attempt = await carl.asked()
+            assert attempt is not None
+            await carl.send(asked, attempt)
+        rig.daemon.registry.deny(Role.SITE, "carl")  # and no sweep has seen it
+        async with serving_sites(sites):
+            last = (await ada.events(digest))[-1]
+        assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
+        first = {(0, 1): SITES} if after == "answer" else {}
+        assert attempts_of(rig, digest) == {(round, 1): PAIR for round in range(ROUNDS)} | first
+
+
 @in_loop
 async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_at_once() -> None:
     """Found here: it was refused, and asked for an attempt that was paid and that it declined again."""

@@ -79,8 +79,7 @@ def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
         async with serving(config) as rig:
             sites = {name: await rig.client(Role.SITE, name) for name in ("anna", "bert", "carl")}
             ada = await rig.client(Role.ANALYST, "ada")
-            assert await state(ada, large) == pb.STUDY_STATE_AWAITING_APPROVAL
-            assert await decided(config, "approve", large[:8]) == (0, "")
+            assert await state(ada, other) == pb.STUDY_STATE_AWAITING_APPROVAL
             assert (await decided(config, "refuse", other))[0] == 0
             code, err = await decided(config, "refuse", "ffffff")
             assert (code != 0, "waits for approval" in err) == (True, True)
@@ -90,6 +89,9 @@ def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
             assert (end.state, end.failure) == (pb.STUDY_STATE_CANCELLED, "refused by the operator")
 
     large, other = asyncio.run(submitted())
+    assert asyncio.run(decided(config, "approve", large[:8])) == (0, "")
+    code, err = asyncio.run(decided(config, "refuse", large[:8]))
+    assert (code != 0, "was decided on before" in err) == (True, True)
     asyncio.run(after_a_restart(large, other))
     told = [one.getMessage() for one in caplog.records if large[:12] in one.getMessage()]
     assert [line.split()[0] for line in told if "analyst=ada" in line][:2] == [

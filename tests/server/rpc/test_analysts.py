@@ -165,20 +165,41 @@ async def test_explaining_charges_nothing(tmp_path: Path) -> None:
         study_toml(sites=("anna",), algorithm="private-oja-shuffled").replace(
             "delta", 'neighbours = "replace-one"\ndelta', 1
         ),
+        study_toml().replace("delta = 1e-6", "delta = 0.0"),
         "not = [toml",
     ],
 )
 @in_loop
 async def test_what_would_not_be_taken_is_not_explained_either(toml: str, tmp_path: Path) -> None:
-    """Unknown sites, above a price, above what is left, too many columns, single records, no TOML."""
-    config = made(tmp_path / "c", max_epsilon_per_study=2.0, budget_epsilon=2.2)
+    """Unknown sites, above a price, above what is left, too many columns, single records, other
+    noise than Gaussian, no TOML."""
+    config = made(tmp_path / "c", max_epsilon_per_study=2.0, budget_epsilon=2.2, noise=NoiseRule.GAUSSIAN)
     async with serving(config) as rig:
         await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        await ada.submit(study_toml(epsilon=1.9), "first")
+        ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+        await eve.submit(study_toml(epsilon=1.9), "first")
         submitted = await refusal(ada.submit(toml, "second"))
         explained = await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
         assert (explained.code, str(explained)) == (submitted.code, str(submitted))
+
+
+@in_loop
+async def test_who_is_denied_while_watching_is_told_nothing_more(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+        plan = bytes.fromhex(await ada.submit(study_toml()))
+        watch = eve.stub.WatchStudy(pb.WatchStudyRequest(plan_digest=plan))
+        await watch.read()
+        rig.daemon._calls.sweep = lambda: None  # type: ignore[method-assign]  # which ends it as well
+        rig.daemon.registry.deny(Role.ANALYST, "eve")
+        await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=plan))
+
+        async def rest() -> None:
+            while (event := await watch.read()) is not grpc.aio.EOF:
+                assert event.state != pb.STUDY_STATE_CANCELLED
+
+        assert (await refusal(rest())).code is Code.IDENTITY
 
 
 @in_loop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +14,16 @@ from eigenveil.identity import Role
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import as_datetime, unix_ms
-from eigenveil_server.pki.authority import Authority
+from eigenveil_server.pki.authority import Authority, key_to_pem, new_key
 from eigenveil_server.rpc import calls
 from eigenveil_server.rpc.interceptor import ROLES
 from tests.server.rig import (
     FEDERATION,
     HOUR,
+    in_loop,
     made,
     refusal,
+    request_for,
     serving,
     study_toml,
 )
@@ -113,6 +116,20 @@ def test_a_certificate_that_expires_is_refused_on_the_connection_it_opened(tmp_p
             assert "not valid now" in str(refused)
 
     asyncio.run(scenario())
+
+
+@in_loop
+async def test_the_first_call_with_a_renewed_certificate_shuts_out_the_one_before(tmp_path: Path) -> None:
+    age = [4 * 24 * HOUR]
+    config = made(tmp_path / "c", analyst_certificate_days=7.0)
+    async with serving(config, clock=lambda: unix_ms() - age[0]) as rig:
+        held, key, nothing = await rig.credentials(Role.ANALYST, "ada"), new_key(), pb.ListStudiesRequest()
+        age[0], old = 0, rig.connect(held)
+        answer = await old.stub.Renew(pb.RenewRequest(csr_der=request_for(key)))
+        await old.stub.ListStudies(nothing)  # the answer may have been lost
+        new = rig.connect(replace(held, key=key_to_pem(key), certificate=answer.certificate_pem))
+        await new.stub.ListStudies(nothing)
+        assert (await refusal(old.stub.ListStudies(nothing))).code is Code.IDENTITY
 
 
 def test_who_enrols_again_shuts_out_the_old_certificate(tmp_path: Path) -> None:

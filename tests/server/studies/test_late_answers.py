@@ -141,6 +141,9 @@ def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(
             assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
             mac = mac_of(rig, sites["carl"], queries["carl"], 60)
             assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
+            dora = await rig.client(Role.SITE, "dora")
+            refused = await refusal(dora.contribute(queries["carl"], frozen([60])))
+            assert (refused.code, len(late_rows(rig))) == (Code.NOT_FOUND, 1), "dora is not invited"
             wrong = sites["carl"].contribution(queries["carl"], frozen([60]))
             wrong.round = 7
             assert (await refusal(sites["carl"].stub.Contribute(wrong))).code is Code.NOT_FOUND

@@ -25,7 +25,6 @@ from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.peer_secrets import PeerSecrets
 from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.attempts import Proved
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import failpoint
@@ -67,11 +66,11 @@ class Masked:
 class MaskedAnswers:
     """Replies to the questions of masked studies. `answers` computes what they are made of."""
 
-    def __init__(self, member: StoredIdentity, policy: Policy, store: SiteStore, answers: Answers) -> None:
+    def __init__(self, member: StoredIdentity, store: SiteStore, answers: Answers) -> None:
         self._member = member
         self._store = store
         self._answers = answers
-        self._secrets = PeerSecrets(member, policy)
+        self._secrets = PeerSecrets(member)
         self._exact: dict[str, tuple[str, IntArray]] = {}  # the latest question of a plan, and its answer
 
     def keep(self, plans: Container[str]) -> None:
@@ -111,7 +110,6 @@ class MaskedAnswers:
         return Masked(contribution=again, number=proved.attempt.number)
 
     def _ready(self, plan: Plan, asked: RoundQuery, keys: OwnKeys, own: OwnSession) -> Ready:
-        self._store.rounds.check_price(plan, asked)
         self._values(plan, asked)
         self._store.outgoing.ready(asked, own.unkept())
         own.kept()
@@ -162,7 +160,6 @@ class MaskedAnswers:
         Privacy: [P31] [P32] [P33] a share of the noise for as many sites as the attempt has, drawn anew.
         """
         attempt, name = proved.attempt, self._member.identity.name
-        self._store.rounds.check_price(plan, asked)
         values = self._values(plan, asked)
         share = OsNoise().draw(share_spec(asked, plan.study, len(attempt.members)))
         failpoint("share-drawn")

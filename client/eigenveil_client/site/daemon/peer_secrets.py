@@ -9,7 +9,6 @@ from eigenveil.secure_aggregation.card import Card
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.roster import Roster
-from eigenveil_client.site.policy import Policy
 from eigenveil_common.log import alarm
 
 
@@ -21,10 +20,9 @@ class PeerChanged(RequestError):
 class PeerSecrets:
     """Checks attempts for one site, by the cards that its people have confirmed."""
 
-    def __init__(self, member: StoredIdentity, policy: Policy) -> None:
+    def __init__(self, member: StoredIdentity) -> None:
         self._name = member.identity.name
         self._roster = Roster(member.folder)
-        self._least = policy.secrecy.minimum_sites
         self._shared: dict[tuple[str, str], bytes] = {}  # by the digests of both cards
 
     def of(self, plan: Plan, attempt: Attempt, keys: OwnKeys) -> dict[str, bytes]:
@@ -55,17 +53,18 @@ class PeerSecrets:
         return self._shared[pair]
 
     def _check_set(self, plan: Plan, attempt: Attempt, keys: OwnKeys) -> None:
-        """What plan and site.toml say of it, whoever they are."""
+        """What the plan says of it, whoever they are: to a plan with a smaller quorum than the minimum of
+        site.toml this site agrees no more, and that is checked anew for each question."""
         federation, members = plan.study.federation, attempt.members
-        least = max(federation.least, self._least)
         if members.get(self._name) != keys.card.digest:
             raise _refused(attempt, "this site is not in it with its own card")
         if strange := sorted(members.keys() - set(federation.sites)):
             raise _refused(attempt, f"the study does not invite {', '.join(strange)}")
         if absent := sorted(set(federation.required) - members.keys()):
             raise _refused(attempt, f"the study requires {', '.join(absent)}")
-        if len(members) < least:
-            raise _refused(attempt, f"it has {len(members)} sites, and {least} at least are to be added")
+        if len(members) < federation.least:
+            least = f"{federation.least} at least are to be added"
+            raise _refused(attempt, f"it has {len(members)} sites, and {least}")
 
     def _changed(self, name: str, digest: str) -> None:
         self._roster.mark_changed(name, digest)

@@ -53,7 +53,7 @@ class SiteWorker:
         self.store = store
         self._engine = engine
         self._answers = Answers(policy, store, engine)
-        self._masked = MaskedAnswers(member, policy, store, self._answers)
+        self._masked = MaskedAnswers(member, store, self._answers)
         self._agreements = Agreements(member, policy, store, engine)
         self._own: dict[str, OwnSession] = {}
 
@@ -185,7 +185,6 @@ class SiteWorker:
 
     def _exact(self, plan: Plan, asked: RoundQuery, own: OwnSession) -> Contribution:
         """What the coordinator may see, where the study says so and this site's rules allow it."""
-        self.store.rounds.check_price(plan, asked)
         values = self._answers.values(plan, asked)
         contribution = Contribution.to(asked, self._member.identity.name, values)
         failpoint("answer-computed")

@@ -85,21 +85,17 @@ class AnsweredRounds:
         first."""
         return 1 + len(self._attempts.answered(asked.plan_digest, asked.round))
 
-    def check_price(self, plan: Plan, asked: RoundQuery) -> None:
-        """Insist that the study's reservation and guarantee cover a query, unless it is charged already; or
-        cover the next attempt at it.
+    def pay(self, plan: Plan, asked: RoundQuery, cost: Cost, change: Connection) -> None:
+        """Insist, within the transaction `change` that charges `cost`, that the study's guarantee covers this
+        query's answer, unless it is charged already; and note the pass that is paid with it, if any is. To be
+        called before the answer counts as one.
 
         Raises:
-            EigenveilError: as `Ledger.charge` and `budget.check_composition`; nothing was changed.
+            RequestError: as `budget.check_composition`.
         """
-        ledger, cost = self._store.ledger, self.cost(plan, asked)
-        charge = ledger.attempt if plan.masked else ledger.charge
-        if charge(asked.plan_digest, asked.round, asked.digest, cost, at=0) is not None:
+        ledger = self._store.ledger
+        if plan.masked or (asked.plan_digest, asked.round) not in ledger.charged:
             check_composition(plan, asked, cost, ledger.pico_by_study[asked.plan_digest])
-
-    def pay_pass(self, asked: RoundQuery, cost: Cost, change: Connection) -> None:
-        """Note, within the transaction `change`, that a pass is paid with this query's answer, if it costs
-        anything. To be called before the answer counts as one."""
         batch = batch_of(asked.query)
         if batch is not None and cost != NOTHING:
             row = (asked.plan_digest, batch.first, self._time(asked), asked.round)

@@ -153,15 +153,14 @@ class EgressLedger:
         return str(rows[0]["digest"]) if rows else GENESIS
 
     def verify(self, ledger: Ledger) -> list[Row]:
-        """Every row, after checking the chain and each question; and that every round, and every attempt at a
-        masked one, that the budget was charged for has a row, as both are written together. What an accepted
-        loss was charged for (`rollback_guard`) has none here.
+        """Every row, after checking the chain, and that every round, and every attempt at a masked one, that
+        the budget was charged for has a row, as both are written together. What an accepted loss was charged
+        for (`rollback_guard`) has none here. Each question was checked when the state was opened.
 
         Raises:
             InternalError: something was changed, removed or put in.
         """
         rows = self.rows()
-        self.check_questions(rows)
         answers = {(row.study, row.round, row.attempt) for row in rows if row.answers}
         left = Counter((study, round) for study, round, _ in answers)
         missing = sorted(

@@ -34,8 +34,8 @@ class Outgoing:
     told this; the last checkpoint that it showed is kept along.
 
     Raises:
-        EigenveilError: as `Ledger.charge`, or code `site-policy`: the study was withdrawn meanwhile; then
-            nothing may be sent.
+        EigenveilError: as `Ledger.charge` and `AnsweredRounds.pay`, or code `site-policy`: the study was
+            withdrawn meanwhile; then nothing may be sent.
     """
 
     database: Database
@@ -65,7 +65,7 @@ class Outgoing:
         def also(change: Connection) -> None:
             self._write(asked, sent, stated, taken, change)
             failpoint("answer-charging")
-            self.rounds.pay_pass(asked, cost, change)
+            self.rounds.pay(plan, asked, cost, change)
 
         self.ledger.charge(asked.plan_digest, asked.round, asked.digest, cost, also=also)
         failpoint("answer-charged")
@@ -101,7 +101,7 @@ class Outgoing:
                     "run one daemon for a state",
                 )
             self._write(asked, sent, stated, taken, change)
-            self.rounds.pay_pass(asked, cost, change)
+            self.rounds.pay(plan, asked, cost, change)
             self.attempts.keep(proved, answer, change)
             failpoint("attempt-storing")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,7 +56,8 @@ def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, sta
         store.fingerprints.of_answer(QUERIES[last], values)
         == store.egress.rows()[-1].contribution
         == decoded["digest"]
-    )
+        != store.fingerprints.of_answer(replace(QUERIES[last], plan_digest="0" * 64), values)
+    ), "of another study the same numbers have another digest"
     store.close()
     assert "usable records" in site(answered, "egress", "show", "--round", 1, "--numbers").out
     several = site(answered, "egress", "show", "--numbers", "--json")

@@ -80,6 +80,19 @@ def test_a_person_s_word_is_said_as_one_and_a_question_before_it_waits(asking: S
         assert isinstance(worker.work(work(FIRST)), Contribution)
 
 
+def test_what_waited_and_breaks_a_rule_by_now_is_refused_when_no_person_is_asked_any_more(
+    asking: Stage,
+) -> None:
+    with process(asking) as (_, worker):
+        assert worker.work(wanted(asking)) is None
+    asking.rule(approval=Approval.AUTO, columns=("a",))
+    with process(asking) as (store, worker):
+        refusal = worker.work(wanted())
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert (worker.agreed(), store.ledger.ledger.size) == ({}, 0)
+
+
 @pytest.mark.parametrize(("then", "today"), [(False, False), (False, True), (True, False), (True, True)])
 def test_the_officer_s_sentence_leaves_only_if_the_site_told_such_then_and_does_today(
     tmp_path: Path, then: bool, today: bool

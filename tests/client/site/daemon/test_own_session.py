@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from eigenveil.protocol.agreement import same_question
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
+from eigenveil.protocol.statements import SignedRound
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import ClippedSum, Gram, RadiusSearch, RowNorms
 from eigenveil.queries.limits import least_row_radius
@@ -32,6 +34,7 @@ from eigenveil.reporting.round_log import Replayed, RoundLog
 from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
 from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.price import MAX_ROUNDS
 from eigenveil.study.study import Column, Federation, Scaling
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -168,9 +171,18 @@ def test_what_was_refused_is_kept_as_proof(stage: Stage) -> None:
     store.close()
 
 
-@pytest.mark.parametrize("round", [1, 3])
-def test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way(stage: Stage, round: int) -> None:
-    """Signed releases of one round without end, each with megabytes beside it; then the honest study."""
+ENDLESS: dict[str, tuple[int, Callable[[int], dict[str, Any]]]] = {
+    "releases of this round": (1, lambda _: {}),
+    "releases of a later round": (3, lambda _: {}),
+    "rounds of other plans": (1, lambda value: {"plan": f"{value:064x}"}),
+    "rounds that no plan has": (1, lambda value: {"round": MAX_ROUNDS + value}),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way(stage: Stage, name: str) -> None:
+    """Statements are signed without end, each with megabytes beside it; then comes the honest study."""
+    round, changes = ENDLESS[name]
     store = stage.store()
     worker = stage.worker(store)
     worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
@@ -178,8 +190,11 @@ def test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way(stage: Stage, r
         response = work(rehearse(PLAN)[1])
         response.release.CopyFrom(sealed(rehearse(PLAN)[round], lied(HONEST, round, frozen([value] * 5))))
         response.release.values = bytes(2**20)
+        stated = SignedRound(said=response.release.stated.said, signature=b"").read()
+        signed = replace(stated, **changes(value)).signed(RELEASE_KEY.sign)
+        response.release.stated.CopyFrom(pb.SignedRound(said=signed.said, signature=signed.signature))
         assert isinstance(worker.work(response), Refusal)
-    kept = [message.ByteSize() for message in store.transcript.log(PLAN.digest).messages]
+    kept = [len(row["message"]) for row in store.database.rows("SELECT message FROM rounds")]
     assert (len(kept) < 10, sum(kept) < 10_000) == (True, True)
     store.close()
     for query in rehearse(PLAN):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
@@ -185,6 +186,16 @@ def test_another_authoritys_certificate_does_not_get_in(address: ClusterAddress,
     with refused(Code.UNREACHABLE):
         Cluster(stranger)
     Cluster(address).close()  # the control
+
+
+def test_a_connection_has_to_be_encrypted_and_its_key_is_readable_to_nobody_else(tmp_path: Path) -> None:
+    files: Any = certified(tmp_path / "tls")
+    address = ClusterAddress(scheduler="tls://127.0.0.1:1", **files)
+    with dask.config.set({"distributed.comm.require-encryption": False}):  # as a machine's file may say
+        assert connection._security(address).get_connection_args("client")["require_encryption"]
+    files["scheduler_key"].chmod(0o644)
+    with refused(Code.BAD_CONFIG):
+        Cluster(address)
 
 
 def test_what_is_wrong_is_told_of_after_every_partition_and_without_a_cell(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,17 @@ def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_
     consent.approve(config, store, seen, by="ida")
     assert isinstance(worker.work(offer(FIRST)), Ready)
     store.close()
+
+
+def test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more(tmp_path: Path) -> None:
+    peers = Peers(a_stage(tmp_path, approval=Approval.ASK), confirmed=OTHERS[:1])
+    with closing(peers.stage.store()) as store:
+        assert peers.stage.worker(store).work(offer(FIRST, None, peers.stage.signed(PLAN))) is None
+        peers.stage.rule(approval=Approval.AUTO)
+        refusal = peers.stage.worker(store).work(offer(FIRST))
+        assert isinstance(refusal, Refusal)
+        assert refusal.reason == pb.DECLINE_REASON_POLICY
+        assert store.ledger.ledger.size == 0
 
 
 def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:

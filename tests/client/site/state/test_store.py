@@ -10,13 +10,17 @@ from unittest import mock
 import pytest
 
 from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
+from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.state import store as store_module
+from eigenveil_client.site.state.received_plans import PersonsWord
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, Seen
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.storage.transactions import Transactions
 from tests.client.site.state.test_checkpoints import ROWS, signed, take
 from tests.client.site.support import Stage, a_plan, a_stage, work
+from tests.support import refused
 
 PLAN = a_plan()
 
@@ -47,6 +51,15 @@ def test_an_answered_round_is_one_transaction_and_the_checkpoint_is_in_it(stage:
     with closing(stage.store()) as again:
         assert again.checkpoints.latest() == signed(stage, ROWS[:3])
         assert len(again.ledger.ledger.charged) == len(again.egress.verify(again.ledger.ledger)) == 3
+
+
+def test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew(stage: Stage) -> None:
+    with closing(stage.store()) as store, closing(stage.store()) as other:
+        answered(stage, store, 1)
+        other.withdraw(PLAN.digest, PersonsWord(by="", word=DeclineWord.UNSTATED))
+        with refused(Code.POLICY, "is withdrawn here"):
+            store.outgoing.answer(PLAN, rehearse(PLAN)[0], b"", ())
+        assert len(store.egress.rows()) == 1
 
 
 @pytest.mark.parametrize("seconds", [0.001, 60.0], ids=["while it runs", "at the end"])

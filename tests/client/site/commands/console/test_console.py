@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import html
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.queries import NAMES
+from eigenveil.reporting.one_person import ever_guessed, most_guessed
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.consent import DeclineWord
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.commands.console import program, words
-from eigenveil_client.site.commands.console.card import card
+from eigenveil_client.site.commands.console.card import card, of_hundred
 from eigenveil_client.site.config import load
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.opening import opened
@@ -207,6 +210,22 @@ def test_an_answer_that_says_something_of_every_small_group_is_not_called_one_ab
     told = told_of(rig, algorithm=algorithm, components=1)
     assert none not in told
     assert "can be a single patient" in told
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "any"])
+def test_of_a_hundred_guesses_as_many_are_right_as_the_guarantee_allows_rounded_up(
+    rig: Rig, noise: str
+) -> None:
+    with rig.config_file.open("a") as file:
+        file.write(f'noise = "{noise}"\n')
+    config = load(rig.config_file)
+    with opened(config) as store:
+        said, limit = card(config, store, rig.seen()), store.ledger.ledger.limit
+    rho, own = Fraction(limit.micro_rho, MICRO), Fraction(limit.atto_delta, ATTO)
+    ever = ever_guessed(rho, own, gaussian=noise == "gaussian")
+    for right, most in ((said.right, most_guessed(rig.plan)), (said.right_ever, ever)):
+        assert right - 1 < 100 * most <= right
+    assert [of_hundred(Fraction(n, 1000)) for n in (500, 501, 509, 510)] == [50, 51, 51, 51]
 
 
 @pytest.mark.parametrize("approved", [False, True])

@@ -1,0 +1,136 @@
+"""Faults in how the daemons and their commands are wired: a check that is dropped, a constant argument, a
+permission that is not asked for."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, of
+
+SITE, AT_SITE = "client/eigenveil_client/site", "tests/client/site"
+SERVER, AT_SERVER = "server/eigenveil_server", "tests/server"
+COMMON = "common/eigenveil_common"
+MASKED = f"{AT_SITE}/daemon/test_masked.py"
+LEDGER = f"{MASKED}::test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question"
+LET_GO = f"{MASKED}::test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it"
+ENDLESS = (
+    f"{AT_SITE}/daemon/test_own_session.py::test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way"
+)
+GUESSES = (
+    f"{AT_SITE}/commands/console/test_console.py"
+    "::test_of_a_hundred_guesses_as_many_are_right_as_the_guarantee_allows_rounded_up"
+)
+DENIED = (
+    f"{AT_SERVER}/masked/test_masked_rounds.py::test_a_site_that_is_denied_is_in_no_later_set_that_is_charged"
+)
+EXPLAINED = f"{AT_SERVER}/rpc/test_analysts.py::test_what_would_not_be_taken_is_not_explained_either"
+ENCRYPTED = (
+    f"{AT_SITE}/engine/test_dask.py"
+    "::test_a_connection_has_to_be_encrypted_and_its_key_is_readable_to_nobody_else"
+)
+CARD = f"{SITE}/commands/console/card.py"
+CHARGED = "if plan.masked or (asked.plan_digest, asked.round) not in ledger.charged:"
+
+OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
+    # ---- what a site charges, keeps and lets leave
+    of("P4", f"{SITE}/state/answered_rounds.py", CHARGED,
+       CHARGED.replace("plan.masked or", "not plan.masked and"), f"{LEDGER}[other noise]"),
+    of("P4", f"{SITE}/state/answered_rounds.py", CHARGED, "if True:",
+       f"{AT_SITE}/test_prices.py::test_epsilons_add_up_at_the_site_too"),
+    of("P33", "accounting/ledger.py", "if self.charged.get((study, round), query) != query:", "if False:",
+       f"{LEDGER}[another question]"),
+    of("P33", f"{SITE}/state/outgoing.py", "if self.rounds.cost(plan, asked) != cost:", "if False:",
+       f"{AT_SITE}/test_masked_passes.py::test_a_price_that_another_process_has_made_too_low_is_not_charged"),
+    of("TM23", f"{SITE}/state/outgoing.py",
+       "        self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)\n", "",
+       f"{MASKED}::test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving"),
+    of("TM23", f"{SITE}/state/outgoing.py",
+       "        self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)\n",
+       "        if sent.kind == READY:\n"
+       "            self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)\n",
+       f"{AT_SITE}/state/test_store.py"
+       "::test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew"),
+    of("TM23", f"{SITE}/daemon/worker.py", "return agreed or isinstance(reply, Refusal)", "return True",
+       f"{AT_SITE}/daemon/test_consent.py"
+       "::test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to"),
+    of("TM23", f"{SITE}/daemon/agreements.py",
+       "        plan = self._plan(seen)\n        self._policy.require(plan, self._store.now())\n"
+       "        self._require_peers(plan)\n",
+       "        plan = self._plan(seen)\n        self._require_peers(plan)\n",
+       f"{AT_SITE}/daemon/test_consent.py"
+       "::test_what_waited_and_breaks_a_rule_by_now_is_refused_when_no_person_is_asked_any_more"),
+    of("P31", f"{SITE}/daemon/agreements.py",
+       "        self._require_peers(plan)\n        self._store.accept(", "        self._store.accept(",
+       f"{AT_SITE}/peers/test_rule.py"
+       "::test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more"),
+    of("P25", f"{SITE}/daemon/own_session.py", "stated.plan != self._plan.digest or ", "",
+       f"{ENDLESS}[rounds of other plans]"),
+    of("P25", f"{SITE}/daemon/own_session.py", " or stated.round >= MAX_ROUNDS", "",
+       f"{ENDLESS}[rounds that no plan has]"),
+    of("P31", f"{SITE}/daemon/worker.py", "for held in (self._answers, self._masked):",
+       "for held in (self._answers,):", f"{LET_GO}[withdrawn]"),
+    of("P31", f"{SITE}/daemon/masked.py", "if attempt.number == plan.study.attempts:", "if False:",
+       f"{LET_GO}[last attempt]"),
+    of("TM6", f"{SITE}/state/attempts.py", "[0][0]) < MOST_REFUSED:", "[0][0]) >= 0:",
+       f"{AT_SITE}/state/test_attempts.py::test_of_what_was_refused_a_few_are_kept_and_each_once"),
+    of("TM13", f"{SITE}/state/egress.py", 'self._keyed("answer", asked.digest, values)',
+       'self._keyed("answer", "", values)',
+       f"{AT_SITE}/commands/test_evidence.py::test_a_round_is_shown_and_its_numbers_are_computed_again"),
+    of("P8", f"{SITE}/state/checkpoints.py", "if checkpoint.federation != federation:", "if False:",
+       f"{AT_SITE}/state/test_checkpoints.py::test_what_the_federation_did_not_sign_changes_nothing"),
+    of("P8", f"{SITE}/state/checkpoints.py", "(not parted and _may_follow(checkpoint, held[1]))",
+       "_may_follow(checkpoint, held[1])",
+       f"{AT_SITE}/state/test_checkpoints.py"
+       "::test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_show_it"),
+    of("TM33", f"{SITE}/peers/roster.py", "if one.standing is Standing.CONFIRMED\n", "if one.card\n",
+       f"{AT_SITE}/peers/test_roster.py::test_a_card_is_believed_once_a_person_has_heard_its_digits"),
+    of("TM33", f"{SITE}/peers/roster.py", "now=self._now())\n            write(held)\n",
+       "now=self._now())\n                write(held)\n",
+       f"{AT_SITE}/peers/test_roster.py"
+       "::test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence"),
+    # ---- what a site's page says, and whom a cluster is told
+    of("TM24", CARD, "math.ceil(100 * probability)", "round(100 * probability)", f"{GUESSES}[gaussian]"),
+    of("TM24", CARD, "gaussian=state.exact", "gaussian=True", f"{GUESSES}[any]"),
+    of("TM26", "client/eigenveil_client/connection/cluster.py", ", require_encryption=True", "", ENCRYPTED),
+    of("TM26", "client/eigenveil_client/connection/cluster.py", "    read_secret(key)  #", "    read(key)  #",
+       ENCRYPTED),
+    # ---- whom a coordinator tells what, and what it charges for
+    of("P33", f"{SERVER}/masked/driver.py", "        last.deny(await store.read(shut_out, store.reader))\n",
+       "", f"{DENIED}[ready]"),
+    of("P33", f"{SERVER}/masked/opening.py", "out = earlier.declined.keys() | denied",
+       "out = earlier.declined.keys()", f"{DENIED}[answer]"),
+    of("R29", f"{SERVER}/masked/masked_round.py",
+       'ask for work")\n        if site in self._declined:', 'ask for work")\n        if False:',
+       f"{AT_SERVER}/masked/test_masked_rounds.py"
+       "::test_an_attempt_is_worthless_at_once_without_a_member[declines]"),
+    of("R10", f"{SERVER}/planning/submissions.py", "plan.cost, gaussian=plan.gaussian)",
+       "plan.cost, gaussian=True)", EXPLAINED),
+    of("R10", f"{SERVER}/planning/submissions.py",
+       "        self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)\n", "",
+       EXPLAINED),
+    of("R10", f"{SERVER}/studies/operator_approvals.py",
+       "if change.execute(said, (found.digest, APPROVED, REFUSED)):", "if False:",
+       f"{AT_SERVER}/planning/test_quotas.py"
+       "::test_a_study_above_the_threshold_waits_for_approval_reserving_nothing"),
+    of("R17", f"{SERVER}/rpc/interceptor.py", "        if unused:\n", "        if False:\n",
+       f"{AT_SERVER}/rpc/test_identity.py"
+       "::test_the_first_call_with_a_renewed_certificate_shuts_out_the_one_before"),
+    of("R7", f"{SERVER}/studies/contributions.py",
+       "        invited(await self._runtime.plan(stored), site)\n        studies", "        studies",
+       f"{AT_SERVER}/studies/test_late_answers.py"
+       "::test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated"),
+    of("R11", f"{SERVER}/rpc/service.py", "                await still_admitted()\n", "",
+       f"{AT_SERVER}/rpc/test_analysts.py::test_who_is_denied_while_watching_is_told_nothing_more"),
+    of("R21", f"{SERVER}/rpc/service.py", "        await self._readable(digest)\n        return await",
+       "        return await",
+       f"{AT_SERVER}/rpc/test_released_rounds.py"
+       "::test_whoever_may_fetches_each_released_round_as_it_was_sealed"),
+    of("R24", f"{SERVER}/rpc/service.py",
+       "                if not own:\n                    without_texts(event)\n", "",
+       f"{AT_SERVER}/studies/test_consent_told.py"
+       "::test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothing"),
+    of("TM13", f"{COMMON}/notify/outbox.py", "own = analysts.get(notice.analyst)",
+       "own = next(iter(analysts.values()), None)",
+       "tests/common/notify/test_outbox.py::test_an_analyst_hears_of_their_own_studies_alone"),
+    of("TM20", f"{COMMON}/web/guard.py",
+       'if headers.get("sec-fetch-site", "same-origin") != "same-origin":', "if False:",
+       "tests/common/web/test_application.py::test_a_form_from_elsewhere_or_too_long_changes_nothing"),
+)  # fmt: skip
