@@ -65,6 +65,8 @@ MUTANTS: tuple[Mutant, ...] = (
        "return WEIGHT * (self.radius * neighbours.records) ** 2",
        SUMS),
     of("P2", "queries/rows.py", "return int(self.radius**4)", "return int(self.radius**4) // 2", SUMS),
+    of("P2", "numerics/encoding.py", "drawn.shape != total.shape or ", "",
+       "tests/core/numerics/test_encoding.py::test_noise_of_another_shape_or_type_is_refused"),
     of("P3", "noise/source.py", "scale=root_of(square / 2)", "scale=root_of(square / 4)", SUMS),
     of("P3", "noise/source.py", "Block(count=d, scale=root_of(square))",
        "Block(count=d, scale=root_of(square / 2))",

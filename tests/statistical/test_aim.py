@@ -14,10 +14,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
+from eigenveil.mechanisms import eigenvalues
 from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import AT_ONCE, FloatArray, IntArray
 from eigenveil.protocol.query import NoiseLaw
-from tests.statistical import behind
 from tests.statistical.audit import Attack, Gaussian, Mechanism
 from tests.statistical.behind import BEHIND
 from tests.statistical.counted import COUNTED
@@ -155,6 +155,6 @@ def test_a_sum_that_reaches_some_of_the_releases_only_is_found() -> None:
         drawn[:AT_ONCE] += total[:AT_ONCE]
         return drawn
 
-    with patch.object(behind.spectrum, "added", first_piece):
+    with patch.object(eigenvalues, "added", first_piece):
         assert aimed(ALL["spectrum, gaussian"], AT_ONCE)
         assert not aimed(ALL["spectrum, gaussian"], AT_ONCE + 1)

@@ -45,7 +45,9 @@ def test_a_noised_sum_is_written_over_its_noise_where_that_is_the_callers_own() 
     assert (own.tolist(), own.flags.writeable, total.tolist()) == ([4, 2], False, [3, 4])
 
 
-@pytest.mark.parametrize("noise", [np.zeros((3, 2), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(2)])
+@pytest.mark.parametrize(
+    "noise", [np.zeros((3, 2), dtype=np.int64), np.zeros(1, dtype=np.int64), np.zeros(2)]
+)
 def test_noise_of_another_shape_or_type_is_refused(noise: IntArray) -> None:
     """numpy would repeat the shorter one, and rows beyond the first AT_ONCE would be noise alone."""
     with refused(Code.BUG, "shape or type"):
