@@ -9,7 +9,7 @@ SITE, AT_SITE = "client/eigenveil_client/site", "tests/client/site"
 SERVER, AT_SERVER = "server/eigenveil_server", "tests/server"
 COMMON = "common/eigenveil_common"
 MASKED = f"{AT_SITE}/daemon/test_masked.py"
-LEDGER = f"{MASKED}::test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question"
+LEDGER = f"{AT_SITE}/state/test_attempts.py::test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question"
 LET_GO = f"{MASKED}::test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it"
 ENDLESS = (
     f"{AT_SITE}/daemon/test_own_session.py::test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way"
@@ -41,7 +41,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/test_masked_passes.py::test_a_price_that_another_process_has_made_too_low_is_not_charged"),
     of("TM23", f"{SITE}/state/outgoing.py",
        "        self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)\n", "",
-       f"{MASKED}::test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving"),
+       f"{AT_SITE}/state/test_attempts.py::test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving"),
     of("TM23", f"{SITE}/state/outgoing.py",
        "        self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)\n",
        "        if sent.kind == READY:\n"

@@ -197,6 +197,7 @@ async def test_who_is_denied_while_watching_is_told_nothing_more(tmp_path: Path)
 
         async def rest() -> None:
             while (event := await watch.read()) is not grpc.aio.EOF:
+                assert isinstance(event, pb.StudyEvent)
                 assert event.state != pb.STUDY_STATE_CANCELLED
 
         assert (await refusal(rest())).code is Code.IDENTITY

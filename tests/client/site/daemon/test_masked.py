@@ -6,20 +6,17 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.noise.shares import share_spec
 from eigenveil.noise.source import OsNoise
-from eigenveil.numerics.encoding import frozen, octets
+from eigenveil.numerics.encoding import octets
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.protocol.query import NoiseLaw
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.site.site import Site
 from eigenveil.study.consent import DeclineWord
@@ -32,7 +29,6 @@ from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.peer import Standing
 from eigenveil_client.site.peers.roster import Roster
-from eigenveil_client.site.state.attempts import Proved
 from eigenveil_client.site.state.received_plans import PersonsWord
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -348,44 +344,6 @@ def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peer
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
         assert left(store) == (0, ["decline"])
-
-
-def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving(peers: Peers) -> None:
-    """It is not seen before the transaction: neither word costs anything, so no ledger refuses it either."""
-    with process(peers.stage) as (store, worker):
-        reply = answered(worker, FIRST, peers.attempt(FIRST))
-        with closing(peers.stage.store()) as other:
-            other.withdraw(PLAN.digest, PersonsWord(by="", word=DeclineWord.UNSTATED))
-        with refused(Code.POLICY, "is withdrawn here"):
-            store.outgoing.ready(SECOND, ())
-        with refused(Code.POLICY, "is withdrawn here"):
-            store.outgoing.again(FIRST, reply.contribution, ())
-        assert left(store) == (PRICE, ["count"])
-
-
-@pytest.mark.parametrize(
-    ("change", "code", "words"),
-    [
-        ({"law": NoiseLaw.LAPLACE}, Code.BUDGET, "not Gaussian"),
-        ({"micro_rho": PRICE - 1}, Code.PROTOCOL, "charged for another query"),
-    ],
-    ids=["other noise", "another question"],
-)
-def test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question(
-    peers: Peers, change: dict[str, Any], code: Code, words: str
-) -> None:
-    """Whoever asked for it: both are held to in the transaction that charges."""
-    with process(peers.stage) as (store, worker):
-        asked, paid = replace(FIRST, **change), 0
-        if code is Code.PROTOCOL:
-            answered(worker, FIRST, peers.attempt(FIRST))
-            paid = PRICE
-        attempt = peers.attempt(asked, 2)
-        proved = Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
-        answer = Contribution.to(asked, SITE, frozen([1]), attempt.digest)
-        with refused(code, words):
-            store.outgoing.masked(PLAN, asked, proved, answer, ())
-        assert (left(store)[0], held(store, "attempts")) == (paid, int(paid > 0))
 
 
 def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import InternalError, RequestError
+from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.query import NoiseLaw
 from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands import evidence_views, recompute
 from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.state.attempts import MOST_REFUSED, PIECE_BYTES, Attempts, Proved
@@ -22,6 +26,7 @@ from eigenveil_client.site.yearly_limit import YearlyLimit
 from tests.client.site.masking import EVERY, PLAN, QUESTIONS, Peers, answered, ask, held, left, process
 from tests.client.site.stated import RELEASE_KEY, work
 from tests.client.site.support import SITE, a_stage
+from tests.support import refused
 
 FIRST, SECOND, *_ = QUESTIONS
 
@@ -173,3 +178,41 @@ def test_what_was_masked_is_not_computed_again_and_that_is_said(peers: Peers) ->
         for row, words in ((ready, "no number left"), (masked, "masked answer, which cannot be computed")):
             with pytest.raises(RequestError, match=words):
                 recompute.again(store, row, engine(peers.stage.config))
+
+
+def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving(peers: Peers) -> None:
+    """It is not seen before the transaction: neither word costs anything, so no ledger refuses it either."""
+    with process(peers.stage) as (store, worker):
+        reply = answered(worker, FIRST, peers.attempt(FIRST))
+        with closing(peers.stage.store()) as other:
+            other.withdraw(PLAN.digest, PersonsWord(by="", word=DeclineWord.UNSTATED))
+        with refused(Code.POLICY, "is withdrawn here"):
+            store.outgoing.ready(SECOND, ())
+        with refused(Code.POLICY, "is withdrawn here"):
+            store.outgoing.again(FIRST, reply.contribution, ())
+        assert left(store) == (FIRST.micro_rho, ["count"])
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"law": NoiseLaw.LAPLACE}, Code.BUDGET, "not Gaussian"),
+        ({"micro_rho": FIRST.micro_rho - 1}, Code.PROTOCOL, "charged for another query"),
+    ],
+    ids=["other noise", "another question"],
+)
+def test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question(
+    peers: Peers, change: dict[str, Any], code: Code, words: str
+) -> None:
+    """Whoever asked for it: both are held to in the transaction that charges."""
+    with process(peers.stage) as (store, worker):
+        asked, paid = replace(FIRST, **change), 0
+        if code is Code.PROTOCOL:
+            answered(worker, FIRST, peers.attempt(FIRST))
+            paid = FIRST.micro_rho
+        attempt = peers.attempt(asked, 2)
+        proved = Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
+        answer = Contribution.to(asked, SITE, frozen([1]), attempt.digest)
+        with refused(code, words):
+            store.outgoing.masked(PLAN, asked, proved, answer, ())
+        assert (left(store)[0], held(store, "attempts")) == (paid, int(paid > 0))
