@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from tests.server.rig import made
-
 from tests.torture.crashes import disk_errors
 from tests.torture.crashes.disk_errors import Choice, Told, faults, planned, run
 from tests.torture.crashes.vfs_faulty import Kind, Planted

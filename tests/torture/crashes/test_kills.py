@@ -114,9 +114,7 @@ def test_everybody_passes_every_failpoint_and_a_resumption_after_a_kill(tmp_path
     assert toll.done == {MIDDLE.name: 1, RESUMED: 1}
 
 
-def test_cancelling_and_late_answers_pass_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancelling_and_late_answers_pass_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pass_without(monkeypatch, lambda site, place: site != "anna" and place[0] == 0)
     config, passed = made(tmp_path / "c"), set()
     for name in IN_PROCESS:
