@@ -96,7 +96,7 @@ test: openssl lint ## The gates, then every test that is not marked slow
 test-full: openssl lint ## The gates, then every test, then a part of the torture
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --check
 	$(PYTEST) -n $(JOBS) --hypothesis-profile=thorough --ignore=tests/repo --ignore=tests/browser
-	$(ONE_THREAD) $(BIN)/python -m tests.torture --scale 0.1
+	$(ONE_THREAD) $(BIN)/python -m tests.torture --jobs $(JOBS) --scale 0.1
 
 .PHONY: browser
 browser: $(STAMP) ## Open every page in Chromium, as people do (BROWSER_SHOTS=folder keeps pictures elsewhere)
@@ -113,7 +113,11 @@ mutants: $(STAMP) ## Plant a fault in each claim and see that a test catches it 
 
 .PHONY: torture
 torture: $(STAMP) ## What the daemons must survive, one line a check (ARGS="--only charges", "--scale 0.1")
-	$(ONE_THREAD) $(BIN)/python -m tests.torture $(ARGS)
+	$(ONE_THREAD) $(BIN)/python -m tests.torture --jobs $(JOBS) $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(STAMP) ## Hunt for inputs that end in an error nobody foresaw (ARGS="--minutes 1", "--seed 7")
+	$(ONE_THREAD) $(BIN)/python -m tests.fuzz $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks
