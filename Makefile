@@ -101,7 +101,7 @@ test-all: openssl $(STAMP)
 test-full: openssl lint ## The gates, then every test, then a part of the torture
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --check
 	$(MAKE) test-all
-	$(ONE_THREAD) $(BIN)/python -m tests.torture --scale 0.1
+	$(ONE_THREAD) $(BIN)/python -m tests.torture --jobs $(JOBS) --scale 0.1
 
 .PHONY: everything
 everything: $(STAMP) ## Run all that is promised and write docs/CHECKED.md (over an hour; ARGS="--only tests", "--again")
@@ -122,7 +122,11 @@ mutants: $(STAMP) ## Plant a fault in each claim and see that a test catches it 
 
 .PHONY: torture
 torture: $(STAMP) ## What the daemons must survive, one line a check (ARGS="--only charges", "--scale 0.1")
-	$(ONE_THREAD) $(BIN)/python -m tests.torture $(ARGS)
+	$(ONE_THREAD) $(BIN)/python -m tests.torture --jobs $(JOBS) $(ARGS)
+
+.PHONY: fuzz
+fuzz: $(STAMP) ## Hunt for inputs that end in an error nobody foresaw (ARGS="--minutes 1", "--seed 7")
+	$(ONE_THREAD) $(BIN)/python -m tests.fuzz $(ARGS)
 
 .PHONY: bench
 bench: $(STAMP) ## Run the benchmarks

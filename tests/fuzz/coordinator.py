@@ -35,7 +35,7 @@ from eigenveil_server.pki.authority import new_key
 from eigenveil_server.rpc.interceptor import ROLES
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_message
-from tests.server.rig import SITES, Client, Rig, made, request_for, serving, study_toml
+from tests.server.rig import SITES, Client, Rig, answering, made, request_for, serving, study_toml
 from tests.support import a_hello
 
 # Slow ones less often: these plan, or wait, or verify a signature.
@@ -109,7 +109,7 @@ class Recorded:
 
 @asynccontextmanager
 async def coordinator_kinds(folder: Path) -> AsyncIterator[dict[str, Kind]]:
-    """Every method of the coordinator, with a study at its first round and one that has ended."""
+    """Every method of the coordinator, with a study at its first round, one cancelled and one released."""
     defects, logger = Defects(), logging.getLogger("eigenveil")
     logger.addHandler(defects)
     logger.propagate = False
@@ -132,11 +132,14 @@ async def coordinator_kinds(folder: Path) -> AsyncIterator[dict[str, Kind]]:
 
 
 def _caller(method: str) -> str:
-    """Whoever may call the method: a site that is invited, or an analyst who owns none of the studies."""
+    """Whoever may call the method: a site that is invited, or an analyst. Methods that change or show a
+    study are called by its owner, and the others by an analyst who owns none."""
     roles = ROLES.get(method, frozenset({Role.SITE}))
     if Role.SITE in roles:
         return {"Decline": "bert", "PutChunk": "carl"}.get(method, "anna")
-    return "eve" if Role.ANALYST in roles else "otto"
+    if Role.ANALYST in roles:
+        return "ada" if method in ("CancelStudy", "GetRelease") else "eve"
+    return "otto"
 
 
 async def _handlers(rig: Rig) -> dict[str, Any]:
@@ -190,12 +193,17 @@ def kept(message: Message) -> None:
 
 async def _seeds(clients: Mapping[str, Client]) -> dict[str, list[Message]]:
     ada = clients["ada"]
+    async with answering({name: clients[name] for name in SITES}), asyncio.timeout(60):
+        released = await ada.submit(study_toml(name="released"), "released")
+        watch = pb.WatchStudyRequest(plan_digest=bytes.fromhex(released))
+        assert [event async for event in ada.stub.WatchStudy(watch)][-1].state == pb.STUDY_STATE_RELEASED
     open_study = await ada.submit(study_toml(deadline_seconds=86_400.0, quorum=1), "open")
     over = await ada.submit(study_toml(name="over"), "over")
     await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(over)))
     query = await _query(clients["anna"])
     assert query.plan_digest == open_study
-    return await _about_rounds(clients, query) | _about_studies(query, bytes.fromhex(over)) | _about_keys()
+    ends = bytes.fromhex(over), bytes.fromhex(released)
+    return await _about_rounds(clients, query) | _about_studies(query, *ends) | _about_keys()
 
 
 async def _query(site: Client) -> RoundQuery:
@@ -211,6 +219,7 @@ async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dic
         contribution_digest=answer.contribution_digest,
     )  # fmt: skip
     uploads = {name: (await clients[name].stub.OpenUpload(opening)).upload for name in ("anna", "carl")}
+    await clients["anna"].stub.PutChunk(pb.PutChunkRequest(upload=uploads["anna"], data=answer.values))
     decline = pb.DeclineRequest(plan_digest=plan, round=asked.round, reason=pb.DECLINE_REASON_POLICY)
     many = [pb.Answered(plan_digest=plan, round=round) for round in range(40)]
     return {
@@ -235,7 +244,7 @@ async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dic
     }
 
 
-def _about_studies(asked: RoundQuery, over: bytes) -> dict[str, list[Message]]:
+def _about_studies(asked: RoundQuery, over: bytes, released: bytes) -> dict[str, list[Message]]:
     plan = bytes.fromhex(asked.plan_digest)
     texts = [study_toml(epsilon=3.0), study_toml(columns=2, algorithm="auto", components=1)]
     return {
@@ -245,8 +254,11 @@ def _about_studies(asked: RoundQuery, over: bytes) -> dict[str, list[Message]]:
         "ListSites": [pb.ListSitesRequest(after="anna")],
         "GetDictionary": [pb.GetDictionaryRequest()],
         "WatchStudy": [pb.WatchStudyRequest(plan_digest=over, after_sequence=1)],
-        "CancelStudy": [pb.CancelStudyRequest(plan_digest=plan)],
-        "GetRelease": [pb.GetReleaseRequest(plan_digest=digest, offset=5) for digest in (plan, over)],
+        "CancelStudy": [pb.CancelStudyRequest(plan_digest=over)],  # the one under way goes on
+        "GetRelease": [
+            pb.GetReleaseRequest(plan_digest=digest, offset=5) for digest in (plan, over, released)
+        ],
+        "GetRound": [pb.GetRoundRequest(plan_digest=digest, round=1) for digest in (plan, released)],
     }
 
 

@@ -3,8 +3,10 @@ and what sites and operators state."""
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 
 from eigenveil.dictionary.dictionary import Dictionary
@@ -19,14 +22,20 @@ from eigenveil.dictionary.signed import SignedDictionary, sign_dictionary
 from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
 from eigenveil.dictionary.toml import dictionary_to_toml, parse_dictionary
 from eigenveil.errors import EigenveilError, RequestError
+from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import plan_from_json
+from eigenveil.reporting.document import FORMAT, seal_bundle
+from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import parse_study
+from eigenveil_client.connection.identity import read_join
 from eigenveil_client.records.records import load
+from eigenveil_client.site.config import load as load_config
 from eigenveil_common.examples import example
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.records.genotypes.support import a_study as a_genotype_study
 from tests.client.records.genotypes.support import counted, genotypes, plink
+from tests.client.site.support import Authority
 from tests.fuzz.hunt import Kind
 from tests.fuzz.mutations import mutate_bytes, mutate_text
 from tests.fuzz.site import mutate_json
@@ -35,6 +44,7 @@ from tests.support import a_column, a_study
 from tests.vectors.test_vectors import stored
 
 ROWS = 30
+KEY = Ed25519PrivateKey.from_private_bytes(bytes(32))
 
 
 class NotForAFile(Exception):
@@ -59,6 +69,11 @@ def parser_kinds(folder: Path) -> dict[str, Kind]:
             mutate=mutate_bytes,
             feed=partial(_records, folder / "records.parquet"),
         ),
+        "release": Kind(seeds=(_document(),), mutate=mutate_json, feed=_release),
+        "config": Kind(
+            seeds=(example("site").encode(),), mutate=_as_text, feed=partial(_config, folder / "site.toml")
+        ),
+        "join": Kind(seeds=(_join(),), mutate=mutate_json, feed=partial(_read_join, folder / "join")),
     } | {ending: _genotypes(folder, ending) for ending in (".bed", ".bim", ".fam")}
 
 
@@ -131,6 +146,47 @@ async def _read_statement(data: bytes) -> None:
     except DecodeError:
         return  # gRPC refuses it before
     statement_from_proto(message)
+
+
+# ------------------------------------------------------------------ releases, configurations, join files
+
+
+def _document() -> bytes:
+    return canonical(
+        {"format": FORMAT, "rounds": [{"round": 0, "present": ["anna"]}], "result": {"mean": [1]}}
+    )
+
+
+async def _release(data: bytes) -> None:
+    """A file as it is; and one that somebody signed who signs anything."""
+    try:
+        said = json.loads(data)
+        signed = seal_bundle(said, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())
+    except (ValueError, RecursionError):  # nobody can sign that
+        signed = data
+    with suppress(RequestError):
+        load_release(data)
+    _only_requests(load_release, signed)
+
+
+async def _config(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    _only_requests(load_config, path)
+
+
+def _join() -> bytes:
+    trusted = Authority().trusting()
+    said = {
+        "token": "t", "role": "site", "name": "anna", "federation": trusted.federation,
+        "coordinator": "127.0.0.1:1", "enrol": "127.0.0.1:2", "authorities": trusted.to_json().decode(),
+    }  # fmt: skip
+    return canonical(said)
+
+
+async def _read_join(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+    path.chmod(0o600)
+    _only_requests(read_join, path)
 
 
 def _only_requests(parse: Callable[..., object], *arguments: object) -> None:

@@ -25,10 +25,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from google.protobuf.message import Message
 from rfc8785 import CanonicalizationError
 
-from eigenveil.errors import Code, error
+from eigenveil.errors import Code, EigenveilError, error
 from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.authorities import list_from_json
+from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import Query, ShuffledRecord, Votes
 from eigenveil.queries.batch import Batch, pass_key
@@ -162,7 +163,7 @@ def _worked(stage: Stage, feed: Any) -> dict[str, Kind]:
             weight=2.0,
         ),
         SIGNED: Kind(
-            seeds=tuple(plans), mutate=mutate_json, feed=partial(_feed_plan, stage, feed), weight=0.1
+            seeds=tuple(plans), mutate=mutate_json, feed=partial(_feed_plan, stage, feed), weight=0.3
         ),
         SET: Kind(
             seeds=tuple(peers.attempt(FIRST, number).said for number in (1, 2, 3)),
@@ -212,10 +213,14 @@ async def _feed_work(worker: SiteWorker, lines: Lines, data: bytes) -> None:
 
 
 async def _feed_plan(stage: Stage, feed: Any, data: bytes) -> None:
-    """A plan that the federation's own key signed: a coordinator may have signed anything."""
+    """A plan that the federation's own key signed: a coordinator may have signed anything. Beside it stands
+    its first question, where it has one."""
     signed = pb.SignedPlan(plan_json=data, signature=stage.authority.sign(data).signature)
-    query = query_to_proto(a_query(every_query()["count"]))
-    await feed(pb.NextWorkResponse(plan=signed, query=query).SerializeToString())
+    try:
+        query = next(iter(rehearse(plan_from_json(data))))
+    except EigenveilError:
+        query = a_query(every_query()["count"])
+    await feed(pb.NextWorkResponse(plan=signed, query=query_to_proto(query)).SerializeToString())
 
 
 async def _feed_set(peers: Peers, feed: Any, data: bytes) -> None:

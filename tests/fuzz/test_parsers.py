@@ -11,7 +11,8 @@ from tests.fuzz.hunt import hunt
 from tests.fuzz.parsers import parser_kinds
 
 KINDS = (
-    "study", "plan", "dictionary", "published", "statement", "csv", "parquet", ".bed", ".bim", ".fam",
+    "study", "plan", "dictionary", "published", "statement", "csv", "parquet", "release", "config", "join",
+    ".bed", ".bim", ".fam",
 )  # fmt: skip
 
 

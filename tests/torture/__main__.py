@@ -3,35 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import time
 
-import eigenveil_server  # noqa: F401 - before gRPC, which reads its settings when it is loaded
 from tests.torture import preflight
+from tests.torture.checks import CHECKS, run
 
 UNFIT = 2  # the exit code of a machine on which a check cannot run
-CHECKS = {  # each in its room
-    "kills": "crashes",
-    "power": "crashes",
-    "disk_errors": "crashes",
-    "checkpoints": "crashes",
-    "charges": "crashes",
-    "certificates": "peers",
-    "calls": "peers",
-    "messages": "peers",
-    "http2": "front",
-    "exhaustion": "front",
-    "denial": "front",
-    "programs": "programs",
-    "networks": "networks",
-    "markers": "peers",
-    "malicious": "peers",
-    "sets": "masked",
-    "walk": "masked",
-    "federation": "masked",
-    "exact": "masked",
-}
 
 
 def main() -> int:
@@ -39,8 +17,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=CHECKS, default=tuple(CHECKS), metavar="NAME")
     parser.add_argument("--scale", type=float, default=1.0, help="1 is what is promised")
+    parser.add_argument("--jobs", type=int, default=1, help="checks at once (memory and time: alone)")
     parser.add_argument("--check", action="store_true", help="only say what this machine lacks")
     chosen = parser.parse_args()
+    if chosen.jobs < 1:
+        parser.error(f"--jobs {chosen.jobs}: give 1 or more")
     problems = preflight.lacking(chosen.only)
     if problems:
         print("\n".join([*problems, "nothing was run; --only NAME ... leaves checks out"]), file=sys.stderr)
@@ -48,10 +29,8 @@ def main() -> int:
     if chosen.check:
         return 0
     passed, began = True, time.monotonic()
-    for name in chosen.only:
-        start = time.monotonic()
-        line = importlib.import_module(f"tests.torture.{CHECKS[name]}.{name}").run(chosen.scale)
-        print(f"{line}  [{time.monotonic() - start:.0f} s]", flush=True)
+    for line, seconds in run(chosen.only, chosen.scale, chosen.jobs):
+        print(f"{line}  [{seconds:.0f} s]", flush=True)
         passed = passed and line.passed
     print(f"all checks passed: {'yes' if passed else 'NO'}  [{time.monotonic() - began:.0f} s]")
     return 0 if passed else 1

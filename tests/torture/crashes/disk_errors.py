@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 
@@ -33,17 +34,27 @@ from tests.client.site import support as sites
 from tests.client.site.command_line import written
 from tests.server.rig import SITES, Client, Credentials, answering, made, serving, study_toml
 from tests.torture.crashes.armed import Command
-from tests.torture.crashes.vfs_faulty import Fault, Kind, Stricken
+from tests.torture.crashes.vfs_faulty import Fault, Kind, Planted, Stricken
 from tests.torture.line import Line
 
 NUMBER, TITLE = 2, "disk errors"
 MOST = 150
 AT_ONCE = 3
 STUDIES = 60
-END_SECONDS = 60.0
+END_SECONDS = 60.0  # for a process to meet its fault, and to end
+AFTER_SECONDS = 20.0  # to end after its fault; it leaves at once, and other processes share the machine
+GLANCE = 0.01  # seconds
 STUDY = study_toml(algorithm="dp-pca", epsilon=0.5, deadline_seconds=60.0)
 CONFIG = "coordinator.toml"
-Choice = tuple[str, Kind, int]  # whose disk fails, how, and at which call
+
+
+class Choice(NamedTuple):
+    """Whose disk fails, how, and at which call; and a defect of the process that the check must find."""
+
+    who: str
+    kind: Kind
+    at: int
+    planted: Planted | None = None
 
 
 @dataclass(slots=True)
@@ -68,10 +79,11 @@ class Told:
                 )
                 if not there
             ]
+            released = {row[0]: row[1] for row in store.reader.rows("SELECT digest, release FROM studies")}
             found += [
                 "a release that was handed out is not there"
                 for study, data in self.bundles.items()
-                if studies.release_json(study) != data
+                if released.get(study) != data
             ]
             return found
         finally:
@@ -95,9 +107,25 @@ async def template(folder: Path) -> Template:
         return Template(folder, sites, await rig.credentials(Role.ANALYST, "ada"))
 
 
-async def _ended(process: ForkServerProcess) -> None:
-    while process.is_alive():
-        await asyncio.sleep(0.01)
+async def _ended(process: ForkServerProcess, fault: Fault) -> None:
+    """Wait for the end of a process, which comes soon after its fault.
+
+    Raises:
+        TimeoutError: it met its fault and goes on.
+    """
+    while process.is_alive() and not fault.told.exists():
+        await asyncio.sleep(GLANCE)
+    async with asyncio.timeout(AFTER_SECONDS):
+        while process.is_alive():
+            await asyncio.sleep(GLANCE)
+
+
+def _went_on(process: ForkServerProcess, fault: Fault, who: str) -> list[str]:
+    """What is wrong with a process that had to be ended."""
+    process.kill()
+    process.join()
+    seen = "the process went on" if fault.told.exists() else "the fault was not met"
+    return [f"{who}, {fault.kind.name} {fault.at}: {seen}"]
 
 
 async def _studies(analyst: Client, told: Told) -> None:
@@ -112,22 +140,24 @@ async def _studies(analyst: Client, told: Told) -> None:
             told.bundles[study] = await analyst.release(study)
 
 
-async def _calls(command: Command, process: ForkServerProcess, made: Template, told: Told) -> None:
+async def _calls(command: Command, ended: asyncio.Task[None], made: Template, told: Told) -> None:
     """Be the sites and the analyst until the process has ended."""
-    ended = asyncio.create_task(_ended(process))
     while command.told() is None and not ended.done():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(GLANCE)
     serving = command.told()
     if serving is None:
-        return
+        return await ended
     sites = {name: _connect(serving["port"], held) for name, held in made.sites.items()}
     analyst = _connect(serving["port"], made.analyst)
-    async with answering(sites):
-        studies = asyncio.create_task(_studies(analyst, told))
-        await ended
-        await studies
-    for client in (analyst, *sites.values()):
-        await client.channel.close()
+    studies = asyncio.create_task(_studies(analyst, told))
+    try:
+        async with answering(sites):
+            await ended
+            await studies
+    finally:
+        studies.cancel()
+        for client in (analyst, *sites.values()):
+            await client.channel.close()
 
 
 def _connect(port: int, held: Credentials) -> Client:
@@ -137,19 +167,21 @@ def _connect(port: int, held: Credentials) -> Client:
     return Client(name=held.name, stub=CoordinatorStub(channel), channel=channel)
 
 
-async def coordinator(made: Template, folder: Path, fault: Fault, *, planted: bool = False) -> list[str]:
+async def coordinator(made: Template, folder: Path, fault: Fault, planted: Planted | None) -> list[str]:
     """Let a coordinator's disk fail; what is wrong with how it ended."""
     shutil.copytree(made.folder, folder)
     out, log = folder / "out", folder / "log"
     arguments = ("serve", "--config", str(folder / CONFIG))
     command = Command(program="eigenveil-coordinator", arguments=arguments, out=out, log=log)
     process, told = Stricken(command=command, fault=fault, planted=planted).start(), Told()
+    ended = asyncio.create_task(_ended(process, fault))
     try:
         async with asyncio.timeout(END_SECONDS):
-            await _calls(command, process, made, told)
+            await _calls(command, ended, made, told)
     except TimeoutError:
-        process.kill()
-        return [f"{fault.kind.name} {fault.at}: the process went on" if fault.told.exists() else "no fault"]
+        return _went_on(process, fault, "coordinator")
+    finally:
+        ended.cancel()
     process.join()
     return _judged(fault, process, told.lost(load(folder / CONFIG, Config)), "coordinator")
 
@@ -182,10 +214,12 @@ class Sink(sites.Coordinator):
         ]
 
 
-async def site(folder: Path, fault: Fault, *, planted: bool = False) -> list[str]:
-    """Let a site's disk fail; what is wrong with how it ended."""
+async def site(folder: Path, fault: Fault, planted: Planted | None) -> list[str]:
+    """Let a site's disk fail; what is wrong with how it ended. Its database is there already: what fails
+    while tables are made fails before anything is sent."""
     folder.mkdir()
     stage = sites.a_stage(folder, budget_epsilon=1e5)
+    stage.store().close()
     sink = Sink(stage)
     config = str(written(stage, "budget_epsilon = 1e5\n"))
     command = Command(
@@ -198,10 +232,9 @@ async def site(folder: Path, fault: Fault, *, planted: bool = False) -> list[str
         process = Stricken(command=command, fault=fault, planted=planted).start()
         try:
             async with asyncio.timeout(END_SECONDS):
-                await _ended(process)
+                await _ended(process, fault)
         except TimeoutError:
-            process.kill()
-            return [f"{fault.kind.name} {fault.at}: the site went on"]
+            return _went_on(process, fault, "site")
     process.join()
     return _judged(fault, process, sink.unpaid(stage), "site")
 
@@ -213,25 +246,26 @@ def _judged(fault: Fault, process: ForkServerProcess, found: list[str], who: str
     return [f"{who}, {fault.kind.name} {fault.at}: {one}" for one in found]
 
 
-async def _all(chosen: Sequence[Choice], planted: bool) -> list[str]:
+async def _all(chosen: Sequence[Choice]) -> list[str]:
     """Every fault, a few at once; what is wrong."""
     turns = asyncio.Semaphore(AT_ONCE)
     with tempfile.TemporaryDirectory(prefix="eigenveil-disk-") as name:
         root = Path(name)
         made = await template(root / "template")
 
-        async def one(who: str, kind: Kind, at: int) -> list[str]:
-            folder = root / f"{who}-{kind.name}-{at}"
-            fault = Fault(kind, at, folder.with_suffix(".met"))
+        async def one(number: int, choice: Choice) -> list[str]:
+            folder = root / str(number)
+            fault = Fault(choice.kind, choice.at, folder.with_suffix(".met"))
             async with turns:
-                if who == "site":
-                    found = await site(folder, fault, planted=planted)
+                if choice.who == "site":
+                    found = await site(folder, fault, choice.planted)
                 else:
-                    found = await coordinator(made, folder, fault, planted=planted)
+                    found = await coordinator(made, folder, fault, choice.planted)
                 shutil.rmtree(folder)
                 return found
 
-        return [line for found in await asyncio.gather(*(one(*fault) for fault in chosen)) for line in found]
+        found = await asyncio.gather(*(one(*numbered) for numbered in enumerate(chosen)))
+        return [line for lines in found for line in lines]
 
 
 def planned(scale: float) -> list[Choice]:
@@ -241,18 +275,18 @@ def planned(scale: float) -> list[Choice]:
     calls = range(1, MOST + 1, step)
     write = {0: Kind.FULL, 1: Kind.WRITE}
     return [
-        *(("coordinator", Kind.SYNC, at) for at in calls),
-        *(("coordinator", write[place % 2], at) for place, at in enumerate(calls)),
+        *(Choice("coordinator", Kind.SYNC, at) for at in calls),
+        *(Choice("coordinator", write[place % 2], at) for place, at in enumerate(calls)),
         *(
-            ("site", (Kind.SYNC, *write.values())[place % 3], at)
+            Choice("site", (Kind.SYNC, *write.values())[place % 3], at)
             for place, at in enumerate(range(1, MOST + 1, 3 * step))
         ),
     ]
 
 
-def faults(chosen: Sequence[Choice], *, planted: bool = False) -> list[str]:
+def faults(chosen: Sequence[Choice]) -> list[str]:
     """What is wrong with how processes end whose disk fails."""
-    return asyncio.run(_all(chosen, planted))
+    return asyncio.run(_all(chosen))
 
 
 def run(scale: float) -> Line:

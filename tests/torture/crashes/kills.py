@@ -79,6 +79,8 @@ CORE = (
     "plan-storing", "answer-charging", "answer-charged", "reply-sending", "reply-sent", "study-ending",
 )  # fmt: skip
 
+RESUMED = "study-resumed"
+MIDDLE = Kill(name="round-opened")  # leaves a study under way, whichever it is
 GLANCE = 0.1  # seconds
 UNREACHABLE = TABLE[Code.UNREACHABLE].exit_code  # while the coordinator is dead
 T = TypeVar("T")
@@ -107,10 +109,22 @@ class Toll:
         return [*self.witness.faults, *self.failed]
 
 
+def next_kill(due: list[Kill], *, under_way: bool) -> Kill | None:
+    """Take the kill for which to arm a process that starts now.
+
+    Only a process that starts with a study under way resumes one. Where there is none, a kill in the middle
+    of the next study comes first, beside those that are due.
+    """
+    if due and due[-1].name == RESUMED and not under_way:
+        return MIDDLE
+    return due.pop() if due else None
+
+
 async def keep(here: Federation, toll: Toll, name: str) -> None:
     """Serve, be killed, serve again."""
     while True:
-        kill = toll.due[name].pop() if toll.due[name] else None
+        states = read(here.books, here.sites).states.values()
+        kill = next_kill(toll.due[name], under_way="running" in states)
         if kill is not None:
             toll.armed[name] = kill
         here.start(name, kill=kill)
@@ -247,21 +261,26 @@ async def federation(folder: Path, due: dict[str, list[Kill]], *, planted: bool 
         await here.set_up()
         await here.make_site(NEWCOMER, len(SITES))
         await undisturbed(here, toll)
-        here.stop((COORDINATOR, VICTIM))
-        keepers = [asyncio.create_task(keep(here, toll, name)) for name in (COORDINATOR, VICTIM)]
-        work = asyncio.create_task(_work(here, toll))
-        try:
-            done, _ = await asyncio.wait((work, *keepers), return_when=asyncio.FIRST_COMPLETED)
-            for task in done:  # a keeper only ends by an error of this test
-                task.result()
-        finally:
-            for task in (work, *keepers):
-                task.cancel()
-            await asyncio.gather(work, *keepers, return_exceptions=True)
-        toll.witness.look(read(here.books, here.sites))
+        await disturbed(here, toll)
     finally:
         here.stop()
     return toll
+
+
+async def disturbed(here: Federation, toll: Toll) -> None:
+    """Kill, and look at the books, until no kill is due."""
+    here.stop((COORDINATOR, VICTIM))
+    keepers = [asyncio.create_task(keep(here, toll, name)) for name in (COORDINATOR, VICTIM)]
+    work = asyncio.create_task(_work(here, toll))
+    try:
+        done, _ = await asyncio.wait((work, *keepers), return_when=asyncio.FIRST_COMPLETED)
+        for task in done:  # a keeper only ends by an error of this test
+            task.result()
+    finally:
+        for task in (work, *keepers):
+            task.cancel()
+        await asyncio.gather(work, *keepers, return_exceptions=True)
+    toll.witness.look(read(here.books, here.sites))
 
 
 async def _work(here: Federation, toll: Toll) -> None:

@@ -26,10 +26,14 @@ from tests.torture.crashes.kills import (
     AT_SITE,
     CORE,
     EACH,
+    MIDDLE,
     NEWCOMER,
     RARE,
+    RESUMED,
     Toll,
+    disturbed,
     federation,
+    next_kill,
     plan,
     undisturbed,
     verdict,
@@ -37,8 +41,7 @@ from tests.torture.crashes.kills import (
 from tests.torture.model import Charge, Sealed, Snapshot, Witness
 
 KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERATOR.keys()
-# Passed in scenarios of their own below, by nobody who runs undisturbed.
-IN_PROCESS = {"study-resumed", "study-cancelling", "answer-late"}
+IN_PROCESS = {"study-cancelling", "answer-late"}  # below
 BY_FAILURE = {"failure-charged"}  # tests/server/recovery/test_lost_draws.py
 BY_ROLLOVER = {"authorities-listed"}  # tests/integration/test_rollover.py
 PLACES = ("core", "common", "server", "client")
@@ -86,8 +89,8 @@ def test_the_plan_has_more_than_200_kills() -> None:
 
 
 @pytest.mark.timeout(300)
-def test_everybody_passes_every_failpoint_undisturbed(tmp_path: Path) -> None:
-    toll = Toll(due={})
+def test_everybody_passes_every_failpoint_and_a_resumption_after_a_kill(tmp_path: Path) -> None:
+    toll = Toll(due={COORDINATOR: [Kill(name=RESUMED)], SITES[0]: [], NEWCOMER: [], OPERATOR: []})
 
     async def scenario() -> None:
         here = Federation(tmp_path, noted=tuple(KILLED))
@@ -101,17 +104,17 @@ def test_everybody_passes_every_failpoint_undisturbed(tmp_path: Path) -> None:
             backup = ("backup", "--config", here.config(COORDINATOR), "--out", copy)
             assert await here.done(OPERATOR, *backup) == 0
             assert await here.done(OPERATOR, "restore", "--from", copy, "--dir", made) == 0
+            await disturbed(here, toll)
         finally:
             here.stop()
-        assert set(here.notes.read_text().split()) == KILLED - IN_PROCESS
+        assert set(here.notes.read_text().split()) == KILLED
 
     asyncio.run(scenario())
     assert toll.faults == []
+    assert toll.done == {MIDDLE.name: 1, RESUMED: 1}
 
 
-def test_cancelling_resuming_and_late_answers_pass_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cancelling_and_late_answers_pass_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pass_without(monkeypatch, lambda site, place: site != "anna" and place[0] == 0)
     config, passed = made(tmp_path / "c"), set()
     for name in IN_PROCESS:
@@ -139,6 +142,23 @@ def test_cancelling_resuming_and_late_answers_pass_theirs(
     finally:
         disarm()
     assert passed == IN_PROCESS
+
+
+@pytest.mark.parametrize(
+    ("due", "under_way", "next_one", "left"),
+    [
+        ([], True, None, []),
+        ([RESUMED, "round-sealed"], False, "round-sealed", [RESUMED]),
+        ([RESUMED], True, RESUMED, []),
+        ([RESUMED], False, MIDDLE.name, [RESUMED]),
+    ],
+)
+def test_a_kill_at_a_resumption_waits_until_a_study_is_under_way(
+    due: list[str], under_way: bool, next_one: str | None, left: list[str]
+) -> None:
+    kills = [Kill(name=name) for name in due]
+    kill = next_kill(kills, under_way=under_way)
+    assert (kill and kill.name, [one.name for one in kills]) == (next_one, left)
 
 
 @pytest.mark.timeout(300)

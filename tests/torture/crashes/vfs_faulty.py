@@ -6,13 +6,16 @@ failing files, which a test passes in here and nothing else can.
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 from unittest import mock
 
 import apsw
@@ -21,6 +24,7 @@ from eigenveil.errors import InternalError
 from eigenveil_client.site.state import store
 from eigenveil_common.storage import sqlite
 from eigenveil_common.storage.transactions import Transactions
+from eigenveil_server import fatal
 from tests.torture.crashes import armed
 from tests.torture.crashes.armed import Command
 
@@ -33,6 +37,14 @@ class Kind(Enum):
     SYNC = apsw.SQLITE_IOERR_FSYNC
     WRITE = apsw.SQLITE_IOERR_WRITE
     FULL = apsw.SQLITE_FULL
+
+
+class Planted(Enum):
+    """A daemon's defect that the check must find."""
+
+    FAILED_COMMIT_TAKEN_FOR_GOOD = "failed commit"
+    NO_EXIT = "no exit"  # the coordinator logs that it ends, and goes on
+    EXIT_CODE_0 = "exit code 0"  # the coordinator ends as one that was asked to
 
 
 @dataclass(slots=True)
@@ -86,12 +98,11 @@ class FaultyFile(apsw.VFSFile):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stricken:
-    """A command on a disk with a fault. `planted` makes it go on after a commit that failed, which the
-    check must find."""
+    """A command on a disk with a fault, and with a defect if one is planted."""
 
     command: Command
     fault: Fault
-    planted: bool = False
+    planted: Planted | None = None
 
     def start(self) -> ForkServerProcess:
         """Start it."""
@@ -106,24 +117,31 @@ class Stricken:
 def _main(stricken: Stricken) -> None:
     files = FaultyVfs(stricken.fault)
     opened = partial(sqlite.Database, vfs=VFS)
-    if stricken.planted:
-        _go_on_after_errors()
-    with (
-        mock.patch.object(sqlite, "Database", opened),
-        mock.patch.object(store, "Database", opened),
-        mock.patch.object(armed, "hasten"),  # the usual limits
-    ):
+    with ExitStack() as patches:
+        patches.enter_context(mock.patch.object(sqlite, "Database", opened))
+        patches.enter_context(mock.patch.object(store, "Database", opened))
+        patches.enter_context(mock.patch.object(armed, "hasten"))  # the usual limits
+        if stricken.planted is not None:
+            patches.enter_context(_defect(stricken.planted))
         armed.main(stricken.command)
     files.unregister()
 
 
-def _go_on_after_errors() -> None:
-    """The planted fault: a commit that failed is taken for one that succeeded."""
-    commit = Transactions._commit
+def _defect(planted: Planted) -> Any:
+    """Build the defect into this process."""
+    match planted:
+        case Planted.FAILED_COMMIT_TAKEN_FOR_GOOD:
+            return mock.patch.object(Transactions, "_commit", _go_on)
+        case Planted.NO_EXIT:
+            return mock.patch.object(fatal, "os", SimpleNamespace(_exit=lambda code: None))
+        case Planted.EXIT_CODE_0:
+            return mock.patch.object(fatal, "os", SimpleNamespace(_exit=lambda code: os._exit(0)))
 
-    def go_on(self: Transactions) -> None:
-        with suppress(InternalError):
-            commit(self)
-        self._in_doubt = None
 
-    Transactions._commit = go_on  # type: ignore[method-assign]
+_commit = Transactions._commit
+
+
+def _go_on(self: Transactions) -> None:
+    with suppress(InternalError):
+        _commit(self)
+    self._in_doubt = None

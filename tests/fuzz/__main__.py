@@ -1,0 +1,10 @@
+"""`python -m tests.fuzz`: see `tests.fuzz.hunts`."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.fuzz.hunts import main
+
+if __name__ == "__main__":
+    sys.exit(main())
