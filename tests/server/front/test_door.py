@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil_server.front import connection, door, places, turns
+from eigenveil_server.front import connection, door, places, strangers, turns
 from eigenveil_server.front.allowance import Allowance
 from eigenveil_server.front.frames import Frames, goaway
 from tests.server.rig import Credentials, Rig, made, serving
@@ -124,7 +124,7 @@ def test_one_certificate_keeps_few_connections_and_nobody_out(
 def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door, "MOST_STRANGERS", 5)
+    monkeypatch.setattr(strangers, "MOST_STRANGERS", 5)
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
@@ -217,7 +217,7 @@ def test_a_socket_that_is_gone_before_it_is_greeted_leaves_nothing(tmp_path: Pat
             bert = await rig.client(Role.SITE, "bert")
             await bert.stub.Hello(REQUEST)
             async with asyncio.timeout(100):
-                while len(here._sockets) > 1 or here._greeting or here._strangers:
+                while len(here._sockets) > 1 or here._greetings or len(here._strangers):
                     await asyncio.sleep(0.01)
 
     asyncio.run(scenario())
