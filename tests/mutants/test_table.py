@@ -25,7 +25,9 @@ def test_a_planted_fault_fits_the_code_and_its_test_exists(mutant: Mutant) -> No
 
 def test_every_claim_has_a_planted_fault() -> None:
     claims = re.findall(r"^## \[(P\d+)\]", (ROOT / "core" / "PRIVACY.md").read_text(), re.MULTILINE)
-    assert set(claims) == {mutant.claim for mutant in MUTANTS}
+    threats = re.findall(r"^\| (TM\d+) \|", (ROOT / "docs" / "THREATS.md").read_text(), re.MULTILINE)
+    planted = {mutant.claim for mutant in MUTANTS}
+    assert set(claims) <= planted <= {*claims, *threats}
     assert len(MUTANTS) >= 40
 
 

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from eigenveil_common.rpc import HANDSHAKE_MS
 
 MOST_STRANGERS = 1024  # before or in their handshake: after a restart every site comes back at once
-BACKLOG = 256
+BACKLOG = 2048  # in the kernel; beyond it a newcomer is tried again after a second
+ACCEPTED_AT_ONCE = 64  # in one pass of the event loop
 AGAIN_SECONDS = 1.0  # after there was no file descriptor or memory for one more
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 HEADER = struct.Struct("!BBBH")  # of a TLS record: kind, version, and the bytes that follow (RFC 8446, 5.1)
@@ -78,7 +79,7 @@ class Strangers:
             self.end(stranger)
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(BACKLOG):
+        for _ in range(ACCEPTED_AT_ONCE):
             try:
                 sock, (address, port, *_) = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -6,9 +6,9 @@ knows who calls. So strangers wait here once their first record has come:
 - One address begins so many handshakes at once, and so many a second from then on.
 - Of one address, by turns the newest and the one that has waited longest begins. Whoever comes after a
   crowd of strangers behind the same address need not wait for all of them, and no crowd overtakes for ever.
-- Few begin in one pass of the event loop, so that calls are answered in between.
-- `MOST_HANDSHAKES` are in progress at a time. Beyond that the address with the fewest goes first, and one
-  that has taken longer than `SLOW_SECONDS` is ended, of the address with the most.
+- One begins in one pass of the event loop, so that calls are answered in between.
+- `MOST_HANDSHAKES` are in progress at a time, and the address with the fewest is next. Beyond that the oldest
+  of the address with the most makes room, once it has taken `SLOW_SECONDS`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from eigenveil_server.front.allowance import Allowance
 
 HANDSHAKES, HANDSHAKES_A_SECOND = 64.0, 120.0  # of one address
 MOST_HANDSHAKES = 256  # in progress
-AT_ONCE = 4  # begin in one pass
 SLOW_SECONDS = 0.5  # while others wait; an honest one takes one round trip
 LEAST_WAIT = 0.001
 
@@ -86,18 +85,16 @@ class Turns(Generic[Who]):
             self._timer = loop.call_later(seconds, self._begin)
 
     def _begin(self) -> None:
+        """Let one begin, if one may, and look again when the next one may."""
         self._timer = None
-        for _ in range(AT_ONCE):
-            crowds = [there for there in self._addresses.values() if there.waiting]
-            if not crowds:
-                return
-            ready = [there for there in crowds if there.allowance.left > 0]
-            wait = self._room() if ready else min(there.allowance.seconds for there in crowds)
-            if wait or not ready:
-                self._look(max(wait, LEAST_WAIT))
-                return
+        crowds = [there for there in self._addresses.values() if there.waiting]
+        if not crowds:
+            return
+        ready = [there for there in crowds if there.allowance.left > 0]
+        wait = self._room() if ready else max(LEAST_WAIT, min(there.allowance.seconds for there in crowds))
+        if not wait:
             self._let_begin(min(ready, key=lambda there: there.begun))
-        self._look(0.0)
+        self._look(wait)
 
     def _let_begin(self, there: _Address[Who]) -> None:
         there.allowance.spend(1)
@@ -113,11 +110,10 @@ class Turns(Generic[Who]):
         """Seconds until one more may be in progress; 0 if it may now, maybe because another was ended."""
         if len(self._begun) < MOST_HANDSHAKES:
             return 0.0
-        now = time.monotonic()
-        slow = [who for who, (_, since) in self._begun.items() if now - since >= SLOW_SECONDS]
-        if not slow:
-            return next(iter(self._begun.values()))[1] + SLOW_SECONDS - now
-        crowd = max(slow, key=lambda who: self._begun[who][0].begun)
-        self._ended(crowd)
-        self._end(crowd)
+        who = max(self._begun, key=lambda who: self._begun[who][0].begun)  # the oldest of the address
+        wait = self._begun[who][1] + SLOW_SECONDS - time.monotonic()
+        if wait > 0:
+            return wait
+        self._ended(who)
+        self._end(who)
         return 0.0

@@ -13,7 +13,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.fuzz.hunt import Kind, Tally, hunt
 from tests.fuzz.mutations import mutate_message
 from tests.fuzz.site import feed_query, query_seeds
-from tests.torture.peers.messages import MOST_GROWTH, to_coordinator, to_site, verdict
+from tests.torture.peers.messages import most_growth, to_coordinator, to_site, verdict
 
 METHODS = {name for service in pb.DESCRIPTOR.services_by_name.values() for name in service.methods_by_name}
 
@@ -52,5 +52,5 @@ def test_a_decoder_that_lets_a_key_error_out_is_caught_and_its_message_kept(tmp_
 def test_growth_and_a_run_in_which_nothing_was_accepted_do_not_pass() -> None:
     good = {"Query": Counter({"accepted": 1, "undecodable": 1})}
     assert verdict([Tally(outcomes=good)]).passed
-    assert not verdict([Tally(outcomes=good, growth=MOST_GROWTH)]).passed
+    assert not verdict([Tally(outcomes=good, growth=most_growth(2))]).passed
     assert not verdict([Tally(outcomes={"Query": Counter({"undecodable": 2})})]).passed
