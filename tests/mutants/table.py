@@ -7,6 +7,7 @@ or `lint-imports` for what the import contracts forbid. Planted, run and counted
 from __future__ import annotations
 
 from tests.mutants.crashes import OF_CRASHES
+from tests.mutants.front import OF_FRONT
 from tests.mutants.ledgers import OF_LEDGERS
 from tests.mutants.masked import OF_MASKED
 from tests.mutants.masked_sites import OF_MASKED_SITES
@@ -262,6 +263,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P25", "session.py", "        self._check_reach(asked)\n        self.pending = asked",
        "        self.pending = asked",
        f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
+    *OF_FRONT,
     *OF_LEDGERS,
     *OF_CRASHES,
     *OF_MASKED,

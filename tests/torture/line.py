@@ -7,12 +7,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of the table: the check's number and title, whether it passed, and its figures."""
+    """One line of the table: the check's number and title, whether it passed, and its figures; of a check
+    that limits memory also the bytes by which that grew, and may grow."""
 
     number: int
     title: str
     passed: bool
     detail: str
+    growth: int = 0
+    most_growth: int = 0
 
     def __str__(self) -> str:
         return f"{self.number:>2}  {'ok  ' if self.passed else 'FAIL'}  {self.title:34} {self.detail}"

@@ -28,6 +28,11 @@ class Allowance:
         self._left = min(self._now(), max(self._now() - cost, -cost))
 
     @property
+    def left(self) -> float:
+        """What there is to spend; a debt is negative."""
+        return self._now()
+
+    @property
     def seconds(self) -> float:
         """Until something is left again."""
         return max(0.0, -self._now() / self._rate)

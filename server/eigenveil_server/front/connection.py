@@ -23,7 +23,7 @@ class Host(Protocol):
     room: memoryview
 
     def arrived(self, connection: Connection) -> None:
-        """A socket was accepted."""
+        """Its handshake begins."""
 
     def left(self, connection: Connection) -> None:
         """It has ended; said once."""
@@ -56,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.outer = cast(asyncio.Transport, transport)
+        self.outer.pause_reading()  # TLS reads from the first byte on
         self._host.arrived(self)
 
     def begin(self, inner: asyncio.Transport) -> None:

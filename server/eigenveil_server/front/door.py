@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import shutil
 import socket
 import ssl
 import time
+import traceback
 from asyncio import sslproto
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -31,21 +31,20 @@ from eigenveil_common.rpc import HANDSHAKE_MS
 from eigenveil_server.front.admission import SHUT_SECONDS, Arrival, Connected
 from eigenveil_server.front.connection import Connection, Upstream
 from eigenveil_server.front.places import Places
+from eigenveil_server.front.strangers import Stranger, Strangers
 from eigenveil_server.front.turns import Turns
 
-# asyncio has a buffer of this size for each TLS connection, 256 KiB unless told otherwise. What else is held
-# of a handshake is 53 KiB: 21 MiB for all that may be in theirs.
-sslproto.SSLProtocol.max_size = 32 * 1024
-# Of a site that was let in: its large answers come in fewer pieces, each of which costs turns of two loops.
+# asyncio reads a TLS connection in pieces of this size and has a buffer for one. A handshake needs no more:
+# its largest message, a certificate, has 1 KiB. Larger ones are for whoever was let in.
+sslproto.SSLProtocol.max_size = 4 * 1024
+OTHERS_READ_BYTES = 32 * 1024
+# A site's large answers come in fewer pieces, each of which costs turns of two loops.
 SITE_READ_BYTES = 128 * 1024
 READ_BYTES = 256 * 1024  # for what was decrypted, once for all connections of a door
 SITE_WAY_BYTES = 2**20  # on their way to gRPC
-MOST_STRANGERS = 1024  # before or in their handshake: after a restart every site comes back at once
-MOST_HANDSHAKES = 256  # of these, in it
 CALL_SECONDS = 15.0  # until the first call that was admitted
 LEAVE_SECONDS = 2.0  # in which whoever may not stay is told why, if they ask
 BYE_SECONDS = 2.0
-BACKLOG = 256
 WORDS = {
     "resets": "too many calls were taken back before they were answered",
     "no-call": "no call was admitted in time",
@@ -77,13 +76,12 @@ class Door:
         self._short = f"/proc/self/fd/{self._opened}"  # a socket's name has at most 107 bytes
         self._house = house
         self._places = Places(self._close)
-        self._strangers: dict[Connection, str] = {}  # the oldest first; from which address
+        self._strangers = Strangers(self._greeting, partial(self._tell, "handshakes", None))
         self._connections: dict[str, Connection] = {}
-        self._greeting: set[asyncio.Task[None]] = set()
+        self._greetings: set[asyncio.Task[None]] = set()
         self._sockets: set[Connection] = set()
         self._empty = asyncio.Event()
-        self._turns = Turns()
-        self._hands = asyncio.Semaphore(MOST_HANDSHAKES)
+        self._turns = Turns(self._too_slow)
         self._number = 0
         self.room = memoryview(bytearray(READ_BYTES))
 
@@ -98,21 +96,16 @@ class Door:
         Raises:
             OSError: the port is taken, or there is no such address.
         """
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), host, port, backlog=BACKLOG)
-        return int(self._server.sockets[0].getsockname()[1])
+        return await self._strangers.open(host, port)
 
     async def close(self) -> None:
         """Accept nobody and let everybody go."""
-        self._server.close()
+        self._strangers.close()
         if not self._sockets:
             self._empty.set()
-        for task in self._greeting:
+        for task in self._greetings:
             task.cancel()
-        await asyncio.gather(*self._greeting, return_exceptions=True)
-        for connection in tuple(self._strangers):
-            connection.end()
-            self.vanished(connection)
+        await asyncio.gather(*self._greetings, return_exceptions=True)
         for connection in tuple(self._connections.values()):
             connection.end()
         with contextlib.suppress(TimeoutError):
@@ -138,76 +131,101 @@ class Door:
 
     # ------------------------------------------------------------ coming
 
+    def _greeting(self, stranger: Stranger) -> asyncio.Task[None]:
+        """The first record of a stranger has come: a handshake when its turn has come, then a place."""
+        connection = Connection(self)
+        task = asyncio.create_task(self._greet(stranger, connection))
+        self._greetings.add(task)
+        task.add_done_callback(partial(self._greeted, stranger, connection))
+        return task
+
+    async def _greet(self, stranger: Stranger, connection: Connection) -> None:
+        try:
+            await self._turns.wait(stranger, stranger.network)
+            connection.outer = await self._shake_hands(stranger, connection)
+            if connection.ended:
+                return
+            arrival = self._arrival(connection.outer, stranger)
+            if why := self._places.refusal(arrival.guest, self._connections.values()):
+                # A stranger for a while: whoever is let go comes again, and a handshake costs more.
+                self._tell(why, arrival)
+                connection.stop_reading()
+                await asyncio.sleep(SHUT_SECONDS)
+            else:
+                await self._let_in(stranger, connection, arrival)
+        except (OSError, EigenveilError):  # TLS has told the other end; of our own certificate the guard does
+            return
+
+    def _greeted(self, stranger: Stranger, connection: Connection, task: asyncio.Task[None]) -> None:
+        """It was let in, or is let go: also one whose task was called off before it began."""
+        self._greetings.discard(task)
+        self._known(stranger)
+        if connection.arrival is not None:
+            return
+        if connection in self._sockets:
+            connection.end()
+            self.vanished(connection)  # asyncio tells nobody of a socket whose handshake had no end
+        else:
+            stranger.sock.close()
+
+    def _known(self, stranger: Stranger) -> None:
+        """Its place among strangers and its turn are free for another."""
+        self._strangers.left(stranger)
+        self._turns.leave(stranger, stranger.network)
+
+    def _too_slow(self, stranger: Stranger) -> None:
+        self._tell("handshakes", None)
+        self._strangers.end(stranger)
+
     def arrived(self, connection: Connection) -> None:
-        """A stranger: whoever has the most of them makes room."""
         self._sockets.add(connection)
         self._empty.clear()
-        where, *_ = connection.outer.get_extra_info("peername") or ("nowhere",)  # gone already
-        address = _network(str(where))
-        self._strangers[connection] = address
-        if len(self._strangers) > MOST_STRANGERS:
-            ((busiest, _),) = Counter(self._strangers.values()).most_common(1)
-            self._close(next(one for one, where in self._strangers.items() if where == busiest), "handshakes")
-        if connection in self._strangers:
-            connection.outer.pause_reading()  # TLS reads from the first byte on
-            task = asyncio.create_task(self._greet(connection, address))
-            self._greeting.add(task)
-            task.add_done_callback(self._greeting.discard)
 
-    async def _greet(self, connection: Connection, address: str) -> None:
-        """The handshake when its turn has come, then a place."""
-        where, port, *_ = connection.outer.get_extra_info("peername") or ("nowhere", 0)
+    async def _shake_hands(self, stranger: Stranger, connection: Connection) -> asyncio.Transport:
+        loop = asyncio.get_running_loop()
+        plain, _ = await loop.connect_accepted_socket(lambda: connection, stranger.sock)
         try:
-            await self._turns.wait(connection, address)
-            async with self._hands:  # asyncio accepts many at once, before it lets go those who made room
-                tls = None if connection.ended else await self._shake_hands(connection)
-            if tls is None or connection.ended:
-                connection.end()
-                self.vanished(connection)  # asyncio tells nobody of a socket whose handshake had no end
-                return
-            connection.outer = tls
-            arrival = self._arrival(tls, str(where), port)
-            if why := self._places.refusal(arrival.guest, self._connections.values()):
-                self._keep_waiting(connection, why, arrival)
-            else:
-                await self._let_in(connection, arrival)
-        except (OSError, EigenveilError):  # TLS has told the other end; of our own certificate the guard does
-            connection.end()
-            # `start_tls` tells nobody of a socket that was closed before or meanwhile.
-            self.vanished(connection)
+            tls = await loop.start_tls(
+                plain, connection, self._house.tls(), server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_MS / 1000, ssl_shutdown_timeout=BYE_SECONDS,
+            )  # fmt: skip
+        except BaseException as problem:
+            # asyncio's frames and this error hold each other, and with them all of TLS: not until the next
+            # collection of garbage, which hundreds of failed handshakes may precede.
+            traceback.clear_frames(problem.__traceback__)
+            raise
+        if tls is None:
+            raise ConnectionResetError("closed during the handshake")
+        return tls
 
-    async def _shake_hands(self, connection: Connection) -> asyncio.Transport | None:
-        return await asyncio.get_running_loop().start_tls(
-            connection.outer, connection, self._house.tls(), server_side=True,
-            ssl_handshake_timeout=HANDSHAKE_MS / 1000, ssl_shutdown_timeout=BYE_SECONDS,
-        )  # fmt: skip
-
-    def _arrival(self, tls: asyncio.Transport, where: str, port: int) -> Arrival:
+    def _arrival(self, tls: asyncio.Transport, stranger: Stranger) -> Arrival:
         channel = cast(ssl.SSLObject, tls.get_extra_info("ssl_object"))
         der = channel.getpeercert(binary_form=True)
         certificate = ssl.DER_cert_to_PEM_cert(der).encode() if der else b""
         who = self._house.name(certificate) if certificate else None
-        guest = self._places.guest(who, _network(where))
+        guest = self._places.guest(who, stranger.network)
+        where, port = stranger.address, stranger.port
         peer = f"[{where}]:{port}" if ":" in where else f"{where}:{port}"
         return Arrival(peer=peer, certificate=certificate, tls=channel.version() or "", guest=guest)
 
-    async def _let_in(self, connection: Connection, arrival: Arrival) -> None:
+    async def _let_in(self, stranger: Stranger, connection: Connection, arrival: Arrival) -> None:
         """Connect to gRPC, under a name of its own."""
         self._number += 1
         name = str(self._number)
         plain = socket.socket(socket.AF_UNIX)
         try:
             plain.setblocking(False)
-            if arrival.guest.role is Role.SITE:
+            if site := arrival.guest.role is Role.SITE:
                 plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SITE_WAY_BYTES)
-                connection.outer._ssl_protocol.max_size = SITE_READ_BYTES  # type: ignore[attr-defined]
             plain.bind(f"{self._short}/{name}")
             plain.connect(f"{self._short}/grpc")
             os.unlink(f"{self._short}/{name}")
         except OSError:
             plain.close()
             raise
-        del self._strangers[connection]
+        self._known(stranger)
+        tls = connection.outer._ssl_protocol  # type: ignore[attr-defined]
+        tls.max_size = SITE_READ_BYTES if site else OTHERS_READ_BYTES
         self._connections[name] = connection
         connection.name, connection.arrival = name, arrival
         arrival.guest.open.add(connection)
@@ -218,17 +236,9 @@ class Door:
         else:
             connection.begin(inner)
 
-    def _keep_waiting(self, connection: Connection, why: str, arrival: Arrival) -> None:
-        """Among the strangers for a while: whoever is let go comes again, and a handshake costs more."""
-        self._tell(why, arrival)
-        connection.stop_reading()
-        asyncio.get_running_loop().call_later(SHUT_SECONDS, connection.end)
-
     # ------------------------------------------------------------ going
 
     def left(self, connection: Connection) -> None:
-        if (address := self._strangers.pop(connection, None)) is not None:
-            self._turns.leave(connection, address)
         if connection.arrival is not None:
             del self._connections[connection.name]
             connection.arrival.guest.open.discard(connection)
@@ -285,14 +295,3 @@ class Door:
             log.event(
                 "connection-closed", logging.WARNING, why=why, peer=arrival.guest.name, address=arrival.peer
             )
-
-
-def _network(where: str) -> str:
-    """An address; of IPv6 the network, of which one machine may have every address."""
-    try:
-        address = ipaddress.ip_address(where.partition("%")[0])
-    except ValueError:
-        return where
-    if address.version == 4 or address.ipv4_mapped is not None:
-        return where
-    return str(ipaddress.ip_network((address, 64), strict=False))

@@ -1,74 +1,119 @@
-"""Whose handshake begins: of each address so many a second, in the order in which they came.
+"""Which handshake begins next.
 
-A handshake costs the coordinator a millisecond or two before it knows who calls, so whoever begins them
-without end would take all its time. Of the places before a handshake, the last waits for two seconds.
+A handshake costs the coordinator a millisecond or two of its time, and some 50 KB while it lasts, before it
+knows who calls. So strangers wait here once their first record has come:
+
+- One address begins so many handshakes at once, and so many a second from then on.
+- Of one address, by turns the newest and the one that has waited longest begins. Whoever comes after a
+  crowd of strangers behind the same address need not wait for all of them, and no crowd overtakes for ever.
+- One begins in one pass of the event loop, so that calls are answered in between.
+- `MOST_HANDSHAKES` are in progress at a time, and the address with the fewest is next. Beyond that the oldest
+  of the address with the most makes room, once it has taken `SLOW_SECONDS`.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from eigenveil_server.front.allowance import Allowance
 
 HANDSHAKES, HANDSHAKES_A_SECOND = 64.0, 120.0  # of one address
+MOST_HANDSHAKES = 256  # in progress
+SLOW_SECONDS = 0.5  # while others wait; an honest one takes one round trip
+LEAST_WAIT = 0.001
+
+Who = TypeVar("Who")
 
 
 @dataclass(slots=True)
-class _Queue:
-    """Those of one address who wait, in their order."""
+class _Address(Generic[Who]):
+    """Of one address: who waits, in their order, and how many are in progress."""
 
     allowance: Allowance = field(
         default_factory=lambda: Allowance(burst=HANDSHAKES, rate=HANDSHAKES_A_SECOND)
     )
-    waiting: dict[Hashable, asyncio.Future[None]] = field(default_factory=dict)
-    timed: bool = False
+    waiting: dict[Who, asyncio.Future[None]] = field(default_factory=dict)
+    begun: int = 0
+    newest: bool = False  # whether the newest was the last to begin
 
 
-class Turns:
-    """Used from one event loop."""
+class Turns(Generic[Who]):
+    """Used from one event loop. `end` is told whose handshake has to make room."""
 
-    def __init__(self) -> None:
-        self._queues: dict[str, _Queue] = {}
+    def __init__(self, end: Callable[[Who], None]) -> None:
+        self._end = end
+        self._addresses: dict[str, _Address[Who]] = {}
+        self._begun: dict[Who, tuple[_Address[Who], float]] = {}  # since when; the oldest first
+        self._timer: asyncio.TimerHandle | None = None
 
-    async def wait(self, who: Hashable, address: str) -> None:
-        """Until `who` may begin, or is told to `leave`."""
-        queue = self._queues.setdefault(address, _Queue())
-        if not queue.waiting and queue.allowance.spend(1):
-            return
-        self._time(queue)
-        turn = queue.waiting[who] = asyncio.get_running_loop().create_future()
-        try:
-            await turn
-        finally:
-            queue.waiting.pop(who, None)
+    async def wait(self, who: Who, address: str) -> None:
+        """Until `who` may begin; its handshake is in progress from then on, until it is told to `leave`."""
+        there = self._addresses.setdefault(address, _Address())
+        turn = there.waiting[who] = asyncio.get_running_loop().create_future()
+        self._look(0.0)
+        await turn
 
-    def leave(self, who: Hashable, address: str) -> None:
-        """Wait no longer, if it does."""
-        queue = self._queues.get(address)
-        turn = queue.waiting.pop(who, None) if queue is not None else None
-        if turn is not None and not turn.done():
-            turn.set_result(None)
+    def leave(self, who: Who, address: str) -> None:
+        """Neither wait nor be in progress any longer."""
+        if (there := self._addresses.get(address)) is not None:
+            there.waiting.pop(who, None)
+        self._ended(who)
+        self._look(0.0)
 
     def forget(self) -> None:
         """Keep nothing of addresses that were quiet lately."""
-        self._queues = {
-            address: queue
-            for address, queue in self._queues.items()
-            if queue.waiting or not queue.allowance.full
+        self._addresses = {
+            address: there
+            for address, there in self._addresses.items()
+            if there.waiting or there.begun or not there.allowance.full
         }
 
-    def _time(self, queue: _Queue) -> None:
-        if not queue.timed:
-            queue.timed = True
-            asyncio.get_running_loop().call_later(queue.allowance.seconds, self._next, queue)
+    def _ended(self, who: Who) -> None:
+        if who in self._begun:
+            self._begun.pop(who)[0].begun -= 1
 
-    def _next(self, queue: _Queue) -> None:
-        queue.timed = False
-        while queue.waiting and queue.allowance.spend(1):
-            turn = queue.waiting.pop(next(iter(queue.waiting)))
-            if not turn.done():
-                turn.set_result(None)
-        if queue.waiting:
-            self._time(queue)
+    def _look(self, seconds: float) -> None:
+        """See in so many seconds who may begin, or earlier if that is due already."""
+        loop = asyncio.get_running_loop()
+        if self._timer is None or self._timer.when() > loop.time() + seconds:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_later(seconds, self._begin)
+
+    def _begin(self) -> None:
+        """Let one begin, if one may, and look again when the next one may."""
+        self._timer = None
+        crowds = [there for there in self._addresses.values() if there.waiting]
+        if not crowds:
+            return
+        ready = [there for there in crowds if there.allowance.left > 0]
+        wait = self._room() if ready else max(LEAST_WAIT, min(there.allowance.seconds for there in crowds))
+        if not wait:
+            self._let_begin(min(ready, key=lambda there: there.begun))
+        self._look(wait)
+
+    def _let_begin(self, there: _Address[Who]) -> None:
+        there.allowance.spend(1)
+        there.newest = not there.newest
+        who = next(reversed(there.waiting) if there.newest else iter(there.waiting))
+        turn = there.waiting.pop(who)
+        if not turn.done():  # it was called off, and has not said so yet
+            there.begun += 1
+            self._begun[who] = there, time.monotonic()
+            turn.set_result(None)
+
+    def _room(self) -> float:
+        """Seconds until one more may be in progress; 0 if it may now, maybe because another was ended."""
+        if len(self._begun) < MOST_HANDSHAKES:
+            return 0.0
+        who = max(self._begun, key=lambda who: self._begun[who][0].begun)  # the oldest of the address
+        wait = self._begun[who][1] + SLOW_SECONDS - time.monotonic()
+        if wait > 0:
+            return wait
+        self._ended(who)
+        self._end(who)
+        return 0.0

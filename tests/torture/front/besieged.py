@@ -115,23 +115,23 @@ class Siege:
         return attackers_tls(self.attacker, self.folder)
 
     @asynccontextmanager
-    async def watched(self, *, fresh: bool = True) -> AsyncIterator[Watch]:
-        """Let the honest caller ask throughout the block, now and then on a `fresh` connection."""
+    async def watched(self) -> AsyncIterator[Watch]:
+        """Let the honest caller ask throughout the block, now and then on a fresh connection."""
         watch, ended = Watch(), asyncio.Event()
         stub = CoordinatorStub(self.channel(self.honest))
         await stub.Hello(HELLO, timeout=GIVE_UP_SECONDS)
         watch.before = watch.most = resident_bytes(self.process.pid)
-        task = asyncio.create_task(self._ask(stub, watch, ended, fresh))
+        task = asyncio.create_task(self._ask(stub, watch, ended))
         try:
             yield watch
         finally:
             ended.set()
             await task
 
-    async def _ask(self, stub: CoordinatorAsyncStub, watch: Watch, ended: asyncio.Event, fresh: bool) -> None:
+    async def _ask(self, stub: CoordinatorAsyncStub, watch: Watch, ended: asyncio.Event) -> None:
         while not ended.is_set() and self.process.returncode is None:
             watch.calls += 1
-            if watch.calls % FRESH_EVERY or not fresh:
+            if watch.calls % FRESH_EVERY:
                 watch.slowest = max(watch.slowest, await _timed(stub, watch))
             else:
                 async with self.channel(self.honest) as channel:
@@ -169,6 +169,17 @@ def attackers_tls(held: Credentials, folder: Path) -> ssl.SSLContext:
     context.load_cert_chain(pair)
     context.set_alpn_protocols(["h2"])
     return context
+
+
+def client_hello() -> bytes:
+    """The first record of a TLS 1.3 handshake."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.set_alpn_protocols(["h2"])
+    with suppress(ssl.SSLWantReadError):
+        context.wrap_bio(incoming, outgoing, server_hostname="localhost").do_handshake()
+    return outgoing.read()
 
 
 @asynccontextmanager

@@ -50,6 +50,8 @@ def verdict(connections: int, closed: int, watch: Watch, fate: str) -> Line:
         passed=not fate and watch.answered and watch.growth < MOST_GROWTH,
         detail=f"{connections} sequences of {len(SEQUENCES)} kinds, {closed} ended by it; {watch}"
         + (f"; {fate}" if fate else ""),
+        growth=watch.growth,
+        most_growth=MOST_GROWTH,
     )
 
 

@@ -16,9 +16,9 @@ def main() -> int:
     if name == "handshakes":
         rpc.HANDSHAKE_MS = 600_000
     elif name == "places":
-        from eigenveil_server.front import admission, door, places
+        from eigenveil_server.front import admission, places, strangers
 
-        places.MOST_OF_ONE = door.MOST_STRANGERS = 10_000
+        places.MOST_OF_ONE = strangers.MOST_STRANGERS = 10_000
         admission.BURST = admission.RATE = admission.RESETS = admission.CONNECTIONS = 10**9
     else:
         _forget(name)

@@ -1,0 +1,182 @@
+"""Sockets whose TLS handshake has not begun: each costs a file descriptor and about 2 KiB.
+
+Nothing of TLS is made for one before its first record, which holds the ClientHello, has come as a whole.
+Until then its bytes wait in the kernel, which wakes this process for no fewer (SO_RCVLOWAT), and only the
+header of the record is looked at: what kind it is, and how long. Strangers who say nothing are let go after a
+while, and the oldest of the address with the most makes room for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ipaddress
+import socket
+import struct
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from eigenveil_common.rpc import HANDSHAKE_MS
+
+MOST_STRANGERS = 1024  # before or in their handshake: after a restart every site comes back at once
+BACKLOG = 2048  # in the kernel; beyond it a newcomer is tried again after a second
+ACCEPTED_AT_ONCE = 64  # in one pass of the event loop
+AGAIN_SECONDS = 1.0  # after there was no file descriptor or memory for one more
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+HEADER = struct.Struct("!BBBH")  # of a TLS record: kind, version, and the bytes that follow (RFC 8446, 5.1)
+HANDSHAKE, MAJOR, MOST_RECORD_BYTES = 22, 3, 2**14
+
+
+@dataclass(slots=True, eq=False)
+class Stranger:
+    """One accepted socket, until it is known who calls. `address` and `port` are of its other end, `network`
+    is what limits count by; `task` greets it, once its first record has come."""
+
+    sock: socket.socket
+    address: str
+    port: int
+    network: str
+    wanted: int = HEADER.size  # bytes that have to come before there is anything to do
+    timer: asyncio.TimerHandle | None = None
+    task: asyncio.Task[None] | None = None
+
+
+class Strangers:
+    """Those of one listener. `greet` takes over a socket whose first record has come, and calls `left` in the
+    end; `told` is called for each that had to make room."""
+
+    def __init__(self, greet: Callable[[Stranger], asyncio.Task[None]], told: Callable[[], None]) -> None:
+        self._greet = greet
+        self._told = told
+        self._all: dict[Stranger, None] = {}  # the oldest first
+        self._listeners: list[socket.socket] = []
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    async def open(self, host: str, port: int) -> int:
+        """Accept sockets; the port.
+
+        Raises:
+            OSError: the port is taken, or there is no such address.
+        """
+        loop = asyncio.get_running_loop()
+        bound = await loop.create_server(asyncio.Protocol, host, port, start_serving=False)
+        self._listeners = [one.dup() for one in bound.sockets]
+        bound.close()
+        for listener in self._listeners:
+            listener.listen(BACKLOG)
+            loop.add_reader(listener, self._accept, listener)
+        return int(self._listeners[0].getsockname()[1])
+
+    def close(self) -> None:
+        """Accept nobody and let everybody go."""
+        for listener in self._listeners:
+            asyncio.get_running_loop().remove_reader(listener)
+            listener.close()
+        for stranger in tuple(self._all):
+            self.end(stranger)
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(ACCEPTED_AT_ONCE):
+            try:
+                sock, (address, port, *_) = listener.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as problem:
+                if problem.errno not in EXHAUSTED:
+                    raise
+                self._pause(listener, problem)
+                return
+            self._arrived(Stranger(sock, address, port, network_of(address)))
+
+    def _pause(self, listener: socket.socket, problem: OSError) -> None:
+        """Accept nobody for a moment; strangers, who may hold what is short, make room."""
+        loop = asyncio.get_running_loop()
+        loop.call_exception_handler({"message": "no socket can be accepted", "exception": problem})
+        loop.remove_reader(listener)
+        loop.call_later(AGAIN_SECONDS, self._resume, listener)
+        if self._all:
+            self._make_room()
+
+    def _resume(self, listener: socket.socket) -> None:
+        if listener.fileno() >= 0:
+            asyncio.get_running_loop().add_reader(listener, self._accept, listener)
+
+    def _arrived(self, stranger: Stranger) -> None:
+        if len(self._all) >= MOST_STRANGERS:
+            self._make_room()
+        loop = asyncio.get_running_loop()
+        stranger.sock.setblocking(False)
+        self._all[stranger] = None
+        stranger.timer = loop.call_later(HANDSHAKE_MS / 1000, self.end, stranger)
+        _wait_for(stranger.sock, stranger.wanted)
+        loop.add_reader(stranger.sock, self._look, stranger)
+
+    def _make_room(self) -> None:
+        """Let go the oldest stranger of the address with the most."""
+        ((busiest, _),) = Counter(one.network for one in self._all).most_common(1)
+        self._told()
+        self.end(next(one for one in self._all if one.network == busiest))
+
+    def _look(self, stranger: Stranger) -> None:
+        """As much has come as was waited for, the header or the whole record; or the other end has closed."""
+        try:
+            seen = stranger.sock.recv(stranger.wanted, socket.MSG_PEEK)
+        except BlockingIOError:
+            return
+        except OSError:
+            seen = b""
+        if len(seen) < stranger.wanted:
+            self.end(stranger)
+        elif stranger.wanted > HEADER.size:
+            self._stop_looking(stranger)
+            _wait_for(stranger.sock, 1)
+            stranger.task = self._greet(stranger)
+        elif wanted := record_bytes(seen):
+            stranger.wanted = wanted
+            _wait_for(stranger.sock, wanted)
+        else:
+            self.end(stranger)
+
+    def _stop_looking(self, stranger: Stranger) -> None:
+        asyncio.get_running_loop().remove_reader(stranger.sock)
+        if stranger.timer is not None:
+            stranger.timer.cancel()
+
+    def end(self, stranger: Stranger) -> None:
+        """Let it go. Whoever greets it is called off, and closes the socket."""
+        self.left(stranger)
+        if stranger.task is not None:
+            stranger.task.cancel()
+        else:
+            self._stop_looking(stranger)
+            stranger.sock.close()
+
+    def left(self, stranger: Stranger) -> None:
+        """It is a stranger no longer."""
+        self._all.pop(stranger, None)
+
+
+def record_bytes(header: bytes) -> int:
+    """Length of the TLS record with this header; 0 if it does not begin a handshake."""
+    kind, major, _, length = HEADER.unpack(header)
+    good = kind == HANDSHAKE and major == MAJOR and 0 < length <= MOST_RECORD_BYTES
+    return HEADER.size + length if good else 0
+
+
+def network_of(address: str) -> str:
+    """An address; of IPv6 the network, of which one machine may have every address."""
+    try:
+        known = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return address
+    if known.version == 4 or known.ipv4_mapped is not None:
+        return address
+    return str(ipaddress.ip_network((known, 64), strict=False))
+
+
+def _wait_for(sock: socket.socket, count: int) -> None:
+    """Let the kernel wake nobody before so many bytes have come, or the other end has closed."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, count)
