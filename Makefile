@@ -121,7 +121,7 @@ mutants: $(STAMP) ## Plant a fault in each claim and see that a test catches it 
 	$(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
 
 .PHONY: torture
-torture: $(STAMP) ## What the daemons must survive, one line a check (ARGS="--only charges", "--scale 0.1")
+torture: $(STAMP) ## What the daemons must survive, one line a check (ARGS="--only charges", "--scale 0.1", "--possible")
 	$(ONE_THREAD) $(BIN)/python -m tests.torture --jobs $(JOBS) $(ARGS)
 
 .PHONY: fuzz
