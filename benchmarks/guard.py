@@ -50,7 +50,7 @@ def exceeds(name: str, measure: Callable[[], float], measured: float) -> bool:
 
 def main() -> int:
     """Return 1 if one of the ratios is twice as bad as it was."""
-    return int(any([exceeds(name, *row) for name, row in MEASURED.items()]))
+    return int(sum(exceeds(name, *row) for name, row in MEASURED.items()) > 0)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """`make picture`: run the demonstration and draw README's picture of its report, docs/report.png.
 
-The release that the picture shows is stored beside it, docs/report.json. The picture states, in a text field
-of its own, a digest of the page that it was drawn from. `stale` renders that release with today's program, so a
-picture of an older program is found without a browser.
+The release that the picture shows is stored beside it, docs/report.json. The picture states, in a text
+field of its own, a digest of the page that it was drawn from. `stale` renders that release with today's
+program, so a picture of an older program is found without a browser.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from eigenveil_client.demo.layout import demo_study
 DOCS = Path(__file__).resolve().parent
 PICTURE, RELEASE = DOCS / "report.png", DOCS / "report.json"
 FIELD = "page"
-FIGURE = re.compile(r'"data:image/[^"]*"')  # drawn from numbers of the page; their last bits are the machine's
+FIGURE = re.compile(
+    r'"data:image/[^"]*"'
+)  # drawn from numbers of the page; their last bits are the machine's
 SIZE = {"width": 1000, "height": 1500}
 MEND = "; `make picture` draws it anew"
 

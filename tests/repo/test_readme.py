@@ -20,7 +20,9 @@ COMMAND = re.compile(r"^    ([a-z][\w./ -]*?)(?: +#.*)?$", re.MULTILINE)
 def faults(readme: str) -> list[str]:
     """Return what a newcomer would miss, one sentence each."""
     first, named = COMMAND.findall(readme)[:2], (ROOT / "Makefile").read_text()
-    found = [f"command {i + 1} is not {c}" for i, c in enumerate(("make demo", "make test")) if c not in first]
+    found = [
+        f"command {i + 1} is not {c}" for i, c in enumerate(("make demo", "make test")) if c not in first
+    ]
     shown = {command.split()[1] for command in COMMAND.findall(readme) if command.startswith("make ")}
     shown |= set(re.findall(r"`make ([a-z-]+)", readme))
     return found + [f"make {name} does not exist" for name in sorted(shown) if f"\n{name}:" not in named]
