@@ -25,7 +25,7 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{REFUSED}[another set]"),
     of("P31", ROUNDS, "if not attempt.is_of(asked):", "if False:", f"{REFUSED}[another round]"),
     of("P31", BOOKS, "if plan.masked:", "if False:",
-       f"{MASKED}::test_no_exact_answer_of_a_masked_study_can_leave"),
+       f"{TESTS}/state/test_attempts.py::test_no_exact_answer_of_a_masked_study_can_leave"),
     of("P31", f"{SITE}/daemon/agreements.py", "                self._require_peers(plan)\n",
        "                pass\n",
        f"{TESTS}/peers/test_rule.py::test_where_the_rules_decide_a_study_with_a_stranger_is_declined"),

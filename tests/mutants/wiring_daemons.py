@@ -9,7 +9,8 @@ SITE, AT_SITE = "client/eigenveil_client/site", "tests/client/site"
 SERVER, AT_SERVER = "server/eigenveil_server", "tests/server"
 COMMON = "common/eigenveil_common"
 MASKED = f"{AT_SITE}/daemon/test_masked.py"
-LEDGER = f"{AT_SITE}/state/test_attempts.py::test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question"
+ATTEMPTS = f"{AT_SITE}/state/test_attempts.py"
+LEDGER = f"{ATTEMPTS}::test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question"
 LET_GO = f"{MASKED}::test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it"
 ENDLESS = (
     f"{AT_SITE}/daemon/test_own_session.py::test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way"
@@ -41,7 +42,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/test_masked_passes.py::test_a_price_that_another_process_has_made_too_low_is_not_charged"),
     of("TM23", f"{SITE}/state/outgoing.py",
        "        self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)\n", "",
-       f"{AT_SITE}/state/test_attempts.py::test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving"),
+       f"{ATTEMPTS}::test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving"),
     of("TM23", f"{SITE}/state/outgoing.py",
        "        self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)\n",
        "        if sent.kind == READY:\n"
@@ -70,7 +71,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("P31", f"{SITE}/daemon/masked.py", "if attempt.number == plan.study.attempts:", "if False:",
        f"{LET_GO}[last attempt]"),
     of("TM6", f"{SITE}/state/attempts.py", "[0][0]) < MOST_REFUSED:", "[0][0]) >= 0:",
-       f"{AT_SITE}/state/test_attempts.py::test_of_what_was_refused_a_few_are_kept_and_each_once"),
+       f"{ATTEMPTS}::test_of_what_was_refused_a_few_are_kept_and_each_once"),
     of("TM13", f"{SITE}/state/egress.py", 'self._keyed("answer", asked.digest, values)',
        'self._keyed("answer", "", values)',
        f"{AT_SITE}/commands/test_evidence.py::test_a_round_is_shown_and_its_numbers_are_computed_again"),

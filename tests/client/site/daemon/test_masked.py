@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.noise.shares import share_spec
 from eigenveil.noise.source import OsNoise
-from eigenveil.numerics.encoding import octets
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.site.site import Site
@@ -344,15 +343,6 @@ def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peer
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
         assert left(store) == (0, ["decline"])
-
-
-def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:
-    with process(peers.stage) as (store, worker):
-        reply = answered(worker, FIRST, peers.attempt(FIRST))
-        with pytest.raises(InternalError, match="exact answer of a masked study"):
-            store.outgoing.answer(PLAN, FIRST, octets(reply.contribution.values), ())
-        with pytest.raises(InternalError, match="not masked"):
-            Masked(contribution=replace(reply.contribution, attempt=""), number=1)
 
 
 @pytest.mark.parametrize("point", ["share-drawn", "answer-masked", "attempt-storing", "attempt-stored"])

@@ -13,11 +13,12 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.numerics.encoding import frozen
+from eigenveil.numerics.encoding import frozen, octets
 from eigenveil.protocol.query import NoiseLaw
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands import evidence_views, recompute
+from eigenveil_client.site.daemon.masked import Masked
 from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.state.attempts import MOST_REFUSED, PIECE_BYTES, Attempts, Proved
 from eigenveil_client.site.state.received_plans import PersonsWord
@@ -216,3 +217,12 @@ def test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question
         with refused(code, words):
             store.outgoing.masked(PLAN, asked, proved, answer, ())
         assert (left(store)[0], held(store, "attempts")) == (paid, int(paid > 0))
+
+
+def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:
+    with process(peers.stage) as (store, worker):
+        reply = answered(worker, FIRST, peers.attempt(FIRST))
+        with pytest.raises(InternalError, match="exact answer of a masked study"):
+            store.outgoing.answer(PLAN, FIRST, octets(reply.contribution.values), ())
+        with pytest.raises(InternalError, match="not masked"):
+            Masked(contribution=replace(reply.contribution, attempt=""), number=1)
