@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.torture import preflight
-from tests.torture.__main__ import CHECKS
+from tests.torture.checks import CHECKS
 
 MINUTES = 45  # a row that takes longer has failed
 
