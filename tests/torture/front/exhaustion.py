@@ -132,8 +132,8 @@ async def messages(siege: Siege, scale: float) -> str:
 
 
 async def idle_sockets(siege: Siege, scale: float) -> str:
-    """Of the honest caller's own address, as behind one NAT. A tenth sends a whole ClientHello: more than 120 of
-    these a second are the flood of handshakes that callers of one address do feel."""
+    """Of the honest caller's own address, as behind one NAT. A tenth sends a whole ClientHello: more than 120
+    of these a second are a flood of handshakes, which callers of that address do feel."""
     return await _idle(siege, scale, ("127.0.0.1",), (SILENT, BROKEN_OFF) * 4 + (SILENT, CLIENT_HELLO))
 
 
@@ -153,7 +153,10 @@ async def _idle(siege: Siege, scale: float, addresses: Sequence[str], said: Sequ
 
 
 def sit(port: int, count: int, addresses: Sequence[str], said: Sequence[bytes]) -> int:
-    """Open sockets that say this and then nothing more; how many are still open in the end. In a process of its own and at the lowest priority, as in `denial`."""
+    """Open sockets that say this and then nothing more; how many are still open in the end.
+
+    In a process of its own and at the lowest priority, as in `denial`.
+    """
     os.nice(19)
     with ExitStack() as opened, selectors.DefaultSelector() as ends:
         for number in range(count):
