@@ -11,7 +11,10 @@ TURNS = "server/eigenveil_server/front/turns.py"
 WHOLE = f"{BEFORE}test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"
 RECORDS = f"{BEFORE}test_of_a_first_record_its_kind_and_length_count"
 CLOSED = f"{BEFORE}test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once"
-BY_TURNS = f"{BEFORE}test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left"
+BY_TURNS = (
+    f"{BEFORE}test_of_one_address_the_newest_and_the_oldest_begin_by_turns"
+    "_and_nobody_waits_for_those_who_left"
+)
 SLOW = f"{BEFORE}test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 
 OF_FRONT: tuple[Mutant, ...] = (
