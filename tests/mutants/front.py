@@ -5,15 +5,17 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, of
 
 DOOR = "tests/server/front/test_door.py::"
+BEFORE = "tests/server/front/test_strangers.py::"
 STRANGERS = "server/eigenveil_server/front/strangers.py"
 TURNS = "server/eigenveil_server/front/turns.py"
-WHOLE = f"{DOOR}test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"
-RECORDS = f"{DOOR}test_of_a_first_record_its_kind_and_length_count"
-CLOSED = f"{DOOR}test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once"
+WHOLE = f"{BEFORE}test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"
+RECORDS = f"{BEFORE}test_of_a_first_record_its_kind_and_length_count"
+CLOSED = f"{BEFORE}test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once"
 BY_TURNS = (
-    f"{DOOR}test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left"
+    f"{BEFORE}test_of_one_address_the_newest_and_the_oldest_begin_by_turns"
+    "_and_nobody_waits_for_those_who_left"
 )
-SLOW = f"{DOOR}test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
+SLOW = f"{BEFORE}test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 
 OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", STRANGERS, "        if len(self._all) >= MOST_STRANGERS:\n            self._make_room()\n", "",

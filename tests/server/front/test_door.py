@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import logging
 import socket
 import ssl
 import struct
 import time
-from asyncio import sslproto
 from pathlib import Path
 from typing import cast
 
@@ -18,12 +16,12 @@ import grpc
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil_server.front import connection, door, places, strangers, turns
+from eigenveil_server.front import connection, door, places, strangers
 from eigenveil_server.front.allowance import Allowance
 from eigenveil_server.front.frames import Frames, goaway
 from tests.server.rig import Credentials, Rig, made, serving
 from tests.support import a_hello
-from tests.torture.front.besieged import attackers_tls, client_hello
+from tests.torture.front.besieged import attackers_tls
 from tests.torture.front.frames import (
     ACK,
     END_HEADERS,
@@ -41,7 +39,6 @@ from tests.torture.front.frames import (
     window_update,
 )
 from tests.torture.front.frames import HELLO as OPENING
-from tests.torture.programs.virtual import VirtualLoop
 
 REQUEST = a_hello()
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -144,154 +141,6 @@ def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
     def kept() -> int:
         gc.collect()
         return sum(isinstance(thing, connection.Connection) for thing in gc.get_objects())
-
-    asyncio.run(scenario())
-
-
-class Crowd:
-    """Strangers, named by a letter for their address and a number; who has begun, and who was ended."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.loop = VirtualLoop(0)
-        monkeypatch.setattr(time, "monotonic", self.loop.time)
-        self.begun, self.ended = list[str](), list[str]()
-        self.turns = turns.Turns[str](self.ended.append)
-
-    def come(self, *names: str) -> list[asyncio.Task[None]]:
-        return [asyncio.create_task(self._come(name)) for name in names]
-
-    async def _come(self, name: str) -> None:
-        await self.turns.wait(name, name[0])
-        self.begun.append(name)
-
-    def leave(self, *names: str) -> None:
-        for name in names:
-            self.turns.leave(name, name[0])
-
-
-def test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(turns, "HANDSHAKES", 1.5)
-    monkeypatch.setattr(turns, "HANDSHAKES_A_SECOND", 20.0)
-    crowd = Crowd(monkeypatch)
-
-    async def scenario() -> None:
-        coming = crowd.come("a1", "a2", "a3", "a4", "a5", "a6", "b1")
-        await asyncio.sleep(0.001)
-        assert crowd.begun == ["a6", "b1", "a1"]
-        crowd.leave("a5")
-        coming[2].cancel()
-        crowd.leave("a3")
-        await asyncio.sleep(0.2)
-        assert crowd.begun[3:] == ["a4", "a2"]
-        crowd.leave(*crowd.begun)
-        coming[4].cancel()
-        await asyncio.sleep(0.3)
-        crowd.turns.forget()
-        assert not crowd.turns._addresses
-
-    crowd.loop.run_until_complete(scenario())
-    crowd.loop.close()
-
-
-def test_slow_handshakes_make_room_first_those_of_the_address_with_the_most(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(turns, "MOST_HANDSHAKES", 4)
-    crowd = Crowd(monkeypatch)
-
-    async def scenario() -> None:
-        crowd.come("b1")
-        await asyncio.sleep(0.01)
-        crowd.come("a1", "a2", "a3", "a4", "a5")
-        await asyncio.sleep(0.01)
-        assert len(crowd.begun) == 4
-        crowd.come("c1")
-        await asyncio.sleep(0.4)
-        assert (len(crowd.begun), crowd.ended) == (4, []), "an honest one takes a while"
-        await asyncio.sleep(0.11)
-        assert crowd.begun[4] == "c1", "the address with the fewest in progress is next"
-        assert crowd.ended[0] == crowd.begun[1], "not the oldest, which is another address's only one"
-        for _ in range(2):
-            await asyncio.sleep(0.6)
-        assert sorted(crowd.begun) == ["a1", "a2", "a3", "a4", "a5", "b1", "c1"]
-        assert len(crowd.ended) == 3, "nobody makes room for nobody"
-
-    crowd.loop.run_until_complete(scenario())
-    crowd.loop.close()
-
-
-@pytest.mark.parametrize(
-    ("header", "length"),
-    [
-        ("1603010200", 517),
-        ("1603034000", 16_389),
-        ("1603030001", 6),
-        ("1603014001", 0),
-        ("1603010000", 0),
-        ("1503010002", 0),
-        ("1602000010", 0),
-        (b"GET /".hex(), 0),
-    ],
-)
-def test_of_a_first_record_its_kind_and_length_count(header: str, length: int) -> None:
-    assert strangers.record_bytes(bytes.fromhex(header)) == length
-
-
-def test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(strangers, "HANDSHAKE_MS", 600_000)
-    hello = client_hello()
-
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            where = ("127.0.0.1", rig.ports.port)
-            here = rig.daemon._front
-            with socket.create_connection(where) as slow, socket.create_connection(where):
-                anna = await rig.client(Role.SITE, "anna")
-                for first, last in ((0, 3), (3, 5), (5, len(hello) - 1)):
-                    slow.sendall(hello[first:last])
-                    await anna.stub.Hello(REQUEST)
-                    assert (len(here._strangers), len(here._greetings)) == (2, 0)
-                before = handshakes()
-                slow.sendall(hello[-1:])
-                while not here._turns._begun or handshakes() == before:
-                    await asyncio.sleep(0.01)
-                gc.disable()
-                here._strangers.end(next(iter(here._turns._begun)))
-                while here._greetings:
-                    await asyncio.sleep(0.01)
-                await anna.stub.Hello(REQUEST)
-                assert handshakes() == before, "what failed waits for no collection of garbage"
-                assert len(here._strangers) == 1
-
-    def handshakes() -> int:
-        return sum(isinstance(thing, sslproto.SSLProtocol) for thing in gc.get_objects())
-
-    try:
-        asyncio.run(scenario())
-    finally:
-        gc.enable()
-
-
-def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            where = ("127.0.0.1", rig.ports.port)
-            for said in (b"GET / HTTP/1.1\r\n", b"", client_hello()[:100]):
-                with socket.create_connection(where) as one:
-                    one.sendall(said)
-                    if said[:1] != b"G":
-                        one.shutdown(socket.SHUT_WR)
-                    one.setblocking(False)
-                    async with asyncio.timeout(5):
-                        with contextlib.suppress(ConnectionResetError):
-                            assert await asyncio.get_running_loop().sock_recv(one, 1) == b""
-            async with asyncio.timeout(5):
-                while len(rig.daemon._front._strangers):
-                    await asyncio.sleep(0.01)
 
     asyncio.run(scenario())
 
