@@ -188,7 +188,12 @@ def test_a_guarantee_says_how_it_was_added_up() -> None:
     pure = guarantee(a_plan_of(Algorithm.EM_COV, delta=0.0))
     assert (pure["epsilon"], pure["delta"]) == (1.0, 0.0)
     assert "except" not in pure["words"]
-    assert "floating point" in pure["words"]
+    assert "who may be" not in pure["words"]
+    several = guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=1e-6, max_sites_per_person=2))
+    assert "(who may be at up to 2 sites)" in several["words"]
+    floats = (Algorithm.SMOOTH_GAUSSIAN, Algorithm.SMOOTH_CAUCHY, Algorithm.PROPOSE_TEST_RELEASE)
+    words = [guarantee(a_plan_of(one, delta=1e-6))["words"] for one in floats]
+    assert all("floating point" in said for said in (pure["words"], *words))
     assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["words"]
 
 
