@@ -227,6 +227,11 @@ def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: 
     assert ("-Gaussian" in words) is (traits.gaussian and not adds_epsilons)
     assert ("zCDP" in words) is not (adds_epsilons or traits.gaussian)
     assert "-Gaussian" not in words or laws <= {(NoiseLaw.GAUSSIAN, 0)}
+    if adds_epsilons:
+        assert words == "the privacy losses of its questions, added up as they are"
+    else:
+        spent = math.sqrt(2 * plan.micro_rho / MICRO) if traits.gaussian else plan.micro_rho / MICRO
+        assert 0 <= float(words.split()[-1 if "zCDP" in words else 0].split("-")[0]) - spent < 1.1e-6
     assert words.startswith("5e-07-approximate ") is (own > 0 and not adds_epsilons)
     assert "zCDP" not in guarantee(plan)["words"]
     assert ("except with probability" in guarantee(plan)["words"]) is (
