@@ -19,7 +19,7 @@ from eigenveil.protocol.agreement import same_question
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import Batch, Frame, Gradient, GradientNorms, SpanVotes
+from eigenveil.queries import Batch, Frame, Gradient, GradientNorms, Gram, SpanVotes
 from eigenveil.queries.batch import pass_key
 from eigenveil.queries.fingerprints import Subsamples
 from eigenveil.session import Session
@@ -132,6 +132,12 @@ def test_an_edge_beyond_the_precision_of_floats_may_differ_by_a_part_of_itself(b
     """The part is 2^-50 [P25]."""
     one, other = (a_query(GradientNorms(spec=a_field(2, 1), edges=frozen([2**60 + e]))) for e in (0, by))
     assert same_question(one, other) is same
+
+
+def test_a_question_about_more_columns_is_another_one() -> None:
+    """Although every number of the one is in the other."""
+    one, other = (a_query(Gram(centre=frozen([5] * d), radius=9)) for d in (1, 2))
+    assert not same_question(one, other)
 
 
 def test_a_site_computes_the_digest_of_what_it_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:

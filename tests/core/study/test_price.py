@@ -26,6 +26,7 @@ from eigenveil.reporting.explain import explain, guarantee
 from eigenveil.session import Session
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, OwnAlgorithm
 from eigenveil.study.price import ALIASING, Composition, affordable, delta_without, micro_rho_of
+from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Federation, Trust
 from tests.core.conversions import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
 from tests.support import a_plan, a_study, refused
@@ -179,6 +180,29 @@ def test_a_plan_names_for_every_question_the_round_that_pays_for_it() -> None:
     assert len(free) == 3
     assert [one["paid_with_round"] for one in free] == [free[0]["round"] - 1] * 3
     assert all(one["paid_with_round"] == one["round"] for one in rounds if one["micro_rho"])
+
+
+def test_of_several_ways_the_longest_is_told() -> None:
+    plan = a_plan_of(Algorithm.GAUSS_COV)
+    way = rehearse(plan)
+    told = explain(plan, [way[:2], way])
+    assert len(told["rounds"]) == told["trips"] == len(way)
+    assert told["bytes_per_site"] == sum(8 * one.query.length for one in way)
+    assert f"at most {len(way)} rounds and {told['bytes_per_site']} bytes" in told["depends"]
+
+
+@pytest.mark.parametrize(
+    ("radius", "words"),
+    [
+        (None, "to a radius that balances noise"),
+        (0.9, "about 90% of the records whole"),
+        (1.0, "no record is shortened"),
+        (PublicNorm(norm=0.5), "of at most 0.5 in scaled units"),
+    ],
+)
+def test_it_is_told_how_records_are_shortened(radius: Any, words: str) -> None:
+    plan = a_plan_of(Algorithm.GAUSS_COV, radius=radius)
+    assert words in explain(plan, [rehearse(plan)[:1]])["clip"]
 
 
 def test_a_guarantee_says_how_it_was_added_up() -> None:
