@@ -34,14 +34,14 @@ class Told(Analyst):
         self._answers = list(answers)
         self._identity: Any = SimpleNamespace(release_key=PUBLIC, identity=SimpleNamespace(name="ada"))
 
-    async def _call(self, *asked: Any) -> Any:
+    async def _call(self, *asked: Any, **given: Any) -> Any:
         return self._answers.pop(0)
 
 
 def submitted(key: Ed25519PrivateKey = KEY, digest: str = "", **changes: Any) -> pb.SubmitStudyResponse:
     """The plan of the study that was submitted, but for `changes`, as a coordinator signs it."""
-    named = {"study": STUDY, "federation": "test", "submission": "s", "analyst": "ada"} | changes
-    plan = make_plan(named.pop("study"), **named)
+    named: dict[str, Any] = {"study": STUDY, "federation": "test", "submission": "s", "analyst": "ada"}
+    plan = make_plan(**(named | changes))
     said = plan.to_json()
     signed = pb.SignedPlan(plan_json=said, signature=key.sign(PLAN_SIGNED + said))
     return pb.SubmitStudyResponse(plan=signed, plan_digest=bytes.fromhex(digest or plan.digest))

@@ -17,6 +17,7 @@ from eigenveil.algorithms.shared.column_scales import (
     BIAS,
     SPREADS,
     SQUARE,
+    ColumnScales,
     column_scales,
     foreseen_error,
     moments_radius,
@@ -177,7 +178,7 @@ def test_the_stated_and_the_foreseen_sine_are_about_the_measured_one() -> None:
 def test_noise_is_stated_in_parts_of_standard_deviations() -> None:
     """Where 1 is what the frame shows of them, of which a variance is the square."""
     frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
-    scales = module.ColumnScales(frame=frame, resolved=np.ones(4, dtype=bool), noise=np.zeros(4))
+    scales = ColumnScales(frame=frame, resolved=np.ones(4, dtype=bool), noise=np.zeros(4))
     noise = MatrixNoise(
         law=NoiseLaw.GAUSSIAN, diagonal=2e-3, off_diagonal=1e-3, count=0.0, centre=1e-4, kept=1.0
     )
