@@ -19,6 +19,23 @@ FORESEEN = (
 )
 REGRESSION = "tests/core/derived/test_regression.py"
 MATRIX = "tests/core/derived/test_matrix.py"
+QUERY = "tests/core/protocol/test_query.py"
+STATEMENTS = "tests/core/protocol/test_statements.py"
+FORM = f"{STATEMENTS}::test_a_statement_of_another_form_is_refused"
+SIGNED = f"{STATEMENTS}::test_a_signature_of_another_kind_or_over_too_many_bytes_is_refused"
+RESULT = "tests/core/reporting/test_result.py"
+UNITS = f"{RESULT}::test_a_result_is_in_the_units_of_its_study"
+PARTS = "tests/core/algorithms/test_standardised.py::test_noise_is_stated_in_parts_of_standard_deviations"
+ADDED_UP = "tests/core/study/test_price.py::test_a_guarantee_says_how_it_was_added_up"
+CHECKPOINT = "tests/core/accounting/test_checkpoint.py"
+ANALYST, SHOWN = "client/eigenveil_client/analyst", "tests/client/analyst/test_display.py"
+FIGURES = f"{SHOWN}::test_figures_of_a_study_are_those_that_were_sent"
+CLIENT = f"{ANALYST}/client.py"
+OTHER_PLAN = "tests/client/analyst/test_client.py::test_a_plan_of_anything_else_is_refused"
+OTHER_RELEASE = (
+    "tests/client/analyst/test_client.py"
+    "::test_only_the_whole_release_of_the_study_under_the_federation_s_key_is_believed"
+)
 STATED = "test_the_noise_of_a_release_is_of_the_size_that_it_states[gauss-cov-1e-06]"
 
 OF_WIRING_CORE: tuple[Mutant, ...] = (
@@ -89,4 +106,81 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "study.neighbours, 1, asked.law, among", SHARES),
     of("P32", "noise/shares.py", ".sigma * math.sqrt(sites)",
        ".sigma * math.sqrt(max(1, sites - study.colluders))", SHARES),
+    # ---- budgets, statements and checkpoints
+    of("P4", "accounting/budget.py", "else Cost(micro_rho=exact, atto_delta=own)",
+       "else Cost(micro_rho=exact)",
+       "tests/core/accounting/test_ledger.py::test_the_delta_of_mechanisms_is_part_of_either_limit"),
+    of("P4", "accounting/budget.py", "return max(0, min(counts)) if counts",
+       "return max(0, max(counts)) if counts",
+       "tests/client/analyst/python/test_shown.py"
+       "::test_a_study_is_as_many_as_either_part_of_its_price_allows"),
+    of("R20", "accounting/checkpoint.py", 'atto_delta=int(str(said["atto_delta"]))', "atto_delta=0",
+       f"{CHECKPOINT}::test_a_head_is_read_back_as_it_was_signed[1]"),
+    of("R20", "accounting/checkpoint.py",
+       "return (earlier.size, earlier.digest) == (self.size, self.digest)", "return True",
+       f"{CHECKPOINT}::test_later_heads_follow_and_those_of_another_ledger_contradict"),
+    of("R21", "protocol/statements.py", " and bool(self.after) == (self.round > 0)", "", FORM),
+    of("R21", "protocol/statements.py", "self.size >= 1 and ", "", FORM),
+    of("R21", "protocol/statements.py", "            ROUND_SIGNED + self.said,", "            self.said,",
+       f"{STATEMENTS}::test_a_statement_is_read_back_as_it_was_signed"),
+    of("R21", "protocol/statements.py", "if len(self.said) > MOST_BYTES:", "if False:", SIGNED),
+    of("R21", "protocol/wire.py", "if release.digest != stated.release:", "if False:",
+       f"{STATEMENTS}::test_a_release_is_believed_only_as_it_was_stated"),
+    # ---- a question on the wire and at its place
+    of("P25", "protocol/wire.py", "        atto_delta=message.atto_delta,\n        law=", "        law=",
+       f"{QUERY}::test_a_query[count]"),
+    of("P9", "protocol/query.py", " and bool((batch.key == dealt).all())", "",
+       f"{QUERY}::test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan"),
+    of("P29", "protocol/query.py", "self.frame is None or not isinstance(self.query, OnSubspaces)", "True",
+       f"{QUERY}::test_subsamples_are_seen_through_no_frame"),
+    of("R5", "protocol/wire.py", "        if required:\n", "        if False:\n",
+       "tests/core/protocol/test_wire.py::test_a_query_without_a_part_that_it_needs_is_refused"),
+    of("P24", "site/site.py", "name = (-batch.batches, batch.key.tobytes())",
+       "name = (batch.batches, batch.key.tobytes())",
+       "tests/core/queries/test_shuffled.py::test_a_secret_order_and_a_dealing_of_one_pass_are_two"),
+    of("P25", "protocol/agreement.py", "    if left.shape != right.shape:\n        return False\n", "",
+       f"{QUERY}::test_a_question_about_more_columns_is_another_one"),
+    # ---- the units and the words of a result
+    of("P7", "derived/matrix.py", "return math.hypot(self.noise.count, 1 - self.noise.kept)",
+       "return self.noise.count", f"{MATRIX}::test_what_clipping_bends_is_said_only_where_it_clips"),
+    of("R10", "reporting/explain.py", '"bytes_per_site": max(map(_bytes, ways)),',
+       '"bytes_per_site": min(map(_bytes, ways)),',
+       "tests/core/study/test_price.py::test_of_several_ways_the_longest_is_told"),
+    of("R10", "reporting/explain.py", "trips(plan, max(map(len, ways)))", "trips(plan, min(map(len, ways)))",
+       "tests/core/study/test_price.py::test_of_several_ways_the_longest_is_told"),
+    of("R10", "reporting/explain.py", "if study.radius == 1:", "if study.radius is None:",
+       "tests/core/study/test_price.py::test_it_is_told_how_records_are_shortened"),
+    of("P7", "reporting/result.py", "mean=offsets(plan.study) + estimate.mean * factors,",
+       "mean=estimate.mean * factors,", UNITS),
+    of("P7", "reporting/result.py", "estimate.noise.in_units(square),", "estimate.noise,", UNITS),
+    of("P7", "reporting/result.py", "most_variance(study, estimate.scale), max", "most_variance(study), max",
+       f"{RESULT}::test_divided_columns_vary_by_no_more_than_their_bounds_in_these_units"),
+    of("P7", "algorithms/shared/standardised.py", "noise_scale=found.noise_scale * unit**2,",
+       "noise_scale=found.noise_scale * unit,", PARTS),
+    of("P7", "algorithms/shared/standardised.py", "found.noise.in_units(unit**2)", "found.noise", PARTS),
+    of("P5", "reporting/explain.py", "{cost.micro_rho / MICRO:.6f}-zCDP",
+       "{plan.micro_rho / 2 / MICRO:.6f}-zCDP",
+       "tests/core/study/test_price.py::test_the_words_claim_what_the_prices_add_up_to"),
+    of("P20", "reporting/explain.py", "    Algorithm.PROPOSE_TEST_RELEASE,\n}", "}", ADDED_UP),
+    of("P5", "reporting/explain.py", 'where = "" if sites == 1 else', 'where = "" if sites >= 1 else',
+       ADDED_UP),
+    of("R10", f"{ANALYST}/study_text.py", "100 * row.spent_micro_rho / max(row.micro_rho, 1)",
+       "100 * row.micro_rho / max(row.spent_micro_rho, 1)", FIGURES),
+    of("R10", f"{ANALYST}/study_text.py",
+       '"spent_micro_rho": event.spent_micro_rho,\n        "micro_rho": event.micro_rho,',
+       '"spent_micro_rho": event.micro_rho,\n        "micro_rho": event.spent_micro_rho,', FIGURES),
+    of("R10", f"{ANALYST}/study_text.py",
+       '{"consent_ends": message.consent_ends_unix_ms, "starts": message.starts_unix_ms}',
+       '{"consent_ends": message.starts_unix_ms, "starts": message.consent_ends_unix_ms}', FIGURES),
+    of("R10", f"{ANALYST}/study_text.py", "asked['start_seconds'] / 60:g", "asked['start_seconds']:g",
+       f"{SHOWN}::test_no_site_is_said_to_be_asked_before_the_operator_approved"),
+    # ---- what an analyst's client believes
+    of("R4", CLIENT, "if plan.digest != answer.plan_digest.hex() or planned != mine:",
+       "if plan.digest != answer.plan_digest.hex():", OTHER_PLAN),
+    of("R4", CLIENT, "if plan.digest != answer.plan_digest.hex() or planned != mine:",
+       "if planned != mine:", OTHER_PLAN),
+    of("R12", CLIENT, "        verify_release(release, self._identity.release_key)\n", "", OTHER_RELEASE),
+    of("R12", CLIENT, 'if release.document["plan_digest"] != plan_digest.hex():', "if False:", OTHER_RELEASE),
+    of("R12", CLIENT, "if len(data) < total and not answer.release_json:",
+       "if False and not answer.release_json:", OTHER_RELEASE),
 )  # fmt: skip

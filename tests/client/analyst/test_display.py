@@ -13,7 +13,7 @@ from eigenveil.errors import Code
 from eigenveil_client.analyst.client import shown_names
 from eigenveil_client.analyst.display import Display
 from eigenveil_client.analyst.python.run import status_of
-from eigenveil_client.analyst.study_text import asked_text, event_value, row_value
+from eigenveil_client.analyst.study_text import asked_text, event_value, row_lines, row_value
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import refused
 
@@ -109,6 +109,27 @@ def test_so_is_one_of_a_list(shown: Callable[[pb.StudyRow], Any]) -> None:
         shown(pb.StudyRow(submitted_unix_ms=2**62))
 
 
+def test_figures_of_a_study_are_those_that_were_sent() -> None:
+    row = pb.StudyRow(
+        state=pb.STUDY_STATE_FAILED, micro_rho=400, spent_micro_rho=100, rounds=7,
+        consent_ends_unix_ms=3_600_000, starts_unix_ms=7_200_000,
+    )  # fmt: skip
+    told, running = row_value(row), event("open", a="answered")
+    assert (told["state"], told["rounds"], told["micro_rho"], told["spent_micro_rho"]) == (
+        "failed",
+        7,
+        400,
+        100,
+    )
+    times = (told["consent_ends"], told["starts"])
+    assert times == ("1970-01-01T01:00:00+00:00", "1970-01-01T02:00:00+00:00")
+    assert "spent: 25 % of its price" in row_lines(row).splitlines()
+    running.spent_micro_rho = 20
+    value = event_value(running)
+    assert (value["spent_micro_rho"], value["micro_rho"], value["sites"]) == (20, 100, {"a": "answered"})
+    assert "; budget 20 %; a=answered" in value["text"]
+
+
 def test_no_site_is_said_to_be_asked_before_the_operator_approved() -> None:
     asked = {"sites": ["west"], "approval_seconds": 3600.0, "start_seconds": 600.0}
     held, begun = (asked_text(asked, state) for state in ("awaiting approval", "running"))
@@ -116,3 +137,4 @@ def test_no_site_is_said_to_be_asked_before_the_operator_approved() -> None:
     assert "west" in held
     assert "until" not in held
     assert begun.startswith("A person decides at west, and has until ")
+    assert "It begins 10 minutes after the last one agreed" in begun

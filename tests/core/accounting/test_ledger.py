@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
 from eigenveil.accounting.ledger import GENESIS, Entry, EntryKind, Ledger, replay
-from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.accounting.zcdp import ATTO, NOTHING, Cost
 from eigenveil.errors import Code, EigenveilError, InternalError
 from tests.support import refused
 
@@ -176,6 +176,12 @@ def test_a_row_where_any_noise_was_admitted_is_of_any_and_a_later_rule_refunds_n
         opened.reserve("b" * 64, Cost(micro_rho=2), at=2, gaussian=True)
     opened.apply(opened.reserve("b" * 64, Cost(micro_rho=1), at=2, gaussian=True))
     assert not opened.gaussian
+
+
+@pytest.mark.parametrize("admits", list(NoiseRule))
+def test_the_delta_of_mechanisms_is_part_of_either_limit(admits: NoiseRule) -> None:
+    budget = budget_for(1.0, 1e-6, 0.25, admits)
+    assert [budget.limit(gaussian=either).atto_delta for either in (True, False)] == [ATTO // 4] * 2
 
 
 def chain() -> list[Entry]:

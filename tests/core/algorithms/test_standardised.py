@@ -17,6 +17,7 @@ from eigenveil.algorithms.shared.column_scales import (
     BIAS,
     SPREADS,
     SQUARE,
+    ColumnScales,
     column_scales,
     foreseen_error,
     moments_radius,
@@ -25,12 +26,14 @@ from eigenveil.algorithms.shared.column_scales import (
 from eigenveil.algorithms.shared.preparation import law, price
 from eigenveil.errors import Code
 from eigenveil.noise.source import noise_spec
-from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.dry_run import courses
 from eigenveil.planning.predict import predict
 from eigenveil.planning.resolve import make_plan
-from eigenveil.queries import ColumnHistograms, ColumnMoments
+from eigenveil.protocol.estimate import Estimate, MatrixNoise
+from eigenveil.protocol.query import NoiseLaw
+from eigenveil.queries import ColumnHistograms, ColumnMoments, Frame
 from eigenveil.queries.limits import WEIGHT
 from eigenveil.session import Session
 from eigenveil.simulation import Simulation, simulate
@@ -170,6 +173,23 @@ def test_the_stated_and_the_foreseen_sine_are_about_the_measured_one() -> None:
     foreseen = predict(study, spectrum=np.linalg.eigvalsh(np.corrcoef(records.T))[::-1].tolist())
     assert foreseen.error is not None
     assert measured / 2 < foreseen.error.median < measured * 2
+
+
+def test_noise_is_stated_in_parts_of_standard_deviations() -> None:
+    """Where 1 is what the frame shows of them, of which a variance is the square."""
+    frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
+    scales = ColumnScales(frame=frame, resolved=np.ones(4, dtype=bool), noise=np.zeros(4))
+    noise = MatrixNoise(
+        law=NoiseLaw.GAUSSIAN, diagonal=2e-3, off_diagonal=1e-3, count=0.0, centre=1e-4, kept=1.0
+    )
+    found = Estimate(
+        components=np.eye(1, 4), explained_variance=np.array([0.1]), mean=np.zeros(4), records=6000.0,
+        total_variance=0.2, noise_scale=1e-3, sin_error=0.1, noise=noise,
+    )  # fmt: skip
+    turned = module.in_units(make_plan(a_study()), scales, found)
+    assert turned.noise == noise.in_units(SPREADS**2)
+    assert turned.noise_scale == pytest.approx(1e-3 * SPREADS**2)
+    assert turned.total_variance == pytest.approx(0.2 * SPREADS**2)
 
 
 def test_a_column_that_noise_hides_is_named_and_does_no_harm() -> None:

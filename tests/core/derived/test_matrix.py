@@ -83,6 +83,7 @@ def test_what_clipping_bends_is_said_only_where_it_clips() -> None:
     assert a_matrix().notes() == ()
     (sentence,) = replace(a_matrix(), noise=a_noise(1e-4, kept=0.8)).notes()
     assert "80.00%" in sentence
+    assert replace(a_matrix(), noise=a_noise(1e-4, count=0.15, kept=0.8)).stretch == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(

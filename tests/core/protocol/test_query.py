@@ -12,16 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import RequestError
+from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest, frozen
 from eigenveil.protocol import query as query_module
 from eigenveil.protocol.agreement import same_question
 from eigenveil.protocol.query import NoiseLaw, RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import Frame, GradientNorms
+from eigenveil.queries import Batch, Frame, Gradient, GradientNorms, Gram, SpanVotes
+from eigenveil.queries.batch import pass_key
+from eigenveil.queries.fingerprints import Subsamples
 from eigenveil.session import Session
-from tests.support import a_field, a_plan, a_query, every_query
+from tests.support import DIGEST, a_field, a_plan, a_query, every_query, refused
 
 RELEASE = Release(
     round=3,
@@ -105,6 +107,8 @@ def test_a_query(name: str) -> None:
     again = a_query(every_query()[name])
     assert again.digest == queries[0].digest
     assert [again.says(asked) for asked in queries] == [asked.digest == again.digest for asked in queries]
+    for sent in queries[-5:]:
+        assert query_from_proto(query_to_proto(sent)).digest == sent.digest
 
 
 # The numbers that [P25] lets two machines round to either side, by one unit.
@@ -128,6 +132,12 @@ def test_an_edge_beyond_the_precision_of_floats_may_differ_by_a_part_of_itself(b
     """The part is 2^-50 [P25]."""
     one, other = (a_query(GradientNorms(spec=a_field(2, 1), edges=frozen([2**60 + e]))) for e in (0, by))
     assert same_question(one, other) is same
+
+
+def test_a_question_about_more_columns_is_another_one() -> None:
+    """Although every number of the one is in the other."""
+    one, other = (a_query(Gram(centre=frozen([5] * d), radius=9)) for d in (1, 2))
+    assert not same_question(one, other)
 
 
 def test_a_site_computes_the_digest_of_what_it_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,6 +179,28 @@ def test_another_frame_is_another_question() -> None:
         assert read.digest == one.digest
         assert [same_question(read, other) for other in asks] == [other is one for other in asks]
         assert [read.says(other) for other in asks] == [other is one for other in asks]
+
+
+def test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan() -> None:
+    batch = Batch(first=3, index=1, batches=4, key=pass_key(DIGEST, 3, 4))
+    query = replace(Gradient(spec=a_field(4, 2), radius=2**27), batch=batch)
+    assert a_query(query, round=4).digest
+    others = (
+        {"index": 2},
+        {"batches": 5},
+        {"key": pass_key("cd" * 32, 3, 4)},
+        {"key": pass_key(DIGEST, 2, 4)},
+    )
+    for change in others:
+        with refused(Code.OVERFLOW, "cannot ask batch"):
+            a_query(replace(query, batch=replace(batch, **change)), round=4)
+
+
+def test_subsamples_are_seen_through_no_frame() -> None:
+    subsamples = Subsamples(centre=frozen([0] * 4), rank=2, count=6, key=pass_key(DIGEST, 0, 6))
+    frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
+    with refused(Code.OVERFLOW, "no frame shows them otherwise"):
+        replace(a_query(SpanVotes(subsamples=subsamples)), frame=frame)
 
 
 def test_the_shape_of_a_matrix_counts() -> None:

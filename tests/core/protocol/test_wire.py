@@ -199,6 +199,14 @@ def test_a_query_of_no_known_kind_is_refused_as_a_newer_version() -> None:
         query_from_proto(pb.Query(plan_digest=bytes(32), round=1, micro_rho=1))
 
 
+@pytest.mark.parametrize(("name", "part"), [("gradient", "spec"), ("cross-norms", "spec")])
+def test_a_query_without_a_part_that_it_needs_is_refused(name: str, part: str) -> None:
+    sent = message(name)
+    getattr(sent, name.replace("-", "_")).ClearField(part)
+    with refused(Code.PROTOCOL, f"misses its {part}"):
+        query_from_proto(sent)
+
+
 def test_a_free_query_is_refused() -> None:
     """Found by these tests: a site's ledger would have charged nothing for its answer."""
     sent = message("gram")

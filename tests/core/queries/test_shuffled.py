@@ -38,6 +38,18 @@ KEY = pass_key(DIGEST, 0, 8)
 SECRET = bytes(range(32))
 
 
+def test_a_secret_order_and_a_dealing_of_one_pass_are_two() -> None:
+    """Whichever of the two a site was asked for first."""
+    rows, part = random_rows(40, 4), Batch(first=0, index=1, batches=8, key=KEY)
+    kinds = (Gradient, ShuffledRecord)
+    queries = [kind(spec=a_field(4, 2), radius=2**27, batch=part) for kind in kinds]
+    alone = [Site(rows, secret=SECRET).answer(query).tolist() for query in queries]
+    for first in (0, 1):
+        site = Site(rows, secret=SECRET)
+        site.answer(queries[first])
+        assert site.answer(queries[1 - first]).tolist() == alone[1 - first]
+
+
 # --- the bound
 
 

@@ -12,7 +12,8 @@ from eigenveil.algorithms import Estimate
 from eigenveil.derived.moments import Moments
 from eigenveil.errors import RequestError
 from eigenveil.planning.choose import USABLE
-from eigenveil.protocol.estimate import no_release
+from eigenveil.protocol.estimate import MatrixNoise, no_release
+from eigenveil.protocol.query import NoiseLaw
 from eigenveil.queries import KINDS
 from eigenveil.reporting import result
 from eigenveil.reporting.questions import WORDS
@@ -60,6 +61,39 @@ def test_variances_have_a_most(scaling: Scaling, most: float) -> None:
     (sentence,) = caveats(study, an_estimate(explained_variance=np.array([1.01 * most, 0.1])), 16.0)
     assert f"a variance of {16.16 * most:.4g}" in sentence
     assert f"bounds allow, {16 * most:g} in all" in sentence
+
+
+def test_divided_columns_vary_by_no_more_than_their_bounds_in_these_units() -> None:
+    half = an_estimate(scale=np.array([0.5, 0.5, 1.0]), explained_variance=np.array([9.0, 0.1]))
+    assert caveats(a_study(), half) == ()
+    (sentence,) = caveats(a_study(), replace(half, explained_variance=np.array([9.1, 0.1])))
+    assert "bounds allow, 9 in all" in sentence
+
+
+@pytest.mark.parametrize(
+    ("scaling", "mean", "scale", "square"),
+    [(Scaling.BOUNDS, [6.0, 1.5], [4.0, 1.0], 1.0), (Scaling.NONE, [6.0, 0.0], [1.0, 1.0], 16.0)],
+)
+def test_a_result_is_in_the_units_of_its_study(
+    scaling: Scaling, mean: list[float], scale: list[float], square: float
+) -> None:
+    columns = (a_column("a", 0, 8), a_column("b", 1, 3))
+    noise = MatrixNoise(
+        law=NoiseLaw.GAUSSIAN, diagonal=0.02, off_diagonal=0.01, count=0.03, centre=0.04, kept=0.9
+    )
+    estimate = an_estimate(
+        components=np.eye(1, 2), mean=np.array([0.5, -0.5]), covariance=np.diag([0.3, 0.2]), noise=noise
+    )
+    found = result_of(a_plan(replace(a_study(2), columns=columns, scaling=scaling)), estimate)
+    assert np.allclose(found.mean, mean)
+    assert np.allclose(found.scale, scale)
+    assert found.noise is not None
+    sizes = (found.noise.diagonal, found.noise.off_diagonal, found.noise.centre, found.noise_scale)
+    assert np.allclose(sizes, square * np.array([0.02, 0.01, 0.04, 0.01]))
+    assert (found.noise.count, found.noise.kept) == (0.03, 0.9)
+    assert found.covariance is not None
+    assert np.allclose(found.covariance, square * np.diag([0.3, 0.2]))
+    assert np.allclose([*found.explained_variance, found.total_variance], square * np.array([0.3, 0.1, 0.5]))
 
 
 def test_every_kind_of_question_has_words_of_its_own() -> None:

@@ -26,6 +26,7 @@ from eigenveil.reporting.explain import explain, guarantee
 from eigenveil.session import Session
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, OwnAlgorithm
 from eigenveil.study.price import ALIASING, Composition, affordable, delta_without, micro_rho_of
+from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Federation, Trust
 from tests.core.conversions import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
 from tests.support import a_plan, a_study, refused
@@ -181,6 +182,29 @@ def test_a_plan_names_for_every_question_the_round_that_pays_for_it() -> None:
     assert all(one["paid_with_round"] == one["round"] for one in rounds if one["micro_rho"])
 
 
+def test_of_several_ways_the_longest_is_told() -> None:
+    plan = a_plan_of(Algorithm.GAUSS_COV)
+    way = rehearse(plan)
+    told = explain(plan, [way[:2], way])
+    assert len(told["rounds"]) == told["trips"] == len(way)
+    assert told["bytes_per_site"] == sum(8 * one.query.length for one in way)
+    assert f"at most {len(way)} rounds and {told['bytes_per_site']} bytes" in told["depends"]
+
+
+@pytest.mark.parametrize(
+    ("radius", "words"),
+    [
+        (None, "to a radius that balances noise"),
+        (0.9, "about 90% of the records whole"),
+        (1.0, "no record is shortened"),
+        (PublicNorm(norm=0.5), "of at most 0.5 in scaled units"),
+    ],
+)
+def test_it_is_told_how_records_are_shortened(radius: Any, words: str) -> None:
+    plan = a_plan_of(Algorithm.GAUSS_COV, radius=radius)
+    assert words in explain(plan, [rehearse(plan)[:1]])["clip"]
+
+
 def test_a_guarantee_says_how_it_was_added_up() -> None:
     plan = a_plan_of(Algorithm.SMOOTH_GAUSSIAN, delta=1e-6)
     said = guarantee(plan)
@@ -188,7 +212,12 @@ def test_a_guarantee_says_how_it_was_added_up() -> None:
     pure = guarantee(a_plan_of(Algorithm.EM_COV, delta=0.0))
     assert (pure["epsilon"], pure["delta"]) == (1.0, 0.0)
     assert "except" not in pure["words"]
-    assert "floating point" in pure["words"]
+    assert "who may be" not in pure["words"]
+    several = guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=1e-6, max_sites_per_person=2))
+    assert "(who may be at up to 2 sites)" in several["words"]
+    floats = (Algorithm.SMOOTH_GAUSSIAN, Algorithm.SMOOTH_CAUCHY, Algorithm.PROPOSE_TEST_RELEASE)
+    words = [guarantee(a_plan_of(one, delta=1e-6))["words"] for one in floats]
+    assert all("floating point" in said for said in (pure["words"], *words))
     assert "floating point" not in guarantee(a_plan_of(Algorithm.GAUSS_COV, delta=0.0))["words"]
 
 
@@ -222,6 +251,11 @@ def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: 
     assert ("-Gaussian" in words) is (traits.gaussian and not adds_epsilons)
     assert ("zCDP" in words) is not (adds_epsilons or traits.gaussian)
     assert "-Gaussian" not in words or laws <= {(NoiseLaw.GAUSSIAN, 0)}
+    if adds_epsilons:
+        assert words == "the privacy losses of its questions, added up as they are"
+    else:
+        spent = math.sqrt(2 * plan.micro_rho / MICRO) if traits.gaussian else plan.micro_rho / MICRO
+        assert 0 <= float(words.split()[-1 if "zCDP" in words else 0].split("-")[0]) - spent < 1.1e-6
     assert words.startswith("5e-07-approximate ") is (own > 0 and not adds_epsilons)
     assert "zCDP" not in guarantee(plan)["words"]
     assert ("except with probability" in guarantee(plan)["words"]) is (
