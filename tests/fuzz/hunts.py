@@ -104,4 +104,5 @@ def main() -> int:
         running = [pool.submit(half, names, seed, 60 * chosen.minutes) for names in HALVES]
         lines, wrong = verdict(tally for one in running for tally in one.result())
     print("\n".join([*lines, *wrong]))
+    print(f"{len(lines)} kinds of input, {len(wrong)} defects, seed {seed}")
     return 1 if wrong else 0
