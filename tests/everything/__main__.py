@@ -135,11 +135,17 @@ def main() -> int:
     parser.add_argument("--again", action="store_true", help="run rows anew that are green already")
     parser.add_argument("--status", action="store_true", help="only say which tree the table is about")
     chosen = parser.parse_args()
+    for ending in (signal.SIGINT, signal.SIGTERM):  # also in the background, where a shell has SIGINT ignored
+        signal.signal(ending, signal.default_int_handler)
     if chosen.status:
         print(status())
         return 0
     rows = tuple(row for row in ROWS if row.name in chosen.only)
-    return 0 if everything(rows, again=chosen.again) else 1
+    try:
+        return 0 if everything(rows, again=chosen.again) else 1
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on here", file=sys.stderr)
+        return 130
 
 
 if __name__ == "__main__":
