@@ -21,7 +21,7 @@ from typing import Generic, TypeVar
 
 from eigenveil_server.front.allowance import Allowance
 
-HANDSHAKES, HANDSHAKES_A_SECOND = 64.0, 120.0  # of one address
+HANDSHAKES, HANDSHAKES_A_SECOND = 64.0, 60.0  # of one address
 MOST_HANDSHAKES = 256  # in progress
 SLOW_SECONDS = 0.5  # while others wait; an honest one takes one round trip
 LEAST_WAIT = 0.001
