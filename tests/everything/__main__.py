@@ -38,7 +38,7 @@ CHANGED = "the tree changed while it ran: nothing was recorded"
 def last_line(log: Path) -> str:
     """Return the last line of a log that holds a letter, without colours, 120 characters at most."""
     lines = (COLOURS.sub("", line).strip(" =\t") for line in log.read_text(errors="replace").splitlines())
-    told = [line for line in lines if re.search(r"[a-z]", line) and not line.startswith("make: ")]
+    told = [" ".join(line.split()) for line in lines if re.search("[a-z]", line) and line[:6] != "make: "]
     return told[-1][:120] if told else "no output"
 
 
