@@ -54,7 +54,9 @@ def test_no_attacker_proves_more_than_was_claimed_with_few_releases(
 ) -> None:
     """A tenth of the releases prove 0.84 of the claim or more where all prove 0.95; three quarters of the
     stated power lie more than 6 standard deviations of the bound, 0.02 mu, below that."""
-    assert reported(MECHANISMS[name], record_property, 20_000) >= 0.75 * MECHANISMS[name].tight
+    tight = MECHANISMS[name].tight
+    least = 0.75 if tight >= 0.95 else 0.75 * tight
+    assert reported(MECHANISMS[name], record_property, 20_000) >= least
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ and plans, and a study took at most half as long again as just after it, beside 
 both, the median of all that began and ended meanwhile counts, three at least. The attacker shares the machine
 with everybody, which a distant one would not. So it runs at the lowest priority, and the undisturbed studies
 run beside a process that uses as much processor time at that priority and attacks nobody. An attack that
-slowed studies down and lost no call is tried again, three times in all.
+slowed studies down, but lost and delayed no call, is tried again, three times in all.
 """
 
 from __future__ import annotations
@@ -304,7 +304,7 @@ async def deny(
                     honest = await here.under(attacking)
                     undisturbed = await here.calm(pool, attacking.result())
                     wrong = faults(name, honest, undisturbed)
-                    if not wrong or honest.lost:
+                    if not wrong or honest.lost or honest.p99 >= P99:
                         break
                 found += wrong
                 ratio = statistics.median(honest.studies) / undisturbed if honest.studies else float("inf")
