@@ -3,13 +3,12 @@ a version that never falls [R22]."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.signed import SignedDictionary
 from eigenveil.errors import Code, PeerError
-from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_common.files import is_there, read, write_durably
 from eigenveil_common.locks import locked
@@ -34,7 +33,7 @@ def _held(folder: Path) -> SignedDictionary | None:
     if not is_there(folder / NAME):
         return None
     try:
-        written = json.loads(read(folder / NAME))
+        written = parse_json(read(folder / NAME))
         said, signature = bytes.fromhex(written["said"]), bytes.fromhex(written["signature"])
     except (ValueError, KeyError, TypeError):
         return None  # what is damaged is fetched again

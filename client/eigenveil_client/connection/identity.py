@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.certificates import key_print
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role, parse_identity, spoken
+from eigenveil.numerics.encoding import parse_json
 from eigenveil.protocol.authorities import AuthorityList, list_from_json
 from eigenveil_client.connection import identity_files as files
 from eigenveil_client.connection.channel import call
@@ -217,7 +218,7 @@ def pinned(folder: Path) -> tuple[Identity, bytes] | None:
 
 
 def _about(folder: Path) -> dict[str, str]:
-    about: dict[str, str] = json.loads(read(folder / files.ABOUT))
+    about: dict[str, str] = parse_json(read(folder / files.ABOUT))
     return about
 
 
@@ -237,7 +238,7 @@ def read_join(path: Path) -> Join:
         RequestError: it cannot be read or is not a join file.
     """
     try:
-        data = json.loads(read_secret(path))
+        data = parse_json(read_secret(path))
         join = Join(**data)
         if not all(isinstance(value, str) for value in data.values()):
             raise ValueError("a value is not text")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
+from eigenveil.numerics.encoding import parse_json
 from eigenveil.protocol.authorities import AuthorityList
 from eigenveil_client.connection import identity_files
 from eigenveil_client.connection.channel import CALL_SECONDS, call, greet
@@ -73,7 +74,7 @@ class Generation:
         if not self._path.exists():
             return b"", b""
         try:
-            held = json.loads(read_secret(self._path))
+            held = parse_json(read_secret(self._path))
             return bytes.fromhex(held["shown"]), bytes.fromhex(held["next"])
         except (ValueError, KeyError, TypeError) as problem:
             raise identity_files.damaged(self._path.parent) from problem

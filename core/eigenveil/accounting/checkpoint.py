@@ -6,13 +6,12 @@ and must not go on as if nothing had been spent since.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, EigenveilError, PeerError
-from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.signed import check_signature
 
 CHECKPOINT_SIGNED = b"eigenveil/ledger-checkpoint/v1\n"
@@ -123,7 +122,7 @@ def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: byt
     if len(checkpoint_json) > MOST_BYTES:
         raise PeerError(Code.PROTOCOL, f"a checkpoint of {len(checkpoint_json)} bytes is too long")
     try:
-        return _read(json.loads(checkpoint_json))
+        return _read(parse_json(checkpoint_json))
     except (ValueError, KeyError, TypeError, AttributeError, EigenveilError) as problem:
         raise PeerError(Code.PROTOCOL, "a signed checkpoint of the ledger cannot be read") from problem
 

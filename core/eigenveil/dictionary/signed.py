@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.toml import dictionary_from_dict, dictionary_to_dict
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.signed import check_signature
 from eigenveil.study.checks import need
 
@@ -53,9 +52,9 @@ class SignedDictionary:
             PeerError: code `protocol`, they are none.
         """
         try:
-            stated = json.loads(self.said)
+            stated = parse_json(self.said)
             return str(stated["federation"]), dictionary_from_dict(stated["dictionary"])
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, RequestError) as problem:
+        except (ValueError, KeyError, TypeError, AttributeError, RequestError) as problem:
             raise PeerError(
                 Code.PROTOCOL, f"the federation's dictionary cannot be read: {problem}"
             ) from problem

@@ -26,6 +26,7 @@ Words = NDArray[np.uint64]
 
 # Exact float64 products: integers of magnitude up to 2**53 are represented without rounding.
 EXACT = 2**53
+DEEPEST = 64  # containers within each other in JSON that is read
 AT_ONCE = 2**16  # numbers of a long vector, so that what is computed on them stays in a core's cache
 
 
@@ -119,6 +120,30 @@ def canonical(value: Any) -> bytes:
     """Canonical JSON (RFC 8785) of plain values. Most headers have no float and no letter beyond ASCII; the
     standard library's encoder, which is compiled, then writes the same bytes."""
     return _COMPACT.encode(value).encode() if _simple(value) else rfc8785.dumps(value)
+
+
+def parse_json(text: bytes | str) -> Any:
+    """Return the value of a JSON text that somebody else wrote.
+
+    Raises:
+        ValueError: it is not JSON, or nests deeper than 64 containers: Python stops reading at a depth that
+            depends on who calls.
+    """
+    try:
+        value = json.loads(text)
+    except RecursionError as problem:
+        raise ValueError("it nests too deep") from problem
+    level = [value]
+    for _ in range(DEEPEST):
+        level = [inner for one in level for inner in _inner(one)]
+        if not level:
+            return value
+    raise ValueError("it nests too deep")
+
+
+def _inner(value: Any) -> list[Any]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [one for one in inner if isinstance(one, dict | list)]
 
 
 def _simple(value: Any) -> bool:

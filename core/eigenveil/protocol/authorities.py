@@ -8,7 +8,6 @@ holds a coordinator's key, or its connection, can add an authority; and an old l
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +20,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, EigenveilError, PeerError
-from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.study.study import NAME
 
 AUTHORITIES_SIGNED = b"eigenveil/authorities/v1\n"
@@ -184,10 +183,10 @@ def list_from_json(data: bytes) -> AuthorityList:
     """
     _need(len(data) <= MOST_BYTES, f"it has {len(data)} bytes")
     try:
-        found = _read(json.loads(data))
+        found = _read(parse_json(data))
     except EigenveilError:
         raise
-    except (*UNREADABLE, KeyError, AttributeError, RecursionError) as problem:
+    except (*UNREADABLE, KeyError, AttributeError) as problem:
         raise PeerError(
             Code.PROTOCOL, "a list of authorities cannot be read; it was not believed"
         ) from problem

@@ -6,7 +6,6 @@ ask, answer, price and release the same thing.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,7 @@ from typing import Any
 
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.numerics.encoding import canonical, digest_of
+from eigenveil.numerics.encoding import canonical, digest_of, parse_json
 from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
 from eigenveil.queries.limits import least_row_radius, row_norm_limit
@@ -239,10 +238,10 @@ def plan_from_json(data: bytes) -> Plan:
         RequestError: a value is refused.
     """
     try:
-        raw = json.loads(data)
+        raw = parse_json(data)
         plan = _plan_from_dict(raw)
         written = plan.to_json()
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as problem:
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise PeerError(Code.PROTOCOL, f"the plan cannot be read: {problem}") from problem
     if written != data:
         raise PeerError(Code.PROTOCOL, "the plan is not in canonical form or has unknown keys")

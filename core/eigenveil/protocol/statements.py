@@ -7,12 +7,11 @@ publishes states what was.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.signed import check_signature
 
 ROUND_SIGNED = b"eigenveil/round-signature/v1\n"
@@ -84,6 +83,6 @@ class SignedRound:
             PeerError: code `protocol`, it is not a statement.
         """
         try:
-            return RoundStatement(**json.loads(self.said))
+            return RoundStatement(**parse_json(self.said))
         except (ValueError, TypeError) as problem:
             raise PeerError(Code.PROTOCOL, "a statement about a round cannot be read") from problem

@@ -7,7 +7,6 @@ key signed in it and the document states otherwise is a contradiction, and both 
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from google.protobuf.message import DecodeError
 
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, spoken
 from eigenveil.noise.shares import released_sigma
-from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement, SignedRound
@@ -53,7 +52,7 @@ class RoundLog:
         """The file: what was stated readably, and the whole message beside it."""
         rows = [
             {
-                "stated": json.loads(message.stated.said),
+                "stated": parse_json(message.stated.said),
                 "message": base64.b64encode(message.SerializeToString()).decode(),
             }
             for message in self.messages
@@ -114,7 +113,7 @@ def read_log(data: bytes) -> RoundLog:
         RequestError: code `bad-argument`, it is none.
     """
     try:
-        said = json.loads(data)
+        said = parse_json(data)
         if said["format"] != FORMAT:
             raise ValueError(said["format"])
         messages = (pb.SealedRound.FromString(base64.b64decode(row["message"])) for row in said["rounds"])

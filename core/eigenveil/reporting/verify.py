@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -10,7 +9,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.numerics.encoding import canonical, digest_of
+from eigenveil.numerics.encoding import canonical, digest_of, parse_json
 from eigenveil.reporting.attempts import check_attempts
 from eigenveil.reporting.document import FORMAT, SIGNED
 from eigenveil.reporting.explain import promised
@@ -42,7 +41,7 @@ def load_release(data: bytes) -> SignedRelease:
             after signing.
     """
     try:
-        bundle = json.loads(data)
+        bundle = parse_json(data)
         if bundle.get("format") in (FIRST, FORMAT):
             raise _bad(
                 "this bears no signature, as no simulation's result does: it cannot be verified, only a "
@@ -93,7 +92,7 @@ def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Rep
     >>> from pathlib import Path
     >>> from eigenveil import load_release
     >>> release = load_release("release.json")
-    >>> key = bytes.fromhex(json.loads(Path("authorities.json").read_text())["release_key"])
+    >>> key = bytes.fromhex(parse_json(Path("authorities.json").read_text())["release_key"])
     >>> verify_release(release, key)
     >>> verify_release(release, bytes(32))
     Traceback (most recent call last):

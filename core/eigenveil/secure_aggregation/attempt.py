@@ -6,14 +6,13 @@ the same [P31].
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.numerics.encoding import canonical, digest_of
+from eigenveil.numerics.encoding import canonical, digest_of, parse_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.statements import HEX, Sign
 from eigenveil.signed import check_signature
@@ -86,10 +85,10 @@ class Attempt:
             PeerError: code `protocol`, no attempt, or not in canonical form.
         """
         try:
-            raw: dict[str, Any] = json.loads(said)
+            raw: dict[str, Any] = parse_json(said)
             attempt = cls(**raw)
             written = attempt.said
-        except (ValueError, TypeError, AttributeError, RecursionError) as problem:
+        except (ValueError, TypeError, AttributeError) as problem:
             raise PeerError(Code.PROTOCOL, "what is stated of a set of sites cannot be read") from problem
         if written != said:
             raise PeerError(Code.PROTOCOL, "what is stated of a set of sites is not in canonical form")

@@ -7,14 +7,13 @@ the card's own key shows that nobody changed the card on its way, and not whose 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.numerics.encoding import canonical, digest_of
+from eigenveil.numerics.encoding import canonical, digest_of, parse_json
 from eigenveil.protocol.statements import Sign
 from eigenveil.secure_aggregation.fingerprint import fingerprint
 from eigenveil.signed import check_signature
@@ -110,14 +109,14 @@ def _checked(said: bytes, signature: bytes) -> Card:
 
 def _read(said: bytes) -> Card:
     try:
-        stated = json.loads(said)
+        stated = parse_json(said)
         card = Card(
             federation=stated["federation"],
             site=stated["site"],
             agreement=bytes.fromhex(stated["agreement"]),
             signing=bytes.fromhex(stated["signing"]),
         )
-    except (ValueError, KeyError, TypeError, RecursionError) as problem:
+    except (ValueError, KeyError, TypeError) as problem:
         raise PeerError(Code.PROTOCOL, "a site's card cannot be read; it was not believed") from problem
     _need(card.said == said, "it is not in canonical form")
     return card

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from eigenveil.errors import Code, PeerError
-from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.secure_aggregation.card import SignedCard
 
 MOST_BYTES = 2**21  # of a file; some 5,000 cards
@@ -32,8 +32,8 @@ def cards_from_file(data: bytes) -> tuple[SignedCard, ...]:
     if len(data) > MOST_BYTES:
         raise PeerError(Code.PROTOCOL, f"a file of {len(data)} bytes is too long for cards of sites")
     try:
-        cards = tuple(card_from_dict(one) for one in json.loads(data)["cards"])
-    except (ValueError, KeyError, TypeError, RecursionError) as problem:
+        cards = tuple(card_from_dict(one) for one in parse_json(data)["cards"])
+    except (ValueError, KeyError, TypeError) as problem:
         raise PeerError(Code.PROTOCOL, "this is no file of cards; ask for it once more") from problem
     if not cards:
         raise PeerError(Code.PROTOCOL, "there is no card in this file; ask for it once more")
@@ -44,7 +44,7 @@ def cards_from_file(data: bytes) -> tuple[SignedCard, ...]:
 
 def card_to_dict(card: SignedCard) -> dict[str, Any]:
     """A signed card as plain values, which people can read."""
-    return {"card": json.loads(card.said), "signature": card.signature.hex()}
+    return {"card": parse_json(card.said), "signature": card.signature.hex()}
 
 
 def card_from_dict(written: dict[str, Any]) -> SignedCard:

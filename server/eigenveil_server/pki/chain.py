@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.numerics.encoding import parse_json
 from eigenveil.protocol.authorities import AuthorityList, SignedList, list_from_json, next_list
 from eigenveil_common.files import is_there, read, write_durably
 
@@ -39,7 +40,7 @@ def read_chain(path: Path) -> tuple[SignedList, ...]:
                 list_json=one["list"].encode(),
                 signatures=tuple(bytes.fromhex(signature) for signature in one["signatures"]),
             )
-            for one in json.loads(read(path))
+            for one in parse_json(read(path))
         )
     except (ValueError, KeyError, TypeError, AttributeError) as problem:
         raise RequestError(Code.BAD_CONFIG, f"{path} is damaged; restore it from the backup") from problem

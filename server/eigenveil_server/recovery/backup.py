@@ -21,6 +21,7 @@ from typing import Any
 
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import parse_json
 from eigenveil_common.config import load
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.files import doing, occupied, read, sync, write_secret
@@ -190,7 +191,7 @@ def _mark(store: Store, federation: str, ledger: Ledger, gone: Collection[str]) 
 
 def _manifest(source: Path) -> Manifest:
     try:
-        said: dict[str, Any] = json.loads(read(source / MANIFEST))
+        said: dict[str, Any] = parse_json(read(source / MANIFEST))
         if said["format"] != FORMAT:
             raise ValueError(f"format {said['format']}")
         ledger, files = said["ledger"], {str(name): str(value) for name, value in said["files"].items()}

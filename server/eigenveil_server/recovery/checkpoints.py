@@ -19,6 +19,7 @@ from eigenveil.accounting.ledger import EntryKind
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, PeerError, RequestError
 from eigenveil.identity import Identity, Role
+from eigenveil.numerics.encoding import parse_json
 from eigenveil_common import log
 from eigenveil_common.files import read, write_secret
 from eigenveil_common.storage.database import Connection, Database
@@ -198,7 +199,7 @@ def read_marker(path: Path) -> tuple[str, pb.SignedCheckpoint]:
         RequestError: code `bad-config`, it cannot be read.
     """
     try:
-        said = json.loads(read(path))
+        said = parse_json(read(path))
         signature = bytes.fromhex(said["signature"])
         return str(said["site"]), pb.SignedCheckpoint(
             checkpoint_json=said["checkpoint"].encode(), signature=signature

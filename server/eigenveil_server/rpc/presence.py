@@ -10,6 +10,7 @@ import logging
 import os
 from pathlib import Path
 
+from eigenveil.numerics.encoding import parse_json
 from eigenveil_common import log
 from eigenveil_server.clock import Clock
 
@@ -48,7 +49,7 @@ class Presence:
 def last_heard(path: Path) -> dict[str, int]:
     """Unix milliseconds for each site that ever called; empty if the file is not there or not whole."""
     try:
-        found = json.loads(path.read_bytes())
+        found = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return {}
     whole = isinstance(found, dict) and all(type(at) is int for at in found.values())

@@ -3,14 +3,12 @@ nothing."""
 
 from __future__ import annotations
 
-import json
-
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from google.protobuf.message import DecodeError
 
 from eigenveil.errors import Code, EigenveilError, InternalError
-from eigenveil.numerics.encoding import canonical, digest
+from eigenveil.numerics.encoding import canonical, digest, parse_json
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.reporting.document import SIGNED
 from eigenveil.secure_aggregation.attempt import Attempt
@@ -20,7 +18,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 def check_plan(study: str, plan: bytes) -> None:
     """Raises InternalError, code `storage`, unless this is the plan of the study of this digest."""
     try:
-        whole = digest("plan", json.loads(plan)) == study
+        whole = digest("plan", parse_json(plan)) == study
     except ValueError:
         whole = False
     if not whole:
@@ -57,7 +55,7 @@ def attempt_of(study: str, said: bytes, expected: str) -> Attempt:
 def _is_signed(release: bytes) -> bool:
     """By whichever key and in whatever format: an old one stays as it is."""
     try:
-        bundle = json.loads(release)
+        bundle = parse_json(release)
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(bundle["public_key"]))
         public.verify(bytes.fromhex(bundle["signature"]), SIGNED + canonical(bundle["document"]))
     except (ValueError, KeyError, TypeError, InvalidSignature):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code
-from eigenveil.numerics.encoding import EXACT, IntArray, added, canonical, frozen
+from eigenveil.numerics.encoding import DEEPEST, EXACT, IntArray, added, canonical, frozen, parse_json
 from tests.support import refused
 
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -52,3 +53,13 @@ def test_noise_of_another_shape_or_type_is_refused(noise: IntArray) -> None:
     """numpy would repeat the shorter one, and rows beyond the first AT_ONCE would be noise alone."""
     with refused(Code.BUG, "shape or type"):
         added(frozen([3, 4]), noise)
+
+
+@pytest.mark.parametrize("opening", ["[", '{"a":'])
+def test_json_is_read_to_a_depth_that_does_not_depend_on_the_caller(opening: str) -> None:
+    closing = "]" if opening == "[" else "}"
+    deepest = opening * (DEEPEST - 1) + "[1]" + closing * (DEEPEST - 1)
+    assert parse_json(deepest) == json.loads(deepest)
+    for depth in (DEEPEST, 100_000):
+        with pytest.raises(ValueError, match="nests too deep"):
+            parse_json(opening * depth + "[1]" + closing * depth)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterable, Sequence
 from functools import singledispatch
 from pathlib import Path
@@ -23,7 +22,7 @@ from eigenveil.derived.moments import Moments
 from eigenveil.derived.regression import Regression
 from eigenveil.derived.uncertain import Uncertain
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.encoding import FloatArray, parse_json
 from eigenveil.reporting.document import FORMAT
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil_client.analyst.releases.verify import profile_key, read_key
@@ -54,7 +53,7 @@ def read_moments(release: Path, key: str | None, profile: Path | None) -> Moment
 def _unsigned(data: bytes) -> dict[str, Any] | None:
     """The document of a simulation, or None."""
     try:
-        document = json.loads(data)
+        document = parse_json(data)
     except ValueError:
         return None
     return document if isinstance(document, dict) and document.get("format") == FORMAT else None

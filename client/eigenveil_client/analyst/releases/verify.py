@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.numerics.encoding import parse_json
 from eigenveil.reporting.explain import OTHER_WORDS
 from eigenveil.reporting.trust import trust_of
 from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
@@ -63,7 +63,7 @@ def _stated_key(data: bytes) -> str:
     """The text of a key's file: all of it, or what an authorities.json says of the release key."""
     text = data.decode("utf-8-sig", errors="replace")
     try:
-        return str(json.loads(text)["release_key"])
+        return str(parse_json(text)["release_key"])
     except (ValueError, KeyError, TypeError):
         return text
 

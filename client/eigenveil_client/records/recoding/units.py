@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tokenize
 from fractions import Fraction
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
 # The unified code for units of measure (UCUM), where pint has other names; what stands in braces is no unit.
 UCUM = {"mm[Hg]": "mmHg", "[IU]": "IU", "[degF]": "degF", "Cel": "degC", "10*": "10**"}
 REMARK = re.compile(r"\{[^}]*\}")
+# Pint reads a unit as Python would read an expression; its own errors derive from these.
+PINT_RAISES = (ArithmeticError, AttributeError, TypeError, ValueError, SyntaxError, tokenize.TokenError)
 EXPONENT = re.compile(r"(?<=[A-Za-z])(-?[0-9])")
 
 
@@ -56,7 +59,7 @@ def _converted(
             mole = registry.Quantity(Fraction(str(molar_mass)), "g/mol")
             amount = amount * mole if (amount * mole).is_compatible_with(there.units) else amount / mole
         return Fraction(amount.to(there.units).magnitude / there.magnitude)
-    except (ArithmeticError, AttributeError, TypeError, ValueError) as problem:  # whatever pint raises is one
+    except PINT_RAISES as problem:
         why = "" if molar_mass is not None else ", or molar_mass between an amount of substance and its mass"
         raise RequestError(
             Code.BAD_CONFIG, f"units: no way from {given!r} to {wanted!r}; state factor and offset{why}"

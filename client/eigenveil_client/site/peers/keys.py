@@ -14,6 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
+from eigenveil.numerics.encoding import parse_json
 from eigenveil.secure_aggregation.card import Card, SignedCard, sign_card
 from eigenveil_client.connection.identity import named
 from eigenveil_common.files import check_owner, is_there, read_secret, write_secret
@@ -106,11 +107,11 @@ def _write(path: Path, owner: Identity) -> None:
 
 def _read(path: Path, owner: Identity) -> OwnKeys:
     try:
-        held = json.loads(read_secret(path))
+        held = parse_json(read_secret(path))
         whose = held["federation"], held["site"]
         agreement = X25519PrivateKey.from_private_bytes(bytes.fromhex(held["agreement"]))
         signing = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(held["signing"]))
-    except (ValueError, KeyError, TypeError, RecursionError) as problem:
+    except (ValueError, KeyError, TypeError) as problem:
         raise RequestError(
             Code.BAD_CONFIG,
             f"{path} is damaged: put it back from a copy. If there is none, move it away and run `eigenveil-"

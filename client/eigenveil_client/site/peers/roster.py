@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.numerics.encoding import parse_json
 from eigenveil.secure_aggregation.card import Card, SignedCard
 from eigenveil.secure_aggregation.fingerprint import typed_fingerprint
 from eigenveil.study.consent import LONGEST_NAME, checked_text
@@ -45,8 +46,8 @@ class Roster:
         if not is_there(self._path):
             return RosterContent()
         try:
-            return RosterContent.from_dict(json.loads(read_secret(self._path)))
-        except (ValueError, KeyError, TypeError, RecursionError, PeerError) as problem:
+            return RosterContent.from_dict(parse_json(read_secret(self._path)))
+        except (ValueError, KeyError, TypeError, PeerError) as problem:
             raise RequestError(
                 Code.BAD_CONFIG,
                 f"{self._path} is damaged: put it back from a copy. If there is none, move it away, then "
