@@ -197,6 +197,7 @@ def test_no_neighbour_moves_what_it_asks_further_than_was_paid_for(
     seed=st.integers(0, 2**32),
 )
 @example(algorithm=A.REFINED_PCA, kinds=["absurd"], k=3, seed=1)
+@example(algorithm=A.REFINED_PCA, kinds=["nothing", "towards a corner"], k=1, seed=0)
 @example(algorithm=A.REFINED_COV, kinds=["all at the centre", "random"], k=3, seed=2)
 def test_whatever_is_released_the_budget_holds_and_the_result_is_defined(
     algorithm: Algorithm, kinds: list[str], k: int, seed: int

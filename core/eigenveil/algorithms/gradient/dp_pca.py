@@ -42,6 +42,9 @@ STRONG = 2000.0  # signal from which on small gaps are worth more rounds and spa
 SPARE = 2
 TAIL = 0.3  # the pull and the averaging begin after this share of the rounds
 FLOOR = 1e-4  # smallest scale of a direction, relative to the largest
+# Largest scale: far beyond any mean of records, but not beyond any noise about a count that was released as
+# none. The next query's `shift` must stay within its limit.
+CEILING = 2.0**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +198,7 @@ def iterate(plan: Plan, start: Centred, times: Schedule) -> Generator[PricedQuer
 
 def _next(gradient: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The next directions and the scales of their columns."""
-    lengths: FloatArray = np.sqrt((gradient**2).sum(axis=0))
+    lengths: FloatArray = np.minimum(np.sqrt((gradient**2).sum(axis=0)), CEILING)
     scales = np.maximum(lengths, max(FLOOR * float(lengths.max()), 1e-12))
     return orthonormal(gradient), scales
 
