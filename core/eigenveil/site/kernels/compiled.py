@@ -14,7 +14,7 @@ from eigenveil.queries.limits import OFFSET_STEPS
 from eigenveil.site.kernels import clipping
 from eigenveil.study.grid import GridRows
 
-LANES = 8  # what rows of centres and matrices are filled up to
+LINE = 8  # what rows of centres and matrices are filled up to
 
 
 class _Stored(ctypes.Structure):
@@ -44,7 +44,7 @@ class CompiledRoom:
         self.size = size
         self.unit = unit
         self.d = centre.size
-        self.padded = -(-self.d // LANES) * LANES
+        self.padded = -(-self.d // LINE) * LINE
         self.centre = np.zeros(self.padded, dtype=np.int16)
         self.centre[: self.d] = centre
         self._wide = np.empty(0)

@@ -6,7 +6,7 @@ holds. Sums of products are of integers (in units of a power of two), whose abso
 What does round (a square root, a quotient and a product a record that is shortened) is single IEEE
 operations on the same numbers as in numpy, and feeds no sum before it was truncated to integers.
 
-Rows lie one after the other, d entries each; centres and matrices are filled up with zeros to whole lanes. */
+Rows lie one after the other, d entries each; centres and matrices are filled up with zeros to whole lines. */
 
 #include <math.h>
 #include <stdint.h>
@@ -19,12 +19,15 @@ Rows lie one after the other, d entries each; centres and matrices are filled up
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-enum { LANES = 8, ROWS = 4, WIDTH = 256 }; /* a tile of so many rows and columns is 8 KiB: it stays in the cache */
-enum { NARROW = 64, SUMS = 512 };           /* few columns are summed with a record in each lane */
-typedef double lanes __attribute__((vector_size(64), aligned(8)));
-typedef int16_t halves __attribute__((vector_size(16), aligned(2)));
-typedef int8_t bytes __attribute__((vector_size(8), aligned(1)));
-typedef int32_t words __attribute__((vector_size(32)));
+/* Vectors of 32 bytes: with 64, a processor that has none so long takes twice the time (the compiler keeps them in
+   memory), and one that has them gains nothing. */
+enum { LANES = 4, LINE = 8 };     /* rows of centres and matrices are filled up to whole lines */
+enum { ROWS = 4, WIDTH = 256 };   /* a tile of so many rows and columns is 8 KiB: it stays in the cache */
+enum { NARROW = 64, SUMS = 512 }; /* few columns are summed with a record in each lane */
+typedef double lanes __attribute__((vector_size(32), aligned(8)));
+typedef int16_t halves __attribute__((vector_size(8), aligned(2)));
+typedef int8_t bytes __attribute__((vector_size(4), aligned(1)));
+typedef int32_t words __attribute__((vector_size(16)));
 typedef double tile[ROWS][WIDTH] __attribute__((aligned(64)));
 
 typedef struct {
@@ -35,11 +38,11 @@ typedef struct {
 
 INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-INLINE int64_t whole_lanes(int64_t columns) { return (columns + LANES - 1) / LANES * LANES; }
+INLINE int64_t whole_lines(int64_t columns) { return (columns + LINE - 1) / LINE * LINE; }
 
 INLINE double added(const lanes *sum) {
     lanes v = *sum;
-    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+    return (v[0] + v[2]) + (v[1] + v[3]);
 }
 
 /* z = x unit - centre, a multiple of 32 entries: compilers know what to do. */
@@ -82,15 +85,15 @@ INLINE void widened(const stored *s, int64_t row, int64_t from, int64_t columns,
     }
 }
 
-/* The same, filled up to whole lanes with zeros. */
+/* The same, filled up to whole lines with zeros. */
 INLINE void padded(const stored *s, int64_t row, int64_t from, int64_t columns, double *z) {
-    *(lanes *)(z + whole_lanes(columns) - LANES) = (lanes){0};
+    memset(z + whole_lines(columns) - LINE, 0, LINE * sizeof(double));
     widened(s, row, from, columns, z);
 }
 
 /* ROWS rows from `row` on, zeros where there are none; the number of lanes in a row. */
 INLINE int64_t filled(const stored *s, int64_t row, int64_t from, tile z) {
-    int64_t columns = least(WIDTH, s->d - from), full = whole_lanes(columns), rows = least(ROWS, s->m - row);
+    int64_t columns = least(WIDTH, s->d - from), full = whole_lines(columns), rows = least(ROWS, s->m - row);
     for (int r = 0; r < ROWS; r++) {
         if (r < rows)
             padded(s, row + r, from, columns, z[r]);
@@ -120,17 +123,17 @@ INLINE void add_along(tile z, int64_t full, const double *w, double *sums) {
     for (int r = 0; r < ROWS; r++) sums[r] += added(&sum[r]);
 }
 
-#define LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
-#define HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#define LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 
 /* Of LANES rows from `row` on, columns `from` to `from` + LANES: one vector a column, a row in each lane. */
 INLINE void turned_block(const stored *s, int64_t row, int64_t from, lanes *z) {
     halves x[LANES], y[LANES];
     for (int r = 0; r < LANES; r++) x[r] = stored_lanes(s, (row + r) * s->d + from);
-    for (int step = 0; step < 3; step++) { /* a perfect shuffle of lines, three times over, turns them */
+    for (int step = 0; step < 2; step++) { /* a perfect shuffle of lines, twice over, turns them */
         for (int r = 0; r < LANES / 2; r++) {
-            y[2 * r] = LOW(x[r], x[r + 4]);
-            y[2 * r + 1] = HIGH(x[r], x[r + 4]);
+            y[2 * r] = LOW(x[r], x[r + LANES / 2]);
+            y[2 * r + 1] = HIGH(x[r], x[r + LANES / 2]);
         }
         memcpy(x, y, sizeof x);
     }
@@ -183,7 +186,7 @@ INLINE void along_narrow(const stored *s, const double *w, int64_t k, double *a,
         memcpy(norm2 + row, &norms, size);
         for (int64_t q = 0; q < k; q += ROWS) {
             const double *v[ROWS];
-            for (int i = 0; i < ROWS; i++) v[i] = w + least(q + i, k - 1) * whole_lanes(s->d);
+            for (int i = 0; i < ROWS; i++) v[i] = w + least(q + i, k - 1) * whole_lines(s->d);
             products(z, s->d, v, sums);
             for (int64_t i = 0; i < ROWS && q + i < k; i++) memcpy(a + (q + i) * s->m + row, &sums[i], size);
         }
@@ -201,10 +204,10 @@ INLINE void combined_narrow(const stored *s, const double *b, int64_t k, double 
         }
     }
     for (int64_t q = 0; q < k; q++)
-        for (int64_t j = 0; j < s->d; j++) total[q * whole_lanes(s->d) + j] += added(&sums[q * s->d + j]);
+        for (int64_t j = 0; j < s->d; j++) total[q * whole_lines(s->d) + j] += added(&sums[q * s->d + j]);
 }
 
-/* a (k, m) = z W and norm2 (m) = ||z||^2, both zeros before; W (k, whole lanes of d). */
+/* a (k, m) = z W and norm2 (m) = ||z||^2, both zeros before; W (k, whole lines of d). */
 FOR_EACH_PROCESSOR
 void eigenveil_along(const stored *s, const double *w, int64_t k, double *a, double *norm2) {
     tile z;
@@ -212,7 +215,7 @@ void eigenveil_along(const stored *s, const double *w, int64_t k, double *a, dou
         along_narrow(s, w, k, a, norm2);
         return;
     }
-    int64_t line = whole_lanes(s->d);
+    int64_t line = whole_lines(s->d);
     for (int64_t row = 0; row < s->m; row += ROWS) {
         int64_t rows = least(ROWS, s->m - row);
         for (int64_t from = 0; from < s->d; from += WIDTH) {
@@ -229,7 +232,7 @@ void eigenveil_along(const stored *s, const double *w, int64_t k, double *a, dou
     }
 }
 
-/* total (k, whole lanes of d) += b z; b (k, m). */
+/* total (k, whole lines of d) += b z; b (k, m). */
 FOR_EACH_PROCESSOR
 void eigenveil_combined(const stored *s, const double *b, int64_t k, double *total) {
     tile z;
@@ -237,7 +240,7 @@ void eigenveil_combined(const stored *s, const double *b, int64_t k, double *tot
         combined_narrow(s, b, k, total);
         return;
     }
-    int64_t line = whole_lanes(s->d);
+    int64_t line = whole_lines(s->d);
     for (int64_t row = 0; row < s->m; row += ROWS) {
         int64_t rows = least(ROWS, s->m - row);
         for (int64_t from = 0; from < s->d; from += WIDTH) {
@@ -274,11 +277,11 @@ void eigenveil_widened(const stored *s, double *z) {
     for (int64_t row = 0; row < s->m; row++) widened(s, row, 0, s->d, z + row * s->d);
 }
 
-/* z (m, whole lanes of d), rows longer than the radius scaled, truncated towards zero and, should they still be
+/* z (m, whole lines of d), rows longer than the radius scaled, truncated towards zero and, should they still be
    too long, nothing: clipping.shorten. */
 FOR_EACH_PROCESSOR
 void eigenveil_shortened(const stored *s, double radius, double *out) {
-    int64_t line = whole_lanes(s->d);
+    int64_t line = whole_lines(s->d);
     for (int64_t row = 0; row < s->m; row++) {
         double *z = out + row * line, norm2;
         padded(s, row, 0, s->d, z);
