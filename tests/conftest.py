@@ -30,3 +30,8 @@ def _the_log_as_it_was() -> Iterator[None]:
     yield
     logger.setLevel(level)
     logger.propagate = heard
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow tests come first: one that began last would run on while the other workers have nothing left."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)

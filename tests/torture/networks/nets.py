@@ -128,15 +128,19 @@ class Net:
 
     def slow(self, site: str, rate: str) -> None:
         """Limit a site's line, both ways."""
-        number = self.sites.index(site) + 1
-        for space, line in ((self.space("c"), f"s{number}"), (self.space(site), "wan")):
-            shape = ("tbf", "rate", rate, "burst", "4kb", "latency", "2s")
+        for space, line in self._ends(site):
+            # One packet at once: with more, a site on a busy machine may never send fast enough to wait.
+            shape = ("tbf", "rate", rate, "burst", "1600", "latency", "2s")
             sh("tc", "-n", space, "qdisc", "add", "dev", line, "root", *shape)
 
     def queued(self, site: str) -> int:
-        """How often a limited line made a packet wait."""
-        told = sh("tc", "-n", self.space(site), "-s", "qdisc", "show", "dev", "wan")
-        return sum(map(int, re.findall(r"overlimits (\d+)", told)))
+        """How often a limited line made a packet wait, both ways."""
+        told = [sh("tc", "-n", space, "-s", "qdisc", "show", "dev", line) for space, line in self._ends(site)]
+        return sum(map(int, re.findall(r"overlimits (\d+)", " ".join(told))))
+
+    def _ends(self, site: str) -> tuple[tuple[str, str], tuple[str, str]]:
+        """Return the namespace and the device of both ends of a site's line."""
+        return (self.space("c"), f"s{self.sites.index(site) + 1}"), (self.space(site), "wan")
 
     def remove(self) -> None:
         """Everything `make` made; processes in it must have ended."""
