@@ -32,10 +32,10 @@ CHECKS = {  # each in its room
     "federation": "masked",
     "exact": "masked",
 }
-# They measure memory and latency, which whatever runs beside them would change.
-ALONE = ("messages", "http2", "exhaustion", "denial")
+# They measure latency, which whatever runs beside them would change.
+ALONE = ("http2", "exhaustion", "denial")
 # The longest of the others, which begin first: else one of them would run on when all else is done.
-LONGEST = ("kills", "networks", "disk_errors", "programs", "power", "sets", "walk", "malicious")
+LONGEST = ("kills", "disk_errors", "programs", "messages", "walk", "networks", "power", "sets", "malicious")
 
 
 def batches(names: Sequence[str], jobs: int) -> list[tuple[list[str], int]]:
