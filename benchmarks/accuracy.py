@@ -13,13 +13,19 @@ how many records it expects. Small tables are run three times as often: their me
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import statistics
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
+from functools import partial
+from io import StringIO
 from typing import Any
 
 import numpy as np
 
 from benchmarks.families import Family, bundled, falling, present
+from benchmarks.verdict import judge
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.choose import choose
@@ -128,13 +134,14 @@ def check_targets(family: Family, repeats: int) -> int:
     missed = 0
     for target in (target for target in TARGETS if target.family == family.name):
         found = measure(family, target, repeats)
-        good = found <= MARGIN * target.sine
-        missed += not good
         rule = "balance" if target.radius is None else f"q={target.radius}"
+        name = f"{family.name}, {target.algorithm.value}, {rule}"
+        word, failed = judge(name, found / target.sine, MARGIN)
+        missed += failed
         print(
             f"{family.name:30} {target.algorithm.value:10} {rule:8} target {target.sine:<7} "
-            f"measured {found:.4f} ({found / target.sine:.2f}) {'ok' if good else 'MISSED'}"
-            + ("" if good else f"; without noise {measure(family, target, 3, 1e4):.4f}"),
+            f"measured {found:.4f} ({found / target.sine:.2f}) {word}"
+            + ("" if word == "ok" else f"; without noise {measure(family, target, 3, 1e4):.4f}"),
             flush=True,
         )
     return missed
@@ -162,33 +169,47 @@ def compare(family: Family, k: int, repeats: int) -> int:
     missed = 0
     for algorithm in (*NEW, Algorithm.AUTO):
         value = found[algorithm]
-        near = value <= BEST_MARGIN * best
-        reached = sought is None or value <= REFINED_MARGIN * sought
-        missed += (not near) + (not reached)
         name = f"auto: {chosen.value}" if algorithm is Algorithm.AUTO else algorithm.value
-        print(
-            f"    {name:20} {value:.4f}  {value / best:.2f} of the better {'ok' if near else 'MISSED'}"
-            + (f", {value / sought:.2f} of the prototype {'ok' if reached else 'MISSED'}" if sought else ""),
-            flush=True,
-        )
+        subject = f"{family.name}, k = {k}, {algorithm.value}"
+        word, failed = judge(f"{subject}, of the better", value / best, BEST_MARGIN)
+        line, missed = f"    {name:20} {value:.4f}  {value / best:.2f} of the better {word}", missed + failed
+        if sought is not None:
+            word, failed = judge(f"{subject}, of the prototype", value / sought, REFINED_MARGIN)
+            line, missed = f"{line}, {value / sought:.2f} of the prototype {word}", missed + failed
+        print(line, flush=True)
     return missed
 
 
+def families() -> list[Family]:
+    """Return the tables that are measured, as far as they are here."""
+    return [*bundled(), falling(10_000, 50), falling(50_000, 100), *present()]
+
+
+def examine(repeats: int, only_compare: bool, number: int) -> tuple[str, int]:
+    """Return the lines about one family, and how many targets count as missed; for a process of its own."""
+    family, missed = families()[number], 0
+    with redirect_stdout(StringIO()) as said:
+        if not only_compare:
+            missed += check_targets(family, repeats)
+        missed += sum(compare(family, k, repeats) for k in (1, 3))
+    return said.getvalue(), missed
+
+
 def main() -> int:
-    """Print what was measured; exit 1 if any target is missed."""
+    """Print what was measured; exit 1 if a target is missed that is not known to be, or by more."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--only", default="", help="families whose name contains this")
     parser.add_argument("--compare", action="store_true", help="the refined columns and `auto` alone")
     arguments = parser.parse_args()
+    print(f"median sine of {arguments.repeats} repeats, epsilon 1, delta 1e-6, add-remove", flush=True)
+    chosen = [number for number, family in enumerate(families()) if arguments.only in family.name]
     missed = 0
-    print(f"median sine of {arguments.repeats} repeats, epsilon 1, delta 1e-6, add-remove")
-    families = [*bundled(), falling(10_000, 50), falling(50_000, 100), *present()]
-    for family in (family for family in families if arguments.only in family.name):
-        if not arguments.compare:
-            missed += check_targets(family, arguments.repeats)
-        missed += sum(compare(family, k, arguments.repeats) for k in (1, 3))
-    print(f"{missed} missed")
+    with ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool:
+        for text, more in pool.map(partial(examine, arguments.repeats, arguments.compare), chosen):
+            print(text, end="", flush=True)
+            missed += more
+    print(f"{missed} missed that were not, or are worse than on record")
     return 1 if missed else 0
 
 

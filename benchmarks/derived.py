@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from benchmarks.families import Family, bundled, present
 from eigenveil.derived.factors import matched
@@ -96,9 +97,10 @@ def questions(rows: FloatArray, names: tuple[str, ...], scale: FloatArray) -> li
         at = generator.choice(varied, ASKED, replace=False)
         out += _of_some(rows[:, at], [names[i] for i in at])
     scaled = rows / scale
-    variances = np.linalg.eigvalsh(np.cov(scaled.T, bias=True))[::-1][:3]
+    covariance = np.cov(scaled.T, bias=True).astype(np.float64)
+    variances = np.linalg.eigvalsh(covariance)[::-1][:3].astype(np.float64)
     out.append(Question(kind="variances", ask=lambda m: m.pca(3).variances, exact=variances))
-    axes = np.linalg.eigh(np.cov(scaled.T, bias=True))[1][:, :-4:-1].T
+    axes = np.linalg.eigh(covariance)[1][:, :-4:-1].T.astype(np.float64)
     out.append(Question(kind="component", ask=lambda m: _like(m.pca(3).loadings, axes), exact=axes))
     wide = [names[i] for i in varied[:12]]
     standard = np.linalg.eigvalsh(np.corrcoef(rows[:, varied[:12]].T))[::-1][:3]
@@ -106,7 +108,7 @@ def questions(rows: FloatArray, names: tuple[str, ...], scale: FloatArray) -> li
         Question(
             kind="variances, standardised",
             ask=lambda m: m.pca(3, scaling=Units.STANDARD, columns=wide).variances,
-            exact=standard,
+            exact=standard.astype(np.float64),
         )
     )
     return out
@@ -125,16 +127,16 @@ def _of_some(rows: FloatArray, names: list[str]) -> list[Question]:
         Question(
             kind="correlation",
             ask=lambda m: _some(m.correlation(names).numbers, pairs),
-            exact=np.corrcoef(rows.T)[pairs],
+            exact=np.asarray(np.corrcoef(rows.T))[pairs],
         ),
         Question(
             kind="partial correlation",
             ask=lambda m: _some(m.partial_correlations(names).numbers, pairs),
             exact=(-inverse / np.outer(sizes, sizes))[pairs],
         ),
-        Question(kind="slope", ask=lambda m: fit(m).privacy, exact=slopes[:-1]),
+        Question(kind="slope", ask=lambda m: fit(m).privacy, exact=slopes[:-1].astype(np.float64)),
         Question(kind="slope, ridge 0.1", ask=lambda m: fit(m, ridge=0.1).privacy, exact=_ridge(rows)),
-        Question(kind="intercept", ask=lambda m: fit(m).intercept, exact=slopes[-1]),
+        Question(kind="intercept", ask=lambda m: fit(m).intercept, exact=slopes[-1].astype(np.float64)),
         Question(kind="R squared", ask=lambda m: fit(m).r_squared, exact=np.asarray(1 - left)),
     ]
 
@@ -151,7 +153,7 @@ def _like(numbers: Uncertain, axes: FloatArray) -> Uncertain:
     return replace(numbers, values=numbers.values * signs)
 
 
-def _some(numbers: Uncertain, pairs: tuple[FloatArray, ...]) -> Uncertain:
+def _some(numbers: Uncertain, pairs: tuple[NDArray[np.int_], ...]) -> Uncertain:
     return Uncertain(values=numbers.values[pairs], errors=numbers.errors[pairs])
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from benchmarks import planner_times
 from benchmarks.families import box
+from benchmarks.verdict import judge
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.choose import CANDIDATES, choose
@@ -209,12 +210,13 @@ class Tally:
     @staticmethod
     def _chosen(name: str, seen: list[float]) -> bool:
         well, most = sum(one <= WELL for one in seen), max(seen, default=1.0)
-        good = well >= OFTEN * len(seen) and most <= NEVER
+        often = well >= OFTEN * len(seen)
+        word, failed = judge(f"planner, {name}", most, NEVER)
         print(
-            f"{name}: chosen within {WELL} of the best: {well} of {len(seen)} (at least {OFTEN:.0%}); "
-            f"at most {most:.2f} (at most {NEVER}): {'ok' if good else 'MISSED'}"
+            f"{name}: chosen within {WELL} of the best: {well} of {len(seen)} (at least {OFTEN:.0%}): "
+            f"{'ok' if often else 'MISSED'}; at most {most:.2f} (at most {NEVER}): {word}"
         )
-        return good
+        return often and not failed
 
 
 def close(ratio: float) -> bool:

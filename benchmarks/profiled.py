@@ -50,10 +50,10 @@ def so_far() -> Counter[str]:
             if isinstance(entry.code, str):
                 continue  # counted with whoever called it
             part = _part(entry.code.co_filename)
-            spent[part] += entry.inlinetime
+            spent[part] += entry.inlinetime  # type: ignore[assignment]
             for called in entry.calls or ():
                 if isinstance(called.code, str):
-                    spent[_compiled(called.code) or part] += called.inlinetime
+                    spent[_compiled(called.code) or part] += called.inlinetime  # type: ignore[assignment]
     del spent["benchmarks"]
     return spent
 
@@ -90,7 +90,7 @@ def main() -> int:
 
     for name in PASSED:
         arm(name, passed)
-    threading.Thread.run = _watched  # type: ignore[method-assign]
+    threading.Thread.run = _watched  # type: ignore[assignment, method-assign]
     watch()
     sys.argv = [program, *arguments]
     return PROGRAMS[program]()
