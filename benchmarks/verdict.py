@@ -27,6 +27,7 @@ KNOWN: Mapping[str, float] = {
     "digits, k = 1, refined-cov, of the prototype": 1.26,
     "digits, k = 1, refined-pca, of the prototype": 1.17,
     "digits, k = 1, auto, of the prototype": 1.26,
+    "digits, gauss-cov, q=0.7": 1.16,
     "NHANES I, gauss-cov, q=0.7": 1.66,
     "NHANES I, k = 1, refined-pca, of the better": 1.07,
     "NHANES I, k = 1, refined-pca, of the prototype": 1.27,
