@@ -10,13 +10,14 @@ from collections.abc import Mapping
 
 WORSE = 1.15  # medians of a few dozen runs vary by a tenth
 
-# Measured on 2026-11-24 with `make bench`, in the unit of each target.
+# The largest of three runs of `make bench` on 2026-11-24, in the unit of each target.
 KNOWN: Mapping[str, float] = {
-    "dp-pca-single-pass, whole run": 26.5,
-    "private-oja, whole run": 5.0,
-    "private-oja-shuffled, whole run": 8.5,
-    "gauss-cov, wide": 1.73,
-    "gauss-cov, wide, without noise": 1.71,
+    "adaptive-cov, whole run": 3.05,
+    "dp-pca-single-pass, whole run": 28.6,
+    "private-oja, whole run": 5.7,
+    "private-oja-shuffled, whole run": 8.6,
+    "gauss-cov, wide": 1.87,
+    "gauss-cov, wide, without noise": 1.86,
     "planner, told the spectrum or a sample": 2.26,
     "planner, auto": 2.26,
     "kappa 2, 10000 x 200, k = 1, refined-cov, of the better": 1.50,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from tests.fuzz.coordinator import coordinator_kinds
-from tests.fuzz.hunt import FOUND, Tally, hunt
+from tests.fuzz.hunt import FOUND, Tally, hunt, share_one_arena
 from tests.fuzz.site import site_kinds
 from tests.torture.line import Line
 
@@ -45,6 +45,7 @@ async def to_site(folder: Path, inputs: int, seed: int, found: Path = FOUND) -> 
 
 
 def _half(half: Half, inputs: int) -> Tally:
+    share_one_arena()
     # In memory where there is such a folder: a site writes down every refusal, durably.
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
