@@ -18,8 +18,17 @@ if TYPE_CHECKING:
 # The unified code for units of measure (UCUM), where pint has other names; what stands in braces is no unit.
 UCUM = {"mm[Hg]": "mmHg", "[IU]": "IU", "[degF]": "degF", "Cel": "degC", "10*": "10**"}
 REMARK = re.compile(r"\{[^}]*\}")
-# Pint reads a unit as Python would read an expression; its own errors derive from these.
-PINT_RAISES = (ArithmeticError, AttributeError, TypeError, ValueError, SyntaxError, tokenize.TokenError)
+# Pint reads a unit as Python would read an expression, and asserts that none is left unfinished ("g/"); its
+# own errors derive from the others.
+PINT_RAISES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    SyntaxError,
+    tokenize.TokenError,
+)
 EXPONENT = re.compile(r"(?<=[A-Za-z])(-?[0-9])")
 
 

@@ -36,6 +36,7 @@ def stated(text: str) -> tuple[ColumnRule, ...]:
         ("units = ['g/L', 'furlong of beer']", "no way from"),
         ("units = ['g/L', '1/uL']", "no way from"),
         ("units = ['g/L', '(g/L']", "no way from"),
+        ("units = ['g/L', 'g/']", "no way from"),
         ("units = ['g/L + 1', 'g/L']", "no way from"),
         ("units = ['', '']", "units: name both"),
         ("units = ['g/L', 'kg']\nmolar_mass = 3", "no way from 'g/L' to 'kg'; state factor and offset$"),
