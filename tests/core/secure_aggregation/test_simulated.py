@@ -18,7 +18,7 @@ from eigenveil.noise.shares import share_spec
 from eigenveil.noise.source import NoiseSpec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.queries import batch_of
+from eigenveil.queries import Count, batch_of
 from eigenveil.secure_aggregation import simulated
 from eigenveil.simulation import MemoryJournal
 from eigenveil.site.quantize import to_grid
@@ -181,7 +181,6 @@ def test_colluding_sites_make_out_the_noised_sum_of_all_honest_ones_or_nothing(
     )
     assert [one.round for one in run.seen] == sorted([*range(7)] * (1 + len(lost)))
     answers = here({name: site(study, name) for name in SITES}, run.plan)
-    noised = False  # over the whole run: the noise of one count is 0 now and then
     for seen in run.seen:
         members = set(SITES) if seen.attempt == 1 else set(SITES) - lost
         honest = members - colluding - (lost if seen.attempt == 1 else set())
@@ -191,10 +190,10 @@ def test_colluding_sites_make_out_the_noised_sum_of_all_honest_ones_or_nothing(
             noise = seen.values - answers(asked, seen.honest)
             share = share_spec(asked, study, len(members))
             assert (np.abs(noise) <= 8 * share.sigma * np.sqrt(len(honest))).all()
-            noised |= bool(noise.any())
+            # The noise of a count, alone of all, is 0 once in 100 to 150 seeds.
+            assert noise.any() or isinstance(asked.query, Count)
         else:
             assert (np.abs(seen.values.astype(float)) > 2**40).all()
-    assert noised
 
 
 def test_what_colluding_sites_see_is_what_is_left_of_the_release() -> None:
