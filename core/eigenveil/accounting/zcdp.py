@@ -114,6 +114,7 @@ def delta_at(rho: float, epsilon: float) -> float:
     return min(1.0, math.exp(min(0.0, log_delta)))
 
 
+@lru_cache(maxsize=256)  # asked for by a release, its report and its check
 def epsilon_at(rho: float, delta: float) -> float:
     """The least epsilon (to a relative 1e-9, rounded up) with delta_at(rho, epsilon) <= delta."""
     _check_rho(rho)

@@ -82,7 +82,9 @@ class Compiled:
         return z
 
     def squared_norms(self) -> FloatArray:
-        return self.along(np.zeros((self._room.d, 0)))[1]
+        norm2 = np.empty(len(self))
+        self._room.kernels.eigenveil_squared_norms(self._at, _of(norm2))
+        return norm2
 
     def along(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
         k, room = matrix.shape[1], self._room

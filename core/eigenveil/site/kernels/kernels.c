@@ -24,6 +24,7 @@ Rows lie one after the other, d entries each; centres and matrices are filled up
 enum { LANES = 4, LINE = 8 };     /* rows of centres and matrices are filled up to whole lines */
 enum { ROWS = 4, WIDTH = 256 };   /* a tile of so many rows and columns is 8 KiB: it stays in the cache */
 enum { NARROW = 64, SUMS = 512 }; /* few columns are summed with a record in each lane */
+enum { TOGETHER = 32 };           /* squares of |z| <= 2^13 that a word of 32 bits holds the sum of */
 typedef double lanes __attribute__((vector_size(32), aligned(8)));
 typedef int16_t halves __attribute__((vector_size(8), aligned(2)));
 typedef int8_t bytes __attribute__((vector_size(4), aligned(1)));
@@ -255,6 +256,47 @@ void eigenveil_combined(const stored *s, const double *b, int64_t k, double *tot
                 }
             }
         }
+    }
+}
+
+/* The sum of z^2 over TOGETHER columns of a row; `keep` is -1 where an entry counts and 0 where it does not. */
+#define SQUARED(TYPE)                                                                           \
+    do {                                                                                        \
+        const TYPE *restrict x = (const TYPE *)s->rows + at;                                    \
+        for (int64_t j = 0; j < TOGETHER; j++) {                                                \
+            int16_t z = (int16_t)(x[j] * unit - centre[j]) & keep[j];                           \
+            sum += (uint32_t)(z * z);                                                           \
+        }                                                                                       \
+    } while (0)
+
+INLINE uint32_t squared_together(const stored *s, int64_t at, const int16_t *restrict centre,
+                                 const int16_t *restrict keep) {
+    const int16_t unit = (int16_t)s->unit;
+    uint32_t sum = 0;
+    if (s->bytes == 2) SQUARED(int16_t);
+    else SQUARED(int8_t);
+    return sum;
+}
+
+/* norm2 (m) = ||z||^2: integers, of which a processor has more in a register than of doubles. The last columns of a
+   row overlap those before them, and only what is new counts. */
+FOR_EACH_PROCESSOR
+void eigenveil_squared_norms(const stored *s, double *norm2) {
+    int16_t all[TOGETHER], rest[TOGETHER];
+    int64_t last = s->d - TOGETHER, whole = s->d / TOGETHER * TOGETHER;
+    if (last < 0) {
+        along_narrow(s, 0, 0, 0, norm2);
+        return;
+    }
+    for (int64_t j = 0; j < TOGETHER; j++) {
+        all[j] = -1;
+        rest[j] = last + j < whole ? 0 : -1;
+    }
+    for (int64_t row = 0; row < s->m; row++) {
+        int64_t from = row * s->d, sum = 0;
+        for (int64_t j = 0; j < whole; j += TOGETHER) sum += squared_together(s, from + j, s->centre + j, all);
+        if (whole < s->d) sum += squared_together(s, from + last, s->centre + last, rest);
+        norm2[row] = (double)sum;
     }
 }
 

@@ -22,6 +22,7 @@ def library() -> ctypes.CDLL | None:
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     for name, arguments in {
         "eigenveil_along": [pointer, pointer, number, pointer, pointer],
+        "eigenveil_squared_norms": [pointer, pointer],
         "eigenveil_coefficients": [pointer],
         "eigenveil_combined": [pointer, pointer, number, pointer],
         "eigenveil_shortened": [pointer, ctypes.c_double, pointer],
