@@ -32,13 +32,18 @@ from tests.everything.tree import ROOT, TABLE, commit, digest
 
 BUILD = ROOT / "build" / "everything"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+MAKES_OWN = re.compile(r"make(\[\d+\])?: ")  # what make says of itself
+# An outer make hands its variables and its level on: ARGS is for this command, and not for the rows.
+OUTER_MAKE = ("ARGS", "MAKEFLAGS", "MFLAGS", "MAKEOVERRIDES", "MAKELEVEL", "GNUMAKEFLAGS")
 CHANGED = "the tree changed while it ran: nothing was recorded"
 
 
 def last_line(log: Path) -> str:
     """Return the last line of a log that holds a letter, without colours, 120 characters at most."""
     lines = (COLOURS.sub("", line).strip(" =\t") for line in log.read_text(errors="replace").splitlines())
-    told = [" ".join(line.split()) for line in lines if re.search("[a-z]", line) and line[:6] != "make: "]
+    told = [
+        " ".join(line.split()) for line in lines if re.search("[a-z]", line) and not MAKES_OWN.match(line)
+    ]
     return told[-1][:120] if told else "no output"
 
 
@@ -48,7 +53,13 @@ def execute(command: tuple[str, ...], log: Path, seconds: float = 60 * MINUTES) 
     with log.open("wb") as out:
         # A group of its own: ending the row must end everything that it started.
         child = subprocess.Popen(
-            command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+            command,
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name not in OUTER_MAKE},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
         )
         try:
             return child.wait(timeout=seconds)

@@ -25,6 +25,8 @@ enum { LANES = 4, LINE = 8 };     /* rows of centres and matrices are filled up 
 enum { ROWS = 4, WIDTH = 256 };   /* a tile of so many rows and columns is 8 KiB: it stays in the cache */
 enum { NARROW = 64, SUMS = 512 }; /* few columns are summed with a record in each lane */
 enum { TOGETHER = 32 };           /* squares of |z| <= 2^13 that a word of 32 bits holds the sum of */
+_Static_assert((int64_t)TOGETHER << 26 < (int64_t)1 << 32, "squares of |z| <= 2^13 fit into a word of 32 bits");
+_Static_assert(TOGETHER <= NARROW, "fewer columns than TOGETHER go the way of few columns");
 typedef double lanes __attribute__((vector_size(32), aligned(8)));
 typedef int16_t halves __attribute__((vector_size(8), aligned(2)));
 typedef int8_t bytes __attribute__((vector_size(4), aligned(1)));

@@ -83,6 +83,16 @@ def test_products_are_the_same(chunk: tuple[GridRows, IntArray, int], k: int, sh
 
 
 @needs_kernels
+@pytest.mark.parametrize("d", [1, 31, 32, 33, 63, 64, 65, 96, 600])
+@pytest.mark.parametrize(("dtype", "unit"), [(np.int16, 1), (np.int8, 64)])
+def test_norms_of_the_longest_records_are_exact(d: int, dtype: type[np.int16 | np.int8], unit: int) -> None:
+    corner = S // unit if dtype is np.int16 else -(S // unit)
+    rows = np.full((5, d), corner, dtype=dtype)
+    compiled, plain = both(rows, np.full(d, -corner * unit, dtype=np.int64), unit)
+    assert compiled.squared_norms().tolist() == plain.squared_norms().tolist() == [d * (2 * S) ** 2] * 5
+
+
+@needs_kernels
 @settings(max_examples=300)
 @given(chunks(), st.one_of(st.integers(1, 2 * S), st.integers(1, 2**18)))
 def test_long_rows_are_shortened_to_the_same(chunk: tuple[GridRows, IntArray, int], radius: int) -> None:
