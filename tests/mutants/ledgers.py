@@ -69,7 +69,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "client/eigenveil_client/site/state/rollback_guard.py",
        "gaussian=ledger.gaussian", "gaussian=True",
        "tests/client/site/state/test_rollback_guard.py"),
-    of("P5", "reporting/digits.py", "rounding=ROUND_CEILING", "",
+    of("P5", "accounting/digits.py", "rounding=ROUND_CEILING", "",
        "tests/core/reporting/test_report.py"),
     of("P4", "client/eigenveil_client/site/policy.py", "plan.gaussian or self.noise is NoiseRule.ANY", "True",
        "tests/client/site/test_policy.py"),

@@ -88,7 +88,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/peers/test_roster.py"
        "::test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence"),
     # ---- what a site's page says, and whom a cluster is told
-    of("TM24", CARD, "math.ceil(100 * probability)", "round(100 * probability)", f"{GUESSES}[gaussian]"),
+    of("TM24", f"{SITE}/commands/odds.py", "math.ceil(100 * probability)", "round(100 * probability)",
+       f"{GUESSES}[gaussian]"),
     of("TM24", CARD, "gaussian=state.exact", "gaussian=True", f"{GUESSES}[any]"),
     of("TM26", "client/eigenveil_client/connection/cluster.py", ", require_encryption=True", "", ENCRYPTED),
     of("TM26", "client/eigenveil_client/connection/cluster.py", "    read_secret(key)  #", "    read(key)  #",

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from eigenveil.accounting.digits import shown_up
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
 from eigenveil.reporting.attempts import spent
-from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.explain import promised
 from eigenveil.reporting.figures.biplot import Projection
 from eigenveil.reporting.figures.style import MOST_COLUMNS
@@ -106,10 +106,14 @@ def number(value: float) -> str:
 
 
 def bound(value: float) -> str:
-    """A number of the guarantee as `number` shows it, never less than it is."""
-    if value >= 1000:
-        return number(math.ceil(value))
-    return number(rounded_up(value, 4 if value >= 1e-4 else 3))
+    """A number of the guarantee, never less than it is, as `number` is set."""
+    plain, _, exponent = shown_up(value, 4 if value >= 1e-4 else 3).partition("e")
+    if exponent:
+        return f"{plain} × 10{str(int(exponent)).translate(RAISED)}"
+    if not math.isfinite(value):
+        return plain
+    whole, point, rest = plain.partition(".")
+    return f"{int(whole):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") + point + rest
 
 
 def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:

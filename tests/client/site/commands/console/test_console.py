@@ -17,7 +17,8 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.consent import DeclineWord
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.commands.console import program, words
-from eigenveil_client.site.commands.console.card import card, of_hundred
+from eigenveil_client.site.commands.console.card import card
+from eigenveil_client.site.commands.odds import of_hundred
 from eigenveil_client.site.config import load
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.opening import opened
@@ -223,7 +224,7 @@ def test_of_a_hundred_guesses_as_many_are_right_as_the_guarantee_allows_rounded_
         said, limit = card(config, store, rig.seen()), store.ledger.ledger.limit
     rho, own = Fraction(limit.micro_rho, MICRO), Fraction(limit.atto_delta, ATTO)
     ever = ever_guessed(rho, own, gaussian=noise == "gaussian")
-    for right, most in ((said.right, most_guessed(rig.plan)), (said.right_ever, ever)):
+    for right, most in ((said.odds.right, most_guessed(rig.plan)), (said.right_ever, ever)):
         assert right - 1 < 100 * most <= right
     assert [of_hundred(Fraction(n, 1000)) for n in (500, 501, 509, 510)] == [50, 51, 51, 51]
 
