@@ -53,6 +53,15 @@ def rounded_up(value: float, digits: int) -> float:
     return float(_rounded(value, digits, ROUND_CEILING))
 
 
+def fixed_up(value: Amount, places: int) -> str:
+    """With so many decimals, all of them written, rounded up: signed documents hold such texts.
+
+    >>> fixed_up(0.2367, 6), fixed_up(1.0000001, 6)
+    ('0.236700', '1.000001')
+    """
+    return _places(math.ceil(Fraction(_decimal(value)) * 10**places), places)
+
+
 def percent_up(part: Amount, whole: Amount, places: int = 0) -> str:
     """A share that is spent or set aside, in percent with so many decimals, rounded up.
 

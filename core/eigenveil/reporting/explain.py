@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eigenveil.accounting import gaussian, zcdp
-from eigenveil.accounting.digits import shown, shown_up
+from eigenveil.accounting.digits import fixed_up, shown_up
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.algorithms.shared.column_scales import SPREADS
@@ -52,6 +52,7 @@ def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> d
     first releases choose among several, `rounds` are the longest, and `depends` says so. `micro_rho` is what
     the rounds may cost, each tried once; what `attempts` of each may cost is in `guarantee`. `message` is
     what an answer is to whoever sees it, and `trips` how often a site sends one, if no attempt fails.
+    `colluders` is with how many sites the coordinator may work together; None where it sees totals itself.
 
     Raises:
         RequestError: the budget is too small for a query, or they are too many.
@@ -85,6 +86,7 @@ def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> d
         "depends": _depends(ways),
         "micro_rho": plan.micro_rho,
         "attempts": study.attempts,
+        "colluders": study.colluders if study.masked else None,
         "trust": trust_words(plan),
         "warnings": [*study.warnings(), *doubts(study)],
     }
@@ -248,9 +250,11 @@ def _measure(plan: Plan) -> str:
     match plan.composition:
         case Composition.GAUSSIAN:
             but = f", but for {shown_up(own, 3)} of delta" if own else ""
-            return f"{shown(gaussian.micro_mu(cost.micro_rho) / MICRO)}-Gaussian differential privacy{but}"
+            mu = fixed_up(gaussian.micro_mu(cost.micro_rho) / MICRO, 6)
+            return f"{mu}-Gaussian differential privacy{but}"
         case Composition.ZCDP:
-            return f"{f'{shown_up(own, 3)}-approximate ' if own else ''}{shown(cost.micro_rho / MICRO)}-zCDP"
+            approximate = f"{shown_up(own, 3)}-approximate " if own else ""
+            return f"{approximate}{fixed_up(cost.micro_rho / MICRO, 6)}-zCDP"
         case Composition.BASIC:
             return "the privacy losses of its questions, added up as they are"
 

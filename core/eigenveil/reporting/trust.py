@@ -41,7 +41,8 @@ def trust_words(plan: Plan) -> str:
         "nobody sees a site's totals without noise that hides each person, also not if the coordinator and "
         f"{colluding(study)} work together: each site adds its share of the noise and masks the result "
         f"before it leaves, and masks cancel in the sum of a set of at least {study.federation.least} sites, "
-        f"in nothing less. {attempts_words(study)}"
+        "in nothing less. If more sites than that help, there is less noise than is promised. "
+        f"{attempts_words(study)}"
     )
 
 

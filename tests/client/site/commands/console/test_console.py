@@ -256,7 +256,7 @@ def test_a_limit_says_what_it_leaves_out_and_other_sites_where_patients_may_be_k
     rig: Rig,
 ) -> None:
     browser, on_top = rig.browser(), "budgets of the other sites"
-    for path, times in (("/budget", 1), (about(rig), 2)):
+    for path, times in (("/budget", 1), (about(rig), 2), (about(rig, "/approve"), 1)):
         told = browser.get(path).text
         assert on_top not in told
         assert told.count("and would without this record") == times
@@ -348,6 +348,6 @@ def test_a_masked_study_says_so_in_big_words_and_who_else_is_in_the_sum(rig: Rig
     assert "fewer than 2 sites" in page
     assert "exact figures" not in page
     assert "up to 2 times" in page
-    assert "This limit holds for the operator of the coordinator, too." in page
+    assert "together with at most 1 of the other sites" in page
     assert "exact figures" in central
     assert "Masked" not in central
