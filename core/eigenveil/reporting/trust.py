@@ -14,7 +14,10 @@ SEEN = (
     "the coordinator, and so its operator, sees each site's totals before it adds noise, and is trusted to "
     "add it"
 )
-CENTRAL = f'{SEEN}; trust = "secure-aggregation" would show them to nobody'
+CENTRAL = (
+    f'{SEEN}; trust = "secure-aggregation" would hide them, also from it together with one other site '
+    "(more, if a study says so)"
+)
 TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
 # What a message with a site's answer is to whoever sees it.
 MASKED = "masked; alone it is noise to everybody"

@@ -66,7 +66,7 @@ def test_a_text_reads_back_as_a_number_on_its_side_and_moves_no_further(digits: 
 def test_no_more_than_a_unit_of_the_last_digit_is_added() -> None:
     for value in FLOATS:
         lowest = Fraction(10) ** (Decimal(repr(value)).adjusted() - 3)
-        assert Fraction(shown_up(value)) - Fraction(shown_down(value)) <= max(lowest, 0)
+        assert Fraction(shown_up(value)) - Fraction(shown_down(value)) <= lowest
 
 
 def test_shares_are_rounded_up_when_spent_and_down_when_left() -> None:
