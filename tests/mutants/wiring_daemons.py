@@ -95,9 +95,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
     of("TM24", f"{SITE}/commands/odds.py", "study.colluders if study.masked else None", "None",
        f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
-    of("TM24", f"{SITE}/commands/console/templates/decide.html", "{{ parts.odds(card) }}\n", "",
-       f"{ODDS}::test_every_page_with_a_decision_has_every_sentence_in_every_language[central]"),
-    of("TM24", "reporting/trust.py", 'f"{colluding(study)} work together: each', '"others work together: each',
+    of("TM24", "reporting/trust.py",
+       'f"{colluding(study)} work together: each', '"others work together: each',
        "tests/core/reporting/test_trust.py"
        "::test_every_view_of_a_masked_study_names_with_how_many_sites_it_holds"),
     of("TM24", CARD, "gaussian=state.exact", "gaussian=True", f"{GUESSES}[any]"),
