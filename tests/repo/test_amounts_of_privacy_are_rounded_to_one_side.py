@@ -30,8 +30,9 @@ BY_PERCENT = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?[eEfFgG]")
 PLACE = re.compile(r"\{(\w+):[^{}]*[eEfFgG%]\}")  # of `str.format`
 TO_NEAREST = {"round", "format", "number"}
 BLOCK = re.compile(r"\{\{(.*?)\}\}|\{%-?\s*(trans\b.*?|set\b.*?)%\}", re.S)
+WIDTH = re.compile(r"width: \{\{.*?\}\}")  # of a bar, which nobody reads
 PART = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
-ROUNDS = re.compile(r"\|\s*(?:number|round|format|int)\b|%\.?\d*[efg]")
+ROUNDS = re.compile(r"\|\s*(?:number|round|format|int|percent)\b|%\.?\d*[efg]")
 
 
 def parts(name: str) -> set[str]:
@@ -88,9 +89,8 @@ def shortened(source: str, path: str = "") -> list[str]:
 def shortened_in_template(source: str) -> list[str]:
     """The same of a template: a filter that rounds on a value whose name tells an amount."""
     found = []
-    for block in BLOCK.finditer(source):
-        text = block[1] or block[2]
-        for piece in re.split(r",(?![^(]*\))", re.sub(r"\"[^\"]*\"(?!\s*\|)", "", text)):
+    for block in BLOCK.finditer(WIDTH.sub("", source)):
+        for piece in (block[1] or block[2]).split(","):
             names = {part for name in PART.findall(piece) for one in name.split(".") for part in parts(one)}
             if ROUNDS.search(piece) and names & IN_TEMPLATES:
                 found.append(piece.strip())

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from eigenveil.accounting.digits import shown_up
+from eigenveil.accounting.digits import percent_up, shown_up
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
@@ -86,6 +86,7 @@ def _template() -> Template:
     )
     environment.filters["number"] = number
     environment.filters["bound"] = bound
+    environment.filters["taken"] = lambda share: f"{percent_up(share, 1, 1)} %"
     environment.filters["percent"] = lambda value: f"{100 * value:.1f} %"
     return environment.get_template("report.html.j2")
 
