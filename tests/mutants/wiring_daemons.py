@@ -89,11 +89,11 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/peers/test_roster.py"
        "::test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence"),
     # ---- what a site's page says, and whom a cluster is told
-    of("TM24", f"{SITE}/commands/odds.py", "math.ceil(100 * probability)", "round(100 * probability)",
+    of("TM24", f"{SITE}/odds.py", "math.ceil(100 * probability)", "round(100 * probability)",
        f"{GUESSES}[gaussian]"),
-    of("TM24", f"{SITE}/commands/odds.py", "else WHAT_IT_SAYS), Sentence(text=KNOWS)", "else WHAT_IT_SAYS),",
+    of("TM24", f"{SITE}/odds.py", "else WHAT_IT_SAYS), Sentence(text=KNOWS)", "else WHAT_IT_SAYS),",
        f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
-    of("TM24", f"{SITE}/commands/odds.py", "study.colluders if study.masked else None", "None",
+    of("TM24", f"{SITE}/odds.py", "study.colluders if study.masked else None", "None",
        f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
     of("TM24", "reporting/trust.py",
        'f"{colluding(study)} work together: each', '"others work together: each',

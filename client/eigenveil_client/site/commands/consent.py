@@ -23,9 +23,9 @@ from eigenveil.study.consent import DeclineWord
 from eigenveil.study.study import Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
-from eigenveil_client.site.commands.odds import odds_of
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.odds import odds_of
 from eigenveil_client.site.peers import rule
 from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import DECLINE

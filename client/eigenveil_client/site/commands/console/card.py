@@ -17,8 +17,8 @@ from eigenveil_client.connection.held_dictionary import held_dictionary
 from eigenveil_client.connection.identity import load_identity, named
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.words import OF_ONE_PERSON, OF_SMALL_GROUPS
-from eigenveil_client.site.commands.odds import Odds, odds_of, of_hundred
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.odds import Odds, odds_of, of_hundred
 from eigenveil_client.site.plausible import dictionary
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan

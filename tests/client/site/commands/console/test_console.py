@@ -18,8 +18,8 @@ from eigenveil.study.consent import DeclineWord
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.commands.console import program, words
 from eigenveil_client.site.commands.console.card import card
-from eigenveil_client.site.commands.odds import of_hundred
 from eigenveil_client.site.config import load
+from eigenveil_client.site.odds import of_hundred
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.opening import opened
 from eigenveil_client.site.state.received_plans import Decision

@@ -14,7 +14,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.one_person import most_guessed
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.commands.console.program import languages
-from eigenveil_client.site.commands.odds import CENTRAL, KNOWS, PUBLIC_NUMBER, ROWS, Sentence, odds_of
+from eigenveil_client.site.odds import CENTRAL, KNOWS, PUBLIC_NUMBER, ROWS, Sentence, odds_of
 from tests.client.site.command_line import site
 from tests.client.site.commands.console.rig import rigged, study_plan
 from tests.client.site.support import SITE, a_plan
