@@ -32,7 +32,7 @@ TO_NEAREST = {"round", "format", "number"}
 BLOCK = re.compile(r"\{\{(.*?)\}\}|\{%-?\s*(trans\b.*?|set\b.*?)%\}", re.S)
 WIDTH = re.compile(r"width: \{\{.*?\}\}")  # of a bar, which nobody reads
 PART = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
-ROUNDS = re.compile(r"\|\s*(?:number|round|format|int|percent)\b|%\.?\d*[efg]")
+ROUNDS = re.compile(r"\|\s*(?:number|round|int|percent)\b|%\.?\d*[efg]")
 
 
 def parts(name: str) -> set[str]:
