@@ -12,6 +12,8 @@ ONE_SYNC = (
     "tests/server/studies/test_one_sync.py"
     "::test_a_round_with_its_charge_and_the_next_question_is_one_transaction"
 )
+DIGITS, CONVERSION = "tests/core/accounting/test_digits.py", "tests/core/accounting/test_conversion.py"
+TREE = "tests/repo/test_amounts_of_privacy_are_rounded_to_one_side.py::test_python_rounds_no_amount_by_itself"
 LOST_OF_ANY = (
     "tests/server/recovery/test_checkpoints.py"
     "::test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any"
@@ -69,8 +71,18 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "client/eigenveil_client/site/state/rollback_guard.py",
        "gaussian=ledger.gaussian", "gaussian=True",
        "tests/client/site/state/test_rollback_guard.py"),
-    of("P5", "reporting/digits.py", "rounding=ROUND_CEILING", "",
-       "tests/core/reporting/test_report.py"),
+    of("P5", "accounting/digits.py", "return _text(_rounded(value, digits, ROUND_CEILING))",
+       "return _text(_rounded(value, digits, ROUND_FLOOR))", DIGITS),
+    of("P5", "accounting/digits.py", "return _text(_rounded(value, digits, ROUND_FLOOR))",
+       "return _text(_rounded(value, digits, ROUND_CEILING))", DIGITS),
+    of("P5", "accounting/digits.py", "Decimal(repr(float(value)))", "Decimal(float(value))", DIGITS),
+    of("P5", "accounting/digits.py", "math.ceil(_parts(part, whole, places))",
+       "round(_parts(part, whole, places))", DIGITS),
+    of("P5", "client/eigenveil_client/local/compare/rows.py", "shown_up(row.epsilon)",
+       'f"{row.epsilon:.3g}"', TREE),
+    of("P4", "accounting/budget.py", "Neighbours.REPLACE_ONE.records**2 * micro_rho",
+       "Neighbours.REPLACE_ONE.records * micro_rho", CONVERSION),
+    of("P5", "accounting/budget.py", "shown_down(one * BELOW, digits)", "shown_up(one, digits)", CONVERSION),
     of("P4", "client/eigenveil_client/site/policy.py", "plan.gaussian or self.noise is NoiseRule.ANY", "True",
        "tests/client/site/test_policy.py"),
     of("P5", "study/algorithm.py", "Algorithm.ADAPTIVE_COV: AlgorithmProperties(",

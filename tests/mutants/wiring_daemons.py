@@ -19,6 +19,7 @@ GUESSES = (
     f"{AT_SITE}/commands/console/test_console.py"
     "::test_of_a_hundred_guesses_as_many_are_right_as_the_guarantee_allows_rounded_up"
 )
+ODDS = f"{AT_SITE}/commands/console/test_odds.py"
 DENIED = (
     f"{AT_SERVER}/masked/test_masked_rounds.py::test_a_site_that_is_denied_is_in_no_later_set_that_is_charged"
 )
@@ -88,7 +89,16 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/peers/test_roster.py"
        "::test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence"),
     # ---- what a site's page says, and whom a cluster is told
-    of("TM24", CARD, "math.ceil(100 * probability)", "round(100 * probability)", f"{GUESSES}[gaussian]"),
+    of("TM24", f"{SITE}/odds.py", "math.ceil(100 * probability)", "round(100 * probability)",
+       f"{GUESSES}[gaussian]"),
+    of("TM24", f"{SITE}/odds.py", "else WHAT_IT_SAYS), Sentence(text=KNOWS)", "else WHAT_IT_SAYS),",
+       f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
+    of("TM24", f"{SITE}/odds.py", "study.colluders if study.masked else None", "None",
+       f"{ODDS}::test_the_sentences_name_what_the_number_rests_on"),
+    of("TM24", "reporting/trust.py",
+       'f"{colluding(study)} work together: each', '"others work together: each',
+       "tests/core/reporting/test_trust.py"
+       "::test_every_view_of_a_masked_study_names_with_how_many_sites_it_holds"),
     of("TM24", CARD, "gaussian=state.exact", "gaussian=True", f"{GUESSES}[any]"),
     of("TM26", "client/eigenveil_client/connection/cluster.py", ", require_encryption=True", "", ENCRYPTED),
     of("TM26", "client/eigenveil_client/connection/cluster.py", "    read_secret(key)  #", "    read(key)  #",

@@ -12,6 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil.accounting.digits import percent_up
 from eigenveil.errors import Code, PeerError, spoken
 from eigenveil.protocol.round import RoundState
 from eigenveil.reporting.notebook import one_line
@@ -107,8 +108,8 @@ def panel(event: pb.StudyEvent, title: str) -> RenderableType:
     spent = ProgressBar(
         total=max(event.micro_rho, 1), completed=event.spent_micro_rho, width=WIDTH, complete_style="magenta"
     )
-    share = 100 * event.spent_micro_rho / max(event.micro_rho, 1)
-    grid.add_row("budget", spent, f"{share:.0f} % of this study's")
+    share = percent_up(event.spent_micro_rho, max(event.micro_rho, 1))
+    grid.add_row("budget", spent, f"{share} % of this study's")
     sites = Text()
     for site, words in site_words(event.consent or event.sites):
         mark, style = MARKS.get(words.split(":")[0], ("×", "red"))
@@ -122,8 +123,8 @@ def plain(event: pb.StudyEvent) -> str:
     sites = "; ".join(f"{site}: {words}" for site, words in site_words(event.consent)) or " ".join(
         f"{site}={words}" for site, words in site_words(event.sites)
     )
-    share = 100 * event.spent_micro_rho / max(event.micro_rho, 1)
-    return f"{rounds_line(event)}; budget {share:.0f} %; {sites}".rstrip("; ")
+    share = percent_up(event.spent_micro_rho, max(event.micro_rho, 1))
+    return f"{rounds_line(event)}; budget {share} %; {sites}".rstrip("; ")
 
 
 class Display:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from eigenveil.accounting.digits import percent_up
 from eigenveil.reporting.questions import sent_as
 from eigenveil.study.study import Trust
 from eigenveil_client.analyst.display import plain, site_words, state_word, time_of
@@ -45,7 +46,7 @@ def row_lines(row: pb.StudyRow) -> str:
 
 def share(row: pb.StudyRow) -> str:
     """How much of its price a study has spent."""
-    return f"{100 * row.spent_micro_rho / max(row.micro_rho, 1):.0f} %"
+    return f"{percent_up(row.spent_micro_rho, max(row.micro_rho, 1))} %"
 
 
 def event_value(event: pb.StudyEvent) -> dict[str, Any]:
@@ -99,10 +100,10 @@ def explanation_text(value: Mapping[str, Any]) -> str:
         "What each site is asked:",
     ]
     for kind, entries in kinds.items():
-        share = 100 * sum(entry["micro_rho"] for entry in entries) / value["micro_rho"]
+        share = percent_up(sum(entry["micro_rho"] for entry in entries), value["micro_rho"])
         times = "once" if len(entries) == 1 else f"{len(entries)} times"
         lines.append(
-            f"  {sent_as(kind, masked=masked)}, {times}, {share:.0f} % of the price: {entries[0]['meaning']}"
+            f"  {sent_as(kind, masked=masked)}, {times}, {share} % of the price: {entries[0]['meaning']}"
         )
     lines += [value["depends"]] if value["depends"] is not None else []
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.table import Table
 
+from eigenveil.accounting.digits import shown_down, shown_up
 from eigenveil.queries import KINDS
 from eigenveil.reporting.trust import colluding
 from eigenveil.study.study import Trust
@@ -99,7 +100,7 @@ def _sites(shown: Demonstration) -> Table:
         spent = books["ledger"]["spent"]
         answers = [row for row in books["egress"]["rows"] if row["kind"] in KINDS]
         table.add_row(
-            name, str(records), f"{_epsilon(spent):.2f}", f"{_epsilon(left):.2f}",
+            name, str(records), shown_up(_epsilon(spent)), shown_down(_epsilon(left)),
             str(len(answers)), f"{shown.sent(name):,}",
         )  # fmt: skip
     return table

@@ -9,6 +9,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
+from eigenveil.accounting.digits import shown
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models import clear
 from eigenveil.planning.error_models.spectrum import (
@@ -119,8 +120,8 @@ def swept(
 def show(told: dict[str, Any]) -> None:
     console.print(
         f"{told['study']}: {told['components']} of {told['columns']} columns' components, about "
-        f"{told['expected_records']} records, epsilon {told['epsilon']:g}, delta {told['delta']:g}, "
-        f"{told['neighbours']}",
+        f"{told['expected_records']} records, epsilon {shown(told['epsilon'])}, "
+        f"delta {shown(told['delta'])}, {told['neighbours']}",
         markup=False,
     )
     source, flatness = told["spectrum"]["source"], told["spectrum"]["total_over_first"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rich import box
 from rich.table import Table
 
+from eigenveil.accounting.digits import shown_up
 from eigenveil.planning.sweep import Foreseen
 from eigenveil_client.local.format import sine_text
 from eigenveil_client.local.pictures import draw
@@ -39,7 +40,7 @@ def table(rows: Sequence[dict[str, Any]]) -> Table:
         out.add_column(name, justify="left" if name == "algorithm" else "right", no_wrap=True)
     for row in rows:
         sines = (sine_text(row[key]) for key in ("sin_angle", "sin_angle_10", "sin_angle_90"))
-        out.add_row(f"{row['epsilon']:.3g}", row["algorithm"], *sines, str(row["rounds"]))
+        out.add_row(shown_up(row["epsilon"]), row["algorithm"], *sines, str(row["rounds"]))
     return out
 
 

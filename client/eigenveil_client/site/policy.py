@@ -16,6 +16,7 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
+from eigenveil.accounting.digits import shown
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import FEWEST_IN_BATCH, MAX_MULTIPLICITY, MAX_RECORDS, Study
@@ -174,14 +175,19 @@ class Policy:
                 text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
             ),
             self._about_noise(plan),
-            at_most("max_epsilon_per_study", "epsilon", study.epsilon, self.max_epsilon_per_study),
+            at_most(
+                "max_epsilon_per_study",
+                f"{study.neighbours.value} epsilon",
+                study.epsilon,
+                self.max_epsilon_per_study,
+            ),
             at_most("max_delta", "delta", study.delta, self.max_delta),
         )
 
     def _about_noise(self, plan: Plan) -> Verdict:
         """A budget that is counted in mu pays for Gaussian noise alone."""
         passed = plan.gaussian or self.noise is NoiseRule.ANY
-        has = "all noise is Gaussian" if plan.gaussian else f"other noise, at delta {plan.study.delta:g}"
+        has = "all noise is Gaussian" if plan.gaussian else f"other noise, at delta {shown(plan.study.delta)}"
         return Verdict(rule="noise", passed=passed, text=f"{has}; allowed: {self.noise.value}")
 
     def _about_analyst(self, analyst: str) -> Verdict:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eigenveil.accounting.digits import shown
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -16,7 +18,7 @@ class Verdict:
 
 def at_most(rule: str, name: str, asked: float, most: float) -> Verdict:
     """Whether what is `asked` for stays within what the site allows."""
-    return Verdict(rule=rule, passed=asked <= most, text=f"{name} {asked:g}; at most {most:g}")
+    return Verdict(rule=rule, passed=asked <= most, text=f"{name} {shown(asked)}; at most {shown(most)}")
 
 
 def at_least(rule: str, name: str, stated: int, least: int, *, lowering: bool = False) -> Verdict:

@@ -11,6 +11,8 @@ from datetime import UTC, datetime
 from gettext import GNUTranslations, NullTranslations
 from pathlib import Path
 
+from eigenveil.accounting.digits import shown_down, shown_up
+
 DOMAIN = "eigenveil"
 ENGLISH = "en"
 
@@ -48,7 +50,18 @@ class Words:
 
     def number(self, value: float, digits: int = 4) -> str:
         """A number in at most so many significant digits, whole ones in full."""
-        text = f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}g}"
+        return self._set(f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}g}")
+
+    def up(self, value: float, digits: int = 4) -> str:
+        """What is spent or promised of privacy, rounded up [P5]."""
+        return self._set(shown_up(value, digits))
+
+    def down(self, value: float, digits: int = 4) -> str:
+        """What is left or allowed of privacy, rounded down [P5]."""
+        return self._set(shown_down(value, digits))
+
+    def _set(self, text: str) -> str:
+        """With the marks that this language has in numbers."""
         point = self.catalogue.pgettext("decimal point", ".")
         comma = self.catalogue.pgettext("between thousands", ",")
         return text.translate({ord("."): point, ord(","): comma})

@@ -85,5 +85,5 @@ def _environment(loader: FileSystemLoader, words: Words) -> Environment:
         lstrip_blocks=True,
     )
     made.install_gettext_translations(words.catalogue, newstyle=True)  # type: ignore[attr-defined]
-    made.filters.update(moment=words.moment, day=words.day, number=words.number)
+    made.filters.update(moment=words.moment, day=words.day, number=words.number, up=words.up, down=words.down)
     return made

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from functools import lru_cache
 
+from eigenveil.accounting.digits import shown
 from eigenveil.accounting.gaussian import micro_rho_for
 from eigenveil.errors import Code, RequestError
 
@@ -64,8 +65,9 @@ def local_micro_rho(epsilon: float, delta: float, n: int) -> int:
     if low <= epsilon:
         raise RequestError(
             Code.BAD_STUDY,
-            f"a secret order of n = {n} records gains nothing at epsilon = {epsilon:g}, delta = {delta:g}: "
-            f"{_enough(epsilon, order)} would; choose private-oja, which needs no order",
+            f"a secret order of n = {n} records gains nothing at epsilon = {shown(epsilon)}, "
+            f"delta = {shown(delta)}: {_enough(epsilon, order)} would; choose private-oja, which "
+            "needs no order",
         )
     own = (delta - order) * TIGHT / ((math.exp(epsilon) + 1) * (1 + math.exp(-low) / 2) * n)
     return micro_rho_for(low, own)

@@ -12,7 +12,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.digits import shown_down, shown_up
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
+
+BELOW = 1 - 2e-9  # what a conversion gives is at most a relative 1e-9 above the least epsilon
 
 
 class NoiseRule(Enum):
@@ -61,6 +65,43 @@ def epsilon_of(micro_rho: int, delta: float, *, gaussian_only: bool) -> float:
         return 0.0
     by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
     return by_zcdp if exactly is None else exactly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conversion:
+    """How amounts of one budget are told: as epsilons at `delta`, exactly if the budget is counted in mu.
+
+    Neighbours: a budget is about one record added to or removed from what add-remove studies release, and
+    about one record replaced in what all studies release, which is a chain of two: 2 mu, or 4 rho [P4].
+    """
+
+    delta: float
+    exact: bool
+
+    def epsilon(self, micro_rho: int) -> float:
+        """Of one record added or removed."""
+        return epsilon_of(micro_rho, self.delta, gaussian_only=self.exact)
+
+    def replaced(self, micro_rho: int) -> float:
+        """Of one record replaced."""
+        return self.epsilon(Neighbours.REPLACE_ONE.records**2 * micro_rho)
+
+    def spent(self, micro_rho: int, digits: int = 4) -> str:
+        """What is spent, set aside or promised: each epsilon is rounded up."""
+        return _both(*(shown_up(one, digits) for one in self._amounts(micro_rho)))
+
+    def left(self, micro_rho: int, whole: int, digits: int = 4) -> str:
+        """What is left of `whole`: rounded down, but all that was promised where nothing was taken."""
+        if micro_rho == whole:
+            return self.spent(micro_rho, digits)
+        return _both(*(shown_down(one * BELOW, digits) for one in self._amounts(micro_rho)))
+
+    def _amounts(self, micro_rho: int) -> tuple[float, float]:
+        return self.epsilon(micro_rho), self.replaced(micro_rho)
+
+
+def _both(added: str, replaced: str) -> str:
+    return f"epsilon {added} ({Neighbours.ADD_REMOVE.value}; as {Neighbours.REPLACE_ONE.value}: {replaced})"
 
 
 def studies_left(left: Cost, price: Cost) -> int | None:

@@ -47,7 +47,7 @@ def gives(mu_squared: Fraction, epsilon: float, delta: float) -> bool:
             if twice > most:
                 return False
     raise InternalError(
-        Code.BUG, f"(epsilon, delta) = ({epsilon:g}, {delta:g}) is not decided in {PRECISIONS[-1]} bits"
+        Code.BUG, f"(epsilon, delta) = ({epsilon}, {delta}) is not decided in {PRECISIONS[-1]} bits"
     )
 
 

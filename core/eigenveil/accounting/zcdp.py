@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+from eigenveil.accounting.digits import shown
 from eigenveil.errors import Code, RequestError
 
 MICRO = 10**6
@@ -60,7 +61,7 @@ def _check_rho(rho: float) -> None:
 
 def check_epsilon(epsilon: float) -> None:
     """Refuse what is no epsilon that a study may state."""
-    _need(0 <= epsilon <= MAX_EPSILON, f"epsilon must lie in [0, {MAX_EPSILON:g}], got {epsilon}")
+    _need(0 <= epsilon <= MAX_EPSILON, f"epsilon must lie in [0, {shown(MAX_EPSILON)}], got {epsilon}")
 
 
 def check_delta(delta: float) -> None:
@@ -155,6 +156,6 @@ def most_micro_rho(gives: Callable[[int], bool], epsilon: float, delta: float) -
     if low < 1:
         raise RequestError(
             Code.BAD_STUDY,
-            f"epsilon = {epsilon:g} at delta = {delta:g} is too small to be counted; raise epsilon",
+            f"epsilon = {shown(epsilon)} at delta = {shown(delta)} is too small to be counted; raise epsilon",
         )
     return low

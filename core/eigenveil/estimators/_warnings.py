@@ -15,9 +15,11 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
+from eigenveil.accounting.digits import shown
+
 SEARCHES = "sklearn.model_selection"  # cross-validation and searches, also in the processes that they start
 AGAIN = (
-    "this fit is one of a search or a cross-validation: each of them spends epsilon = {epsilon:g} on records "
+    "this fit is one of a search or a cross-validation: each of them spends epsilon = {epsilon} on records "
     "that the others spend on as well, and the sum of all is what holds for the result; choose by `predict`, "
     "which reads no record, or on records that are public"
 )
@@ -31,7 +33,7 @@ def doubts_of_the_call(estimator: Any) -> list[str]:
     """What is to be said of the `fit` of `estimator` that is under way: by whom it was called."""
     frames = list(_callers())
     searched = any(frame.f_globals.get("__name__", "").startswith(SEARCHES) for frame in frames)
-    said = [AGAIN.format(epsilon=estimator.epsilon)] if searched else []
+    said = [AGAIN.format(epsilon=shown(estimator.epsilon))] if searched else []
     callers = [frame.f_locals.get("self") for frame in frames]
     before = [name for one in callers if isinstance(one, Pipeline) for name in _learned(one, estimator)]
     return [*said, READ.format(names=", ".join(dict.fromkeys(before)))] if before else said

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from eigenveil.accounting.digits import rounded_up, shown
 from eigenveil.algorithms.gradient.auto import WIDE
 from eigenveil.errors import RequestError
 from eigenveil.planning.error_models import predicted
@@ -72,7 +73,7 @@ def doubts(study: Study) -> tuple[str, ...]:
     would_do = enough(*remedies(one, guess))
     sentence = (
         f"with about {study.expected_records} records, {study.dimension} columns and epsilon = "
-        f"{study.epsilon:g} the result is likely to be mostly noise"
+        f"{shown(study.epsilon)} the result is likely to be mostly noise"
     )
     return (f"{sentence}; {would_do} would give a usable first component" if would_do else sentence,)
 
@@ -86,7 +87,7 @@ def _too_many(study: Study) -> tuple[str, ...]:
     if few is None:
         return ()
     sentence = (
-        f"with about {study.expected_records} records and epsilon = {study.epsilon:g} the "
+        f"with about {study.expected_records} records and epsilon = {shown(study.epsilon)} the "
         f"{study.components} components together may well be mostly noise, unless variances lie far apart; "
         f"components = {few} would be usable"
     )
@@ -108,7 +109,7 @@ def fewer(study: Study, guess: AssumedSpectrum) -> int | None:
 def enough(records: int | None, epsilon: float | None) -> str:
     """The remedies in words; empty if there are none."""
     wanted = f"about {records} records" if records is not None else ""
-    louder = f"an epsilon of {epsilon:g}" if epsilon is not None else ""
+    louder = f"an epsilon of {shown(epsilon)}" if epsilon is not None else ""
     return " or ".join(word for word in (wanted, louder) if word)
 
 
@@ -126,7 +127,7 @@ def remedies(study: Study, guess: AssumedSpectrum) -> tuple[int | None, float | 
     )
     return (
         None if records is None else min(_rounded_up(study.expected_records * records), MAX_RECORDS),
-        None if epsilon is None else float(f"{study.epsilon * epsilon * 1.05:.2g}"),
+        None if epsilon is None else rounded_up(study.epsilon * epsilon * 1.05, 2),
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from eigenveil.accounting.digits import shown, shown_up
 from eigenveil.planning.choose import CANDIDATES, HOPELESS, USABLE, better, enough, fewer, least, remedies
 from eigenveil.planning.error_models.spectrum import AssumedSpectrum
 from eigenveil.planning.predict import Prediction, predict
@@ -52,8 +53,8 @@ def _too_little(study: Study, guess: AssumedSpectrum) -> str:
     if times is None:
         return "no algorithm can run this study; see why beside each"
     return (
-        f"none: epsilon = {study.epsilon:g} is too small for every algorithm that would learn something; "
-        f"raise it to {study.epsilon * times * 1.05:.2g} or more"
+        f"none: epsilon = {shown(study.epsilon)} is too small for every algorithm that would learn "
+        f"something; raise it to {shown_up(study.epsilon * times * 1.05, 2)} or more"
     )
 
 

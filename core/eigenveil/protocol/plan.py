@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from eigenveil.accounting.digits import shown
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
@@ -65,7 +66,7 @@ class Plan:
         wanted = affordable(self.study, self.algorithm)
         need(
             self.micro_rho >= 1 and self.once.fits(wanted),
-            f"a plan for epsilon = {self.study.epsilon:g} may spend 1 to {wanted.micro_rho} micro-rho, "
+            f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {wanted.micro_rho} micro-rho, "
             f"0 to {wanted.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
         )
         self._check_algorithm()
@@ -101,12 +102,13 @@ class Plan:
         need(not self.algorithm.properties.trusted, exact)
         need(
             self.gaussian,
-            f"{name} at delta = {self.study.delta:g} needs noise that is not Gaussian, and shares of noise "
-            f"add up to no other; choose another algorithm and a delta above 0, or {central}",
+            f"{name} at delta = {shown(self.study.delta)} needs noise that is not Gaussian, and shares of "
+            f"noise add up to no other; choose another algorithm and a delta above 0, or {central}",
         )
         need(
             self.study.epsilon <= MAX_MASKED_EPSILON,
-            f"under secure aggregation epsilon is at most {MAX_MASKED_EPSILON:g}, not {self.study.epsilon:g}",
+            f"under secure aggregation epsilon is at most {shown(MAX_MASKED_EPSILON)}, "
+            f"not {shown(self.study.epsilon)}",
         )
 
     def _check_batches(self) -> None:

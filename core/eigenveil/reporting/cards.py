@@ -9,7 +9,9 @@ from typing import Any
 
 from eigenveil.reporting.notebook import card, lines
 from eigenveil.reporting.result import EVERY, every_direction
-from eigenveil.study.study import Trust
+from eigenveil.reporting.trust import SEEN, colluding
+from eigenveil.study.study import Study
+from eigenveil.study.toml import study_from_dict
 
 WIDTH, HEIGHT = 4.6, 2.4  # inches
 
@@ -40,10 +42,9 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     result, study = document["result"], document["plan"]["study"]
     shares = result["explained_variance_ratio"]
     explained = ", ".join(f"{100 * share:.1f} %" for share in shares)
-    masked = study["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     rows = [
         ("Sites", ", ".join(study["federation"]["sites"])),
-        ("Trust", "masked: nobody saw a site's totals without noise" if masked else "central"),
+        ("Trust", _trust(study_from_dict(study))),
         ("Columns", f"{len(result['columns'])}"),
         ("Records, noised", f"{result['records']:,.0f}"),
         ("Variance explained", explained or "nothing released"),
@@ -52,6 +53,14 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         error = f"sine {result['predicted_sin_angle']:.2g} (0 is exact, 1 is noise)"
         rows.append(("Predicted error", EVERY if every_direction(result) else error))
     return rows
+
+
+def _trust(study: Study) -> str:
+    if not study.masked:
+        return f"central: {SEEN}"
+    return (
+        f"masked: nobody saw a site's totals without noise, also not the coordinator with {colluding(study)}"
+    )
 
 
 def _scree(document: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.digits import fixed_up, shown_up
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.algorithms.shared.column_scales import SPREADS
@@ -17,7 +18,6 @@ from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
-from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.trust import colluding, message_words, trips, trust_words
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
 from eigenveil.study.price import Composition, delta_without
@@ -52,6 +52,7 @@ def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> d
     first releases choose among several, `rounds` are the longest, and `depends` says so. `micro_rho` is what
     the rounds may cost, each tried once; what `attempts` of each may cost is in `guarantee`. `message` is
     what an answer is to whoever sees it, and `trips` how often a site sends one, if no attempt fails.
+    `colluders` is with how many sites the coordinator may work together; None where it sees totals itself.
 
     Raises:
         RequestError: the budget is too small for a query, or they are too many.
@@ -85,6 +86,7 @@ def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> d
         "depends": _depends(ways),
         "micro_rho": plan.micro_rho,
         "attempts": study.attempts,
+        "colluders": study.colluders if study.masked else None,
         "trust": trust_words(plan),
         "warnings": [*study.warnings(), *doubts(study)],
     }
@@ -247,10 +249,12 @@ def _measure(plan: Plan) -> str:
     own = cost.atto_delta / ATTO
     match plan.composition:
         case Composition.GAUSSIAN:
-            but = f", but for {_up(own, 3)} of delta" if own else ""
-            return f"{_mu(plan):.6f}-Gaussian differential privacy{but}"
+            but = f", but for {shown_up(own, 3)} of delta" if own else ""
+            mu = fixed_up(gaussian.micro_mu(cost.micro_rho) / MICRO, 6)
+            return f"{mu}-Gaussian differential privacy{but}"
         case Composition.ZCDP:
-            return f"{f'{_up(own, 3)}-approximate ' if own else ''}{cost.micro_rho / MICRO:.6f}-zCDP"
+            approximate = f"{shown_up(own, 3)}-approximate " if own else ""
+            return f"{approximate}{fixed_up(cost.micro_rho / MICRO, 6)}-zCDP"
         case Composition.BASIC:
             return "the privacy losses of its questions, added up as they are"
 
@@ -264,7 +268,7 @@ def _words(plan: Plan, epsilon: float, delta: float) -> str:
     )
     sites = study.max_sites_per_person
     where = "" if sites == 1 else f" (who may be at up to {sites} sites)"
-    epsilon_said, delta_said = _up(epsilon, 4), _up(delta, 3)
+    epsilon_said, delta_said = shown_up(epsilon), shown_up(delta, 3)
     except_for = f", except with probability {delta_said}" if delta > 0 else ""
     return (
         f"({epsilon_said}, {delta_said})-differential privacy: {change}{where} changes the "
@@ -281,11 +285,6 @@ def _against(plan: Plan) -> str:
         " It holds as well for all numbers that reach the coordinator, even if it works together with "
         f"{colluding(plan.study)} (P31 to P33 in PRIVACY.md)."
     )
-
-
-def _up(value: float, digits: int) -> str:
-    """In so many digits, and never less than it is."""
-    return f"{rounded_up(value, digits):.{digits}g}"
 
 
 def _kept(plan: Plan) -> str:

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from eigenveil.accounting.digits import percent_up, shown_up
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
 from eigenveil.reporting.attempts import spent
-from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.explain import promised
 from eigenveil.reporting.figures.biplot import Projection
 from eigenveil.reporting.figures.style import MOST_COLUMNS
@@ -86,6 +86,7 @@ def _template() -> Template:
     )
     environment.filters["number"] = number
     environment.filters["bound"] = bound
+    environment.filters["taken"] = lambda share: f"{percent_up(share, 1, 1)} %"
     environment.filters["percent"] = lambda value: f"{100 * value:.1f} %"
     return environment.get_template("report.html.j2")
 
@@ -106,10 +107,14 @@ def number(value: float) -> str:
 
 
 def bound(value: float) -> str:
-    """A number of the guarantee as `number` shows it, never less than it is."""
-    if value >= 1000:
-        return number(math.ceil(value))
-    return number(rounded_up(value, 4 if value >= 1e-4 else 3))
+    """A number of the guarantee, never less than it is, as `number` is set."""
+    plain, _, exponent = shown_up(value, 4 if value >= 1e-4 else 3).partition("e")
+    if exponent:
+        return f"{plain} × 10{str(int(exponent)).translate(RAISED)}"
+    if not math.isfinite(value):
+        return plain
+    whole, point, rest = plain.partition(".")
+    return f"{int(whole):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") + point + rest
 
 
 def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:

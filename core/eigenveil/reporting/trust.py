@@ -14,7 +14,10 @@ SEEN = (
     "the coordinator, and so its operator, sees each site's totals before it adds noise, and is trusted to "
     "add it"
 )
-CENTRAL = f'{SEEN}; trust = "secure-aggregation" would show them to nobody'
+CENTRAL = (
+    f'{SEEN}; trust = "secure-aggregation" would hide them, also from it together with one other site '
+    "(more, if a study says so)"
+)
 TRUSTED = "a mechanism works on the exact sums: this cannot run without trusting the coordinator with them"
 # What a message with a site's answer is to whoever sees it.
 MASKED = "masked; alone it is noise to everybody"
@@ -41,7 +44,8 @@ def trust_words(plan: Plan) -> str:
         "nobody sees a site's totals without noise that hides each person, also not if the coordinator and "
         f"{colluding(study)} work together: each site adds its share of the noise and masks the result "
         f"before it leaves, and masks cancel in the sum of a set of at least {study.federation.least} sites, "
-        f"in nothing less. {attempts_words(study)}"
+        "in nothing less. If more sites than that help, there is less noise than is promised. "
+        f"{attempts_words(study)}"
     )
 
 

@@ -7,6 +7,7 @@ from enum import Enum
 from fractions import Fraction
 
 from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.digits import shown, shown_up
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
 from eigenveil.numerics.encoding import EXACT
 from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
@@ -59,21 +60,24 @@ def affordable(study: Study, algorithm: Algorithm | OwnAlgorithm) -> Cost:
                 gaussian.micro_rho_for(study.epsilon, delta_without(study, own * study.attempts))
                 // study.attempts
             )
-            need(rho >= 1, f"epsilon = {study.epsilon:g} is too small for {study.attempts} attempts")
+            need(rho >= 1, f"epsilon = {shown(study.epsilon)} is too small for {study.attempts} attempts")
         case Composition.GAUSSIAN:
             rho = gaussian.micro_rho_for(study.epsilon, study.delta)
         case Composition.ZCDP:
             rho = zcdp.micro_rho_for(study.epsilon, study.delta - own / ATTO)
         case Composition.BASIC:
             rho = min(micro_rho_of(study.epsilon), EXACT - 1)  # what canonical JSON cannot write is not spent
-            need(rho >= 1, f"epsilon = {study.epsilon:g} is too small to be counted; raise epsilon")
+            need(rho >= 1, f"epsilon = {shown(study.epsilon)} is too small to be counted; raise epsilon")
     return Cost(micro_rho=rho, atto_delta=own)
 
 
 def delta_without(study: Study, own: int) -> float:
     """The study's delta without so many atto-delta, rounded down."""
     left = Fraction(study.delta) - Fraction(own, ATTO)
-    need(left > 0, f"under secure aggregation delta must be above {own / ATTO:.1g}, not {study.delta:g}")
+    need(
+        left > 0,
+        f"under secure aggregation delta must be above {shown_up(own / ATTO, 1)}, not {shown(study.delta)}",
+    )
     near = float(left)
     return near if Fraction(near) <= left else math.nextafter(near, 0.0)
 

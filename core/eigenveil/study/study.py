@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from eigenveil.accounting.digits import shown
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.errors import Code, RequestError
@@ -322,7 +323,7 @@ class Study:
     def _check_privacy(self) -> None:
         need(
             0 < self.epsilon <= MAX_EPSILON,
-            f"epsilon must be a finite number above 0 and at most {MAX_EPSILON:g}, got {self.epsilon}",
+            f"epsilon must be a finite number above 0 and at most {shown(MAX_EPSILON)}, got {self.epsilon}",
         )
         need(
             math.isfinite(self.delta) and 0 <= self.delta < 1,
@@ -385,7 +386,7 @@ class Study:
         if self.delta * self.expected_records < 0.1:
             return idle
         sentence = (
-            f"delta = {self.delta:g} is not far below 1/n for about {self.expected_records} "
+            f"delta = {shown(self.delta)} is not far below 1/n for about {self.expected_records} "
             f"records; choose delta below {0.1 / self.expected_records:.1e}"
         )
         return (sentence, *idle)

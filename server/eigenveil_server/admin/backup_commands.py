@@ -124,12 +124,12 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
 
     Only when there is no newer backup. Each site's operator must then agree, too.
     """
-    from eigenveil.accounting.budget import epsilon_of
+    from eigenveil.accounting.budget import Conversion
     from eigenveil_server.recovery.accept_loss import accept_loss
 
     config = load(config_path, Config)
     accepted = accept_loss(config)
-    epsilon = epsilon_of(accepted.charged.micro_rho, config.budget_delta, gaussian_only=False)
+    charged = Conversion(delta=config.budget_delta, exact=False).spent(accepted.charged.micro_rho)
     told = {
         "site": accepted.site,
         "rows": accepted.checkpoint.size,
@@ -138,7 +138,7 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
         "ended": list(accepted.ended),
     }
     text = (
-        f"Charged epsilon {epsilon:.4g} for what site {accepted.site} has seen; "
+        f"Charged {charged} for what site {accepted.site} has seen; "
         f"{len(accepted.ended)} studies ended.\nEach site now stops at the shorter ledger until its operator "
         "runs: eigenveil-site accept-checkpoint --config site.toml"
     )

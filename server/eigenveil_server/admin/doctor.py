@@ -16,7 +16,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from eigenveil.accounting.budget import epsilon_of
+from eigenveil.accounting.budget import Conversion
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.config import load
 from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fail, ok, permissions, warn
@@ -101,9 +101,9 @@ def _database(config: Config, store: Store) -> Check:
 
 def _ledger(config: Config, store: Store) -> Check:
     books = LedgerStore(store.reader, config.budget, unix_ms).ledger
-    left = books.limit.micro_rho - books.committed().micro_rho
-    epsilon = epsilon_of(left, config.budget_delta, gaussian_only=books.exact)
-    return ok("ledger", f"the chain replays; epsilon {epsilon:.4g} of {config.budget_epsilon:g} is left")
+    whole, told = books.limit.micro_rho, Conversion(delta=config.budget_delta, exact=books.exact)
+    left = told.left(max(0, whole - books.committed().micro_rho), whole)
+    return ok("ledger", f"the chain replays; left of {told.spent(whole)}: {left}")
 
 
 def _checkpoints(config: Config, store: Store) -> Check:

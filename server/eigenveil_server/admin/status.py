@@ -7,8 +7,10 @@ from contextlib import closing
 from statistics import median
 from typing import Any
 
-from eigenveil.accounting.budget import epsilon_of, epsilons
+from eigenveil.accounting.budget import Conversion, epsilons
+from eigenveil.accounting.digits import percent_up, shown
 from eigenveil.accounting.ledger import Ledger
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.identity import Role, spoken
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
@@ -45,6 +47,8 @@ def _budget(config: Config, ledger: Ledger, studies: Sequence[StoredStudy]) -> d
     like = studies[-1] if studies else None
     budget, spent, committed = ledger.limit.micro_rho, ledger.spent.micro_rho, ledger.committed().micro_rho
     by_zcdp, exactly = epsilons(spent, config.budget_delta, gaussian_only=ledger.gaussian)
+    told = Conversion(delta=config.budget_delta, exact=ledger.exact)
+    was = Conversion(delta=config.budget_delta, exact=ledger.gaussian)
     return {
         "epsilon": config.budget_epsilon,
         "delta": config.budget_delta,
@@ -55,7 +59,11 @@ def _budget(config: Config, ledger: Ledger, studies: Sequence[StoredStudy]) -> d
         "exact": ledger.exact,
         "spent_epsilon": by_zcdp,
         "spent_epsilon_gaussian": exactly,
-        "left_epsilon": epsilon_of(budget - committed, config.budget_delta, gaussian_only=ledger.exact),
+        "left_epsilon": told.epsilon(budget - committed),
+        "neighbours": Neighbours.ADD_REMOVE.value,
+        "epsilon_replace_one": told.replaced(budget),
+        "spent_epsilon_replace_one": was.replaced(spent),
+        "left_epsilon_replace_one": told.replaced(budget - committed),
         "studies_left": None if like is None else {like.name: max(0, budget - committed) // like.micro_rho},
     }
 
@@ -121,11 +129,14 @@ def text(found: dict[str, Any]) -> str:
 
 
 def _budget_text(budget: dict[str, Any]) -> str:
-    aside = 100 * budget["reserved_micro_rho"] / budget["micro_rho"]
+    whole, delta = budget["micro_rho"], budget["delta"]
+    told = Conversion(delta=delta, exact=budget["exact"])
+    spent = Conversion(delta=delta, exact=budget["spent_epsilon_gaussian"] is not None)
     return (
-        f"Budget     epsilon {budget['epsilon']:g}, but for {budget['delta']:g}{_kind(budget)}\n"
-        f"  left: epsilon {budget['left_epsilon']:.4g}{_like(budget)}; spent: epsilon {_spent(budget):.4g}; "
-        f"set aside for studies under way: {aside:.0f} % of it"
+        f"Budget     {told.spent(whole)}, but for {shown(delta)}{_kind(budget)}\n"
+        f"  left: {told.left(max(0, budget['left_micro_rho']), whole)}{_like(budget)}\n"
+        f"  spent: {spent.spent(budget['spent_micro_rho'])}; "
+        f"set aside for studies under way: {percent_up(budget['reserved_micro_rho'], whole)} % of it"
     )
 
 
@@ -140,12 +151,6 @@ def _kind(budget: dict[str, Any]) -> str:
     return "; all its noise is Gaussian" if budget["exact"] else ""
 
 
-def _spent(budget: dict[str, Any]) -> float:
-    exactly = budget["spent_epsilon_gaussian"]
-    by_zcdp: float = budget["spent_epsilon"] if budget["spent_micro_rho"] else 0.0
-    return by_zcdp if exactly is None else float(exactly)
-
-
 def _like(budget: dict[str, Any]) -> str:
     """How many more studies like the latest one fit."""
     if not budget["studies_left"]:
@@ -157,7 +162,7 @@ def _like(budget: dict[str, Any]) -> str:
 def studies_text(found: dict[str, Any]) -> str:
     lines = [
         f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {_rounds(s)}, "
-        f"{100 * s['spent_micro_rho'] / s['micro_rho']:.0f} % of its price spent  {s['failure']}".rstrip()
+        f"{percent_up(s['spent_micro_rho'], s['micro_rho'])} % of its price spent  {s['failure']}".rstrip()
         for s in found["studies"]
     ]
     return "\n".join([f"Studies    {len(lines)}", *lines])

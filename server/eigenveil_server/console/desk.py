@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import ParamSpec, TypeVar
 
-from eigenveil.accounting.budget import epsilons
 from eigenveil.accounting.zcdp import Cost
 from eigenveil_common.storage.database import Database
 from eigenveil_common.storage.ledger_store import LedgerStore
@@ -86,12 +85,6 @@ class Books:
             micro_rho=max(0, limit.micro_rho - committed.micro_rho),
             atto_delta=max(0, limit.atto_delta - committed.atto_delta),
         )
-
-    def epsilon(self, micro_rho: int) -> float:
-        """What an amount of the federation's budget is to people, at the budget's delta."""
-        gaussian = self.ledger.ledger.exact
-        by_zcdp, exactly = epsilons(micro_rho, self.config.budget_delta, gaussian_only=gaussian)
-        return by_zcdp if exactly is None else exactly
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,13 +9,13 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from eigenveil.accounting.digits import percent_up, shown_up
 from eigenveil_common.web.application import Door
 from eigenveil_common.web.guard import Origins
 from eigenveil_common.web.messages import Languages
 from eigenveil_common.web.pages import Pages
 from eigenveil_common.web.pictures import gauge
 from eigenveil_common.web.sessions import Session, Sessions
-from eigenveil_server.console.studies import shown
 
 TEMPLATES = Path(__file__).parent / "templates"
 BOTH = (("/", "Overview"), ("/studies", "Studies"), ("/budget", "Budget"))
@@ -45,12 +45,12 @@ class Rooms:
         """A page for whoever asks, made on another thread."""
         visitor = request.state.visitor
         pages = self._operators if visitor.operates else self._analysts
-        given = {"visitor": visitor, "gauge": gauge, "shown": shown} | values
+        given = {"visitor": visitor, "gauge": gauge, "shown_up": shown_up, "percent_up": percent_up} | values
         return await asyncio.to_thread(pages.render, request, template, status, **given)
 
     def piece(self, template: str, **values: Any) -> str:
         """A piece of a page, the same for everybody who has it open under its key."""
-        return self._analysts.piece(template, **({"shown": shown} | values))
+        return self._analysts.piece(template, **({"shown_up": shown_up, "percent_up": percent_up} | values))
 
     def lives(self, session: Session) -> bool:
         """Whether a live page may go on."""

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from cryptography import x509
 
-from eigenveil.accounting.budget import studies_left
+from eigenveil.accounting.budget import Conversion, studies_left
+from eigenveil.accounting.digits import percent_up
 from eigenveil.identity import Role
 from eigenveil_common.files import read
 from eigenveil_server.console.desk import Books
-from eigenveil_server.console.studies import shown
 from eigenveil_server.pki.registry import Enrolled, Registry
 from eigenveil_server.recovery.checkpoints import awaited
 from eigenveil_server.rpc.directory import SiteDirectory
@@ -47,10 +47,10 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """All amounts as epsilons at `delta`, and as shares of the whole."""
+    """All amounts as epsilons at `delta`, in words that name the neighbours, and as shares of the whole."""
 
-    total: float
-    left: float
+    total: str
+    left: str
     delta: float
     share_spent: float
     share_reserved: float
@@ -60,7 +60,7 @@ class Budget:
     @property
     def words(self) -> str:
         """What its gauge shows."""
-        spent, reserved = round(100 * self.share_spent), round(100 * self.share_reserved)
+        spent, reserved = percent_up(self.share_spent, 1), percent_up(self.share_reserved, 1)
         return f"{spent} % of the budget is spent, {reserved} % is set aside for studies under way"
 
 
@@ -70,12 +70,12 @@ def budget(books: Books) -> Budget:
     spent, committed, limit, exact = books.ledger.read(
         lambda ledger: (ledger.spent, ledger.committed(), ledger.limit, ledger.exact)
     )
-    whole = max(1, limit.micro_rho)
+    whole, told = max(1, limit.micro_rho), Conversion(delta=books.config.budget_delta, exact=exact)
     recent = [one for one in books.studies.all() if one.state is not StudyState.FAILED][-RECENT:]
     plans = [(one.name, books.studies.plan_of(one)) for one in reversed(recent)]
     return Budget(
-        total=books.config.budget_epsilon,
-        left=books.epsilon(left.micro_rho),
+        total=told.spent(limit.micro_rho),
+        left=told.left(left.micro_rho, limit.micro_rho),
         delta=books.config.budget_delta,
         share_spent=spent.micro_rho / whole,
         share_reserved=(committed.micro_rho - spent.micro_rho) / whole,
@@ -136,7 +136,7 @@ def warnings(books: Books, standing: tuple[SiteStanding, ...], at: float) -> Ite
         )
     held = budget(books)
     if 1 - held.share_spent - held.share_reserved < LITTLE:
-        yield f"Less than {LITTLE:.0%} of the budget is left: epsilon {shown(held.left)}."
+        yield f"Less than {LITTLE:.0%} of the budget is left: {held.left}."
     for certificate in x509.load_pem_x509_certificates(read(books.config.files.ca)):
         days = (certificate.not_valid_after_utc.timestamp() - at) / DAY
         if days < AUTHORITY_DAYS:

@@ -11,7 +11,6 @@ from eigenveil.accounting.budget import studies_left
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
-from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.trust import trust_words
 from eigenveil.study.columns import single_tables
 from eigenveil.study.consent import DeclineWord
@@ -342,8 +341,3 @@ def _rounds(books: Books, digest: str) -> tuple[RoundLine, ...]:
         )
         for row in rows
     )
-
-
-def shown(value: float) -> str:
-    """An epsilon in three digits, never less than it is."""
-    return f"{rounded_up(value, 3):.3g}"

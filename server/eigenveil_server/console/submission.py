@@ -9,6 +9,7 @@ from typing import Any
 from starlette.datastructures import FormData
 
 from eigenveil.accounting.budget import studies_left
+from eigenveil.accounting.digits import percent_up, shown_up
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.dictionary.admission import Directory
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
@@ -16,7 +17,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import study_digest, study_from_dict
 from eigenveil_server.console.desk import Books
-from eigenveil_server.console.studies import StudyLine, line, shown
+from eigenveil_server.console.studies import StudyLine, line
 from eigenveil_server.planning.submissions import Foreseen
 from eigenveil_server.storage.states import StudyState
 
@@ -65,15 +66,15 @@ class SiteChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a study would be, in words; `share` and `used` are shares of the whole budget."""
+    """What a study would be, in words; `share` and `used` are in percent of the whole budget."""
 
     epsilon: str
     guarantee: str
     trust: str
     rounds: int
     kilobytes: int
-    share: float
-    used: float
+    share: str
+    used: str
     left: int | None
     accuracy: str
     degrees: str
@@ -212,13 +213,13 @@ def prediction(found: Foreseen, books: Books, directory: Directory) -> Predictio
     )
     stated = {site: directory.sites.get(site) for site in study.federation.sites}
     return Prediction(
-        epsilon=shown(told["guarantee"]["epsilon"]),
+        epsilon=shown_up(told["guarantee"]["epsilon"]),
         guarantee=told["guarantee"]["words"],
         trust=told["trust"],
         rounds=len(told["rounds"]),
         kilobytes=max(1, round(told["bytes_per_site"] / 1000)),
-        share=found.plan.cost.micro_rho / whole,
-        used=1 - left.micro_rho / whole,
+        share=percent_up(found.plan.cost.micro_rho, whole, 1),
+        used=percent_up(whole - left.micro_rho, whole, 1),
         left=studies_left(after, found.plan.cost),
         accuracy=accuracy(found.sines),
         degrees=error_words(found.sines),

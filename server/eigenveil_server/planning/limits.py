@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.digits import shown, shown_up
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
@@ -21,15 +22,15 @@ def check_price(plan: Plan, config: Config) -> None:
     if own > most:
         raise RequestError(
             Code.BUDGET,
-            f"this study may fail with probability {own:.3g} of its own, and the operator allows one study "
-            f"{most:.3g} (max_delta_per_study); nothing was reserved: ask for a smaller delta",
+            f"this study may fail with probability {shown_up(own, 3)} of its own, and the operator allows "
+            f"one study {shown(most)} (max_delta_per_study); nothing was reserved: ask for a smaller delta",
         )
     allowed, delta = config.max_epsilon_per_study, config.budget_delta
     if not _within(plan, allowed, delta):
         raise RequestError(
             Code.BUDGET,
-            f"this study costs epsilon {_epsilon(plan, delta):.4g} at delta {delta:g}, "
-            f"and the operator allows one study {allowed:g} "
+            f"this study costs epsilon {shown_up(_epsilon(plan, delta))} ({plan.study.neighbours.value}) at "
+            f"delta {shown(delta)}, and the operator allows one study {shown(allowed)} "
             "(max_epsilon_per_study); nothing was reserved: ask for a smaller epsilon",
         )
 

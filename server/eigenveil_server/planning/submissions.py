@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from eigenveil.accounting.digits import percent_down, percent_up
 from eigenveil.dictionary.admission import Directory, directory_to_dict
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
@@ -162,10 +163,10 @@ class Submissions:
         if held and held + micro_rho > most:
             raise RequestError(
                 Code.BUDGET,
-                f"your studies under way hold {100 * held / whole:.1f} % of the budget, this one would add "
-                f"{100 * micro_rho / whole:.1f} %, and the operator lets one analyst hold "
-                f"{100 * most / whole:.1f} % with several (max_share_per_analyst); nothing was reserved: "
-                "wait for one to end, or cancel one",
+                f"your studies under way hold {percent_up(held, whole, 1)} % of the budget, this one would "
+                f"add {percent_up(micro_rho, whole, 1)} %, and the operator lets one analyst hold "
+                f"{percent_down(most, whole, 1)} % with several (max_share_per_analyst); nothing was "
+                "reserved: wait for one to end, or cancel one",
             )
 
     def _words(self, submission: Submission) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import RoundStatement
 from eigenveil.protocol.wire import query_to_proto, round_to_proto
 from eigenveil.reporting.attempts import check_attempts, spent
-from eigenveil.reporting.cards import release_lines
+from eigenveil.reporting.cards import release_card, release_lines
 from eigenveil.reporting.document import RoundRecord, build, stated_of
 from eigenveil.reporting.explain import explain, guarantee, promised
 from eigenveil.reporting.one_person import most_guessed
@@ -29,9 +29,10 @@ from eigenveil.reporting.questions import sent_as
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
 from eigenveil.reporting.round_log import RoundLog
-from eigenveil.reporting.trust import CENTRAL, MASKED, sights
+from eigenveil.reporting.trust import CENTRAL, MASKED, colluding, sights
 from eigenveil.reporting.verify import SignedRelease, verify_release
 from eigenveil.study.study import Federation, Trust
+from eigenveil_client.analyst.python.plan import plan_of
 from eigenveil_client.analyst.study_text import explanation_text
 from tests.support import a_plan, a_study, refused
 
@@ -241,3 +242,23 @@ def test_the_noise_of_a_masked_sum_must_be_that_of_the_shares_in_it() -> None:
     run.document["rounds"][0]["attempts"] = 3
     with refused(Code.BAD_RELEASE, "tried 3 times"):
         verify_release(honest, PUBLIC)
+
+
+@pytest.mark.parametrize("colluders", [1, 2])
+def test_every_view_of_a_masked_study_names_with_how_many_sites_it_holds(colluders: int) -> None:
+    sites = (*SITES, "east")
+    study = a_study(sites=sites, trust=Trust.SECURE_AGGREGATION, colluding=colluders)
+    plan = a_plan(replace(study, federation=Federation(sites=sites, quorum=3)))
+    document, told, named = a_document(plan), explain(plan), colluding(plan.study)
+    assert told["colluders"] == colluders
+    views = {
+        "trust": told["trust"],
+        "guarantee": told["guarantee"]["words"],
+        "text": explanation_text(told),
+        "lines": release_lines(document),
+        "card": release_card(document),
+        "report": render(document),
+        "plan in Python": repr(plan_of(plan.study)),
+    }
+    assert [view for view, words in views.items() if named not in words] == []
+    assert explain(a_plan(a_study()))["colluders"] is None

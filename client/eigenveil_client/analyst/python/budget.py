@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eigenveil.accounting.budget import epsilons, studies_left
+from eigenveil.accounting.budget import Conversion, studies_left
+from eigenveil.accounting.digits import shown
 from eigenveil.accounting.zcdp import MICRO, Cost
 from eigenveil.errors import Code, PeerError
 from eigenveil.reporting.notebook import card, lines
@@ -26,18 +27,16 @@ class FederationBudget:
     @property
     def epsilon(self) -> float:
         """All of it."""
-        return self._epsilon(self.total)
+        return self._told.epsilon(self.total.micro_rho)
 
     @property
     def epsilon_left(self) -> float:
         """What one study could still spend, if that was allowed to one."""
-        return self._epsilon(self.left)
+        return self._told.epsilon(self.left.micro_rho)
 
-    def _epsilon(self, cost: Cost) -> float:
-        if not cost.micro_rho:
-            return 0.0
-        by_zcdp, exactly = epsilons(cost.micro_rho, self.delta, gaussian_only=self.gaussian)
-        return by_zcdp if exactly is None else exactly
+    @property
+    def _told(self) -> Conversion:
+        return Conversion(delta=self.delta, exact=self.gaussian)
 
     def studies_left(self, price: Cost) -> int | None:
         """How many more studies of one price fit; None if it costs nothing."""
@@ -45,11 +44,15 @@ class FederationBudget:
 
     def rows(self) -> list[tuple[str, str]]:
         """What is shown of it."""
-        told = f"{self.epsilon_left:.2f} of {self.epsilon:.2f}, except with probability {self.delta:g}"
+        left, whole = self.left.micro_rho, self.total.micro_rho
+        told = [
+            ("left", self._told.left(left, whole)),
+            ("of", f"{self._told.spent(whole)}, except with probability {shown(self.delta)}"),
+        ]
         if self.like is None:
-            return [("epsilon left", told)]
+            return told
         name, price = self.like
-        return [("epsilon left", told), (f"studies like {name} left", str(self.studies_left(price)))]
+        return [*told, (f"studies like {name} left", str(self.studies_left(price)))]
 
     def __repr__(self) -> str:
         return lines("budget of the federation", self.rows())

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from eigenveil.accounting.digits import shown
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.planning.predict import Prediction, predict
 from eigenveil.planning.resolve import make_plan
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.notebook import card, lines, printable
 from eigenveil.reporting.result import EVERY
+from eigenveil.reporting.trust import colluding
 from eigenveil.study.study import Study
 
 
@@ -37,10 +39,10 @@ class StudyPlan:
         """What is shown of it."""
         study, found = self.study, self.prediction
         named = ", ".join(study.federation.sites)
-        seen = "nobody" if study.masked else "the coordinator"
+        seen = f"nobody, nor the coordinator with {colluding(study)}," if study.masked else "the coordinator"
         return [
             ("asked", f"{_components(study)} of {study.dimension} columns at {named}"),
-            ("epsilon", f"{study.epsilon:g}, except with probability {study.delta:g}"),
+            ("epsilon", _promise(study)),
             ("algorithm", found.algorithm.value),
             ("predicted error", EVERY if study.components == study.dimension else _error(found)),
             ("assumed", f"{study.expected_records:,} records at all sites together (expected_records)"),
@@ -60,6 +62,12 @@ def price_of(explanation: Mapping[str, Any]) -> Cost:
     """What an explained study takes of a budget."""
     told = explanation["guarantee"]
     return Cost(micro_rho=told["micro_rho"], atto_delta=int(told["atto_delta"]))
+
+
+def _promise(study: Study) -> str:
+    """For which neighbours, too."""
+    named = study.neighbours.value
+    return f"{shown(study.epsilon)} ({named}), except with probability {shown(study.delta)}"
 
 
 def _components(study: Study) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from eigenveil.accounting.digits import percent_up
 from eigenveil.errors import Code, RequestError
 from eigenveil.released import ReleasedResult, load_release
 from eigenveil.reporting.notebook import card, lines
@@ -166,7 +167,7 @@ class Run:
         rows.append(("state", state_word(seen.state)))
         if not self._ended:
             rows.append(("now", rounds_line(seen)))
-        rows.append(("spent", f"{100 * seen.spent_micro_rho / max(seen.micro_rho, 1):.0f} % of its price"))
+        rows.append(("spent", f"{percent_up(seen.spent_micro_rho, max(seen.micro_rho, 1))} % of its price"))
         rows += site_words(seen.consent or seen.sites)
         return [*rows, ("why", seen.failure)] if seen.failure else rows
 

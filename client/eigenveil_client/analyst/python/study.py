@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eigenveil.accounting.digits import shown
 from eigenveil.dictionary.admission import check_study
 from eigenveil.dictionary.resolve import Resolved
 from eigenveil.errors import Code, RequestError
@@ -95,13 +96,15 @@ class FederatedStudy:
 
     def _rows(self) -> list[tuple[str, str]]:
         names = [column.name for column in self.study.columns]
+        epsilon, delta = shown(self.study.epsilon), shown(self.study.delta)
+        promise = f"{epsilon} ({self.study.neighbours.value}), except with probability {delta}"
         more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
         return [
             *([("purpose", self.study.purpose)] if self.study.purpose else []),
             ("columns", ", ".join(names[:SHOWN]) + more),
             ("sites", ", ".join(self.study.federation.sites)),
             ("components", str(self.study.components)),
-            ("epsilon", f"{self.study.epsilon:g}, except with probability {self.study.delta:g}"),
+            ("epsilon", promise),
             ("algorithm", self.study.algorithm.value),
             *(("own", sentence) for sentence in self.whole.overrides),
         ]
@@ -122,7 +125,7 @@ def repeated(row: pb.StudyRow, study: Study) -> str:
     state = "waits or runs" if row.state != pb.STUDY_STATE_RELEASED else "is released"
     return (
         f"this very study {state} as {row.plan_digest.hex()[:12]}; submitted again it would spend another "
-        f"epsilon of {study.epsilon:g}"
+        f"epsilon of {shown(study.epsilon)}"
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, fields
 from rich import box
 from rich.table import Table
 
+from eigenveil.accounting.digits import shown_up
 from eigenveil_client.local.format import seconds_text, sine_text, size_text, trust_word
 
 
@@ -109,8 +110,8 @@ CELLS: tuple[tuple[str, Cell], ...] = (
     ("matrix", lambda row: "" if row.frobenius is None else f"{row.frobenius:.2g}"),
     ("stated", lambda row: _sine(row.predicted)),
     ("apart", lambda row: _sine(row.apart)),
-    ("eps", lambda row: "" if row.epsilon is None else f"{row.epsilon:.3g}"),
-    ("delta", lambda row: "" if row.delta is None else f"{row.delta:.2g}"),
+    ("eps", lambda row: "" if row.epsilon is None else shown_up(row.epsilon)),
+    ("delta", lambda row: "" if row.delta is None else shown_up(row.delta, 2)),
     ("rounds", lambda row: "" if row.rounds is None else str(row.rounds)),
     ("bytes", lambda row: "" if row.bytes_per_site is None else size_text(row.bytes_per_site)),
     ("time", lambda row: "" if row.seconds is None else seconds_text(row.seconds)),

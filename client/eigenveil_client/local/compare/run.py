@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from eigenveil.accounting import digits
 from eigenveil.study.study import Study
 from eigenveil_client.analyst.profile import load_profile
 from eigenveil_client.local.compare import federated
@@ -73,7 +74,7 @@ def draw(path: Path, study: Study, rows: Sequence[Row]) -> None:
     from eigenveil_client.local.compare.picture import picture, shown  # drawing takes a second to import
 
     if shown(rows):
-        picture(path, rows, f"{study.name}, epsilon {study.epsilon:g}")
+        picture(path, rows, f"{study.name}, epsilon {digits.shown(study.epsilon)}")
     else:
         errors.print("No algorithm gave an error to draw: there is no picture.", style="yellow")
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from eigenveil.accounting.budget import epsilon_of
+from eigenveil.accounting.digits import shown_up
 from eigenveil.accounting.zcdp import ATTO, NOTHING, Cost
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
@@ -81,9 +82,9 @@ def cost_words(study: Study, algorithms: Sequence[Algorithm]) -> str:
         delta = study.delta + cost.atto_delta / ATTO
         alike = all(algorithm.properties.gaussian for algorithm in algorithms)
         epsilon = epsilon_of(cost.micro_rho, study.delta, gaussian_only=alike)
-        meaning = f"together ({epsilon:.3g}, {delta:.2g})-differential privacy"
+        meaning = f"together ({shown_up(epsilon)}, {shown_up(delta, 2)})-differential privacy"
     else:
-        meaning = f"together an epsilon of {study.epsilon * len(algorithms):.3g}"
+        meaning = f"together an epsilon of {shown_up(study.epsilon * len(algorithms))}"
     number = "1 study" if len(algorithms) == 1 else f"{len(algorithms)} studies"
     return f"{number} out of every budget, {meaning} at most"
 

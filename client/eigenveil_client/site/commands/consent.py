@@ -9,7 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eigenveil.accounting.budget import epsilons, studies_left
+from eigenveil.accounting.budget import Conversion, epsilons, studies_left
+from eigenveil.accounting.digits import percent_up, shown, shown_up
+from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
@@ -23,6 +25,7 @@ from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.odds import odds_of
 from eigenveil_client.site.peers import rule
 from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import DECLINE
@@ -88,6 +91,7 @@ def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
         "studies_left": more(store, plan, config.policy.yearly),
+        "one_person": odds_of(plan).to_dict(),
     }
 
 
@@ -97,10 +101,10 @@ def budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     left, this_year = max(0, state.limit.micro_rho - state.committed().micro_rho), None
     if yearly is not None:
         most = yearly.budget.limit(gaussian=state.gaussian).micro_rho
-        this_year = amount(max(0, most - store.this_year(yearly)), config, state.exact)
+        this_year = amount(max(0, most - store.this_year(yearly)), config, state.exact, of=most)
     return {
         "delta": config.policy.budget_delta,
-        "left": amount(left, config, state.exact),
+        "left": amount(left, config, state.exact, of=state.limit.micro_rho),
         "left_this_year": this_year,
     }
 
@@ -116,21 +120,30 @@ def more(store: SiteStore, plan: Plan, yearly: YearlyLimit | None, *, besides: C
     return studies_left(left, plan.cost)
 
 
-def amount(micro_rho: int, config: SiteConfig, gaussian_only: bool) -> dict[str, Any]:
-    """A price in micro-rho, as epsilon by zCDP and, if it is of Gaussian noise alone, exactly."""
-    by_zcdp, exactly = epsilons(micro_rho, config.policy.budget_delta, gaussian_only=gaussian_only)
+def amount(
+    micro_rho: int, config: SiteConfig, gaussian_only: bool, *, of: int | None = None
+) -> dict[str, Any]:
+    """A price in micro-rho as epsilons of one record added or removed, by zCDP and, if it is of Gaussian
+    noise alone, exactly; and of one replaced. What is left of a budget says `of` how much."""
+    delta = config.policy.budget_delta
+    by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
+    told = Conversion(delta=delta, exact=gaussian_only)
     return {
         "micro_rho": micro_rho,
-        "epsilon": round(by_zcdp, 4),
-        "epsilon_gaussian": None if exactly is None else round(exactly, 4),
+        "neighbours": Neighbours.ADD_REMOVE.value,
+        "epsilon": by_zcdp,
+        "epsilon_gaussian": exactly,
+        "epsilon_replace_one": told.replaced(micro_rho),
+        "of_micro_rho": of,
     }
 
 
 def amount_words(amount: dict[str, Any], delta: float) -> str:
-    """`amount` for a person: exactly where that is known."""
-    exactly = amount["epsilon_gaussian"]
-    epsilon = amount["epsilon"] if exactly is None else exactly
-    return f"epsilon {epsilon if amount['micro_rho'] else 0:g}, except with probability {delta:g}"
+    """`amount` for a person: exactly where that is known, what is left of a budget rounded down."""
+    told = Conversion(delta=delta, exact=amount["epsilon_gaussian"] is not None)
+    micro_rho, whole = amount["micro_rho"], amount["of_micro_rho"]
+    words = told.spent(micro_rho) if whole is None else told.left(micro_rho, whole)
+    return f"{words}, except with probability {shown(delta)}"
 
 
 def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
@@ -174,7 +187,7 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
         words = (row["study"][:12], row["name"], row["analyst"])
         why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
         listed.add_row(
-            moment(row["at"]), *plain(*words), f"{row['epsilon']:g}", row["trust"], *plain(_decided(row), why)
+            moment(row["at"]), *plain(*words), shown(row["epsilon"]), row["trust"], *plain(_decided(row), why)
         )
     show(listed)
     if told["pending"]:
@@ -210,7 +223,7 @@ def show_explanation(told: dict[str, Any]) -> None:
     rounds = table("round", "question", "bytes", "% of its price", "what it reveals", title="Rounds")
     masked = told["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     for row in told["rounds"]:
-        share = f"{100 * row['micro_rho'] / told['micro_rho']:.1f}"
+        share = percent_up(row["micro_rho"], told["micro_rho"], 1)
         question = sent_as(row["kind"], masked=masked)
         rounds.add_row(str(row["round"] + 1), question, str(row["bytes"]), share, row["meaning"])
     show(rounds)
@@ -218,7 +231,10 @@ def show_explanation(told: dict[str, Any]) -> None:
     if told["depends"] is not None:
         console.print(told["depends"], markup=False)
     promised = told["guarantee"]
-    price = f"epsilon {promised['epsilon']:.4g}, except with probability {promised['delta']:g}"
+    price = (
+        f"epsilon {shown_up(promised['epsilon'])} ({promised['neighbours']}), except with probability "
+        f"{shown_up(promised['delta'])}"
+    )
     console.print(f"in all: {told['bytes_per_site']} bytes, at a price of {price}")
     console.print(_left(told["budget"], told["studies_left"]))
     for name in ("rows", "clip", "trust"):
@@ -228,6 +244,7 @@ def show_explanation(told: dict[str, Any]) -> None:
         f"expiry: {'the approval has no end' if ends is None else f'nothing leaves after {ends} (UTC)'}"
     )
     console.print(told["guarantee"]["words"], markup=False)
+    console.print(f"one person: {told['one_person']['words']}", markup=False)
     policy = table("rule", "verdict", "why", title="This site's policy")
     for verdict in told["policy"]:
         policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", *plain(verdict["text"]))

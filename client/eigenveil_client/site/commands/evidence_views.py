@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from eigenveil.accounting.digits import percent_up
 from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import spoken
 from eigenveil.queries import centre_of
@@ -36,7 +37,7 @@ def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
         "budget": consent.amount(state.limit.micro_rho, config, state.exact),
         "spent": consent.amount(state.spent.micro_rho, config, state.gaussian),
         "reserved": reserved,
-        "left": consent.amount(left, config, state.exact),
+        "left": consent.amount(left, config, state.exact, of=state.limit.micro_rho),
         "entries": [asdict(entry) | {"kind": entry.kind.value} for entry in store.ledger.entries()],
     }
 
@@ -44,11 +45,11 @@ def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
 def show_ledger(told: dict[str, Any]) -> None:
     listed = table("entry", "time (UTC)", "what", "study", "round", "% of the budget")
     for entry in told["entries"]:
-        share = 100 * entry["micro_rho"] / told["budget"]["micro_rho"]
+        share = percent_up(entry["micro_rho"], told["budget"]["micro_rho"], 4)
         round_number = str(entry["round"] + 1) if EntryKind(entry["kind"]).spends else ""
         listed.add_row(
             str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12],
-            round_number, f"{share:.4f}" if entry["micro_rho"] else "",
+            round_number, share if entry["micro_rho"] else "",
         )  # fmt: skip
     show(listed)
     console.print("the chain is whole; head " + told["head"], markup=False)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.digits import percent_up
 from eigenveil.accounting.ledger import EntryKind
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, RequestError
@@ -177,7 +178,7 @@ class SiteStore:
             raise RequestError(
                 Code.BUDGET,
                 "the study would exceed what this site allows in one year, of which "
-                f"{100 * committed / (committed + left):.0f} % are spent or set aside; nothing was charged",
+                f"{percent_up(committed, committed + left)} % are spent or set aside; nothing was charged",
             )
 
     def left_this_year(self, plan: Plan, yearly: YearlyLimit) -> int:

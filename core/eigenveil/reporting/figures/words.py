@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from eigenveil.accounting.digits import shown_up
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.sweep import Foreseen
 from eigenveil.reporting.figures.heatmap import Pairs
@@ -66,7 +67,7 @@ def error_words(found: Sequence[Foreseen]) -> str:
     least, most = found[0], found[-1]
     return (
         f"Predicted error of {least.algorithm.value} against epsilon: {least.error.median:.2g} at epsilon "
-        f"{least.epsilon:.2g}, {most.error.median:.2g} at epsilon {most.epsilon:.2g}."
+        f"{shown_up(least.epsilon, 2)}, {most.error.median:.2g} at epsilon {shown_up(most.epsilon, 2)}."
     )
 
 

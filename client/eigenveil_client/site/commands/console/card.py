@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import groupby
 from typing import Any
 
-from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.reporting.one_person import ever_guessed, most_guessed
+from eigenveil.reporting.one_person import ever_guessed
 from eigenveil.study.study import Column, Missing
 from eigenveil_client.connection.held_dictionary import held_dictionary
 from eigenveil_client.connection.identity import load_identity, named
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.words import OF_ONE_PERSON, OF_SMALL_GROUPS
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.odds import Odds, odds_of, of_hundred
 from eigenveil_client.site.plausible import dictionary
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
@@ -61,8 +60,8 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Card:
-    """`site` is the one that decides. `policy`: the rules by which `verdicts` are. `right` and `right_ever`
-    are of 100 guesses, rounded up: of who sees this study, or all that the budget ever pays for."""
+    """`site` is the one that decides. `policy`: the rules by which `verdicts` are. `odds` are of who sees
+    this study; `right_ever` is of 100 guesses, rounded up: of who sees all that the budget ever pays for."""
 
     site: str
     seen: ReceivedPlan
@@ -70,7 +69,7 @@ class Card:
     columns: tuple[Asked, ...]
     steps: tuple[Step, ...]
     share: Share
-    right: int
+    odds: Odds
     right_ever: int
     ends: str | None
     policy: Policy
@@ -111,11 +110,6 @@ class Card:
         return any(step.kind in OF_SMALL_GROUPS for step in self.steps)
 
     @property
-    def membership(self) -> bool:
-        """Whether `right` covers that a person is among the records: else their number is public."""
-        return self.plan.study.neighbours is Neighbours.ADD_REMOVE
-
-    @property
     def drops(self) -> bool:
         """Whether patients without a value are left out, so that few may be left."""
         return self.plan.study.missing is Missing.DROP
@@ -145,18 +139,13 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
         ),
         steps=tuple(_steps(told["rounds"])),
         share=_share(config, store, seen, plan),
-        right=of_hundred(most_guessed(plan)),
+        odds=odds_of(plan),
         right_ever=right_ever(store),
         ends=told["approval_ends"],
         policy=config.policy,
         verdicts=consent.verdicts(config, store, plan),
         told=told,
     )
-
-
-def of_hundred(probability: Fraction) -> int:
-    """Never less than it is."""
-    return math.ceil(100 * probability)
 
 
 def right_ever(store: SiteStore) -> int:

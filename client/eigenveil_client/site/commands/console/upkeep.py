@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from eigenveil.accounting.budget import Conversion
 from eigenveil.accounting.ledger import Entry, EntryKind
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil_client.connection.identity import load_identity, named
@@ -37,7 +38,7 @@ def routes(console: Console) -> list[Route]:
     async def budget(request: Request) -> Response:
         told = await console.from_store(_budget)
         words = console.pages.words(request)
-        share = words.number(100 * told["used"], 3)
+        share = words.up(100 * told["used"], 3)
         used = words(mark("%(share)s %% of the budget is used or set aside"), share=share)
         picture = gauge(told["used"], 0.0, used)
         chart = _chart(told, words)
@@ -79,7 +80,7 @@ def _budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     """What is used, of what, since when: shares of 1, from the verified ledger."""
     state, names = store.ledger.ledger, {seen.plan: seen.name for seen in store.studies.all()}
     limit, entries = state.limit.micro_rho, store.ledger.entries()
-    used = _over_time(entries)
+    used, amounts = _over_time(entries), _amounts(config, store)
     return {
         "used": state.committed().micro_rho / limit,
         "spent": state.spent.micro_rho / limit,
@@ -89,10 +90,25 @@ def _budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
         ],
         "points": [(entry.at, total / limit) for entry, total in zip(entries, used, strict=True)],
         "right_ever": right_ever(store),
-        "left": consent.budget(config, store),
+        "amounts": amounts,
+        "delta": config.policy.budget_delta,
         "yearly": config.policy.yearly is not None,
         "sites_per_person": config.policy.sites_per_person,
     }
+
+
+def _amounts(config: SiteConfig, store: SiteStore) -> dict[str, str]:
+    """The budget, what is spent and what is left, as epsilons for both neighbours."""
+    state, delta = store.ledger.ledger, config.policy.budget_delta
+    whole, left = Conversion(delta=delta, exact=state.exact), consent.budget(config, store)
+    told = {
+        "whole": whole.spent(state.limit.micro_rho),
+        "spent": Conversion(delta=delta, exact=state.gaussian).spent(state.spent.micro_rho),
+    }
+    for name in ("left", "left_this_year"):
+        if left[name] is not None:
+            told[name] = whole.left(left[name]["micro_rho"], left[name]["of_micro_rho"])
+    return told
 
 
 def _over_time(entries: list[Entry]) -> list[int]:

@@ -33,7 +33,7 @@ def texts() -> set[tuple[str | None, str]]:
         one["pattern"]: {k: v for k, v in one.items() if k not in ("pattern", "method")} for one in said
     }
     found = set()
-    for folder in (OWN, HERE):
+    for folder in (OWN, HERE.parent.parent):
         for _, _, message, _, context in extract_from_dir(folder, methods, options, KEYWORDS):
             found.add((context, message if isinstance(message, str) else message[0]))
     return found

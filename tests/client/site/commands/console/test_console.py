@@ -17,8 +17,9 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.consent import DeclineWord
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.commands.console import program, words
-from eigenveil_client.site.commands.console.card import card, of_hundred
+from eigenveil_client.site.commands.console.card import card
 from eigenveil_client.site.config import load
+from eigenveil_client.site.odds import of_hundred
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.opening import opened
 from eigenveil_client.site.state.received_plans import Decision
@@ -223,7 +224,7 @@ def test_of_a_hundred_guesses_as_many_are_right_as_the_guarantee_allows_rounded_
         said, limit = card(config, store, rig.seen()), store.ledger.ledger.limit
     rho, own = Fraction(limit.micro_rho, MICRO), Fraction(limit.atto_delta, ATTO)
     ever = ever_guessed(rho, own, gaussian=noise == "gaussian")
-    for right, most in ((said.right, most_guessed(rig.plan)), (said.right_ever, ever)):
+    for right, most in ((said.odds.right, most_guessed(rig.plan)), (said.right_ever, ever)):
         assert right - 1 < 100 * most <= right
     assert [of_hundred(Fraction(n, 1000)) for n in (500, 501, 509, 510)] == [50, 51, 51, 51]
 
@@ -255,7 +256,7 @@ def test_a_limit_says_what_it_leaves_out_and_other_sites_where_patients_may_be_k
     rig: Rig,
 ) -> None:
     browser, on_top = rig.browser(), "budgets of the other sites"
-    for path, times in (("/budget", 1), (about(rig), 2)):
+    for path, times in (("/budget", 1), (about(rig), 2), (about(rig, "/approve"), 1)):
         told = browser.get(path).text
         assert on_top not in told
         assert told.count("and would without this record") == times
@@ -347,6 +348,6 @@ def test_a_masked_study_says_so_in_big_words_and_who_else_is_in_the_sum(rig: Rig
     assert "fewer than 2 sites" in page
     assert "exact figures" not in page
     assert "up to 2 times" in page
-    assert "This limit holds for the operator of the coordinator, too." in page
+    assert "together with at most 1 of the other sites" in page
     assert "exact figures" in central
     assert "Masked" not in central

@@ -1,0 +1,113 @@
+"""Amounts of privacy as text: the one module that shortens an epsilon, delta, mu or rho for a reader.
+
+What is spent, promised or guaranteed is rounded up in the last digit that is shown; what is left, and what is
+allowed, is rounded down; what somebody stated is shown as it stands [P5]. All of it is decimal arithmetic on
+the shortest decimal that reads back as the same float. So 0.1 stays 0.1, although the float next to it is a
+little above: who reads the text back holds that float, and never one on the wrong side of it.
+"""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+
+PLAIN = 16  # digits before the point, beyond which a number is written with an exponent
+SMALL = -5  # the power of ten from which on downwards it is as well
+WIDE = Context(prec=PLAIN + 340, Emin=-999999, Emax=999999)  # room for every float
+
+Amount = float | int | Decimal
+
+
+def shown_up(value: Amount, digits: int = 4) -> str:
+    """The least number of so many significant digits that is at least `value`, as text.
+
+    Whole digits are all shown: 12345.6 is 12346 at any number of digits below.
+
+    >>> shown_up(1.2344833), shown_up(0.1), shown_up(1e-6, 3), shown_up(0.9999999)
+    ('1.235', '0.1', '1e-06', '1')
+    """
+    return _text(_rounded(value, digits, ROUND_CEILING))
+
+
+def shown_down(value: Amount, digits: int = 4) -> str:
+    """The largest number of so many significant digits that is at most `value`, as text.
+
+    >>> shown_down(9.9999), shown_down(10.0), shown_down(0.1)
+    ('9.999', '10', '0.1')
+    """
+    return _text(_rounded(value, digits, ROUND_FLOOR))
+
+
+def shown(value: Amount) -> str:
+    """A stated number, with every digit that it was stated with.
+
+    >>> shown(1.0), shown(0.1), shown(1e-6), shown(1.2344833)
+    ('1', '0.1', '1e-06', '1.2344833')
+    """
+    return _text(_decimal(value))
+
+
+def rounded_up(value: float, digits: int) -> float:
+    """`shown_up` as a number."""
+    return float(_rounded(value, digits, ROUND_CEILING))
+
+
+def fixed_up(value: Amount, places: int) -> str:
+    """With so many decimals, all of them written, rounded up: signed documents hold such texts.
+
+    >>> fixed_up(0.2367, 6), fixed_up(1.0000001, 6)
+    ('0.236700', '1.000001')
+    """
+    return _places(math.ceil(Fraction(_decimal(value)) * 10**places), places)
+
+
+def percent_up(part: Amount, whole: Amount, places: int = 0) -> str:
+    """A share that is spent or set aside, in percent with so many decimals, rounded up.
+
+    >>> percent_up(1, 3), percent_up(1, 3, 1), percent_up(0, 3)
+    ('34', '33.4', '0')
+    >>> percent_up(0.07, 1)
+    '7'
+    """
+    return _places(math.ceil(_parts(part, whole, places)), places)
+
+
+def percent_down(part: Amount, whole: Amount, places: int = 0) -> str:
+    """A share that is left, in percent with so many decimals, rounded down."""
+    return _places(math.floor(_parts(part, whole, places)), places)
+
+
+def _parts(part: Amount, whole: Amount, places: int) -> Fraction:
+    share = Fraction(_decimal(part)) / Fraction(_decimal(whole))
+    return share * Fraction(100 * 10**places)
+
+
+def _places(count: int, places: int) -> str:
+    return format(Decimal(count).scaleb(-places, WIDE), "f")
+
+
+def _decimal(value: Amount) -> Decimal:
+    """The shortest decimal that reads back as this float."""
+    return Decimal(value) if isinstance(value, int | Decimal) else Decimal(repr(float(value)))
+
+
+def _rounded(value: Amount, digits: int, rounding: str) -> Decimal:
+    exact = _decimal(value)
+    if not exact.is_finite() or not exact:
+        return exact
+    lowest = exact.adjusted() - digits + 1  # the power of ten of the last digit shown
+    if exact.adjusted() < PLAIN:
+        lowest = min(lowest, 0)
+    return exact.quantize(Decimal(1).scaleb(lowest, WIDE), rounding=rounding, context=WIDE)
+
+
+def _text(value: Decimal) -> str:
+    if not value.is_finite():
+        return str(value).lower().replace("infinity", "inf")
+    if not value:
+        return "0"
+    plain, power = value.normalize(WIDE), value.adjusted()
+    if SMALL < power < PLAIN:
+        return format(plain, "f")
+    return f"{format(plain.scaleb(-power, WIDE), 'f')}e{power:+03d}"
