@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from eigenveil.protocol.release import Release
 from eigenveil.session import Session
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rounds.offer import check_wording
+from eigenveil_server.rounds.offer import check_wording, stated
+from eigenveil_server.storage.sealed import add_release
 from eigenveil_server.studies import contributions
 from tests.server.masked.sites import masked_toml, serving_sites, site_of
 from tests.server.rig import answering, in_loop, made, serving, study_toml
@@ -95,6 +97,29 @@ async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
         assert last.spent_micro_rho == asked["anna"].micro_rho
         step.go()
         assert (await sites["anna"].query()).round == 1
+
+
+@in_loop
+async def test_a_stored_release_is_as_long_whatever_was_drawn(tmp_path: Path) -> None:
+    """So what its transaction takes, of a disk or of memory, depends on the question alone."""
+    async with serving(made(tmp_path / "c")) as rig:
+        ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
+        digest = await ada.submit(study_toml())
+        asked, store = await sites["anna"].query(), rig.daemon.runtime.repository.store
+        lengths = set()
+        for drawn in (0, -1, 2**62, -(2**63) + 1):
+            release = Release.of(asked, frozen([drawn]), 3.5, ("anna", "bert"))
+            said = stated(asked, ("0" * 64, 5), "", release.digest).signed(lambda _: bytes(64))
+            with suppress(Undone), store.writer.transaction() as change:
+                add_release(change, digest, release, said)
+                (row,) = change.execute("SELECT * FROM releases")
+                lengths.add(tuple(len(one if isinstance(one, bytes) else str(one)) for one in row))
+                raise Undone
+        assert len(lengths) == 1
+
+
+class Undone(Exception):
+    """Ends a transaction that shall change nothing."""
 
 
 @in_loop
