@@ -21,7 +21,7 @@ from eigenveil_common.failpoints import arm
 
 COORDINATOR = (
     *("round-opened", "round-offered", "upload-opened", "chunk-taken", "upload-committing", "answer-taken"),
-    *("round-closed", "noise-drawn", "round-followed", "round-sealed", "round-released"),
+    *("round-closed", "noise-drawn", "round-sealed", "round-released", "round-followed"),
     *("bundle-built", "study-settled"),
 )
 SITE = (
@@ -29,7 +29,10 @@ SITE = (
     *("share-drawn", "answer-masked", "attempt-storing", "attempt-stored"),
     *("reply-sending", "chunk-sent", "reply-sent"),
 )
-ANEW = {"round-offered", "noise-drawn", "round-sealed", "bundle-built", "records-loaded", "answer-computed"}
+ANEW = {
+    *("round-offered", "noise-drawn", "round-sealed", "round-followed", "bundle-built"),
+    *("records-loaded", "answer-computed"),
+}
 MEMORY = Path("/proc/self/status")
 FORGET = Path("/proc/self/clear_refs")  # a 5 sets the peak back to what is resident now
 

@@ -39,8 +39,9 @@ SITES = ("site-a", "site-b", "site-c")
 MIB = 2**20
 PHASES = (
     ("transfer and checks", "round-offered", "noise-drawn"),
-    ("sum, noise and next question or estimate", "noise-drawn", "round-sealed"),
-    ("document", "round-sealed", "bundle-built"),
+    ("sum, noise and seal", "noise-drawn", "round-sealed"),
+    ("next question or estimate", "round-sealed", "round-followed"),
+    ("document", "round-followed", "bundle-built"),
 )
 
 

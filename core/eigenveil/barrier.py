@@ -1,7 +1,8 @@
 """The barrier: the only place where a true sum becomes a release. Draw, charge and seal at once, publish.
 
-A crash before the seal may draw again, because nothing of the first draw left the process, not even that it
-was there; after the seal the price is charged and the same bytes are served for ever [P6] [P27].
+A crash before the seal may draw again: nothing of the first draw left the process, not even that it was
+there, and nothing that could end the process has seen it, the algorithm least of all. After the seal the
+price is charged and the same bytes are served for ever; the caller feeds them to the algorithm [P6] [P27].
 """
 
 from __future__ import annotations

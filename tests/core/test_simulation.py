@@ -16,12 +16,14 @@ from eigenveil.errors import Code
 from eigenveil.noise.seeded import SeededNoise
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol import plan as plans
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.release import Release
 from eigenveil.session import Session
 from eigenveil.simulation import MemoryJournal, run_study
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Federation
+from eigenveil.study.study import Federation, Trust
 from tests.support import a_study, refused
 
 STUDY = a_study(components=2, federation=Federation(sites=("north", "south", "west"), quorum=1))
@@ -44,6 +46,33 @@ def test_run_study_is_all_there_is_to_a_study_that_everybody_answers() -> None:
     run = simulate(STUDY, RECORDS, seed=5)
     assert [release.digest for release in session.releases] == bits(run)[:-1]
     assert [asked.digest for asked in run.asked] == [release.query for release in run.releases]
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_what_a_simulated_algorithm_is_fed_is_charged_and_sealed(
+    trust: Trust, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """[P27] In a simulation as in a federation."""
+    sealed: list[int] = []
+    spent: list[set[int]] = []
+    seal, feed = MemoryJournal.seal, Session.feed
+
+    def sealing(self: MemoryJournal, asked: RoundQuery, release: Release) -> None:
+        seal(self, asked, release)
+        sealed.append(asked.round)
+        spent.append({round for _, round in self.ledger.charged} | self.tried.keys())
+
+    def feeding(self: Session, release: Release) -> None:
+        if spent:  # a rehearsal has no journal
+            assert sealed[-1] == release.round
+            assert spent[-1] == set(range(release.round + 1))
+        feed(self, release)
+
+    monkeypatch.setattr(MemoryJournal, "seal", sealing)
+    monkeypatch.setattr(Session, "feed", feeding)
+    federation = Federation(sites=("north", "south", "west"), quorum=3)
+    study = a_study(components=2, federation=federation, trust=trust, max_records=10_000)
+    assert sealed == [one.round for one in simulate(study, RECORDS, seed=5).releases]
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,11 @@ COSTS = (
 )
 ONE_SYNC = (
     "tests/server/studies/test_one_sync.py"
-    "::test_a_round_with_its_charge_and_the_next_question_is_one_transaction"
+    "::test_a_release_is_one_transaction_with_its_charge_and_the_next_question_another_one"
+)
+FED = (
+    "tests/server/studies/test_next_question.py"
+    "::test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since"
 )
 DIGITS, CONVERSION = "tests/core/accounting/test_digits.py", "tests/core/accounting/test_conversion.py"
 TREE = "tests/repo/test_amounts_of_privacy_are_rounded_to_one_side.py::test_python_rounds_no_amount_by_itself"
@@ -111,22 +115,40 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P6", "server/eigenveil_server/rounds/journal.py", "        await_tick()\n", "",
        "tests/server/studies/test_rounds.py::test_nothing_is_seen_of_a_draw_before_its_tick"),
     of("P27", "server/eigenveil_server/rounds/journal.py",
-       "        self.book(asked, opening, write)\n",
-       "        with self.repository.store.writer.transaction() as change:\n"
+       "        await_tick()\n        self.book(asked, write)\n",
+       "        await_tick()\n        with self.repository.store.writer.transaction() as change:\n"
        "            write(change, self.repository.ledger.tip)\n"
        "        self.charge(asked)\n",
        ONE_SYNC),
-    of("P27", "server/eigenveil_server/rounds/journal.py", "                opening.write(change)\n", "",
-       ONE_SYNC),
+    of("P27", "server/eigenveil_server/rounds/journal.py",
+       "        await_tick()\n        self.book(asked, write)\n",
+       "        __import__('threading').Timer(0.3, self.book, (asked, write)).start()\n", f"{FED}[central]"),
+    of("P27", "server/eigenveil_server/rounds/driver.py",
+       "        self.repository.ledger.charge_round(asked, also)\n",
+       "        self.repository.ledger.beside(also)\n", f"{FED}[central]"),
+    of("P27", "server/eigenveil_server/rounds/offer.py",
+       "            study_writes.open_round(change, asked, self.query.SerializeToString(), self.at)\n",
+       "            pass\n", ONE_SYNC),
+    of("P27", "server/eigenveil_server/rounds/offer.py",
+       "        ledger.beside(one.write)\n",
+       "        __import__('threading').Timer(0.3, ledger.beside, (one.write,)).start()\n", ONE_SYNC),
+    of("P27", "server/eigenveil_server/rounds/offer.py",
+       "if before not in (None, asked.digest):", "if False:",
+       "tests/server/studies/test_next_question.py::test_a_round_is_never_opened_in_other_words"),
     of("P27", "server/eigenveil_server/studies/contributions.py", "await opened.complete(gather)", "False",
        ONE_SYNC),
     of("P27", "server/eigenveil_server/studies/contributions.py",
        "None if opened.closed else run.news(opened)", "run._event(opened, type(opened.state).OPEN)",
        "tests/server/studies/test_rounds.py"
        "::test_nobody_is_told_with_whom_a_round_was_closed_before_its_release"),
-    of("P27", "server/eigenveil_server/rounds/journal.py", "if not self.again:", "if True:",
+    of("P27", "server/eigenveil_server/studies/study_run.py",
+       "            release = await run(self._release, opened, present, journal, noise)\n",
+       "            early = type('Early', (), {'sealed': journal.sealed, 'charge': journal.charge, 'seal':\n"
+       "                lambda _, asked, one: (session.feed(one), journal.seal(asked, one))})()\n"
+       "            release = await run(self._release, opened, present, early, noise)\n"
+       "            session.feed = lambda one: session.__dict__.pop('feed')\n",
        "tests/server/recovery/test_lost_draws.py"
-       "::test_a_step_that_ends_the_process_by_what_it_was_fed_discards_one_draw_and_no_more"),
+       "::test_a_step_that_ends_the_process_by_what_it_was_fed_discards_no_draw"),
     of("P27", "server/eigenveil_server/rounds/offer.py",
        "if (asked.plan_digest, asked.round) in repository.ledger.ledger.charged:", "if False:",
        "tests/server/recovery/test_lost_draws.py::test_a_draw_that_failed_and_was_paid_is_not_drawn_again"),

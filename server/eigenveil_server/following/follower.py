@@ -1,8 +1,7 @@
 """A study's session in a process of its own: told releases, it says what the study asks then, or its result.
 
-`python -m eigenveil_server.following.follower` first reads a plan, then releases; each is answered. They are
-noised, but may be unreleased: nothing of them goes anywhere but through the pipes. Nothing here knows a key,
-a ledger or a database.
+`python -m eigenveil_server.following.follower` first reads a plan, then releases, which are charged and
+stored [P27]; each is answered. Nothing here knows a key, a ledger or a database.
 """
 
 from __future__ import annotations

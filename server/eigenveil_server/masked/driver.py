@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import Sign
 from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.study.study import Study
@@ -23,9 +22,10 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.compute import Compute
 from eigenveil_server.following.session import StudySession
 from eigenveil_server.masked.masked_round import MaskedRound
-from eigenveil_server.masked.opening import NOBODY, opening
+from eigenveil_server.masked.opening import opening
 from eigenveil_server.masked.price import price_of
-from eigenveil_server.rounds.offer import Offer, Opening, Tell, open_alone, signed_attempt
+from eigenveil_server.rounds.driver import Following
+from eigenveil_server.rounds.offer import Offer, Tell, open_durably, open_stored, signed_attempt
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.consents import shut_out
 from eigenveil_server.storage.repository import Repository
@@ -51,7 +51,7 @@ class MaskedDriver:
     def first(self, session: StudySession) -> Offer | None:
         """Raises as `opening`."""
         first, seconds = opening(session, self.repository, self.tell), self.study.federation.deadline_seconds
-        return None if first is None else open_alone(first, self.repository, self.sign, seconds)
+        return None if first is None else open_stored(first, self.repository, self.sign, seconds)
 
     async def answered(self, offer: Offer) -> Offer:
         """The offer whose answers are all in: of this attempt, or of one after it.
@@ -120,25 +120,20 @@ class MaskedDriver:
     def spent(self, asked: RoundQuery, session: StudySession) -> int:
         return self.repository.ledger.spent(asked.plan_digest)
 
-    def following(self, offer: Offer, session: StudySession) -> Callable[[Release], Opening | None]:
-        """The next question goes to the same set and who is ready besides: that saves a trip. Where the round
-        was open before, whoever is left gets ready again."""
-        stage = stage_of(offer)
-        able = NOBODY if offer.again else stage.able()
+    def book(self, asked: RoundQuery, also: AlsoAt) -> None:
+        """What is released of a round is paid for."""
+        self.repository.ledger.beside(also)
 
-        def follow(release: Release) -> Opening | None:
-            session.feed(release)
-            return opening(session, self.repository, self.tell, able)
+    def following(self, offer: Offer, session: StudySession) -> Following:
+        """The next question goes to the same set and who is ready besides: that saves a trip."""
+        able = stage_of(offer).able()
+
+        def follow(last: pb.SealedRound | None) -> Offer | None:
+            found = opening(session, self.repository, self.tell, able)
+            seconds = self.study.federation.deadline_seconds
+            return None if found is None else open_durably(found, self.repository, self.sign, seconds, last)
 
         return follow
-
-    def book(self, asked: RoundQuery, opening: Opening | None, also: AlsoAt) -> None:
-        """What was released is paid for; the first attempt at the next question is due."""
-        ledger = self.repository.ledger
-        if opening is None or opening.due is None:
-            ledger.beside(also)
-        else:
-            ledger.attempt(opening.opened.asked, opening.due, also)
 
 
 def stage_of(offer: Offer) -> MaskedRound:

@@ -12,7 +12,7 @@ from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil_server.following.session import StudySession
 from eigenveil_server.masked.masked_round import MaskedRound
 from eigenveil_server.masked.price import price_of
-from eigenveil_server.rounds.offer import Opening, Tell, after, opened_before, said_before
+from eigenveil_server.rounds.offer import Opening, Tell, after, check_wording, said_before
 from eigenveil_server.storage.consents import shut_out
 from eigenveil_server.storage.repository import Repository
 
@@ -31,7 +31,8 @@ def opening(
     asked, studies = session.pending, repository.studies
     if asked is None:
         return None
-    again, attempts = opened_before(studies, asked), studies.attempts(asked.plan_digest, asked.round)
+    check_wording(studies, asked)
+    attempts = studies.attempts(asked.plan_digest, asked.round)
     earlier = said_before(studies, asked, len(attempts))
     federation, denied, due = session.plan.study.federation, shut_out(repository.store.reader), None
     if not attempts:
@@ -47,6 +48,5 @@ def opening(
         at=repository.clock(),
         event=tell(opened, repository.ledger.spent(asked.plan_digest) + (due or NOTHING).micro_rho),
         after=after(session),
-        again=again,
         due=due,
     )

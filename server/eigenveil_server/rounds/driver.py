@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
 from eigenveil.protocol.statements import Sign
 from eigenveil.study.study import Federation
 from eigenveil_common.storage.ledger_store import AlsoAt
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.following.session import StudySession
-from eigenveil_server.rounds.offer import Offer, Opening, Tell, open_first, opening
+from eigenveil_server.rounds.offer import Offer, Tell, open_durably, open_first, opening
 from eigenveil_server.storage.repository import Repository
+
+Following = Callable[[pb.SealedRound | None], Offer | None]  # of the release, if it is small enough to send
 
 
 class RoundDriver(Protocol):
@@ -29,12 +31,13 @@ class RoundDriver(Protocol):
     def spent(self, asked: RoundQuery, session: StudySession) -> int:
         """Micro-rho that the study has spent once the release of `asked` is out."""
 
-    def following(self, offer: Offer, session: StudySession) -> Callable[[Release], Opening | None]:
-        """What feeds that release to the study, and says what it asks then; itself off the event loop."""
+    def book(self, asked: RoundQuery, also: AlsoAt) -> None:
+        """Write the ledger's row of a release or of a draw that failed, if it has one, with what `also`
+        writes, in one transaction."""
 
-    def book(self, asked: RoundQuery, opening: Opening | None, also: AlsoAt) -> None:
-        """Write the ledger's row of a release, if it has one, with the next question and what `also` writes,
-        in one transaction. Without a next question it can be that a draw failed."""
+    def following(self, offer: Offer, session: StudySession) -> Following:
+        """What opens the question that follows the release of what was `offer`ed, durably; None if there is
+        none. Itself off the event loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +59,13 @@ class ExactDriver:
     def spent(self, asked: RoundQuery, session: StudySession) -> int:
         return session.spent.micro_rho + asked.cost.micro_rho
 
-    def following(self, offer: Offer, session: StudySession) -> Callable[[Release], Opening | None]:
-        def follow(release: Release) -> Opening | None:
-            session.feed(release)
-            return opening(session, self.repository, self.tell, session.spent.micro_rho)
+    def book(self, asked: RoundQuery, also: AlsoAt) -> None:
+        self.repository.ledger.charge_round(asked, also)
+
+    def following(self, offer: Offer, session: StudySession) -> Following:
+        def follow(last: pb.SealedRound | None) -> Offer | None:
+            found = opening(session, self.repository, self.tell, session.spent.micro_rho)
+            seconds = self.federation.deadline_seconds
+            return None if found is None else open_durably(found, self.repository, self.sign, seconds, last)
 
         return follow
-
-    def book(self, asked: RoundQuery, opening: Opening | None, also: AlsoAt) -> None:
-        self.repository.ledger.charge_round(asked, also)

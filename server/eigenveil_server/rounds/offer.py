@@ -28,12 +28,10 @@ Tell = Callable[[OpenRound, int], pb.StudyEvent]  # once so many micro-rho are s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
-    """An open round, and what its sites get; of the last release only if that is small. `again`: it was open
-    in an earlier process, which ended before its release."""
+    """An open round, and what its sites get; of the last release only if that is small."""
 
     opened: OpenRound
     message: pb.NextWorkResponse
-    again: bool
 
     def to(self, site: str, held: int) -> pb.NextWorkResponse:
         """What a site gets that holds the releases of `held` rounds: the last one only if that is all that it
@@ -49,7 +47,8 @@ class Offer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """A question about to be opened, with what watchers see of that; `after` is the release before it.
+    """A question about to be opened, with what watchers see of that; `after` is the release before it, which
+    is durable.
 
     `due` is what an attempt at it costs whose set of sites is fixed with it; None if none is, or an earlier
     process did."""
@@ -59,10 +58,9 @@ class Opening:
     at: int
     event: pb.StudyEvent
     after: str
-    again: bool
     due: Cost | None = None
 
-    def write(self, change: Connection) -> None:
+    def write(self, change: Connection, _: Tip | None = None) -> None:
         """Open it within the transaction `change`, which also charges what is `due`."""
         asked, attempt = self.opened.asked, self.opened.attempt
         if attempt is None or self.due is not None:
@@ -70,6 +68,7 @@ class Opening:
         if attempt is not None and self.due is not None:
             study_writes.fix_set(change, attempt, self.at)
         study_writes.add_event(change, asked.plan_digest, self.event)
+        failpoint("round-opening")
 
     def offer(self, tip: Tip, sign: Sign, seconds: float, last: pb.SealedRound | None) -> Offer:
         """What sites get once that is durable. `last`, with the question that it answers (who missed that one
@@ -82,7 +81,7 @@ class Opening:
             deadline_unix_ms=self.at + int(1000 * seconds),
             release=last if last is not None and last.ByteSize() <= INLINE_BYTES else None,
         )
-        return Offer(opened=self.opened, message=message, again=self.again)
+        return Offer(opened=self.opened, message=message)
 
 
 def opening(session: StudySession, repository: Repository, tell: Tell, spent: int) -> Opening | None:
@@ -95,7 +94,7 @@ def opening(session: StudySession, repository: Repository, tell: Tell, spent: in
     asked, studies = session.pending, repository.studies
     if asked is None:
         return None
-    again = opened_before(studies, asked)
+    check_wording(studies, asked)
     opened = OpenRound(asked, session.plan.study.federation, said_before(studies, asked))
     opened.enter(RoundState.OPEN)
     return Opening(
@@ -104,16 +103,14 @@ def opening(session: StudySession, repository: Repository, tell: Tell, spent: in
         at=repository.clock(),
         event=tell(opened, spent),
         after=after(session),
-        again=again,
     )
 
 
-def opened_before(studies: Studies, asked: RoundQuery) -> bool:
-    """Whether this question was opened by an earlier process. Raises as `opening`."""
+def check_wording(studies: Studies, asked: RoundQuery) -> None:
+    """Raises as `opening`, if an earlier process opened this round with another question."""
     before = studies.query_digest(asked.plan_digest, asked.round)
     if before not in (None, asked.digest):
         raise InternalError(Code.BUG, f"{spoken(asked.round)} was opened with another query before")
-    return before is not None
 
 
 def said_before(studies: Studies, asked: RoundQuery, attempt: int = 0) -> Answers:
@@ -136,18 +133,27 @@ def open_first(session: StudySession, repository: Repository, sign: Sign, tell: 
     asked = first.opened.asked
     if (asked.plan_digest, asked.round) in repository.ledger.ledger.charged:
         raise RequestError(Code.CONFLICT, f"the draw of {spoken(asked.round)} failed in an earlier process")
-    return open_alone(first, repository, sign, session.plan.study.federation.deadline_seconds)
+    return open_stored(first, repository, sign, session.plan.study.federation.deadline_seconds)
 
 
-def open_alone(first: Opening, repository: Repository, sign: Sign, seconds: float) -> Offer:
-    """Open a question in a transaction of its own."""
-    with repository.store.writer.transaction() as change:
-        first.write(change)
-        failpoint("round-opening")
-    failpoint("round-opened")
+def open_stored(first: Opening, repository: Repository, sign: Sign, seconds: float) -> Offer:
+    """Open the question at which this process takes up a study, after the release that is stored."""
     asked = first.opened.asked
     last = repository.studies.released(asked.plan_digest, asked.round - 1) if asked.round else None
-    return first.offer(repository.ledger.tip, sign, seconds, last)
+    return open_durably(first, repository, sign, seconds, last)
+
+
+def open_durably(
+    one: Opening, repository: Repository, sign: Sign, seconds: float, last: pb.SealedRound | None
+) -> Offer:
+    """Open a question, and charge the attempt that is due, if one is: durably on return, both or neither."""
+    ledger = repository.ledger
+    if one.due is None:
+        ledger.beside(one.write)
+    else:
+        ledger.attempt(one.opened.asked, one.due, one.write)
+    failpoint("round-opened")
+    return one.offer(ledger.tip, sign, seconds, last)
 
 
 def signed_attempt(attempt: Attempt, sign: Sign) -> pb.SignedAttempt:

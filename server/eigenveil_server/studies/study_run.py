@@ -1,10 +1,10 @@
 """One running study: drives its session round by round; can be killed and resumed at any point.
 
 The order within a round never changes: query durable -> sites answer -> set of sites frozen -> noise added ->
-fed to the algorithm -> a tick -> price charged, release sealed and next query opened, in one transaction ->
-published, sites asked. Before that transaction nothing of the draw, nor of what follows from it, leaves this
-process and the one that computes what follows from a wide release [P27]. Masked rounds draw nothing and are
-charged for each attempt before that is told: `masked.driver` has their order.
+a tick -> price charged and release sealed, in one transaction -> published -> fed to the algorithm -> next
+query durable. Before that transaction nothing depends on the draw: neither what this process computes nor
+whether it lives on [P27]. Masked rounds draw nothing and are charged for each attempt before that is told:
+`masked.driver` has their order.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, 
 from eigenveil.mechanisms import noise_ahead
 from eigenveil.noise.source import NoiseSource
 from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.release import Release
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import NAMES, released
 from eigenveil.reporting.document import build, seal_bundle
@@ -139,8 +140,7 @@ class StudyRun:
             self._offer = offer
             self._stop_if_cancelled()
             with self._runtime.metrics.round():
-                journal = await self._one_round(offer, session)
-            offer = journal.following()
+                offer = await self._one_round(offer, session)
         return await compute.run(self._bundle, session)
 
     async def _fail_for_defect(self, problem: Exception) -> None:
@@ -154,8 +154,8 @@ class StudyRun:
         if self._cancelled:
             raise Cancelled
 
-    async def _one_round(self, offer: Offer, session: StudySession) -> RoundJournal:
-        """From an open question to its release, with which the next one is open."""
+    async def _one_round(self, offer: Offer, session: StudySession) -> Offer | None:
+        """From an open question to its release, and on to the next one; None if nothing more is asked."""
         self._announce(offer)
         try:
             spec = noise_ahead(offer.opened.asked, self.plan.study)
@@ -173,7 +173,7 @@ class StudyRun:
             noise = self._runtime.noise if spec is None else self._noise
             compute = self._runtime.compute
             run = compute.alone if session.apart(released(opened.asked.query)) else compute.run
-            await run(self._release, opened, present, journal, noise)
+            release = await run(self._release, opened, present, journal, noise)
         except asyncio.CancelledError:  # the process stops; whatever else ends the round ends the study
             if self.opened is not None:
                 self.opened.settle(durable=False)
@@ -181,10 +181,20 @@ class StudyRun:
         opened.settle(durable=True)
         failpoint("round-released")
         self._enter(opened, RoundState.RELEASED)
-        return journal
+        self._runtime.signals.news.ring()
+        follow = self._driver.following(offer, session)
+        return await run(self._followed, session, release, lambda: follow(journal.last))
+
+    def _followed(
+        self, session: StudySession, release: Release, follow: Callable[[], Offer | None]
+    ) -> Offer | None:
+        """Off the event loop: the algorithm sees a release that is charged and stored [P27]."""
+        session.feed(release)
+        failpoint("round-followed")
+        return follow()
 
     def _announce(self, offer: Offer) -> None:
-        """Tell sites and watchers of a question that is durably open, and of the release that led to it."""
+        """Tell sites and watchers of a question that is durably open."""
         self._runtime.signals.work.ring()
         self._runtime.signals.news.ring()
         asked = offer.opened.asked
@@ -234,31 +244,19 @@ class StudyRun:
             after=after(session),
             sign=self._runtime.keys.release.sign,
             event=self._event(opened, RoundState.RELEASED, spent=spent),
-            follow=driver.following(offer, session),
             book=driver.book,
-            seconds=self.plan.study.federation.deadline_seconds,
             repository=self._repository,
-            again=offer.again,
         )
 
     def _told(self, opened: OpenRound, spent: int) -> pb.StudyEvent:
         return self._event(opened, opened.state, spent=spent)
 
     def _release(
-        self,
-        opened: OpenRound,
-        present: tuple[str, ...],
-        journal: RoundJournal,
-        noise: NoiseSource,
-    ) -> None:
+        self, opened: OpenRound, present: tuple[str, ...], journal: RoundJournal, noise: NoiseSource
+    ) -> Release:
         """Off the event loop in one go, because every site waits for it."""
-        barrier.release(
-            opened.asked,
-            opened.total(),
-            present,
-            plan=self.plan,
-            journal=journal,
-            noise=noise,
+        return barrier.release(
+            opened.asked, opened.total(), present, plan=self.plan, journal=journal, noise=noise
         )
 
     def _enter(self, opened: OpenRound, state: RoundState) -> None:

@@ -1,8 +1,11 @@
-"""[P27] What becomes of a draw whose process ended before it was told."""
+"""[P27] What becomes of a draw whose process ended before all of it was told."""
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -32,16 +35,13 @@ async def lives_until_its_death(config: Config, held: dict[str, Credentials]) ->
     return digest
 
 
-def test_a_step_that_ends_the_process_by_what_it_was_fed_discards_one_draw_and_no_more(
+def test_a_step_that_ends_the_process_by_what_it_was_fed_discards_no_draw(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, held = made(tmp_path / "c"), dict[str, Credentials]()
     with monkeypatch.context() as patched:
         patched.setattr(Session, "feed", dying)
         digest = asyncio.run(lives_until_its_death(config, held))
-        assert not charges(config)
-        assert not sealed(config.state)
-        asyncio.run(lives_until_its_death(config, held))
     kept = sealed(config.state)
     assert (list(charges(config)), list(kept)) == ([(digest, 0)], [0])
 
@@ -51,6 +51,37 @@ def test_a_step_that_ends_the_process_by_what_it_was_fed_discards_one_draw_and_n
 
     asyncio.run(goes_on())
     assert sealed(config.state)[0] == kept[0]
+
+
+@pytest.mark.parametrize("place", ["round-sealed", "round-released", "round-followed", "round-opening"])
+def test_a_release_without_the_question_after_it_leads_to_it_after_a_restart(
+    place: str, tmp_path: Path
+) -> None:
+    config, held = made(tmp_path / "c"), dict[str, Credentials]()
+    passages = count(1)
+    due = 2 if place == "round-opening" else 1  # its first passage opens the first round
+
+    def dies() -> None:
+        if next(passages) == due:
+            raise Died
+
+    try:
+        arm(place, dies)
+        digest = asyncio.run(lives_until_its_death(config, held))
+    finally:
+        disarm()
+    kept = sealed(config.state)
+    assert (list(charges(config)), list(kept)) == ([(digest, 0)], [0])
+    with closing(sqlite3.connect(config.state / "state.db")) as database:
+        assert database.execute("SELECT round FROM rounds").fetchall() == [(0,)]
+
+    async def goes_on() -> None:
+        async with serving(config) as rig, answering({name: rig.connect(held[name]) for name in SITES}):
+            assert (await rig.connect(held["ada"]).events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+
+    asyncio.run(goes_on())
+    assert sealed(config.state)[0] == kept[0]
+    assert sorted(charges(config)) == [(digest, round) for round in sorted(sealed(config.state))]
 
 
 def test_a_draw_that_failed_and_was_paid_is_not_drawn_again(

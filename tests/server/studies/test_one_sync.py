@@ -1,10 +1,11 @@
-"""[P27] A round is one transaction at the coordinator, and whatever was drawn is paid for."""
+"""[P27] A release is one transaction with its charge, and whatever was drawn is paid for."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,12 +34,12 @@ def books(rig: Rig, digest: str) -> tuple[list[int], list[int], list[int]]:
     return charged, released, list(range(repository.studies.rounds(digest)))
 
 
-def test_a_round_with_its_charge_and_the_next_question_is_one_transaction(
+def test_a_release_is_one_transaction_with_its_charge_and_the_next_question_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("GATHER", "PATIENCE"):
         monkeypatch.setattr(contributions, limit, 60.0)
-    whole: list[bool] = []
+    seen: dict[str, object] = {}
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
@@ -47,18 +48,19 @@ def test_a_round_with_its_charge_and_the_next_question_is_one_transaction(
             digest = await ada.submit(study_toml())
             asked = {name: await site.query() for name, site in sites.items()}
 
-            def look() -> None:
-                whole.append(books(rig, digest)[1:] == ([], [0]))  # readers see nothing of it yet
+            def look(place: str) -> None:
+                seen[place] = books(rig, digest)
 
-            arm("round-sealing", look)
+            for place in ("round-sealing", "round-followed"):
+                arm(place, partial(look, place))
             with mock.patch.object(
                 Transactions, "_commit", autospec=True, side_effect=Transactions._commit
             ) as commits:
                 await asyncio.gather(
                     *(site.contribute(asked[name], frozen([60])) for name, site in sites.items())
                 )
-            assert (await sites["anna"].query()).round == 1
-            assert commits.call_count == 1
+                assert (await sites["anna"].query()).round == 1
+            assert commits.call_count == 2
             assert books(rig, digest) == ([0], [0], [0, 1])
             macs = rig.daemon.runtime.repository.studies.answers(digest, 0).macs
             assert macs.keys() == sites.keys()
@@ -67,7 +69,7 @@ def test_a_round_with_its_charge_and_the_next_question_is_one_transaction(
         asyncio.run(scenario())
     finally:
         disarm()
-    assert whole == [True]
+    assert seen == {"round-sealing": ([], [], [0]), "round-followed": ([0], [0], [0])}
 
 
 def test_what_sites_say_in_the_same_moment_is_one_transaction_one_event_and_one_line_of_the_log(

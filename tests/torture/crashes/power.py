@@ -102,11 +102,12 @@ class Other(Database):
 
 @dataclass(slots=True)
 class Outside:
-    """What the world was told: studies taken and ended, the query and the release of each round, and the
-    attempts at masked ones."""
+    """What the world was told: studies taken and ended, the questions to which answers are in, the query and
+    the release of each round, and the attempts at masked ones."""
 
     taken: set[str] = field(default_factory=set)
     ended: set[str] = field(default_factory=set)
+    opened: dict[tuple[str, int], str] = field(default_factory=dict)
     published: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     fixed: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
@@ -119,6 +120,8 @@ class Outside:
             found.append("a study that was taken")
         if self.ended & set(ledger.reserved):
             found.append("the end of a study")
+        if any(studies.query_digest(*place) != query for place, query in self.opened.items()):
+            found.append("a question")
         for (study, round), (query, release) in self.published.items():
             if ledger.charged.get((study, round)) != query:
                 found.append("a charge")
@@ -135,8 +138,8 @@ class Outside:
 
 
 class Work:
-    """The coordinator's work on one database, without its sites: reserve, then release round by round, each
-    with its charge and the opening of the next, then settle; for ever. Half of the studies are masked: their
+    """The coordinator's work on one database, without its sites: reserve, then open and release round
+    by round, each release with its charge, then settle; for ever. Half of the studies are masked: their
     rounds are charged for each of two attempts, before the release."""
 
     def __init__(self, database: Database, outside: Outside, random: Random) -> None:
@@ -173,11 +176,7 @@ class Work:
         return study
 
     def _run(self, study: str) -> None:
-        sealed = self._repository.studies.sealed_rounds(study)
-        if len(sealed) < ROUNDS and not self._repository.studies.attempts(study, len(sealed)):
-            with self._database.transaction() as change:
-                _opening(study, len(sealed)).write(change)
-        releases = [one.release for one in sealed]
+        releases = [one.release for one in self._repository.studies.sealed_rounds(study)]
         for round in range(ROUNDS):
             if round == len(releases):
                 releases.append(self._round(study, round, releases[-1].digest if round else ""))
@@ -192,17 +191,16 @@ class Work:
         self._outside.ended.add(study)
 
     def _round(self, study: str, round: int, after: str) -> Release:
-        asked, left, ledger = _asked(study, round), round + 1 < ROUNDS, self._repository.ledger
+        asked, ledger = _asked(study, round), self._repository.ledger
         masked = int(study, 16) % 2
+        self._open(asked, after)
         if masked:
             self._fix(asked)
         journal = RoundJournal(
             study=study, attempt=TRIES * masked, macs={"anna": bytes(32), "bert": bytes(32)}, absent={},
             query=query_to_proto(asked), after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(),
-            seconds=1.0,
-            follow=lambda release: _opening(study, round + 1, release.digest) if left else None,
-            repository=self._repository, again=False,
-            book=lambda asked, _, also: ledger.beside(also) if masked else ledger.charge_round(asked, also),
+            repository=self._repository,
+            book=lambda asked, also: ledger.beside(also) if masked else ledger.charge_round(asked, also),
         )  # fmt: skip
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
@@ -211,6 +209,14 @@ class Work:
         )  # fmt: skip
         journal.seal(asked, release)
         return release
+
+    def _open(self, asked: RoundQuery, after: str) -> None:
+        """The question, and that an answer to it is in is told once it is durable."""
+        place = asked.plan_digest, asked.round
+        if not self._repository.studies.attempts(*place):
+            with self._database.transaction() as change:
+                _opening(asked, after).write(change)
+        self._outside.opened[place] = asked.digest
 
     def _fix(self, asked: RoundQuery) -> None:
         """Both attempts at a round, each told once it is durable and charged."""
@@ -230,11 +236,10 @@ def _asked(study: str, round: int) -> RoundQuery:
     return RoundQuery(plan_digest=study, round=round, query=Count(), micro_rho=PRICE.micro_rho)
 
 
-def _opening(study: str, round: int, after: str = "") -> Opening:
-    asked = _asked(study, round)
+def _opening(asked: RoundQuery, after: str) -> Opening:
     opened = OpenRound(asked, Federation(sites=("anna", "bert")), Answers(macs={}, declined={}))
     query = query_to_proto(asked)
-    return Opening(opened=opened, query=query, at=0, event=pb.StudyEvent(), after=after, again=False)
+    return Opening(opened=opened, query=query, at=0, event=pb.StudyEvent(), after=after)
 
 
 def opened(path: Path, mode: Mode, vfs: str | None = None) -> Database:

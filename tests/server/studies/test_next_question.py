@@ -1,0 +1,134 @@
+"""[P27] What the algorithm sees is charged and stored, and what it asks then follows from that alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import InternalError
+from eigenveil.identity import Role
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol.release import Release
+from eigenveil.session import Session
+from eigenveil_common.failpoints import arm, disarm
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.rounds.offer import check_wording, stated
+from eigenveil_server.storage.sealed import add_release
+from eigenveil_server.studies import contributions
+from tests.server.masked.sites import masked_toml, serving_sites, site_of
+from tests.server.rig import answering, in_loop, made, serving, study_toml
+from tests.server.studies.test_one_sync import books
+
+
+class Held:
+    """The first passage of a failpoint, whose thread waits there for `go`."""
+
+    def __init__(self, name: str) -> None:
+        self._here, self._go = threading.Event(), threading.Event()
+        arm(name, self._pass)
+
+    def _pass(self) -> None:
+        self._here.set()
+        assert self._go.wait(100)
+
+    async def here(self) -> None:
+        """Wait until it is reached."""
+        assert await asyncio.to_thread(self._here.wait, 100)
+
+    def go(self) -> None:
+        """Let it pass."""
+        self._go.set()
+
+
+@pytest.fixture(autouse=True)
+def _disarmed() -> Iterator[None]:
+    yield
+    disarm()
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["central", "masked"])
+@in_loop
+async def test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since(
+    masked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[list[int], list[int], list[int]]] = []
+    feed = Session.feed
+    async with serving(made(tmp_path / "c")) as rig:
+        ada, clients = await rig.client(Role.ANALYST, "ada"), await rig.sites()
+
+        def fed(self: Session, release: Release) -> None:
+            (digest,) = rig.daemon.engine._runs
+            seen.append(books(rig, digest))
+            feed(self, release)
+
+        monkeypatch.setattr(Session, "feed", fed)
+        sites = {name: site_of(rig, client) for name, client in clients.items()}
+        async with serving_sites(sites) if masked else answering(clients):
+            digest = await ada.submit(masked_toml() if masked else study_toml())
+            last = (await ada.events(digest))[-1]
+    assert last.state == pb.STUDY_STATE_RELEASED
+    assert len(seen) >= 5
+    assert seen == [(list(range(round + 1)),) * 3 for round in range(len(seen))]
+
+
+@in_loop
+async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sites hear that their answers are in, and watchers of the release, and of no question after it."""
+    for limit in ("GATHER", "PATIENCE"):
+        monkeypatch.setattr(contributions, limit, 60.0)  # answers are stored with the release
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        step = Held("round-followed")
+        digest = await ada.submit(study_toml())
+        asked = {name: await site.query() for name, site in sites.items()}
+        await asyncio.gather(*(site.contribute(asked[name], frozen([60])) for name, site in sites.items()))
+        await step.here()
+        assert books(rig, digest) == ([0], [0], [0])
+        last = rig.daemon.runtime.repository.studies.events(digest, 0)[-1]
+        assert (last.round, last.round_state) == (0, "released")
+        assert last.spent_micro_rho == asked["anna"].micro_rho
+        step.go()
+        assert (await sites["anna"].query()).round == 1
+
+
+@in_loop
+async def test_a_stored_release_is_as_long_whatever_was_drawn(tmp_path: Path) -> None:
+    """So what its transaction takes, of a disk or of memory, depends on the question alone."""
+    async with serving(made(tmp_path / "c")) as rig:
+        ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
+        digest = await ada.submit(study_toml())
+        asked, store = await sites["anna"].query(), rig.daemon.runtime.repository.store
+        lengths = set()
+        for drawn in (0, -1, 2**62, -(2**63) + 1):
+            release = Release.of(asked, frozen([drawn]), 3.5, ("anna", "bert"))
+            said = stated(asked, ("0" * 64, 5), "", release.digest).signed(lambda _: bytes(64))
+            with suppress(Undone), store.writer.transaction() as change:
+                add_release(change, digest, release, said)
+                (row,) = change.execute("SELECT * FROM releases")
+                lengths.add(tuple(len(one if isinstance(one, bytes) else str(one)) for one in row))
+                raise Undone
+        assert len(lengths) == 1
+
+
+class Undone(Exception):
+    """Ends a transaction that shall change nothing."""
+
+
+@in_loop
+async def test_a_round_is_never_opened_in_other_words(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
+        await ada.submit(study_toml())
+        asked, studies = await sites["anna"].query(), rig.daemon.runtime.repository.studies
+        check_wording(studies, asked)
+        check_wording(studies, replace(asked, round=1))  # which is not open
+        with pytest.raises(InternalError, match="opened with another query before"):
+            check_wording(studies, replace(asked, micro_rho=asked.micro_rho + 1))
