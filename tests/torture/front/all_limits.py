@@ -150,16 +150,23 @@ async def plans(port: int, held: Mapping[str, Credentials], folder: Path, second
 
 async def uploads(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Answers of 16 MB of as many sites as there are places, all but the last chunk of each."""
+    await _stay(seconds, [partial(_upload, port, held[name]) for name in UPLOADERS])
+
+
+async def invite(port: int, held: Mapping[str, Credentials]) -> None:
+    """Have a wide study ask its first question of all who will upload."""
     toml = study_toml(
         name="wide", columns=WIDE, components=2, epsilon=1.0, sites=UPLOADERS, deadline_seconds=HELD_SECONDS
     )
+
+    async def agree(name: str) -> None:
+        async with _stub(port, held[name]) as site:
+            await site.stub.Hello(HELLO)
+            await site.query()
+
     async with _stub(port, held["trudy"]) as trudy:
-
-        async def submit() -> None:
-            await trudy.submit(toml, "wide")  # again and again the same one
-            await asyncio.sleep(HELD_SECONDS)
-
-        await _stay(seconds, [submit, *(partial(_upload, port, held[name]) for name in UPLOADERS)])
+        await trudy.submit(toml, "wide")
+    await asyncio.gather(*map(agree, UPLOADERS))
 
 
 async def _upload(port: int, held: Credentials) -> None:
@@ -288,6 +295,8 @@ async def besiege(folder: Path, names: Sequence[str], scale: float) -> Line:
     seconds, memory = max(LEAST_SECONDS, SECONDS * scale), Memory()
     async with federation(folder, scale) as here:
         await here.study()  # what is loaded once is loaded by then
+        if "uploads" in names:
+            await invite(here.siege.port, here.held)
         watching = asyncio.create_task(memory.watch(here.siege.process.pid))
         with multiprocessing.get_context("spawn").Pool(1) as pool:
             words = (here.siege.port, here.held, folder, seconds, names)
