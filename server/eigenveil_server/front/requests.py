@@ -19,7 +19,7 @@ FREE_BYTES = (
     WITH_NEXT_BYTES  # of each guest, beside all that is reserved: most requests have some hundred bytes
 )
 MOST_OF_ONE_BYTES = 4 * MESSAGE_BYTES  # a site sends one chunk at a time, an analyst one study
-MOST_BYTES = 64 * MESSAGE_BYTES  # of all guests
+MOST_BYTES = 48 * MESSAGE_BYTES  # of all guests; deploy/OPERATIONS.md adds up what all limits come to
 LONG_SECONDS = 20.0  # for one message, while others wait: a slow line takes as long for 1 MiB
 
 

@@ -25,7 +25,8 @@ MOST_BYTES = 2 * 2**20  # 20,000 columns with names, units and bounds as they ar
 SMALL_SECONDS, WIDE_SECONDS = 3, 120  # of processor time; refined-cov of 1,000 columns takes ten
 SMALL_MEMORY = 512 * 2**20  # a process that has planned nothing yet has 101 MiB of data, 74 of them resident
 MOST_MEMORY = 4 * 2**30
-WIDE_BYTES = 128  # for each two columns of a study
+# refined-cov of 2,048 columns and 180 components, nearly all that fit a message, takes 581 MB.
+WIDE_MEMORY, WIDE_BYTES = 256 * 2**20, 160  # to begin with, and for each pair of columns of a study
 IDLE_BYTES = 128 * 2**20  # a process that holds more is not kept for the next wish
 LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
 # So that processor time is the same on every machine: more threads of BLAS wait by computing.
@@ -54,7 +55,7 @@ def ended(process: subprocess.Popen[bytes]) -> None:
 def wide_memory(most_columns: int) -> int:
     """Return the bytes that planning may take where studies have at most so many columns and as many
     components."""
-    return min(MOST_MEMORY, SMALL_MEMORY + WIDE_BYTES * most_columns**2)
+    return min(MOST_MEMORY, max(SMALL_MEMORY, WIDE_MEMORY + WIDE_BYTES * most_columns**2))
 
 
 class Worker:
