@@ -34,7 +34,7 @@ EXPONENT = re.compile(r"(?<=[A-Za-z])(-?[0-9])")
 # what units have, and no power of a power, be it by a parenthesis or by a second exponent.
 MOST_CHARACTERS = 100
 TOO_HIGH = re.compile(
-    r"\)\s*\*\*|\*\*(?!\s*[-+]?[0-9]{1,2}(?![0-9.eE_]|\s*\*\*))|[0-9.]_*[eE][-+]?_*[0-9_]{3,}|[0-9]{31,}"
+    r"\)\s*\*\*|\*\*(?!\s*\(?[-+]?[0-9]{1,2}\)?(?![0-9.eE_]|\s*\*\*))|[0-9.]_*[eE][-+]?_*[0-9_]{3,}|[0-9]{31,}"
 )
 
 
