@@ -97,7 +97,7 @@ def load(path: Path, kind: type[T]) -> T:
     """
     try:
         data = parse_toml(read(path).decode())
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise _refuse(f"{path} is not valid TOML: {problem}") from problem
     readers = {Path: lambda text: (path.parent / text).resolve(), date: _day}
     check_keys(data, keys(kind), required(kind), str(path), _refuse)  # type: ignore[arg-type]

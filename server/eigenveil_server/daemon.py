@@ -100,7 +100,7 @@ class Daemon:
             keys=keys,
             noise=noise or OsNoise(),
             compute=Compute(),
-            planning=PlanningPool(),
+            planning=PlanningPool(config.max_columns),
             signals=Signals(),
             metrics=Metrics(),
         )

@@ -15,7 +15,14 @@ BY_TURNS = (
     f"{BEFORE}test_of_one_address_the_newest_and_the_oldest_begin_by_turns"
     "_and_nobody_waits_for_those_who_left"
 )
+REQUESTS, AT_ONCE = "server/eigenveil_server/front/requests.py", "tests/server/front/test_requests.py::"
 SLOW = f"{BEFORE}test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
+
+BOUNDS, KEPT = (
+    "tests/core/study/test_toml_bounds.py::test_what_costs_more_than_its_length_",
+    "_and_next_to_nothing_is_kept",
+)
+POOL, PLANNED = "server/eigenveil_server/planning/pool.py", "tests/server/planning/test_pool.py::"
 
 OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", STRANGERS, "        if len(self._all) >= MOST_STRANGERS:\n            self._make_room()\n", "",
@@ -35,4 +42,29 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", TURNS, "who = max(self._begun, key=lambda who: self._begun[who][0].begun)",
        "who = next(iter(self._begun))", SLOW),
     of("TM11", TURNS, "min(ready, key=lambda there: there.begun)", "ready[0]", SLOW),
+    of("TM18", REQUESTS, "        if held.sent + count > MOST_OF_ONE_BYTES:", "        if False:",
+       f"{AT_ONCE}test_a_guest_with_more_than_four_messages_is_cut_and_all_of_it_given_back"),
+    of("TM18", REQUESTS, "        if self._reserved + more > MOST_BYTES or self._of",
+       "        if self._of", f"{AT_ONCE}test_while_all_room_is_taken_others_wait_but_for_small_requests"),
+    of("TM18", REQUESTS, "            self._make_room()\n", "            pass\n",
+       f"{AT_ONCE}test_who_holds_several_messages_or_one_for_long_makes_room_for_others"),
+    of("TM18", "server/eigenveil_server/front/connection.py",
+       "self._host.requests.give(self.arrival.guest, self._sent.pop(stream, 0))", "self._sent.pop(stream, 0)",
+       f"{AT_ONCE}test_a_request_is_counted_until_its_answer_and_no_longer"),
+    # ---- what is read of others, and in how much memory it is planned
+    of("TM18", "study/plain_values.py", "    check_bounds(text)\n", "", f"{BOUNDS}is_refused{KEPT}"),
+    of("TM18", "study/toml_bounds.py", "path.depth > DEEPEST or path.keys", "path.keys",
+       f"{BOUNDS}is_refused{KEPT}"),
+    of("TM18", "study/toml_bounds.py", " or path.keys > MOST_KEYS:", ":", f"{BOUNDS}is_refused{KEPT}"),
+    of("TM18", "study/toml_bounds.py", "self.depth, self._in_key = self._table, True",
+       "self.depth, self._in_key = 1, True", f"{BOUNDS}is_refused{KEPT}"),
+    of("TM18", POOL, "found.pop(\"resident\") > IDLE_BYTES", "found.pop(\"resident\") < 0",
+       f"{PLANNED}test_a_process_that_keeps_much_memory_is_not_kept"),
+    of("TM18", POOL, "SMALL_SECONDS, SMALL_MEMORY)", "SMALL_SECONDS, wide_memory(most_columns))",
+       f"{PLANNED}test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there"),
+    of("TM18", "server/eigenveil_server/planning/planner.py", "(memory if most < 0", "(most if most < 0",
+       f"{PLANNED}test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned"),
+    of("TM18", "common/eigenveil_common/process.py", "        libc.mallopt(M_ARENA_MAX, ARENAS)\n", "",
+       "tests/common/test_process.py"
+       "::test_what_threads_have_used_once_and_nobody_needs_is_kept_for_few_of_them"),
 )  # fmt: skip

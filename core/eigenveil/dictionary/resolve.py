@@ -81,7 +81,7 @@ def read_study_file(text: str) -> StudyFile:
     """
     try:
         data = parse_toml(text)
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise refuse(f"the study is not valid TOML: {problem}") from problem
     if not isinstance(data.get(KEY, ""), str):
         raise refuse(f"{KEY} = {data[KEY]!r} must be a text: the name or the path of a dictionary")

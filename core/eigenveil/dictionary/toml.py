@@ -26,7 +26,7 @@ def parse_dictionary(text: str) -> Dictionary:
     """
     try:
         data = parse_toml(text)
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise refuse(f"the dictionary is not valid TOML: {problem}") from problem
     return dictionary_from_dict(data)
 

@@ -13,6 +13,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import tomli_w
 
 from eigenveil.errors import RequestError
+from eigenveil.study.toml_bounds import check_bounds
 
 BOM = "\ufeff"  # some editors write it before the first character; it says nothing
 WORDS: dict[Any, str] = {
@@ -28,9 +29,11 @@ def parse_toml(text: str) -> dict[str, Any]:
     """What a TOML text says.
 
     Raises:
-        ValueError, RecursionError: it is none, an integer has thousands of digits, or it nests too deep.
+        ValueError: it is none, or beyond the bounds that are held before it is read (`toml_bounds`).
     """
-    return tomllib.loads(text.removeprefix(BOM))
+    text = text.removeprefix(BOM)
+    check_bounds(text)
+    return tomllib.loads(text)
 
 
 def toml_text(data: Mapping[str, Any]) -> str:

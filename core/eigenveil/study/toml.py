@@ -47,7 +47,7 @@ def parse_study(text: str) -> Study:
     """
     try:
         data = parse_toml(text)
-    except (ValueError, RecursionError) as problem:
+    except ValueError as problem:
         raise refuse(f"the study is not valid TOML: {problem}") from problem
     return study_from_dict(data)
 

@@ -7,9 +7,11 @@ from typing import Protocol, cast
 
 from eigenveil_server.front.admission import CALL, Arrival
 from eigenveil_server.front.frames import DATA, HEADERS, PREFACE_BYTES, RST_STREAM, Frames, goaway
+from eigenveil_server.front.requests import Requests
 
 SMALL_BYTES = 512  # every frame costs something but larger ones of DATA, which are what calls are for
 LEAST_WAIT = 0.001
+ROOM_WAIT = 0.1  # until it is looked whether there is room for more of a request
 STUCK_SECONDS = 60.0  # for a caller to take what it was sent: gRPC's own end cannot be seen behind that
 
 
@@ -21,6 +23,7 @@ class Host(Protocol):
     """
 
     room: memoryview
+    requests: Requests
 
     def arrived(self, connection: Connection) -> None:
         """Its handshake begins."""
@@ -46,6 +49,8 @@ class Connection(asyncio.BufferedProtocol):
         self._inward = Frames(self._enters, PREFACE_BYTES)
         self._outward = Frames(self._answers)
         self._open: set[int] = set()  # streams without an answer
+        self._sent: dict[int, int] = {}  # bytes of their requests that have passed
+        self._wait = LEAST_WAIT  # for a frame that may not pass yet
         self._last = 0  # the last stream that was opened
         self._stops = 0  # reasons not to read from the caller
         self._timer: asyncio.TimerHandle | None = None
@@ -81,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
             self._inner.write(passed)
         if self._inward.stopped and self._timer is None:
             self.stop_reading()
-            wait = max(LEAST_WAIT, self.arrival.guest.allowance.seconds)
+            wait = max(self._wait, self.arrival.guest.allowance.seconds)
             self._timer = asyncio.get_running_loop().call_later(wait, self._go_on)
 
     def _go_on(self) -> None:
@@ -93,20 +98,37 @@ class Connection(asyncio.BufferedProtocol):
         """Whether a frame may pass now: what its guest may do in a second is not done yet."""
         if self.arrival is None:
             return False
+        self._wait = LEAST_WAIT
         # Paid for with its call, and never held back: gRPC would answer the call meanwhile, uncounted.
         taken_back = kind == RST_STREAM and stream in self._open
         cost = CALL if kind == HEADERS else int(kind != DATA or length < SMALL_BYTES)
         if not taken_back and not self.arrival.guest.allowance.spend(cost):
             return False
+        if kind == DATA and stream in self._open and not self._has_room(stream, length):
+            self._wait = ROOM_WAIT
+            return False
         if kind == HEADERS and stream > self._last:
             self._last = stream
             self._open.add(stream)
         if taken_back:
-            self._open.discard(stream)
+            self._answered(stream)
             if not self.arrival.guest.resets.spend(1):
                 self._host.misused(self)
                 return False
         return True
+
+    def _has_room(self, stream: int, length: int) -> bool:
+        """Whether there is room for so much more of an unanswered request, which is then taken."""
+        if self.arrival is None or not self._host.requests.take(self.arrival.guest, length):
+            return False
+        self._sent[stream] = self._sent.get(stream, 0) + length
+        return True
+
+    def _answered(self, stream: int) -> None:
+        """Nothing of this request is kept any more."""
+        self._open.discard(stream)
+        if self.arrival is not None:
+            self._host.requests.give(self.arrival.guest, self._sent.pop(stream, 0))
 
     def stop_reading(self) -> None:
         """One more reason not to read from the caller."""
@@ -143,7 +165,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _answers(self, kind: int, stream: int, length: int) -> bool:
         if kind in (HEADERS, RST_STREAM):
-            self._open.discard(stream)
+            self._answered(stream)
         return True
 
     # ------------------------------------------------------------ the end
@@ -153,6 +175,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.ended:
             return
         self.ended = True
+        for stream in tuple(self._sent):
+            self._answered(stream)
         for timer in (self._timer, self._stuck):
             if timer is not None:
                 timer.cancel()

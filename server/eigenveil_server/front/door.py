@@ -28,9 +28,10 @@ from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.rpc import HANDSHAKE_MS
-from eigenveil_server.front.admission import SHUT_SECONDS, Arrival, Connected
+from eigenveil_server.front.admission import SHUT_SECONDS, Arrival, Connected, Guest
 from eigenveil_server.front.connection import Connection, Upstream
 from eigenveil_server.front.places import Places
+from eigenveil_server.front.requests import Requests
 from eigenveil_server.front.strangers import Stranger, Strangers
 from eigenveil_server.front.turns import Turns
 
@@ -47,6 +48,7 @@ LEAVE_SECONDS = 2.0  # in which whoever may not stay is told why, if they ask
 BYE_SECONDS = 2.0
 WORDS = {
     "resets": "too many calls were taken back before they were answered",
+    "requests": "too many bytes of requests were sent before they were answered",
     "no-call": "no call was admitted in time",
     "shut-out": "this certificate is refused",
 }
@@ -83,6 +85,7 @@ class Door:
         self._empty = asyncio.Event()
         self._turns = Turns(self._too_slow)
         self._number = 0
+        self.requests = Requests(self._overfull)
         self.room = memoryview(bytearray(READ_BYTES))
 
     @property
@@ -252,10 +255,16 @@ class Door:
         """Cut off a guest whose calls cost others theirs."""
         if connection.arrival is None:
             return
-        guest = connection.arrival.guest
+        self._shut(connection.arrival.guest, "resets")
+
+    def _overfull(self, guest: Guest) -> None:
+        self._shut(guest, "requests")
+
+    def _shut(self, guest: Guest, why: str) -> None:
+        """Serve a guest no more for a while."""
         guest.shut_until = time.monotonic() + SHUT_SECONDS
         for one in tuple(guest.open):
-            self._close(one, "resets")
+            self._close(one, why)
 
     def sweep(self) -> None:
         """Let go whoever has made no call that was admitted, or may not stay."""

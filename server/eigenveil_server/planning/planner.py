@@ -1,8 +1,8 @@
 """What is done with an analyst's words in a process that may be killed: read, planned, rehearsed.
 
 `python -m eigenveil_server.planning.planner` answers wishes from its standard input, one after the other. A
-wish is eight bytes of length and a JSON object: the name of one of `WORKS`, its arguments, and seconds of
-processor time; so is an answer. Nothing here knows a key, a ledger or a database.
+wish is eight bytes of length and a JSON object: the name of one of `WORKS`, its arguments, seconds of
+processor time and bytes of memory; so is an answer. Nothing here knows a key, a ledger or a database.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
+from eigenveil_common.process import give_back, resident_bytes
 from eigenveil_common.rpc import MESSAGE_BYTES
 
 DRAFT = "draft"  # the submission of a plan that is only explained
 ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
 LENGTH_BYTES = 8
 NICE = 10  # rounds and calls go first
-MEMORY_BYTES = 4 * 2**30  # 4,096 columns and nearly as many components take 2.5 GiB
 Words = Mapping[str, Any]
 
 
@@ -150,14 +150,14 @@ WORKS: Mapping[str, Callable[..., Any]] = {
 
 
 def answer(work: str, words: Words) -> dict[str, Any]:
-    """What came of a wish: `{"done": ...}`, or the code and the sentence of an error."""
+    """What came of a wish: `{"done": ...}`, the code and the sentence of an error, or that it takes more
+    `"memory"` than it may."""
     try:
         return {"done": WORKS[work](**words)}
     except EigenveilError as problem:
         return {"code": problem.code.value, "why": str(problem)}
     except MemoryError:
-        why = f"planning this study takes over {MEMORY_BYTES / 2**30:g} GiB of memory, or more than there is"
-        return {"code": Code.BAD_STUDY.value, "why": f"{why}; ask for fewer columns or components"}
+        return {"memory": True}
     except Exception as surprise:  # noqa: BLE001 - told by its type, as everywhere
         return {"code": Code.BUG.value, "why": f"planning met {type(surprise).__qualname__}"}
 
@@ -179,16 +179,19 @@ def write(stream: IO[bytes], message: Any) -> None:
 
 def main() -> int:
     """Answer until nobody asks any more; the system ends this process in the middle of a wish that takes
-    more than its seconds, and gives none more than `MEMORY_BYTES`."""
+    more than its seconds, and gives none more than its memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
     with suppress(PermissionError):  # a hardened unit forbids it
         os.nice(NICE)
     _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less
-    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES if most < 0 else min(MEMORY_BYTES, most), most))
     while (wish := read(sys.stdin.buffer)) is not None:
         until = int(time.process_time() + wish["seconds"]) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-        write(sys.stdout.buffer, answer(wish["work"], wish["words"]))
+        memory = wish["memory"]
+        resource.setrlimit(resource.RLIMIT_DATA, (memory if most < 0 else min(memory, most), most))
+        found = answer(wish["work"], wish["words"])
+        give_back()
+        write(sys.stdout.buffer, found | {"resident": resident_bytes()})
     return 0
 
 

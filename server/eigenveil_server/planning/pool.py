@@ -23,6 +23,11 @@ from eigenveil_server.planning import planner
 SMALL_BYTES = 32 * 1024  # 500 columns, planned in half a second
 MOST_BYTES = 2 * 2**20  # 20,000 columns with names, units and bounds as they are
 SMALL_SECONDS, WIDE_SECONDS = 3, 120  # of processor time; refined-cov of 1,000 columns takes ten
+SMALL_MEMORY = 512 * 2**20  # a process that has planned nothing yet has 101 MiB of data, 74 of them resident
+MOST_MEMORY = 4 * 2**30
+# refined-cov of 2,048 columns and 180 components, nearly all that fit a message, takes 581 MB.
+WIDE_MEMORY, WIDE_BYTES = 256 * 2**20, 160  # to begin with, and for each pair of columns of a study
+IDLE_BYTES = 128 * 2**20  # a process that holds more is not kept for the next wish
 LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
 # So that processor time is the same on every machine: more threads of BLAS wait by computing.
 ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
@@ -45,6 +50,12 @@ def ended(process: subprocess.Popen[bytes]) -> None:
     process.kill()
     with suppress(BrokenPipeError):
         process.communicate()
+
+
+def wide_memory(most_columns: int) -> int:
+    """Return the bytes that planning may take where studies have at most so many columns and as many
+    components."""
+    return min(MOST_MEMORY, max(SMALL_MEMORY, WIDE_MEMORY + WIDE_BYTES * most_columns**2))
 
 
 class Worker:
@@ -76,10 +87,14 @@ class Worker:
             found: dict[str, Any] | None = planner.read(stdout)
         except BrokenPipeError:
             found = None
-        if found is not None:
-            return found
-        ended(self._process)
-        return None
+        if found is None or found.pop("resident") > IDLE_BYTES:
+            ended(self._process)
+        return found
+
+    @property
+    def serves(self) -> bool:
+        """Whether it may be asked again."""
+        return self._process.returncode is None
 
     def end(self) -> None:
         self._process.kill()
@@ -94,16 +109,18 @@ def _end_the_idle() -> None:
 class Lane:
     """One wish at a time, on a thread and in a process of its own."""
 
-    def __init__(self, name: str, seconds: int) -> None:
+    def __init__(self, name: str, seconds: int, memory: int) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._seconds = seconds
+        self.memory = memory
         self._lock = threading.Lock()  # nobody is ended who has just answered
         self._busy: tuple[object, Worker] | None = None
 
     async def ask(self, work: str, words: planner.Words) -> dict[str, Any] | None:
         """The answer; None if it takes more seconds than this lane has. If the caller goes away, so does the
         work: at once if it has not begun, and soon if it has."""
-        loop, wish = asyncio.get_running_loop(), {"work": work, "words": words, "seconds": self._seconds}
+        loop = asyncio.get_running_loop()
+        wish = {"work": work, "words": words, "seconds": self._seconds, "memory": self.memory}
         try:
             return await loop.run_in_executor(self._thread, self._ask, wish)
         except asyncio.CancelledError:
@@ -116,7 +133,7 @@ class Lane:
         found = worker.ask(wish)
         with self._lock:
             self._busy = None
-        if found is not None:
+        if found is not None and worker.serves:
             Worker.idle.append(worker)
         return found
 
@@ -134,11 +151,11 @@ class Lane:
 
 
 class PlanningPool:
-    """Where the wishes of all analysts go."""
+    """Where the wishes of all analysts go; studies have at most `most_columns`."""
 
-    def __init__(self) -> None:
-        self._small = Lane("small", SMALL_SECONDS)
-        self._wide = Lane("wide", WIDE_SECONDS)
+    def __init__(self, most_columns: int) -> None:
+        self._small = Lane("small", SMALL_SECONDS, SMALL_MEMORY)
+        self._wide = Lane("wide", WIDE_SECONDS, wide_memory(most_columns))
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._slow: set[str] = set()  # whose last wish was not small
 
@@ -161,6 +178,12 @@ class PlanningPool:
                 f"planning this study was stopped: it takes over {WIDE_SECONDS} s of processor time, or more "
                 "memory than there is; ask for fewer columns, components or batches",
             )
+        if "memory" in found:
+            raise RequestError(
+                Code.BAD_STUDY,
+                f"planning this study takes over {self._wide.memory // 2**20} MiB of memory, or more than "
+                "there is; ask for fewer columns or components",
+            )
         if "done" in found:
             return found["done"]
         raise error(Code(found["code"]), found["why"])
@@ -168,11 +191,11 @@ class PlanningPool:
     async def _found(self, analyst: str, size: int, work: str, words: planner.Words) -> dict[str, Any] | None:
         if size <= SMALL_BYTES and analyst not in self._slow:
             found = await self._small.ask(work, words)
-            if found is not None:
+            if found is not None and "memory" not in found:
                 return found
             self._slow.add(analyst)
         found = await self._wide.ask(work, words)
-        if found is not None and size <= SMALL_BYTES:
+        if found is not None and "memory" not in found and size <= SMALL_BYTES:
             self._slow.discard(analyst)
         return found
 

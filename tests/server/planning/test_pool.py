@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +18,7 @@ from tests.server.rig import a_directory, made, refusal, serving, study_toml
 
 SLOW = study_toml(columns=4000, components=10, algorithm="refined-cov")  # minutes of processor time
 SMALL = study_toml()
+LITTLE = 2**28  # bytes of memory
 
 
 async def ask(here: PlanningPool, analyst: str, toml: str, most_columns: int = 4096) -> object:
@@ -34,7 +33,7 @@ def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
     monkeypatch.setattr(pool, "LINGER_SECONDS", 0.0)
 
     async def scenario() -> None:
-        here = PlanningPool()
+        here = PlanningPool(4096)
         await ask(here, "ada", SMALL)  # its process has started by now
         wide = [asyncio.create_task(ask(here, name, SLOW)) for name in ("eve", "mallory")]
         await asyncio.sleep(0.1)
@@ -49,26 +48,97 @@ def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
     asyncio.run(scenario())
 
 
-def test_what_takes_too_much_memory_is_refused_and_the_next_is_planned() -> None:
-    little = "from eigenveil_server.planning import planner; planner.MEMORY_BYTES = 2**28; planner.main()"
-    words = {
-        "study_toml": study_toml(columns=3000, components=2900, algorithm="dp-pca"),
-        "most_columns": 4096,
-    }
-    words |= {"directory": a_directory(), "submission": "draft", "analyst": "eve"}
-    environment = {**os.environ, **pool.ONE_THREAD}
-    with subprocess.Popen(
-        [sys.executable, "-c", little], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        answers = []
-        for wish in (words, words | {"study_toml": SMALL}):
-            planner.write(process.stdin, {"work": "explained", "words": wish, "seconds": 60})
-            answers.append(planner.read(process.stdout))
-        process.stdin.close()
-    assert (answers[0]["code"], "0.25 GiB of memory" in answers[0]["why"]) == (Code.BAD_STUDY.value, True)
+def peak(process: int) -> int:
+    """The most bytes of memory that a process ever had."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return 1024 * int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
+
+
+def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned() -> None:
+    words = {"most_columns": 4096, "directory": a_directory(), "submission": "draft", "analyst": "eve"}
+    wide = words | {"study_toml": study_toml(columns=3000, components=2900, algorithm="dp-pca")}
+    process = pool.apart("eigenveil_server.planning.planner")
+    assert process.stdin is not None
+    assert process.stdout is not None
+    answers = []
+    for wish in (wide, words | {"study_toml": SMALL}):
+        asked = {"work": "explained", "words": wish, "seconds": 60, "memory": LITTLE}
+        planner.write(process.stdin, asked)
+        answers.append(planner.read(process.stdout))
+    most = peak(process.pid)
+    pool.ended(process)
+    assert answers[0].keys() == {"memory", "resident"}
     assert "done" in answers[1]
+    assert most < LITTLE
+    assert answers[1]["resident"] < pool.IDLE_BYTES
+
+
+def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def plan(self: object, wish: dict[str, Any]) -> dict[str, Any]:
+        asked.append(wish["memory"])
+        enough = wish["memory"] >= int(wish["words"]["study_toml"])
+        return {"done": "planned"} if enough else {"memory": True}
+
+    monkeypatch.setattr(pool.Worker, "__init__", lambda self: None)
+    monkeypatch.setattr(pool.Worker, "idle", [])
+    monkeypatch.setattr(pool.Worker, "ready", classmethod(lambda cls: cls()))
+    monkeypatch.setattr(pool.Worker, "ask", plan)
+    monkeypatch.setattr(pool.Worker, "serves", False)
+    wide = pool.wide_memory(2048)
+
+    async def scenario() -> RequestError:
+        here = PlanningPool(2048)
+        assert await ask(here, "ada", str(pool.SMALL_MEMORY)) == "planned"
+        assert await ask(here, "bob", str(wide)) == "planned"
+        with pytest.raises(RequestError) as refused:
+            await ask(here, "eve", str(wide + 1))
+        assert await ask(here, "bob", "1") == "planned"
+        assert await ask(here, "eve", "1") == "planned"
+        here.close()
+        return refused.value
+
+    refused = asyncio.run(scenario())
+    small = pool.SMALL_MEMORY
+    assert asked == [small, small, wide, small, wide, small, wide], "eve's last one was not small"
+    assert refused.code is Code.BAD_STUDY
+    assert f"over {wide // 2**20} MiB of memory" in str(refused)
+    assert "ask for fewer columns or components" in str(refused)
+
+
+def test_a_process_that_keeps_much_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool.Worker, "idle", [])
+
+    async def kept(most: int) -> int:
+        monkeypatch.setattr(pool, "IDLE_BYTES", most)
+        here = PlanningPool(4096)
+        assert await ask(here, "ada", SMALL)
+        here.close()
+        return len(pool.Worker.idle)
+
+    assert asyncio.run(kept(pool.IDLE_BYTES)) == 1
+    assert asyncio.run(kept(2**20)) == 0, "the one that was idle has ended"
+
+
+@pytest.mark.parametrize("deep", ["a" + ".a" * 50_000, "a" + ".a" * 14_000], ids=["wide", "small"])
+def test_a_deep_key_is_refused_in_next_to_no_memory(monkeypatch: pytest.MonkeyPatch, deep: str) -> None:
+    """4 GiB and 13 s of the wide lane, and 949 MiB of the small one, before its bounds were held first."""
+    monkeypatch.setattr(pool.Worker, "idle", [])
+
+    async def scenario() -> int:
+        here = PlanningPool(2048)
+        with pytest.raises(RequestError, match="nests tables and arrays more than 16 deep"):
+            await ask(here, "eve", f"{SMALL}\n{deep} = 1")
+        here.close()
+        (worker,) = pool.Worker.idle
+        return peak(worker._process.pid)
+
+    assert asyncio.run(scenario()) < pool.IDLE_BYTES
+    pool._end_the_idle()
+    pool.Worker.idle.clear()
 
 
 def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,12 +147,12 @@ def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.Mo
     monkeypatch.setattr(pool, "SMALL_BYTES", len(SLOW))
 
     async def scenario() -> RequestError:
-        here = PlanningPool()
+        here = PlanningPool(4096)
         with pytest.raises(RequestError, match="was stopped") as refused:
             await ask(here, "eve", SLOW)
         here.close()
         monkeypatch.undo()
-        there = PlanningPool()
+        there = PlanningPool(4096)
         assert await ask(there, "ada", SMALL), "another process plans on"
         there.close()
         return refused.value
@@ -102,9 +172,10 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
     monkeypatch.setattr(pool.Worker, "idle", [])
     monkeypatch.setattr(pool.Worker, "ready", classmethod(lambda cls: cls()))
     monkeypatch.setattr(pool.Worker, "ask", plan)
+    monkeypatch.setattr(pool.Worker, "serves", True)
 
     async def scenario() -> None:
-        here = PlanningPool()
+        here = PlanningPool(4096)
         names = ["ada's 0", "ada's 1", "ada's 2", "bob's"]
         await asyncio.gather(*(ask(here, name.partition("'")[0], name) for name in names))
         here.close()
@@ -124,7 +195,7 @@ def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_passwo
     monkeypatch.chdir(tmp_path)
 
     async def scenario() -> bytes:
-        here = PlanningPool()
+        here = PlanningPool(4096)
         assert await ask(here, "ada", SMALL)
         here.close()
         (worker,) = pool.Worker.idle
@@ -143,7 +214,7 @@ def test_a_process_that_was_ended_while_idle_is_nobodys_refusal(monkeypatch: pyt
     idle._process.wait()
 
     async def scenario() -> None:
-        here = PlanningPool()
+        here = PlanningPool(4096)
         assert await ask(here, "ada", SMALL)
         here.close()
         pool._end_the_idle()

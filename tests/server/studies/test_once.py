@@ -29,6 +29,8 @@ ROUNDS = 7
 class Here:
     """A planning process that is this one."""
 
+    serves = True
+
     def ask(self, wish: dict[str, Any]) -> Any:
         """The answer, through JSON as between processes."""
         return json.loads(json.dumps(planner.answer(wish["work"], json.loads(json.dumps(wish["words"])))))

@@ -30,6 +30,12 @@ PINT_RAISES = (
     tokenize.TokenError,
 )
 EXPONENT = re.compile(r"(?<=[A-Za-z])(-?[0-9])")
+# Powers are computed exactly: 10**9**9 has more digits than a machine has bytes. One of at most two digits is
+# what units have, and no power of a power, be it by a parenthesis or by a second exponent.
+MOST_CHARACTERS = 100
+TOO_HIGH = re.compile(
+    r"\)\s*\*\*|\*\*(?!\s*\(?[-+]?[0-9]{1,2}\)?(?![0-9.eE_]|\s*\*\*))|[0-9.]_*[eE][-+]?_*[0-9_]{3,}|[0-9]{31,}"
+)
 
 
 @cache
@@ -75,10 +81,20 @@ def _converted(
         ) from problem
 
 
+def _as_python(text: str) -> str:
+    """What pint makes of words and raised digits before it reads a unit."""
+    from pint.util import string_preprocessor
+
+    return str(string_preprocessor(text))
+
+
 def _one(registry: pint.UnitRegistry[Any], unit: str) -> Any:
     """One of a unit, such as 10**3/uL: a number and what pint calls a unit."""
     text = REMARK.sub("1", f"1{unit}" if unit.startswith("/") else unit)
     for name, known in UCUM.items():
         text = text.replace(name, known)
-    found: Any = registry.parse_expression(EXPONENT.sub(r"**\1", text))
+    text = EXPONENT.sub(r"**\1", text)
+    if len(text) > MOST_CHARACTERS or TOO_HIGH.search(_as_python(text)):
+        raise ValueError("a power of more than two digits, or of a power")
+    found: Any = registry.parse_expression(text)
     return found if isinstance(found, registry.Quantity) else registry.Quantity(Fraction(found), "")

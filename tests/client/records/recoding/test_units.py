@@ -1,0 +1,42 @@
+"""What a unit says is computed exactly, and refused where that would take more than its length."""
+
+from __future__ import annotations
+
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_client.records.recoding.units import conversion
+
+pytest.importorskip("pint")
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        "m**9**9**9",
+        "10**9**9*m",
+        "m^9^9",
+        "(10**99)**99 m",
+        "2**(9**9) m",
+        "10**999 m",
+        "10**99_9 m",
+        "1e999999999 m",
+        "10⁹⁹⁹⁹⁹⁹⁹⁹⁹ m",
+        "9" * 31 + " m",
+        "m*" * 60 + "m",
+    ],
+)
+def test_a_power_of_a_power_is_refused_before_it_is_computed(unit: str) -> None:
+    """The first three have more digits than a machine has bytes."""
+    with pytest.raises(RequestError, match="units: no way from") as refused:
+        conversion(unit, "m", None)
+    assert refused.value.code is Code.BAD_CONFIG
+    assert "power" in str(refused.value.__cause__)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["mmol/L", "10*3/uL", "m²", "kg/m2", "m**-2", "mL/min/{1.73_m2}", "1e3 m", "1e-6 m", "m ** 2 * s ** -2"],
+)
+def test_units_as_they_are_written_are_read(unit: str) -> None:
+    assert conversion(unit, unit, None) == (1.0, 0.0)

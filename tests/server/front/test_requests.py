@@ -1,0 +1,164 @@
+"""Requests that are not answered are bounded in bytes, for each guest and in all, and none waits for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.identity import Role
+from eigenveil_common.rpc import MESSAGE_BYTES
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.front import requests
+from eigenveil_server.front.admission import Guest
+from eigenveil_server.front.requests import (
+    FREE_BYTES,
+    LONG_SECONDS,
+    MOST_BYTES,
+    MOST_OF_ONE_BYTES,
+    Requests,
+)
+from tests.server.front.test_door import connected, heard
+from tests.server.rig import made, serving
+from tests.support import a_hello
+from tests.torture.front.frames import (
+    END_HEADERS,
+    GOAWAY,
+    HEADERS,
+    HELLO,
+    SERVICE,
+    data,
+    frame,
+    head,
+    message,
+    parse,
+    window_update,
+)
+
+GUESTS = [Guest(name=f"guest {n}", role=Role.SITE) for n in range(100)]
+WHOLE = MESSAGE_BYTES
+
+
+class Desk:
+    """Requests of one door whose clock is set by hand; who is cut gives back what it holds."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.cut: list[str] = []
+        self.sent: dict[str, int] = {}
+        self.requests = Requests(self._cut, clock=lambda: self.now)
+
+    def _cut(self, guest: Guest) -> None:
+        self.cut.append(guest.name)
+        self.requests.give(guest, self.sent.pop(guest.name, 0))
+
+    def take(self, guest: Guest, count: int) -> bool:
+        may = self.requests.take(guest, count)
+        if may:
+            self.sent[guest.name] = self.sent.get(guest.name, 0) + count
+        return may
+
+
+def test_a_guest_with_more_than_four_messages_is_cut_and_all_of_it_given_back() -> None:
+    desk = Desk()
+    assert desk.take(GUESTS[0], MOST_OF_ONE_BYTES)
+    assert not desk.take(GUESTS[0], 1)
+    assert desk.cut == [GUESTS[0].name]
+    assert desk.take(GUESTS[0], MOST_OF_ONE_BYTES), "of what it held nothing is left"
+
+
+def test_while_all_room_is_taken_others_wait_but_for_small_requests() -> None:
+    desk = Desk()
+    for guest in GUESTS[: MOST_BYTES // WHOLE]:
+        assert desk.take(guest, FREE_BYTES + 1)
+    assert not desk.take(GUESTS[-1], FREE_BYTES + 1)
+    assert desk.take(GUESTS[-1], FREE_BYTES)
+    assert desk.take(GUESTS[0], WHOLE - FREE_BYTES - 1), "whoever has begun a message can end it"
+    desk.requests.give(GUESTS[1], FREE_BYTES + 1)
+    assert desk.take(GUESTS[-1], 1)
+    assert not desk.cut
+
+
+def test_who_holds_several_messages_or_one_for_long_makes_room_for_others() -> None:
+    desk = Desk()
+    for guest in GUESTS[: MOST_BYTES // WHOLE - 1]:
+        assert desk.take(guest, WHOLE)
+        desk.now += 0.1
+    assert not desk.take(GUESTS[9], WHOLE + 1)
+    assert desk.take(GUESTS[-1], WHOLE)
+    desk.requests.give(GUESTS[3], WHOLE)
+    assert desk.take(GUESTS[9], 1)
+    assert desk.take(GUESTS[-2], WHOLE), "nine had two"
+    assert desk.cut == [GUESTS[9].name]
+    assert desk.take(GUESTS[-3], WHOLE)
+    desk.now = LONG_SECONDS - 0.1
+    assert not desk.take(GUESTS[-4], WHOLE)
+    desk.now = LONG_SECONDS
+    assert desk.take(GUESTS[-4], WHOLE)
+    assert desk.cut == [GUESTS[9].name, GUESTS[0].name], "the oldest"
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(0, 99), st.integers(1, 2 * WHOLE), st.booleans()), min_size=50, max_size=300
+    )
+)
+def test_what_is_held_never_passes_its_bounds(steps: list[tuple[int, int, bool]]) -> None:
+    desk = Desk()
+    for number, count, answered in steps:
+        guest = GUESTS[number]
+        if answered:
+            desk.requests.give(guest, desk.sent.pop(guest.name, 0))
+        else:
+            desk.take(guest, count)
+        desk.now += 0.5
+        assert all(sent <= MOST_OF_ONE_BYTES for sent in desk.sent.values())
+        assert sum(sent for sent in desk.sent.values() if sent > FREE_BYTES) <= MOST_BYTES
+    for name, sent in tuple(desk.sent.items()):
+        desk.requests.give(next(guest for guest in GUESTS if guest.name == name), sent)
+    assert desk.requests._reserved == 0
+    assert not desk.requests._of
+
+
+def test_messages_that_never_end_cost_one_guest_its_connections_and_the_coordinator_little(
+    tmp_path: Path,
+) -> None:
+    """100 MiB of one connection, before they were counted."""
+    opened = head(f"{SERVICE}/PutChunk")
+    half = message(bytes(MESSAGE_BYTES - 1000))[:-1]
+    said = b"".join(
+        frame(HEADERS, END_HEADERS, n, opened) + data(n, half, end=False) for n in range(1, 60, 2)
+    )
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
+            await bert.stub.Hello(a_hello())
+            pair = await connected(rig, anna, tmp_path, HELLO + window_update(0, 2**24))
+            pair[1].write(said)
+            answer = await heard(pair)
+            assert GOAWAY in [kind for kind, *_ in parse(answer)]
+            assert b"too many bytes of requests" in answer
+            await bert.stub.Hello(a_hello())
+            assert not rig.daemon._front.requests._of
+
+    asyncio.run(scenario())
+
+
+def test_a_request_is_counted_until_its_answer_and_no_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "MOST_OF_ONE_BYTES", 200_000)
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            ada = await rig.client(Role.ANALYST, "ada")
+            for _ in range(5):
+                with pytest.raises(Exception, match="not valid TOML"):
+                    await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml="?" * 150_000))
+            assert not rig.daemon._front.requests._of
+
+    asyncio.run(scenario())
