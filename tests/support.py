@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ from eigenveil.noise import source
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import (
@@ -52,6 +52,9 @@ from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+if TYPE_CHECKING:
+    from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
 
 DIGEST = "ab" * 32
 # The ledgers' unit, how prices add up, a matrix: words of PRIVACY.md, and of nobody's daily work.
@@ -107,6 +110,23 @@ def signed_by_analyst(
     key = key or analyst_key(plan.analyst)
     until = int(time.time()) + 3600 if expires is None else expires
     return authorize(plan, analyst_card(plan.analyst, plan.federation, key), until, key.sign)
+
+
+async def signed_request(
+    stub: CoordinatorAsyncStub, toml: str, submission: str = "one", key: Ed25519PrivateKey | None = None
+) -> pb.SubmitStudyRequest:
+    """The request that submits a study as its analyst does: explained, then signed."""
+    asked = pb.ExplainStudyRequest(study_toml=toml, submission=submission)
+    plan = plan_from_json((await stub.ExplainStudy(asked)).plan_json)
+    signed = signed_by_analyst(plan, key).to_proto()
+    return pb.SubmitStudyRequest(study_toml=toml, submission=submission, authorization=signed)
+
+
+async def submitted(
+    stub: CoordinatorAsyncStub, toml: str, submission: str = "one", key: Ed25519PrivateKey | None = None
+) -> pb.SubmitStudyResponse:
+    """What comes of it."""
+    return await stub.SubmitStudy(await signed_request(stub, toml, submission, key))
 
 
 def a_query(query: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> RoundQuery:

@@ -124,7 +124,9 @@ def test_check_and_doctor_say_how_far_it_is(stage: Stage, config: Path) -> None:
     assert "peers export" in row("check")[1], "it can answer nothing"
     own(stage)
     assert "peers import" in row("check")[1]
-    knowing(stage, theirs()).take([theirs("hospital-c", 9)], own(stage), replacing=False)
+    knowing(stage, theirs()).take(
+        [theirs("hospital-c", 9)], own(stage).federation, own(stage), replacing=False
+    )
     for command in ("check", "doctor"):
         level, text = row(command)
         assert (level, "1 confirmed, 1 not confirmed" in text, "confirm NAME" in text) == ("warn", True, True)
@@ -143,7 +145,7 @@ def test_a_file_that_holds_no_card_is_named(stage: Stage, config: Path, file: st
     said = site(config, "peers", "import", mailed(stage.folder, theirs()), file, "--json")
     assert said.code in (2, 4, 21)
     assert file in said.json.get("message", file)
-    assert roster(stage).held().peers == {}
+    assert roster(stage).held().pins == {}
 
 
 def test_before_enrolment_it_says_what_to_do(stage: Stage, config: Path) -> None:

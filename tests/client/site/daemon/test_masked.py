@@ -17,6 +17,7 @@ from eigenveil.noise.shares import share_spec
 from eigenveil.noise.source import OsNoise
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.card import Card
 from eigenveil.site.site import Site
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.records import records
@@ -26,8 +27,8 @@ from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.peer_secrets import PeerChanged
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.peer import Standing
-from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.roster.pin import Standing
+from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.received_plans import PersonsWord
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -290,7 +291,12 @@ def test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed(
     peers = Peers(a_stage(tmp_path))
     with process(peers.stage) as (store, worker):
         peers.roster.remove(OTHERS[1])
-        peers.roster.take([peers.keys[OTHERS[1]].signed], peers.keys[SITE].card, replacing=False)
+        peers.roster.take(
+            [peers.keys[OTHERS[1]].signed],
+            peers.keys[SITE].card.federation,
+            peers.keys[SITE].card,
+            replacing=False,
+        )
         refusal = ask(worker, FIRST, peers.attempt(FIRST))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
@@ -311,7 +317,7 @@ def test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decid
         assert left(store) == (0, ["ready"])
         assert held(store, "refused_attempts") == 1
     assert "peer-key-changed" in caplog.text
-    assert peers.roster.held().peers[OTHERS[1]].standing is Standing.CHANGED
+    assert peers.roster.held().pins[OTHERS[1]].standing is Standing.CHANGED
     with pytest.raises(RequestError, match="nothing more is sent"):
         peers.roster.check_unchanged()
     confirm(peers.roster, new, peers.keys[SITE], replacing=True)
@@ -324,7 +330,7 @@ def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers
     new, real = keys_of(peers.stage, OTHERS[1], "moved"), Roster.mark_changed
     attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
 
-    def late(self: Roster, name: str, seen_digest: str) -> None:
+    def late(self: Roster[Card], name: str, seen_digest: str) -> None:
         confirm(peers.roster, new, peers.keys[SITE], replacing=True)
         real(self, name, seen_digest)
 

@@ -135,7 +135,7 @@ class Card:
 def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
     """What is known of a study that came here."""
     plan = plan_from_json(seen.plan_json)
-    told, meanings = consent.explained(config, store, plan), _meanings(config)
+    told, meanings = consent.explained(config, store, plan, seen.signed), _meanings(config)
     return Card(
         site=config.name,
         seen=seen,
@@ -149,7 +149,7 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
         right_ever=right_ever(store),
         ends=told["approval_ends"],
         policy=config.policy,
-        verdicts=consent.verdicts(config, store, plan),
+        verdicts=consent.verdicts(config, store, plan, seen.signed),
         told=told,
     )
 
