@@ -17,6 +17,7 @@ from eigenveil.reporting.one_person import ever_guessed, most_guessed
 from eigenveil.study.study import Column, Missing
 from eigenveil_client.connection.held_dictionary import held_dictionary
 from eigenveil_client.connection.identity import load_identity, named
+from eigenveil_client.site.analysts.asker import Signature
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.words import OF_ONE_PERSON, OF_SMALL_GROUPS
 from eigenveil_client.site.config import SiteConfig
@@ -89,6 +90,11 @@ class Card:
     @property
     def allowed(self) -> bool:
         return all(verdict.passed for verdict in self.verdicts)
+
+    @property
+    def signature(self) -> Signature:
+        """By whose word the study is in its analyst's name."""
+        return Signature(self.told["asked_by"]["signature"])
 
     @property
     def others(self) -> tuple[str, ...]:
