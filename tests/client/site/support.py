@@ -34,6 +34,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study.toml import study_digest
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.analysts.kind import ANALYSTS
@@ -175,9 +176,12 @@ def a_study(**changes: object) -> Study:
 
 
 def a_plan(
-    study: Study | None = None, *, federation: str = FEDERATION, submission: str = "one", analyst: str = "ada"
+    study: Study | None = None, *, federation: str = FEDERATION, submission: str = "", analyst: str = "ada"
 ) -> Plan:
-    plan = make_plan(study or a_study(), federation=federation, submission=submission, analyst=analyst)
+    """A plan; unless an id is given, each study has one of its own, as a site runs an id once."""
+    study = study or a_study()
+    submission = submission or f"of-{study_digest(study)[:12]}"
+    plan = make_plan(study, federation=federation, submission=submission, analyst=analyst)
     PLANS[plan.digest] = plan
     return plan
 

@@ -74,7 +74,7 @@ def endless(stage: Stage) -> Responses:
 
 def another_plan_under_a_used_id(stage: Stage) -> Responses:
     """The analyst signed both, as after "that one was lost, sign again"."""
-    plan = a_plan(GREEDY)
+    plan = a_plan(GREEDY, submission=a_plan().submission)
     return question(stage, plan, signed_by_analyst(plan))
 
 
