@@ -130,6 +130,14 @@ def test_a_card_of_another_federation_authorizes_nothing_here() -> None:
         check_authorization(replace(signing(said), card=foreign), PLAN, NOW)
 
 
+def test_a_card_of_another_analyst_authorizes_nothing_in_this_name() -> None:
+    card, key = analyst_card("eve", "north"), analyst_key("eve")
+    said = canonical(json.loads(SIGNED.said) | {"key": card.check().digest})
+    signed = SignedAuthorization(said=said, signature=key.sign(AUTHORIZATION_SIGNED + said), card=card)
+    with refused(Code.AUTHORIZATION, "for analyst eve, not ada"):
+        check_authorization(signed, PLAN, NOW)
+
+
 def test_only_a_plan_in_the_key_s_own_name_is_authorized() -> None:
     key = analyst_key("eve")
     with refused(Code.AUTHORIZATION, "of ada in federation north, and the key of eve"):

@@ -71,7 +71,8 @@ def test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more
 
 
 def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
-    (verdict,) = rule.verdicts(stage.config.identity, SITE, PLAN, BOTH)
+    trust, verdict = rule.verdicts(stage.config.identity, SITE, PLAN, BOTH)
+    assert (trust.rule, trust.passed) == ("trust", True)
     assert not verdict.passed
     assert "eigenveil-site peers export" in verdict.text
     failed = [one.about for one in offline_checks(stage.config, PLAN) if one.level is Level.FAIL]
@@ -79,5 +80,5 @@ def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
 
 
 def test_a_study_whose_coordinator_sees_all_needs_no_cards(stage: Stage) -> None:
-    assert rule.verdicts(stage.config.identity, SITE, a_plan(), BOTH) == ()
+    assert [one.rule for one in rule.verdicts(stage.config.identity, SITE, a_plan(), BOTH)] == ["trust"]
     rule.require(stage.config.identity, SITE, a_plan())
