@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eigenveil_client.site.commands.options import BY, CONFIG, CONFIG_FILE, JSON
-from eigenveil_client.site.commands.pins import DIGITS, REPLACE, confirm_in, show_pins, take_cards
+from eigenveil_client.site.commands.pinning.pins import DIGITS, REPLACE, confirm_in, show_pins, take_cards
 from eigenveil_common.command import FILE, console, say, tell
 from eigenveil_common.files import check_output, write_durably
 
