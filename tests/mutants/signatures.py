@@ -15,7 +15,7 @@ RULE, RULES = f"{SITE}/analysts/rule.py", f"{AT_SITE}/analysts/test_rule.py"
 AGREEMENTS, PLANS = f"{SITE}/daemon/agreements.py", f"{SITE}/state/received_plans.py"
 TRUST, TRUSTED = f"{SITE}/peers/rule.py", f"{AT_SITE}/peers/test_trust.py"
 FATES = f"{RULES}::test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it"
-SUBMITTED = "tests/server/rpc/test_analysts.py::test_a_study_that_its_analyst_did_not_sign_is_not_taken"
+SUBMITTED = "tests/server/rpc/test_signed_studies.py::test_a_study_that_its_analyst_did_not_sign_is_not_taken"
 ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
 REQUIRED = "analysts.require(self._member.folder, plan, seen.signed, self._store.now())\n"
 
@@ -104,10 +104,10 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        SUBMITTED),
     of("R31", f"{SERVER}/storage/study_reads.py",
        "            signed.authorization.CopyFrom(by_analyst.to_proto())\n", "            pass\n",
-       "tests/server/rpc/test_analysts.py"
+       "tests/server/rpc/test_signed_studies.py"
        "::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
     of("R31", f"{SERVER}/planning/submissions.py",
        "if known is not None and known.digest != plan.digest:", "if False:",
-       "tests/server/rpc/test_analysts.py"
+       "tests/server/rpc/test_signed_studies.py"
        "::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
 )  # fmt: skip

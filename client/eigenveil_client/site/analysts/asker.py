@@ -32,6 +32,13 @@ WORDS = {
     Signature.CONFIRMED: "signed by the key that people here have compared",
 }
 
+SHORT = {
+    Signature.NONE: "not signed",
+    Signature.INVALID: "signature invalid",
+    Signature.NOT_COMPARED: "key not compared",
+    Signature.CONFIRMED: "signed",
+}
+
 
 def asker(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: float) -> dict[str, Any]:
     """The name, what its signature is worth here, and the digits of a key to be compared; plain values.

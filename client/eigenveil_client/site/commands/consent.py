@@ -23,7 +23,7 @@ from eigenveil.study.study import Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
 from eigenveil_client.site.analysts import rule as analysts
-from eigenveil_client.site.analysts.asker import asked_by, asker
+from eigenveil_client.site.analysts.asker import SHORT, Signature, asked_by, asker
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.peers import rule
@@ -187,7 +187,8 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
     """Print `studies`, and the commands that decide about what waits."""
     listed = table("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "standing", "why")
     for row in told["studies"]:
-        words = (row["study"][:12], row["name"], row["analyst"])
+        asks = f"{row['analyst']} ({SHORT[Signature(row['signature'])]})"
+        words = (row["study"][:12], row["name"], asks)
         why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
         listed.add_row(
             moment(row["at"]), *plain(*words), f"{row['epsilon']:g}", row["trust"], *plain(_decided(row), why)
@@ -217,7 +218,7 @@ def show_explanation(told: dict[str, Any]) -> None:
     """Print what a plan asks, reveals and costs, and what this site's policy says."""
     console.print(f"{told['name']} ({told['algorithm']}), plan {told['plan_digest']}", markup=False)
     console.print(quoted(told["purpose"]) or "(no purpose stated)", markup=False)
-    console.print(f"analyst: {asked_by(told['asked_by'])}", markup=False, soft_wrap=True)
+    console.print(f"analyst: {asked_by(told['asked_by'])}", markup=False)
     columns = table("column", "unit", "lower", "upper", title="Columns and their public bounds")
     for column in told["study"]["columns"]:
         bounds = (f"{column['lower']:g}", f"{column['upper']:g}")

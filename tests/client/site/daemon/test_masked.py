@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -17,7 +18,6 @@ from eigenveil.noise.shares import share_spec
 from eigenveil.noise.source import OsNoise
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.secure_aggregation.card import Card
 from eigenveil.site.site import Site
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.records import records
@@ -291,12 +291,8 @@ def test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed(
     peers = Peers(a_stage(tmp_path))
     with process(peers.stage) as (store, worker):
         peers.roster.remove(OTHERS[1])
-        peers.roster.take(
-            [peers.keys[OTHERS[1]].signed],
-            peers.keys[SITE].card.federation,
-            peers.keys[SITE].card,
-            replacing=False,
-        )
+        own = peers.keys[SITE].card
+        peers.roster.take([peers.keys[OTHERS[1]].signed], own.federation, own, replacing=False)
         refusal = ask(worker, FIRST, peers.attempt(FIRST))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
@@ -330,7 +326,7 @@ def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers
     new, real = keys_of(peers.stage, OTHERS[1], "moved"), Roster.mark_changed
     attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
 
-    def late(self: Roster[Card], name: str, seen_digest: str) -> None:
+    def late(self: Any, name: str, seen_digest: str) -> None:
         confirm(peers.roster, new, peers.keys[SITE], replacing=True)
         real(self, name, seen_digest)
 
