@@ -51,7 +51,7 @@ from tests.client.site.masking import (
     spoil,
 )
 from tests.client.site.stated import RELEASE_KEY
-from tests.client.site.support import SITE, a_plan, a_stage
+from tests.client.site.support import FEDERATION, SITE, a_plan, a_stage
 from tests.support import refused
 
 FIRST, SECOND, THIRD, *_ = QUESTIONS
@@ -291,8 +291,7 @@ def test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed(
     peers = Peers(a_stage(tmp_path))
     with process(peers.stage) as (store, worker):
         peers.roster.remove(OTHERS[1])
-        own = peers.keys[SITE].card
-        peers.roster.take([peers.keys[OTHERS[1]].signed], own.federation, own, replacing=False)
+        peers.roster.take([peers.keys[OTHERS[1]].signed], FEDERATION, replacing=False)
         refusal = ask(worker, FIRST, peers.attempt(FIRST))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
