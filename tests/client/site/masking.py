@@ -32,7 +32,7 @@ EVERY = (SITE, *OTHERS)
 ATTEMPTS = 3
 
 
-def masked_plan(submission: str = "one", **changes: object) -> Plan:
+def masked_plan(submission: str = "", **changes: object) -> Plan:
     """Of four sites, of which three are enough, with three attempts at each round."""
     values: dict[str, object] = {
         "trust": Trust.SECURE_AGGREGATION, "attempts": ATTEMPTS,

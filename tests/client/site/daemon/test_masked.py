@@ -336,9 +336,9 @@ def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers
 
 
 def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peers) -> None:
-    central = a_plan()
-    asked = rehearse(central)[0]
+    asked = rehearse(central := a_plan())[0]
     attempt = peers.attempt(asked, members=EVERY[:2])
+    peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, trust=("central",)))
     with process(peers.stage) as (store, worker):
         refusal = worker.work(offer(asked, attempt, peers.stage.signed(central)))
         assert isinstance(refusal, Refusal)
