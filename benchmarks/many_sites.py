@@ -28,6 +28,7 @@ from pathlib import Path
 
 from benchmarks.light_sites import FEDERATION, Held, LightSite, Shared, enrolled
 from eigenveil.identity import Role
+from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.study.study import Trust
 from eigenveil_client.connection.channel import call
@@ -39,6 +40,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.storage.database import existing_store
+from tests.support import signed_by_analyst
 
 NUMBERS = (3, 10, 50, 100, 200, 500)
 RECORDS, FIRST = 200, 3  # of each site; and the first round that counts
@@ -223,7 +225,10 @@ async def run_study(analyst: Held, toml: str, submission: str) -> str:
     """Submit a study and watch it to its end; its digest."""
     async with analyst.channel() as channel:
         stub = rpc.CoordinatorStub(channel)
-        wish = pb.SubmitStudyRequest(study_toml=toml, submission=submission)
+        asked = pb.ExplainStudyRequest(study_toml=toml, submission=submission)
+        plan = plan_from_json((await call(stub.ExplainStudy, asked, seconds=300, attempts=1)).plan_json)
+        signed = signed_by_analyst(plan).to_proto()
+        wish = pb.SubmitStudyRequest(study_toml=toml, submission=submission, authorization=signed)
         digest = (await call(stub.SubmitStudy, wish, seconds=300, attempts=1)).plan_digest
         last = None
         async for event in stub.WatchStudy(pb.WatchStudyRequest(plan_digest=digest)):

@@ -26,7 +26,9 @@ from google.protobuf.message import Message
 
 from eigenveil.errors import Code, EigenveilError, error
 from eigenveil.identity import Role
+from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.query import RoundQuery
+from eigenveil.study.toml import parse_study
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon
@@ -35,8 +37,8 @@ from eigenveil_server.pki.authority import new_key
 from eigenveil_server.rpc.interceptor import ROLES
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_message
-from tests.server.rig import SITES, Client, Rig, answering, made, request_for, serving, study_toml
-from tests.support import a_hello
+from tests.server.rig import FEDERATION, SITES, Client, Rig, answering, made, request_for, serving, study_toml
+from tests.support import a_hello, signed_by_analyst
 
 # Slow ones less often: these plan, or wait, or verify a signature.
 WEIGHTS = {
@@ -244,12 +246,19 @@ async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dic
     }
 
 
+def _signed(text: str) -> pb.SubmitStudyRequest:
+    """A study that its analyst signed."""
+    plan = make_plan(parse_study(text), federation=FEDERATION, submission="mine", analyst="ada")
+    signed = signed_by_analyst(plan).to_proto()
+    return pb.SubmitStudyRequest(study_toml=text, submission="mine", authorization=signed)
+
+
 def _about_studies(asked: RoundQuery, over: bytes, released: bytes) -> dict[str, list[Message]]:
     plan = bytes.fromhex(asked.plan_digest)
     texts = [study_toml(epsilon=3.0), study_toml(columns=2, algorithm="auto", components=1)]
     return {
-        "SubmitStudy": [pb.SubmitStudyRequest(study_toml=text, submission="mine") for text in texts],
-        "ExplainStudy": [pb.ExplainStudyRequest(study_toml=text) for text in texts],
+        "SubmitStudy": [_signed(text) for text in texts],
+        "ExplainStudy": [pb.ExplainStudyRequest(study_toml=text, submission="mine") for text in texts],
         "ListStudies": [pb.ListStudiesRequest()],
         "ListSites": [pb.ListSitesRequest(after="anna")],
         "GetDictionary": [pb.GetDictionaryRequest()],

@@ -37,6 +37,7 @@ from eigenveil.secure_aggregation.attempt import ATTEMPT_SIGNED
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.identity_files import checked
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.trust import KNOWN, TrustRules
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import PLAN as MASKED
 from tests.client.site.masking import QUESTIONS, Peers, confirm, offer
@@ -84,7 +85,11 @@ class Lines(logging.Handler):
 def site_kinds(folder: Path) -> Iterator[dict[str, Kind]]:
     """Every message that a coordinator sends, and what each has to survive."""
     folder.mkdir(parents=True, exist_ok=True)
-    stage, lines, logger = a_stage(folder), Lines(), logging.getLogger("eigenveil")
+    stage, lines, logger = (
+        a_stage(folder, secrecy=TrustRules(trust=KNOWN)),
+        Lines(),
+        logging.getLogger("eigenveil"),
+    )
     store = stage.store()
     logger.addHandler(lines)
     logger.propagate = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,15 @@ from eigenveil_client.demo.federation import DemoFederation
 from eigenveil_client.demo.layout import demo_dictionary, demo_study, prepared, public_records, write_records
 from eigenveil_client.demo.processes import Processes
 from tests.integration.stage import SITES, Stage
+
+
+def answer_both(federation: DemoFederation, config: Path, name: str) -> None:
+    """A site that knows its peers, and whose site.toml allows central studies all the same."""
+    said = config.read_text()
+    assert "\ntrust = []\n" in said
+    config.write_text(said.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
+    federation.kill(name)
+    federation.restart(name)
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +40,8 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
             begun = federation.begin()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)
+            for name in SITES:
+                answer_both(federation, layout.site_config(name), name)
             yield Stage(layout=layout, federation=federation, text=text)
         finally:
             processes.stop()

@@ -54,9 +54,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/daemon/test_consent.py"
        "::test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to"),
     of("TM23", f"{SITE}/daemon/agreements.py",
-       "        plan = self._plan(seen)\n        self._policy.require(plan, self._store.now())\n"
-       "        self._require_peers(plan)\n",
-       "        plan = self._plan(seen)\n        self._require_peers(plan)\n",
+       "        self._require_policy(plan)\n        self._require_peers(plan)\n        self._store.accept(",
+       "        self._require_peers(plan)\n        self._store.accept(",
        f"{AT_SITE}/daemon/test_consent.py"
        "::test_what_waited_and_breaks_a_rule_by_now_is_refused_when_no_person_is_asked_any_more"),
     of("P31", f"{SITE}/daemon/agreements.py",
@@ -82,10 +81,10 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "_may_follow(checkpoint, held[1])",
        f"{AT_SITE}/state/test_checkpoints.py"
        "::test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_show_it"),
-    of("TM33", f"{SITE}/peers/roster.py", "if one.standing is Standing.CONFIRMED\n", "if one.card\n",
+    of("TM33", f"{SITE}/roster/roster.py", "if one.standing is Standing.CONFIRMED\n", "if one.card\n",
        f"{AT_SITE}/peers/test_roster.py::test_a_card_is_believed_once_a_person_has_heard_its_digits"),
-    of("TM33", f"{SITE}/peers/roster.py", "now=self._now())\n            write(held)\n",
-       "now=self._now())\n                write(held)\n",
+    of("TM33", f"{SITE}/roster/roster.py", "now=self._now()\n                )\n            write(held)\n",
+       "now=self._now()\n                )\n                write(held)\n",
        f"{AT_SITE}/peers/test_roster.py"
        "::test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence"),
     # ---- what a site's page says, and whom a cluster is told

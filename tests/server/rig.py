@@ -40,7 +40,7 @@ from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.rounds import journal
 from eigenveil_server.studies.poll import Poll
-from tests.support import a_hello
+from tests.support import a_hello, submitted
 
 P = ParamSpec("P")
 
@@ -195,8 +195,7 @@ class Client:
 
     async def submit(self, toml: str, submission: str = "one", *, agreed: bool = True) -> str:
         """Submit a study; its digest. Every site agrees at once, unless a test is about that."""
-        request = pb.SubmitStudyRequest(study_toml=toml, submission=submission)
-        digest = (await self.stub.SubmitStudy(request)).plan_digest.hex()
+        digest = (await submitted(self.stub, toml, submission)).plan_digest.hex()
         poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
         if agreed and self.daemon is not None:
             for site in SITES:

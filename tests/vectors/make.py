@@ -40,6 +40,7 @@ from eigenveil.study.study import Federation, Missing, Study
 from eigenveil.study.toml import study_to_dict
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import DIGEST, a_column, a_field, every_query
+from tests.vectors.authorizations import authorization_vectors
 from tests.vectors.masked import masked_vectors
 
 FOLDER = Path(__file__).resolve().parent
@@ -306,6 +307,7 @@ VECTORS = {
     "revisions": revision_vectors,
     "ledger": ledger_vector,
     "masked": masked_vectors,
+    "authorization": lambda: authorization_vectors(a_vector_plan()),
     "bad": bad_vectors,
 }
 

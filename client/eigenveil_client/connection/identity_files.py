@@ -10,6 +10,7 @@ One folder, readable by its owner only:
     generation.json  a site's: what its daemon shows in its next greeting
     peer.key         a site's: by what it shares secrets with other sites; no certificate has a part in it
     peers.json       a site's: which other sites' cards its people have confirmed
+    analysts.json    a site's: which analysts' cards its people have confirmed
 """
 
 from __future__ import annotations

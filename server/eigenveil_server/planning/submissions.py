@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.accounting.digits import percent_down, percent_up
+from eigenveil.analyst_signature.authorization import SignedAuthorization, check_authorization
 from eigenveil.dictionary.admission import Directory, directory_to_dict
 from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import Plan
 from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config
@@ -27,7 +29,8 @@ SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What an analyst sent: the study as TOML and an id of theirs; `directory` is what the federation has.
+    """What an analyst sent: the study as TOML, an id of theirs and, to have it run, their signature under the
+    plan; `directory` is what the federation has.
 
     Raises:
         RequestError: code `bad-argument`, for the id.
@@ -37,6 +40,7 @@ class Submission:
     id: str = DRAFT
     study_toml: str
     directory: Directory
+    authorization: SignedAuthorization | None = None
 
     def __post_init__(self) -> None:
         if SUBMISSION.fullmatch(self.id) is None:
@@ -79,10 +83,17 @@ class Submissions:
         """The study that `submission` asks for.
 
         Raises:
-            RequestError: the study is refused, asks for more than one study may reserve, or the
-                submission was used for another study.
+            RequestError: the study is refused, asks for more than one study may reserve, the submission was
+                used for another study, or its analyst did not sign this plan.
+            PeerError: the signature does not hold.
         """
-        repository = self._repository
+        repository, signed = self._repository, submission.authorization
+        if signed is None:
+            raise RequestError(
+                Code.UNSIGNED,
+                "this study is not signed by its analyst; explain it, sign the plan that comes back, and "
+                "submit both: `eigenveil study submit` does that",
+            )
         known = await repository.store.read(
             repository.studies.by_submission, submission.analyst, submission.id
         )
@@ -91,8 +102,9 @@ class Submissions:
         made = await self._planning.ask(submission.analyst, "planned", **self._words(submission))
         plan_json = made["plan"].encode()
         plan = await self._compute.run(self._repository.studies.plan, plan_json)
-        check_price(plan, self._config)
         at = self._repository.clock()
+        check_authorization(signed, plan, at / 1000)
+        check_price(plan, self._config)
         stored = StoredStudy(
             digest=plan.digest,
             name=plan.study.name,
@@ -107,6 +119,7 @@ class Submissions:
             submitted_at=at,
             begun_at=at,
             stated=_stated(plan, submission.directory),
+            authorization_json=canonical(signed.to_dict()).decode(),
         )
         return Prepared(stored=stored, plan=plan, warnings=made["warnings"])
 
@@ -118,15 +131,15 @@ class Submissions:
             raise used(known)
         return Prepared(stored=known, plan=plan, warnings=warnings)
 
-    async def explained(self, submission: Submission) -> str:
-        """What a study would ask, reveal and cost, as JSON; refused wherever submitting it now would be.
+    async def explained(self, submission: Submission) -> tuple[Plan, str]:
+        """The plan that its analyst signs, and what it would ask, reveal and cost, as JSON; refused wherever
+        submitting it now would be.
 
         Raises:
             RequestError: as `prepare`; or code `budget-exhausted`.
         """
-        _, told = await self._unsubmitted(submission, "explained")
-        explanation: str = told["explanation"]
-        return explanation
+        plan, told = await self._unsubmitted(submission, "explained")
+        return plan, told["explanation"]
 
     async def foreseen(self, submission: Submission) -> Foreseen:
         """The same, with the error to be expected. Raises as `explained`."""
@@ -137,9 +150,21 @@ class Submissions:
         told = await self._planning.ask(submission.analyst, work, **self._words(submission))
         plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
         check_price(plan, self._config)
+        if await self._is_submitted(submission, plan):
+            return plan, told  # asked again, as after a lost answer: nothing more is set aside for it
         await self._repository.store.read(self.check_quota, submission.analyst, plan.cost.micro_rho)
         self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
         return plan, told
+
+    async def _is_submitted(self, submission: Submission, plan: Plan) -> bool:
+        """Raises RequestError, code `conflict`: another study was, under this id."""
+        repository = self._repository
+        known = await repository.store.read(
+            repository.studies.by_submission, submission.analyst, submission.id
+        )
+        if known is not None and known.digest != plan.digest:
+            raise used(known)
+        return known is not None
 
     def check_quota(self, analyst: str, micro_rho: int) -> None:
         """One analyst has so many studies under way, and with several of them holds so much of the budget;

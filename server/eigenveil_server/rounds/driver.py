@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.statements import Sign
+from eigenveil.signed import Sign
 from eigenveil.study.study import Federation
 from eigenveil_common.storage.ledger_store import AlsoAt
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

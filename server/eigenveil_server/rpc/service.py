@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 from eigenveil.aggregation import Contribution
+from eigenveil.analyst_signature.authorization import SignedAuthorization, authorization_from_proto
 from eigenveil.errors import Code, PeerError, RequestError, spoken
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import IntArray, from_bytes
@@ -270,8 +271,11 @@ class Service(CoordinatorServicer):
         return await self._read(self.directory.listed, request.after)
 
     async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
-        """Start a study, once for each submission [R10]."""
-        wish = await self._submission(request.submission, request.study_toml)
+        """Start a study that its analyst signed, once for each submission [R10] [R31]."""
+        signed = (
+            authorization_from_proto(request.authorization) if request.HasField("authorization") else None
+        )
+        wish = await self._submission(request.submission, request.study_toml, signed)
         made = await self._engine.submit(wish)
         return pb.SubmitStudyResponse(
             plan_digest=bytes.fromhex(made.stored.digest),
@@ -282,14 +286,19 @@ class Service(CoordinatorServicer):
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
-        """What a study would ask, reveal and cost; charges nothing, and refuses what SubmitStudy would."""
-        wish = await self._submission(DRAFT, request.study_toml)
-        told = await self._engine.submissions.explained(wish)
-        return pb.ExplainStudyResponse(explanation_json=told)
+        """The plan to sign, and what it would ask, reveal and cost; charges nothing, and refuses what
+        SubmitStudy would."""
+        wish = await self._submission(request.submission or DRAFT, request.study_toml)
+        plan, told = await self._engine.submissions.explained(wish)
+        return pb.ExplainStudyResponse(explanation_json=told, plan_json=plan.to_json())
 
-    async def _submission(self, id: str, study_toml: str) -> Submission:
-        directory = await self._read(self.directory.current)
-        return Submission(analyst=CALLER.get().name, id=id, study_toml=study_toml, directory=directory)
+    async def _submission(
+        self, id: str, study_toml: str, signed: SignedAuthorization | None = None
+    ) -> Submission:
+        directory, analyst = await self._read(self.directory.current), CALLER.get().name
+        return Submission(
+            analyst=analyst, id=id, study_toml=study_toml, directory=directory, authorization=signed
+        )
 
     async def ListStudies(self, request: pb.ListStudiesRequest, context: Context) -> pb.ListStudiesResponse:
         """The studies of the federation, oldest first, and what is left for more [R26]."""

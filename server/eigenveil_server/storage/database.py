@@ -25,8 +25,8 @@ from eigenveil_server.config import Config
 
 # A new table or column goes into both files, and once a version was released, into a step of MIGRATIONS that
 # leads there, in words that both databases read: (VERSION, the statements).
-VERSION = 11
-MIGRATIONS: Migrations = ()
+VERSION = 12
+MIGRATIONS: Migrations = ((12, "ALTER TABLE studies ADD COLUMN authorization_json TEXT NOT NULL DEFAULT ''"),)
 READERS = 4  # connections that read a server's database side by side
 Change = Callable[[Connection], None]
 P = ParamSpec("P")

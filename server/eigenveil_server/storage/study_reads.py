@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
+from eigenveil.analyst_signature.authorization import SignedAuthorization, authorization_from_dict
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -27,7 +28,8 @@ PLANS = 16  # kept read, so that no call has to read one again
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStudy:
     """One row of `studies` without its release; times in Unix milliseconds. `stated` is what the sites had
-    stated of themselves when it was submitted, as JSON; it has run since it was submitted, or approved."""
+    stated of themselves when it was submitted, as JSON; it has run since it was submitted, or approved.
+    `authorization_json` is its analyst's signature, empty for a study from before analysts signed."""
 
     digest: str
     name: str
@@ -42,11 +44,25 @@ class StoredStudy:
     submitted_at: int
     stated: str = "{}"
     begun_at: int = 0
+    authorization_json: str = ""
+
+    @property
+    def authorization(self) -> SignedAuthorization | None:
+        """Its analyst's signature, which held when it was submitted."""
+        if not self.authorization_json:
+            return None
+        return authorization_from_dict(json.loads(self.authorization_json))
 
     @property
     def signed_plan(self) -> pb.SignedPlan:
         """The plan as sites and analysts get it."""
-        return pb.SignedPlan(plan_json=self.plan_json, signature=self.signature)
+        signed, by_analyst = (
+            pb.SignedPlan(plan_json=self.plan_json, signature=self.signature),
+            self.authorization,
+        )
+        if by_analyst is not None:
+            signed.authorization.CopyFrom(by_analyst.to_proto())
+        return signed
 
     @property
     def begun(self) -> pb.StudyEvent:

@@ -57,6 +57,7 @@ CREATE TABLE studies (
   submitted_at BIGINT NOT NULL,
   stated TEXT COLLATE "C" NOT NULL DEFAULT '{}',
   begun_at BIGINT NOT NULL DEFAULT 0,
+  authorization_json TEXT COLLATE "C" NOT NULL DEFAULT '',
   ended_at BIGINT,
   release BYTEA,
   UNIQUE (analyst, submission)

@@ -57,6 +57,7 @@ CREATE TABLE studies (
   submitted_at INTEGER NOT NULL,
   stated TEXT NOT NULL DEFAULT '{}',
   begun_at INTEGER NOT NULL DEFAULT 0,
+  authorization_json TEXT NOT NULL DEFAULT '',
   ended_at INTEGER,
   release BLOB,
   UNIQUE (analyst, submission)

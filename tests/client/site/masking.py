@@ -14,12 +14,14 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.card import Card
 from eigenveil.secure_aggregation.masks import masked
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.daemon.masked import Masked
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
 from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import RELEASE_KEY, work
@@ -30,7 +32,7 @@ EVERY = (SITE, *OTHERS)
 ATTEMPTS = 3
 
 
-def masked_plan(submission: str = "one", **changes: object) -> Plan:
+def masked_plan(submission: str = "", **changes: object) -> Plan:
     """Of four sites, of which three are enough, with three attempts at each round."""
     values: dict[str, object] = {
         "trust": Trust.SECURE_AGGREGATION, "attempts": ATTEMPTS,
@@ -51,9 +53,9 @@ def keys_of(stage: Stage, name: str, folder: str = "") -> OwnKeys:
     return OwnKeys.make(place)
 
 
-def confirm(roster: Roster, keys: OwnKeys, own: OwnKeys, *, replacing: bool = False) -> None:
+def confirm(roster: Roster[Card], keys: OwnKeys, own: OwnKeys, *, replacing: bool = False) -> None:
     """A person here has taken a card, telephoned, and typed what was read."""
-    roster.take([keys.signed], own.card, replacing=replacing)
+    roster.take([keys.signed], own.card.federation, own.card, replacing=replacing)
     roster.confirm(keys.card.site, keys.card.fingerprint, "a person")
 
 
@@ -71,8 +73,8 @@ class Peers:
             confirm(self.roster, self.keys[name], self.keys[SITE])
 
     @property
-    def roster(self) -> Roster:
-        return Roster(self.stage.config.identity)
+    def roster(self) -> Roster[Card]:
+        return Roster(PEERS, self.stage.config.identity)
 
     def attempt(
         self,

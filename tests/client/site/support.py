@@ -26,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.identity import parse_identity
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.authorities import AuthorityList, ListedAuthority, SignedList
@@ -33,13 +34,16 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study.toml import study_digest
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
 from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.policy import ANY, Approval, Policy
+from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
@@ -52,6 +56,7 @@ from tests.client.site.scripted import Context as Context
 from tests.client.site.scripted import Coordinator as Coordinator
 from tests.client.site.stated import PLANS, RELEASE_KEY, rehearsal, released, sealed
 from tests.client.site.stated import work as work
+from tests.support import analyst_card
 
 SITE = "hospital-a"
 FULL_DISK = "CREATE TRIGGER full BEFORE INSERT ON egress BEGIN SELECT RAISE(ABORT, 'full'); END"
@@ -171,9 +176,12 @@ def a_study(**changes: object) -> Study:
 
 
 def a_plan(
-    study: Study | None = None, *, federation: str = FEDERATION, submission: str = "one", analyst: str = "ada"
+    study: Study | None = None, *, federation: str = FEDERATION, submission: str = "", analyst: str = "ada"
 ) -> Plan:
-    plan = make_plan(study or a_study(), federation=federation, submission=submission, analyst=analyst)
+    """A plan; unless an id is given, each study has one of its own, as a site runs an id once."""
+    study = study or a_study()
+    submission = submission or f"of-{study_digest(study)[:12]}"
+    plan = make_plan(study, federation=federation, submission=submission, analyst=analyst)
     PLANS[plan.digest] = plan
     return plan
 
@@ -231,6 +239,19 @@ class Stage:
 
     def signed(self, plan: Plan) -> pb.SignedPlan:
         return self.authority.sign(plan.to_json())
+
+    def authorized(self, plan: Plan, signed: SignedAuthorization | None) -> pb.SignedPlan:
+        """A signed plan, with its analyst's authorization."""
+        sent = self.signed(plan)
+        if signed is not None:
+            sent.authorization.CopyFrom(signed.to_proto())
+        return sent
+
+    def know_analyst(self, analyst: str = "ada") -> None:
+        """Pin the key of an analyst, as people here do after a call."""
+        roster, card = Roster(ANALYSTS, self.config.identity), analyst_card(analyst, FEDERATION)
+        roster.take([card], FEDERATION, replacing=False)
+        roster.confirm(analyst, card.check().fingerprint, "Kim")
 
     @asynccontextmanager
     async def serving(self, coordinator: Coordinator, port: int = 0) -> AsyncIterator[int]:

@@ -13,7 +13,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.daemon.refusals import refusal_of
 from eigenveil_client.site.policy import ANY, Policy
-from eigenveil_client.site.trust import TrustRules
+from eigenveil_client.site.trust import KNOWN, TrustRules
 from eigenveil_client.site.yearly_limit import Year
 from eigenveil_common.config import keys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -141,17 +141,16 @@ def test_a_site_says_whom_a_study_may_trust(
 ) -> None:
     plan = a_plan(a_study(**study))
     a_policy().require(plan, NOW)
-    strict = a_policy(secrecy=TrustRules(**insists))  # type: ignore[arg-type]
+    both = a_policy(secrecy=TrustRules(trust=KNOWN))
+    strict = a_policy(secrecy=TrustRules(**{"trust": KNOWN} | insists))  # type: ignore[arg-type]
     with pytest.raises(RequestError, match="forbids") as caught:
         strict.require(plan, NOW)
     assert f"({rule}: " in str(caught.value)
     assert words in str(caught.value)
-    assert len(strict.verdicts(plan, NOW)) == len(a_policy().verdicts(a_plan(), NOW)) + 2 * bool(study)
+    assert len(strict.verdicts(plan, NOW)) == len(both.verdicts(a_plan(), NOW)) + 2 * bool(study)
 
 
-@pytest.mark.parametrize(
-    "changes", [{"trust": ()}, {"trust": ("nobody",)}, {"colluding": 0}, {"minimum_sites": 1}]
-)
+@pytest.mark.parametrize("changes", [{"trust": ("nobody",)}, {"colluding": 0}, {"minimum_sites": 1}])
 def test_rules_about_trust_that_cannot_be_meant_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(RequestError) as caught:
         TrustRules(**changes)  # type: ignore[arg-type]

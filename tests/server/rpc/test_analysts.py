@@ -31,6 +31,7 @@ from tests.server.rig import (
     serving,
     study_toml,
 )
+from tests.support import submitted
 
 
 class Connected(Analyst):
@@ -64,8 +65,7 @@ async def test_the_plan_is_signed_and_says_what_was_submitted(tmp_path: Path) ->
     async with serving(made(tmp_path / "c")) as rig:
         await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
-        asked = pb.SubmitStudyRequest(study_toml=study_toml(), submission="s")
-        answer = await ada.stub.SubmitStudy(asked)
+        answer = await submitted(ada.stub, study_toml(), "s")
         key = Ed25519PublicKey.from_public_bytes(rig.daemon.runtime.keys.release_public)
         signed = b"eigenveil/plan-signature/v1\n" + answer.plan.plan_json
         key.verify(answer.plan.signature, signed)

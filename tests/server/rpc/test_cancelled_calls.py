@@ -21,6 +21,7 @@ from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.study_reads import StoredStudy
 from tests.server.rig import SITES, Client, Rig, answering, made, refusal, serving, study_toml
+from tests.support import signed_request
 
 
 class Disk:
@@ -49,10 +50,6 @@ class Disk:
         self._go.set()
 
 
-def submission(toml: str, id: str = "one") -> pb.SubmitStudyRequest:
-    return pb.SubmitStudyRequest(study_toml=toml, submission=id)
-
-
 def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,8 +58,9 @@ def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
             sites = await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
             disk = Disk()
+            asked = await signed_request(ada.stub, study_toml())
             monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
-            await disk.outlasts(ada.stub.SubmitStudy(submission(study_toml())))
+            await disk.outlasts(ada.stub.SubmitStudy(asked))
             other = await refusal(ada.submit(study_toml(name="other"), "one"))
             assert (other.code, "another study before" in str(other)) == (Code.CONFLICT, True)
             async with answering(sites):
@@ -81,8 +79,9 @@ def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
             disk = Disk()
+            asked = await signed_request(ada.stub, study_toml())
             monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
-            await disk.outlasts(ada.stub.SubmitStudy(submission(study_toml())))
+            await disk.outlasts(ada.stub.SubmitStudy(asked))
             while not (rows := (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies):
                 await asyncio.sleep(0.01)
             (row,) = rows

@@ -17,7 +17,8 @@ from eigenveil.session import Session
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.roster import Roster
 
 SHARE = 1009  # in every number of every masked answer: a sum tells how many answers are in it
 
@@ -35,8 +36,10 @@ def introduce(folders: Mapping[str, Path]) -> None:
     keys = {name: OwnKeys.make(folder) for name, folder in folders.items()}
     for name, folder in folders.items():
         others = [one for other, one in keys.items() if other != name]
-        roster = Roster(folder)
-        roster.take([one.signed for one in others], keys[name].card, replacing=False)
+        roster = Roster(PEERS, folder)
+        roster.take(
+            [one.signed for one in others], keys[name].card.federation, keys[name].card, replacing=False
+        )
         for one in others:
             roster.confirm(one.card.site, one.card.fingerprint, "Eva")
 

@@ -25,6 +25,7 @@ from eigenveil.secure_aggregation.masks import add_mask, mask_key
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil_client.site.peers.keys import OwnKeys
+from eigenveil_client.site.trust import KNOWN, TrustRules
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import EVERY, Peers, keys_of, masked_plan
 from tests.client.site.scripted import Context, Coordinator
@@ -37,9 +38,10 @@ Responses = list[pb.NextWorkResponse]
 
 
 def acquainted(folder: Path, **policy: object) -> Peers:
-    """A site that knows its peers."""
+    """A site that knows its peers, and answers central studies all the same."""
     folder.mkdir(parents=True, exist_ok=True)
-    return Peers(a_stage(folder, **({"budget_epsilon": 1000.0} | policy)))
+    usual = {"budget_epsilon": 1000.0, "secrecy": TrustRules(trust=KNOWN)}
+    return Peers(a_stage(folder, **(usual | policy)))
 
 
 @dataclass

@@ -148,7 +148,7 @@ async def _all(folder: Path, attacks: Sequence[Attack]) -> list[Outcome]:
         here = folder / str(number)
         peers, log = acquainted(here), here / "log"
         log.touch()
-        written(peers.stage, "budget_epsilon = 1000.0\n")
+        written(peers.stage, 'budget_epsilon = 1000.0\ntrust = ["central", "secure-aggregation"]\n')
         return await Assault(peers=peers, log=log).all(attacks[number::ATTACKERS], process)
 
     return [one for told in await asyncio.gather(*map(some, range(ATTACKERS))) for one in told]

@@ -17,7 +17,8 @@ from eigenveil.study.study import Federation
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.peers.keys import NAME
-from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.opening import opened
 from eigenveil_client.site.trust import TrustRules
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -127,7 +128,9 @@ def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(
         assert len(heard.wire) == calls
         assert len(heard.contributions) == 1
         heard.work.clear()
-        Roster(scene.peers.stage.config.identity).confirm(B, scene.peers.keys[B].card.fingerprint, "Eva")
+        Roster(PEERS, scene.peers.stage.config.identity).confirm(
+            B, scene.peers.keys[B].card.fingerprint, "Eva"
+        )
         async with served(scene.peers, heard):
             await told(heard, scene.question(1), scene.fixed(1), answers=1)
 
@@ -142,7 +145,7 @@ def test_a_peer_that_people_here_put_aside_is_in_no_set_any_more(scene: Scene) -
     async def scenario() -> None:
         async with served(scene.peers, heard):
             await told(heard, scene.question(0), scene.fixed(0), answers=1)
-            Roster(scene.peers.stage.config.identity).remove(EVERY[3])
+            Roster(PEERS, scene.peers.stage.config.identity).remove(EVERY[3])
             await told(heard, scene.fixed(1), refusals=1)
             await told(heard, scene.fixed(1, 2, sites=SETS[2]), answers=1)
 

@@ -27,8 +27,9 @@ from eigenveil_client.site.policy import Approval
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until, work
+from tests.support import analyst_card, signed_by_analyst
 from tests.torture.line import Line
-from tests.torture.peers import steering
+from tests.torture.peers import impersonation, steering
 
 ATTACKERS = 2
 # The study cannot go on without this site, so no round may be passed over.
@@ -42,7 +43,9 @@ Responses = list[pb.NextWorkResponse]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attack:
     """What an evil coordinator sends once `honest` questions were answered. `before` is what the operator
-    does then; `seen` must be in the log, and `waits` says that it is not even declined."""
+    does then; `seen` must be in the log, and `waits` says that it is not even declined. `pins`: people at the
+    site have confirmed the analyst's key; `restarts`: the daemon does, before the attack; `settled` is what a
+    person decides after it."""
 
     name: str
     seen: str
@@ -51,6 +54,13 @@ class Attack:
     before: tuple[str, ...] = ()
     approval: Approval = Approval.AUTO
     waits: bool = False
+    pins: bool = False
+    restarts: bool = False
+    settled: tuple[str, ...] = ()
+
+    def question(self, stage: Stage, query: RoundQuery, plan: Plan) -> pb.NextWorkResponse:
+        """An honest question, of a plan that its analyst signed where the site knows them."""
+        return work(query, stage.authorized(plan, signed_by_analyst(plan) if self.pins else None))
 
 
 def signed(plan: Plan) -> Callable[[Stage], Responses]:
@@ -151,6 +161,19 @@ ATTACKS = (
 )  # fmt: skip
 
 
+CARD = analyst_card("ada", PLAN.federation).check()
+DECIDED = ("analysts", "confirm", "ada", "--fingerprint", CARD.fingerprint, "--by", "Kim")
+IMPERSONATIONS = (
+    *(Attack(name=name, seen=seen, evil=evil, pins=True,
+             settled=DECIDED if "key" in name and IDENTITY not in seen else ())
+      for name, (seen, evil) in impersonation.ATTACKS.items()),
+    Attack(name="her study again after its end", seen=PROTOCOL, honest=QUERIES, pins=True,
+           evil=impersonation.ended_and_replayed(PLAN)),
+    Attack(name="her study again after its end and a restart", seen=PROTOCOL, honest=QUERIES, pins=True,
+           evil=impersonation.ended_and_replayed(PLAN), restarts=True),
+)  # fmt: skip
+
+
 @dataclass(slots=True)
 class Outcome:
     """What came of an attack; `faults` is empty if all is well."""
@@ -168,23 +191,37 @@ async def assault(stage: Stage, attack: Attack, daemon: Daemon, log: Path) -> Ou
     outcome = Outcome(attack.name)
     coordinator = Coordinator()
     config = written(stage, f'approval = "{attack.approval.value}"\n')
-    async with stage.serving(coordinator), daemon(stage, log):
-        for query in attack.honest:
-            coordinator.work.append(work(query, stage.signed(PLAN)))
-        await until(lambda: len(coordinator.contributions) == len(attack.honest))
-        if attack.before:
-            await asyncio.to_thread(site, config, *attack.before)
-        coordinator.work.extend(attack.evil(stage))
-        await until(lambda: not coordinator.work)
-        await _control(stage, coordinator, config, attack)
-        await until(lambda: len(coordinator.contributions) > len(attack.honest))
+    if attack.pins:
+        stage.know_analyst()
+    async with stage.serving(coordinator):
+        async with daemon(stage, log):
+            for query in attack.honest:
+                coordinator.work.append(attack.question(stage, query, PLAN))
+            await until(lambda: len(coordinator.contributions) == len(attack.honest))
+            if attack.before:
+                await asyncio.to_thread(site, config, *attack.before)
+            if not attack.restarts:
+                await _attack(stage, coordinator, config, attack)
+        if attack.restarts:
+            async with daemon(stage, log):
+                await _attack(stage, coordinator, config, attack)
     _judge(stage, coordinator, attack, log, outcome)
     return outcome
 
 
+async def _attack(stage: Stage, coordinator: Coordinator, config: Path, attack: Attack) -> None:
+    coordinator.work.extend(attack.evil(stage))
+    await until(lambda: not coordinator.work)
+    if attack.settled:
+        await until(lambda: coordinator.declines)
+        await asyncio.to_thread(site, config, *attack.settled)
+    await _control(stage, coordinator, config, attack)
+    await until(lambda: len(coordinator.contributions) > len(attack.honest))
+
+
 async def _control(stage: Stage, coordinator: Coordinator, config: Path, attack: Attack) -> None:
     """An honest question at last; a person agrees to it where one is asked."""
-    coordinator.work.append(work(rehearse(CONTROL)[0], stage.signed(CONTROL)))
+    coordinator.work.append(attack.question(stage, rehearse(CONTROL)[0], CONTROL))
     if attack.approval is Approval.AUTO:
         return
     waiting = bytes.fromhex(CONTROL.digest)
@@ -214,7 +251,7 @@ def _judge(stage: Stage, coordinator: Coordinator, attack: Attack, log: Path, ou
 async def process(stage: Stage, log: Path) -> AsyncIterator[None]:
     """`eigenveil-site serve`, as a process of its own."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
-    with log.open("wb") as lines:
+    with log.open("ab") as lines:
         started = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "eigenveil_client.site.commands.main",
             "serve", "--config", str(stage.folder / "site.toml"),
@@ -242,7 +279,8 @@ async def _all(attacks: tuple[Attack, ...], folder: Path) -> list[Outcome]:
 
 def run(scale: float) -> Line:
     """Every attack (or the first few of them), each on a daemon of its own."""
-    attacks = ATTACKS[: max(2, round(scale * len(ATTACKS)))]
+    most = max(2, round(scale * len(ATTACKS)))
+    attacks = (*ATTACKS[:most], *IMPERSONATIONS[:most])
     with tempfile.TemporaryDirectory() as folder:
         outcomes = asyncio.run(_all(attacks, Path(folder)))
     return verdict(outcomes)

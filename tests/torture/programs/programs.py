@@ -31,6 +31,7 @@ from eigenveil.site.site import Site
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.study_reads import Studies
+from tests.support import signed_by_analyst
 from tests.torture.line import Line
 from tests.torture.masked.known import SHARE
 from tests.torture.programs.lossy import LOSE_ANSWER, LOSE_REQUEST, REPEAT
@@ -91,7 +92,12 @@ class Runner:
 
     async def _submit(self, number: int, settings: str) -> str:
         name = f"study-{number}"
-        request = pb.SubmitStudyRequest(study_toml=toml_of(name, settings), submission=name)
+        toml = toml_of(name, settings)
+        asked = pb.ExplainStudyRequest(study_toml=toml, submission=name)
+        plan = plan_from_json((await self.here.ask("ExplainStudy", asked)).plan_json)
+        until = self.here.clock("coordinator") // 1000 + 15 * 86_400  # clocks jump
+        signed = signed_by_analyst(plan, expires=until).to_proto()
+        request = pb.SubmitStudyRequest(study_toml=toml, submission=name, authorization=signed)
         answer = await self.here.ask("SubmitStudy", request)
         return str(answer.plan_digest.hex())
 

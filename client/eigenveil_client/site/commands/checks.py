@@ -14,7 +14,6 @@ from pathlib import Path
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.grid import record_bytes
-from eigenveil.study.study import Trust
 from eigenveil_client.connection import doctor
 from eigenveil_client.connection.cluster import Cluster, versions
 from eigenveil_client.connection.identity import load_identity
@@ -25,10 +24,13 @@ from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import find_column
 from eigenveil_client.site import config as site_config
+from eigenveil_client.site.analysts.kind import ANALYSTS
+from eigenveil_client.site.analysts.views import check_analysts
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.service import analysts, approval, check_role
 from eigenveil_client.site.engine_config import Kind
-from eigenveil_client.site.peers import keys, roster, rule
+from eigenveil_client.site.peers import keys, rule
+from eigenveil_client.site.peers.kind import PEERS
 from eigenveil_client.site.peers.views import check_peers
 from eigenveil_client.site.plausible import dictionary, ranges
 from eigenveil_client.site.state.opening import begun, opened
@@ -46,6 +48,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
     checks = [
         examine("identity", partial(_identity, config)),
         examine("peers", partial(_peers, config)),
+        examine("analysts' keys", partial(_analysts, config)),
         examine("ledger", partial(_ledger, config)),
         approval(config.policy, now),
         analysts(config.policy),
@@ -55,7 +58,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
     if plan is not None:
         verdicts = [*config.policy.verdicts(plan, now)]
         with suppress(EigenveilError):  # what is wrong with the cards is a check of its own
-            verdicts += rule.verdicts(config.identity, config.name, plan)
+            verdicts += rule.verdicts(config.identity, config.name, plan, config.policy.secrecy)
         for verdict in verdicts:
             about = f"policy {verdict.rule}"
             failed = fail(about, verdict.text, code=Code.POLICY)
@@ -76,7 +79,7 @@ def site_checks(config_file: Path) -> list[Check]:
         return [fail("configuration", str(problem))]
     credentials = config.proxy_rule.proxy_credentials
     beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
-    beside += [config.identity / name for name in (keys.NAME, roster.NAME)]
+    beside += [config.identity / name for name in (keys.NAME, PEERS.file, ANALYSTS.file)]
     secrets = [config.state, *beside, *([credentials] if credentials else []), *config.notify.secrets]
     settings = [config_file, config_file.absolute().parent]
     return [
@@ -86,6 +89,7 @@ def site_checks(config_file: Path) -> list[Check]:
         disk(config.state.parent),
         doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
         examine("peers", partial(_peers, config)),
+        examine("analysts' keys", partial(_analysts, config)),
         examine("ledger", partial(_ledger, config)),
         examine("records", partial(_records, config)),
         examine("engine", partial(_engine, config, None)),
@@ -111,7 +115,11 @@ def _identity(config: SiteConfig) -> Check:
 
 
 def _peers(config: SiteConfig) -> Check:
-    return check_peers(config.identity, alone=Trust.CENTRAL.value not in config.policy.secrecy.trust)
+    return check_peers(config.identity, config.policy.secrecy)
+
+
+def _analysts(config: SiteConfig) -> Check:
+    return check_analysts(config.identity)
 
 
 def _ledger(config: SiteConfig) -> Check:

@@ -13,6 +13,7 @@ from eigenveil.accounting.budget import Conversion, epsilons, studies_left
 from eigenveil.accounting.digits import percent_up, shown, shown_up
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -23,6 +24,8 @@ from eigenveil.study.consent import DeclineWord
 from eigenveil.study.study import Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.identity import named
+from eigenveil_client.site.analysts import rule as analysts
+from eigenveil_client.site.analysts.asker import SHORT, Signature, asked_by, asker
 from eigenveil_client.site.commands.tables import moment, plain, show, table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.odds import odds_of
@@ -41,11 +44,14 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str
     """Agree to exactly this plan, and set its whole price aside; `by` is the name of the person who says so.
 
     Raises:
-        RequestError: the rules forbid it now, a card that it needs is not confirmed, the records are too few
-            or too poor for it, the budget cannot pay for it, or it was decided before.
+        RequestError: the rules forbid it now, who asks or a card that it needs is not confirmed, the records
+            are too few or too poor for it, the budget cannot pay for it, or it was decided before.
+        PeerError: its analyst's signature does not hold.
     """
     plan = plan_from_json(seen.plan_json)
+    analysts.require(config.identity, plan, seen.signed, store.now())
     config.policy.require(plan, store.now())
+    rule.require_trust(config.identity, plan, config.policy.secrecy)
     rule.require(config.identity, config.name, plan)
     found = reader(config)(plan.study)
     config.policy.require_enough(found.persons)
@@ -75,19 +81,28 @@ def withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: st
     return store.withdraw(seen.plan, PersonsWord(by=by, word=DeclineWord.UNSTATED))
 
 
-def verdicts(config: SiteConfig, store: SiteStore, plan: Plan) -> tuple[Verdict, ...]:
-    """What every rule here says of a plan, and of who else is invited."""
-    about_peers = rule.verdicts(config.identity, config.name, plan)
-    return (*config.policy.verdicts(plan, store.now()), *about_peers)
+def verdicts(
+    config: SiteConfig, store: SiteStore, plan: Plan, signed: SignedAuthorization | None
+) -> tuple[Verdict, ...]:
+    """What every rule here says of a plan, of who asks, and of who else is invited."""
+    return (
+        *config.policy.verdicts(plan, store.now()),
+        *analysts.verdicts(config.identity, plan, signed, store.now()),
+        *rule.verdicts(config.identity, config.name, plan, config.policy.secrecy),
+    )
 
 
-def explained(config: SiteConfig, store: SiteStore, plan: Plan) -> dict[str, Any]:
-    """All that a person should know before agreeing: plain values."""
+def explained(
+    config: SiteConfig, store: SiteStore, plan: Plan, signed: SignedAuthorization | None
+) -> dict[str, Any]:
+    """All that a person should know before agreeing: plain values. `signed`: by its analyst, if so."""
     ends = config.policy.approval_ends
     return explain(plan) | {
         "policy": [
-            {"rule": v.rule, "passed": v.passed, "text": v.text} for v in verdicts(config, store, plan)
+            {"rule": v.rule, "passed": v.passed, "text": v.text}
+            for v in verdicts(config, store, plan, signed)
         ],
+        "asked_by": asker(config.identity, plan, signed, store.now()),
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
         "studies_left": more(store, plan, config.policy.yearly),
@@ -158,6 +173,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "study": seen.plan,
             "name": plan.study.name,
             "analyst": plan.analyst,
+            "signature": asker(config.identity, plan, seen.signed, store.now())["signature"],
             "standing": seen.standing.value,
             "person": seen.person,
             "by": seen.said_by,
@@ -176,7 +192,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
 def _against(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan) -> str:
     if seen.standing is not Decision.PENDING:
         return ""
-    rules = [verdict.rule for verdict in verdicts(config, store, plan) if not verdict.passed]
+    rules = [verdict.rule for verdict in verdicts(config, store, plan, seen.signed) if not verdict.passed]
     return f"cannot be agreed to yet: {', '.join(rules)}; see explain" if rules else ""
 
 
@@ -184,7 +200,8 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
     """Print `studies`, and the commands that decide about what waits."""
     listed = table("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "standing", "why")
     for row in told["studies"]:
-        words = (row["study"][:12], row["name"], row["analyst"])
+        asks = f"{row['analyst']} ({SHORT[Signature(row['signature'])]})"
+        words = (row["study"][:12], row["name"], asks)
         why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
         listed.add_row(
             moment(row["at"]), *plain(*words), shown(row["epsilon"]), row["trust"], *plain(_decided(row), why)
@@ -214,7 +231,7 @@ def show_explanation(told: dict[str, Any]) -> None:
     """Print what a plan asks, reveals and costs, and what this site's policy says."""
     console.print(f"{told['name']} ({told['algorithm']}), plan {told['plan_digest']}", markup=False)
     console.print(quoted(told["purpose"]) or "(no purpose stated)", markup=False)
-    console.print(f"analyst: {told['analyst'] or 'not submitted yet'}", markup=False)
+    console.print(f"analyst: {asked_by(told['asked_by'])}", markup=False)
     columns = table("column", "unit", "lower", "upper", title="Columns and their public bounds")
     for column in told["study"]["columns"]:
         bounds = (f"{column['lower']:g}", f"{column['upper']:g}")

@@ -54,12 +54,9 @@ def explain(config: SiteConfig, study: str, as_json: bool) -> None:
 
     with opening.opened(config) as store:
         file = Path(study)
-        plan = (
-            consent.plan_of(config, file)
-            if file.exists()
-            else plan_from_json(store.studies.find(study).plan_json)
-        )
-        told = consent.explained(config, store, plan)
+        seen = None if file.exists() else store.studies.find(study)
+        plan = consent.plan_of(config, file) if seen is None else plan_from_json(seen.plan_json)
+        told = consent.explained(config, store, plan, None if seen is None else seen.signed)
     tell(told, as_json, consent.show_explanation)
 
 
@@ -89,7 +86,8 @@ def approve(config: SiteConfig, study: str, yes: bool, by: str | None, as_json: 
         seen = store.studies.find(study)
         check_move(seen.plan, seen.standing, Decision.ACCEPTED)
         if not yes:
-            consent.show_explanation(consent.explained(config, store, plan_from_json(seen.plan_json)))
+            plan = plan_from_json(seen.plan_json)
+            consent.show_explanation(consent.explained(config, store, plan, seen.signed))
             if not click.confirm("Answer this study?"):
                 console.print("not approved; it still waits")
                 return

@@ -17,8 +17,9 @@ import click
 
 from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
-from eigenveil_client.site.commands import consent_commands, evidence_commands, peers_commands
+from eigenveil_client.site.commands import consent_commands, evidence_commands
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
+from eigenveil_client.site.commands.pinning import analysts_commands, peers_commands
 from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy, allowing
 from eigenveil_client.site.quality import QualityRules
 from eigenveil_common.command import SHORT_HELP, run, say, typed
@@ -250,7 +251,12 @@ def console(config_file: Path, port: int, language: str) -> None:
     program.serve(config_file, port, language)
 
 
-for command in (*consent_commands.COMMANDS, *evidence_commands.COMMANDS, *peers_commands.COMMANDS):
+for command in (
+    *consent_commands.COMMANDS,
+    *evidence_commands.COMMANDS,
+    *peers_commands.COMMANDS,
+    *analysts_commands.COMMANDS,
+):
     group.add_command(command)
 
 

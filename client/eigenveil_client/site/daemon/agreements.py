@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from eigenveil.errors import Code, EigenveilError, PeerError, error
+from eigenveil.analyst_signature.authorization import MOST_SENT, authorization_from_proto
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.site.analysts import rule as analysts
 from eigenveil_client.site.daemon.refusals import DeclinedByPerson
 from eigenveil_client.site.engine.contract import Engine
 from eigenveil_client.site.peers import rule
@@ -44,16 +46,19 @@ class Agreements:
         plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
         if self._store.studies.get(plan.digest) is not None:
             return plan.digest
+        authorization = signed.authorization.SerializeToString()
         seen = ReceivedPlan(
             plan=plan.digest,
             plan_json=signed.plan_json,
             signature=signed.signature,
             standing=Decision.PENDING,
             at=self._store.now(),
+            authorization=authorization[:MOST_SENT],  # a longer one is refused, and not kept whole
         )
         try:
             self._invited(plan)
-            self._policy.require(plan, self._store.now())
+            self._require_signed(plan, signed)
+            self._require_policy(plan)
             if self._policy.approval is not Approval.ASK:  # a person may confirm cards before agreeing
                 self._require_peers(plan)
             asked = courses(plan)  # what cannot be foreseen is not agreed to
@@ -102,10 +107,13 @@ class Agreements:
         return seen
 
     def agreed(self, digest: str) -> Plan:
-        """The plan that a question is about, if it is answered. Raises as `accepted`; code `site-policy`."""
-        plan = self._plan(self.accepted(digest))
-        # Again: time passes, and site.toml may have changed since.
-        self._policy.require(plan, self._store.now())
+        """The plan that a question is about, if it is answered. Raises as `accepted`; code `site-policy`; or
+        as `analysts.rule.require`."""
+        seen = self.accepted(digest)
+        plan = self._plan(seen)
+        # Again: time passes, and site.toml or a roster may have changed since, or the program.
+        analysts.require(self._member.folder, plan, seen.signed, self._store.now())
+        self._require_policy(plan)
         return plan
 
     def _plan(self, seen: ReceivedPlan) -> Plan:
@@ -118,9 +126,25 @@ class Agreements:
         if self._policy.approval is Approval.ASK:
             raise Waiting
         plan = self._plan(seen)
-        self._policy.require(plan, self._store.now())
+        analysts.require(self._member.folder, plan, seen.signed, self._store.now())
+        self._require_policy(plan)
         self._require_peers(plan)
         self._store.accept(plan, seen, self._policy.yearly)
+
+    def _require_signed(self, plan: Plan, sent: pb.SignedPlan) -> None:
+        """The rule about who asks; where a person decides, a key that is new here may be confirmed before."""
+        named = sent.HasField("authorization") and sent.authorization.ByteSize() > 0
+        signed = authorization_from_proto(sent.authorization) if named else None
+        try:
+            analysts.require(self._member.folder, plan, signed, self._store.now())
+        except RequestError as problem:
+            waits = self._policy.approval is Approval.ASK and problem.code is Code.UNCONFIRMED
+            if not (waits and analysts.may_yet_be_confirmed(self._member.folder, plan)):
+                raise
+
+    def _require_policy(self, plan: Plan) -> None:
+        self._policy.require(plan, self._store.now())
+        rule.require_trust(self._member.folder, plan, self._policy.secrecy)
 
     def _require_peers(self, plan: Plan) -> None:
         rule.require(self._member.folder, self._member.identity.name, plan)

@@ -23,7 +23,8 @@ from eigenveil_client.connection.renewal import Generation, introduce, renew_in_
 from eigenveil_client.site.daemon.connection import Lost, SiteConnection, remote
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.roster import Roster
 from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -111,7 +112,7 @@ class SiteDaemon:
     async def _connect(self) -> grpc.aio.Channel:
         try:
             self._shown = identity = self._identity()
-            Roster(identity.folder).check_unchanged()
+            Roster(PEERS, identity.folder).check_unchanged()
             self.contact.ends = identity.expires.timestamp()
             if identity.expires - datetime.now(UTC) < EXPIRY_WARNING:
                 self._warn("certificate-ends-soon", at=f"{identity.expires:%Y-%m-%dT%H:%MZ}")

@@ -8,7 +8,8 @@ from eigenveil.secure_aggregation.attempt import Attempt
 from eigenveil.secure_aggregation.card import Card
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.roster import Roster
 from eigenveil_common.log import alarm
 
 
@@ -22,7 +23,7 @@ class PeerSecrets:
 
     def __init__(self, member: StoredIdentity) -> None:
         self._name = member.identity.name
-        self._roster = Roster(member.folder)
+        self._roster = Roster(PEERS, member.folder)
         self._shared: dict[tuple[str, str], bytes] = {}  # by the digests of both cards
 
     def of(self, plan: Plan, attempt: Attempt, keys: OwnKeys) -> dict[str, bytes]:

@@ -19,6 +19,10 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 REASONS: dict[Code, pb.DeclineReason.ValueType] = {
     Code.POLICY: pb.DECLINE_REASON_POLICY,
     Code.BUDGET: pb.DECLINE_REASON_BUDGET,
+    Code.UNSIGNED: pb.DECLINE_REASON_POLICY,
+    Code.UNCONFIRMED: pb.DECLINE_REASON_POLICY,
+    Code.AUTHORIZATION_EXPIRED: pb.DECLINE_REASON_POLICY,
+    Code.AUTHORIZATION: pb.DECLINE_REASON_PROTOCOL,
     Code.PROTOCOL: pb.DECLINE_REASON_PROTOCOL,
     Code.IDENTITY: pb.DECLINE_REASON_PROTOCOL,
     Code.VERSION: pb.DECLINE_REASON_PROTOCOL,
@@ -36,7 +40,10 @@ PERSONS: dict[DeclineWord, pb.DeclineReason.ValueType] = {
     DeclineWord.UNSTATED: pb.DECLINE_REASON_PERSON_UNSTATED,
 }
 # Their sentences are made before a record is read; all others are logged as their code alone.
-TELLABLE = frozenset({Code.POLICY, Code.PROTOCOL, Code.IDENTITY, Code.VERSION, Code.OVERFLOW, Code.BAD_STUDY})
+TELLABLE = frozenset({
+    Code.POLICY, Code.PROTOCOL, Code.IDENTITY, Code.VERSION, Code.OVERFLOW, Code.BAD_STUDY,
+    Code.UNSIGNED, Code.UNCONFIRMED, Code.AUTHORIZATION, Code.AUTHORIZATION_EXPIRED,
+})  # fmt: skip
 
 
 class DeclinedByPerson(RequestError):

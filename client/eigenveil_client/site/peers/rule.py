@@ -1,4 +1,4 @@
-"""Whether every site that a study invites is one that people here have confirmed [R28]."""
+"""The rules about a study's other sites: who they are [R28], and who may see this site's numbers [R29]."""
 
 from __future__ import annotations
 
@@ -7,22 +7,42 @@ from pathlib import Path
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.peers.keys import made
-from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.trust import SEES, TrustRules
 from eigenveil_client.site.verdict import Verdict
 
 RULE = "peers"
 
 
-def verdicts(folder: Path, name: str, plan: Plan) -> tuple[Verdict, ...]:
-    """What the roster in an identity's `folder` says of `plan`, for the site `name`; nothing where the
-    coordinator sees each site's numbers, and masks have no part. Raises as `Roster`."""
+def verdicts(folder: Path, name: str, plan: Plan, secrecy: TrustRules) -> tuple[Verdict, ...]:
+    """What the roster in an identity's `folder` says of `plan`, for the site `name`. Raises as `Roster`."""
+    return (*_about_trust(folder, plan, secrecy), *_about_peers(folder, name, plan))
+
+
+def _about_trust(folder: Path, plan: Plan, secrecy: TrustRules) -> tuple[Verdict, ...]:
+    """Where site.toml states no trust: who has ever compared another site's card answers masked studies only,
+    whatever became of that card since. Where it states any, that rule speaks (`TrustRules.verdicts`)."""
+    if secrecy.trust:
+        return ()
+    passed = plan.masked or not Roster(PEERS, folder).held().ever_confirmed
+    why = "" if passed else (
+        "; people here have confirmed another site's card, so no other studies are answered: state trust = "
+        '"secure-aggregation" in the study, or trust = ["central", "secure-aggregation"] in site.toml'
+    )  # fmt: skip
+    text = f"{plan.study.trust.value}: {SEES[plan.study.trust]}{why}"
+    return (Verdict(rule="trust", passed=passed, text=text),)
+
+
+def _about_peers(folder: Path, name: str, plan: Plan) -> tuple[Verdict, ...]:
+    """Nothing where the coordinator sees each site's numbers, and masks have no part."""
     if not plan.masked:
         return ()
     if not made(folder):
         text = "this site has no card yet; make it: eigenveil-site peers export --config site.toml"
         return (Verdict(rule=RULE, passed=False, text=text),)
     others = set(plan.study.federation.sites) - {name}
-    missing = sorted(others - Roster(folder).confirmed().keys())
+    missing = sorted(others - Roster(PEERS, folder).confirmed().keys())
     if missing:
         text = (
             f"nobody here has confirmed the card of {', '.join(missing)}: telephone each, then "
@@ -33,11 +53,22 @@ def verdicts(folder: Path, name: str, plan: Plan) -> tuple[Verdict, ...]:
 
 
 def require(folder: Path, name: str, plan: Plan) -> None:
-    """Insist on it.
+    """Insist that every site that a masked study invites is one that people here have confirmed.
 
     Raises:
         RequestError: code `site-policy`, naming the sites that are missing and the command; or as `Roster`.
     """
-    for verdict in verdicts(folder, name, plan):
+    for verdict in _about_peers(folder, name, plan):
         if not verdict.passed:
             raise RequestError(Code.POLICY, f"this site cannot hide its numbers in it: {verdict.text}")
+
+
+def require_trust(folder: Path, plan: Plan, secrecy: TrustRules) -> None:
+    """Insist on a masked study where peers were ever confirmed and site.toml does not say otherwise.
+
+    Raises:
+        RequestError: code `site-policy`; or as `Roster`.
+    """
+    for verdict in _about_trust(folder, plan, secrecy):
+        if not verdict.passed:
+            raise RequestError(Code.POLICY, f"the site's policy forbids this study (trust: {verdict.text})")

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
+from eigenveil.analyst_signature.authorization import SignedAuthorization, authorization_from_proto
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest as sha256
 from eigenveil.study.consent import LONGEST_NAME, DeclineWord, checked_text
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection, Database, Row
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SCHEMA = """
 CREATE TABLE studies (
@@ -27,8 +29,29 @@ CREATE TABLE studies (
   said_at INTEGER NOT NULL,
   word TEXT NOT NULL,
   text TEXT NOT NULL,
-  told INTEGER NOT NULL
+  told INTEGER NOT NULL,
+  authorization BLOB NOT NULL DEFAULT x''
 ) STRICT;
+CREATE TABLE submissions (
+  analyst TEXT NOT NULL,
+  submission TEXT NOT NULL,
+  plan TEXT NOT NULL,
+  PRIMARY KEY (analyst, submission)
+) STRICT;
+"""
+# From before plans were signed by their analysts: what was seen under an id keeps it.
+SIGNED_PLANS = """
+ALTER TABLE studies ADD COLUMN authorization BLOB NOT NULL DEFAULT x'';
+CREATE TABLE submissions (
+  analyst TEXT NOT NULL,
+  submission TEXT NOT NULL,
+  plan TEXT NOT NULL,
+  PRIMARY KEY (analyst, submission)
+) STRICT;
+INSERT OR IGNORE INTO submissions
+  SELECT json_extract(CAST(plan_json AS TEXT), '$.analyst'),
+    json_extract(CAST(plan_json AS TEXT), '$.submission'), plan
+  FROM studies WHERE standing != 'declined' ORDER BY at, plan;
 """
 
 
@@ -79,7 +102,8 @@ class PersonsWord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedPlan:
-    """A plan whose signature was verified. `reason` is the error code of a refusal, else empty.
+    """A plan whose signature was verified, and the analyst's `authorization` that came with it (as it
+    travels, empty for none). `reason` is the error code of a refusal, else empty.
 
     `records` is a keyed digest of the records the study began with (empty before the first answer); `at` is
     the Unix time at which the plan came; `person` is the last standing that a person gave it, also after
@@ -100,6 +124,20 @@ class ReceivedPlan:
     word: str = ""
     text: str = ""
     told: bool = False
+    authorization: bytes = b""
+
+    @property
+    def signed(self) -> SignedAuthorization | None:
+        """The analyst's signature under it, to be checked; None if there is none."""
+        if not self.authorization:
+            return None
+        return authorization_from_proto(pb.SignedAuthorization.FromString(self.authorization))
+
+    @property
+    def run(self) -> tuple[str, str]:
+        """Analyst and submission: what a site runs once."""
+        stated = json.loads(self.plan_json)
+        return str(stated["analyst"]), str(stated["submission"])
 
     @property
     def name(self) -> str:
@@ -166,12 +204,32 @@ class ReceivedPlans:
         *,
         person: PersonsWord | None = None,
     ) -> None:
-        """Remember a plan that is new here, or move one that waits. Otherwise as `move`."""
+        """Remember a plan that is new here, or move one that waits. Otherwise as `move`.
+
+        Raises:
+            RequestError: code `conflict`, another plan that was not declined has the id of its submission.
+        """
         if self.get(seen.plan) is None:
             failpoint("plan-storing")
+            if standing is not Decision.DECLINED:
+                self._use_id(seen, change)
             change.insert("studies", asdict(replace(seen, reason=reason)) | {"standing": standing.value})
         else:
             self.move(seen.plan, standing, change, reason, person=person)
+
+    @staticmethod
+    def _use_id(seen: ReceivedPlan, change: Connection) -> None:
+        """An id runs once: what was not declined keeps it for ever."""
+        used = "SELECT 1 FROM submissions WHERE (analyst, submission) = (?, ?)"
+        if change.execute(used, seen.run):
+            analyst, submission = seen.run
+            raise RequestError(
+                Code.CONFLICT,
+                f"submission {submission} of {analyst} was used here for another plan; a study that is "
+                "changed needs an id of its own",
+            )
+        analyst, submission = seen.run
+        change.insert("submissions", {"analyst": analyst, "submission": submission, "plan": seen.plan})
 
     def move(
         self,

@@ -40,10 +40,12 @@ from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage import ledger_store
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
-from eigenveil_common.storage.migrations import TooOld
+from eigenveil_common.storage.migrations import Migrations, TooOld
 from eigenveil_common.storage.sqlite import Database
 
-VERSION = 8  # the first one that knows attempts; nothing older can be read
+# Version 8 was the first that knows attempts; nothing older can be read.
+VERSION = 9
+MIGRATIONS: Migrations = ((9, received_plans.SIGNED_PLANS),)
 SCHEMA = "".join(
     room.SCHEMA
     for room in (
@@ -86,7 +88,7 @@ class SiteStore:
         self._noted: Seen | None = None
         self.fingerprints = Fingerprints(path.with_name("egress.key"), path)
         try:
-            self.database = Database(path, SCHEMA, VERSION)
+            self.database = Database(path, SCHEMA, VERSION, migrations=MIGRATIONS)
         except TooOld as problem:
             raise InternalError(Code.STORAGE, f"{problem}; {CHANGE_OVER}") from problem
         self.database.check_whole()  # before a row of it is believed

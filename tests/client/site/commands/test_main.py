@@ -174,7 +174,7 @@ def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
     assert ran.code == 7
     warned = [check["check"] for check in ran.json["checks"] if check["level"] == "warn"]
-    assert warned == ["ledger", "lines", "column 'b'", "column 'c'"]
+    assert warned == ["analysts' keys", "ledger", "lines", "column 'b'", "column 'c'"]
 
 
 def test_check_makes_nothing(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.secure_aggregation.card_file import cards_from_file
+from eigenveil.key_cards.card_file import cards_from_file
+from eigenveil.secure_aggregation.card import SignedCard
 from tests.client.site.command_line import site, written
 from tests.client.site.peers.people import knowing, mailed, own, roster, theirs
 from tests.client.site.support import FEDERATION, SITE, Stage
@@ -25,7 +26,7 @@ def config(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_card_is_exported_with_digits_that_are_not_in_its_file(stage: Stage, config: Path) -> None:
     told = site(config, "peers", "export", "--json").json
     assert (told["out"], told["site"], told["federation"]) == (f"{SITE}.peer", SITE, FEDERATION)
-    (card,) = cards_from_file(Path(f"{SITE}.peer").read_bytes())
+    (card,) = cards_from_file(Path(f"{SITE}.peer").read_bytes(), SignedCard)
     assert card.check() == own(stage)
     assert (told["card"], told["fingerprint"]) == (own(stage).digest, own(stage).fingerprint)
     assert told["fingerprint"].replace(" ", "") not in Path(f"{SITE}.peer").read_text().replace(" ", "")
@@ -123,12 +124,17 @@ def test_check_and_doctor_say_how_far_it_is(stage: Stage, config: Path) -> None:
     assert "peers export" in row("check")[1], "it can answer nothing"
     own(stage)
     assert "peers import" in row("check")[1]
-    knowing(stage, theirs()).take([theirs("hospital-c", 9)], own(stage), replacing=False)
+    knowing(stage, theirs()).take(
+        [theirs("hospital-c", 9)], own(stage).federation, own(stage), replacing=False
+    )
     for command in ("check", "doctor"):
         level, text = row(command)
         assert (level, "1 confirmed, 1 not confirmed" in text, "confirm NAME" in text) == ("warn", True, True)
     roster(stage).remove("hospital-c")
-    assert row("doctor") == ("ok", "cards of other sites: 1 confirmed, 0 not confirmed")
+    known = "cards of other sites: 1 confirmed, 0 not confirmed; site.toml allows trust = secure-aggregation"
+    assert row("doctor") == ("ok", known)
+    config.write_text(config.read_text().replace('trust = ["secure-aggregation"]\n', ""))
+    assert "masked studies alone are answered" in row("check")[1]
     key = stage.config.identity / "peer.key"
     key.chmod(0o644)
     assert "peer.key" in row("doctor", "permissions")[1]
@@ -142,7 +148,7 @@ def test_a_file_that_holds_no_card_is_named(stage: Stage, config: Path, file: st
     said = site(config, "peers", "import", mailed(stage.folder, theirs()), file, "--json")
     assert said.code in (2, 4, 21)
     assert file in said.json.get("message", file)
-    assert roster(stage).held().peers == {}
+    assert roster(stage).held().pins == {}
 
 
 def test_before_enrolment_it_says_what_to_do(stage: Stage, config: Path) -> None:

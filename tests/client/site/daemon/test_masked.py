@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -26,8 +27,8 @@ from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.peer_secrets import PeerChanged
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.peer import Standing
-from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.roster.pin import Standing
+from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.received_plans import PersonsWord
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -50,7 +51,7 @@ from tests.client.site.masking import (
     spoil,
 )
 from tests.client.site.stated import RELEASE_KEY
-from tests.client.site.support import SITE, a_plan, a_stage
+from tests.client.site.support import FEDERATION, SITE, a_plan, a_stage
 from tests.support import refused
 
 FIRST, SECOND, THIRD, *_ = QUESTIONS
@@ -290,7 +291,7 @@ def test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed(
     peers = Peers(a_stage(tmp_path))
     with process(peers.stage) as (store, worker):
         peers.roster.remove(OTHERS[1])
-        peers.roster.take([peers.keys[OTHERS[1]].signed], peers.keys[SITE].card, replacing=False)
+        peers.roster.take([peers.keys[OTHERS[1]].signed], FEDERATION, replacing=False)
         refusal = ask(worker, FIRST, peers.attempt(FIRST))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
@@ -311,7 +312,7 @@ def test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decid
         assert left(store) == (0, ["ready"])
         assert held(store, "refused_attempts") == 1
     assert "peer-key-changed" in caplog.text
-    assert peers.roster.held().peers[OTHERS[1]].standing is Standing.CHANGED
+    assert peers.roster.held().pins[OTHERS[1]].standing is Standing.CHANGED
     with pytest.raises(RequestError, match="nothing more is sent"):
         peers.roster.check_unchanged()
     confirm(peers.roster, new, peers.keys[SITE], replacing=True)
@@ -324,7 +325,7 @@ def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers
     new, real = keys_of(peers.stage, OTHERS[1], "moved"), Roster.mark_changed
     attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
 
-    def late(self: Roster, name: str, seen_digest: str) -> None:
+    def late(self: Any, name: str, seen_digest: str) -> None:
         confirm(peers.roster, new, peers.keys[SITE], replacing=True)
         real(self, name, seen_digest)
 
@@ -335,9 +336,9 @@ def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers
 
 
 def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peers) -> None:
-    central = a_plan()
-    asked = rehearse(central)[0]
+    asked = rehearse(central := a_plan())[0]
     attempt = peers.attempt(asked, members=EVERY[:2])
+    peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, trust=("central",)))
     with process(peers.stage) as (store, worker):
         refusal = worker.work(offer(asked, attempt, peers.stage.signed(central)))
         assert isinstance(refusal, Refusal)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from eigenveil.key_cards.card_file import cards_to_file
 from eigenveil.secure_aggregation.card import Card, SignedCard
-from eigenveil.secure_aggregation.card_file import cards_to_file
 from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.roster import Roster
+from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.roster import Roster
 from tests.client.site.support import FEDERATION, Stage
 from tests.core.secure_aggregation import cards
 
@@ -30,15 +31,15 @@ def own(stage: Stage) -> Card:
     return OwnKeys.make(stage.config.identity).card
 
 
-def roster(stage: Stage) -> Roster:
+def roster(stage: Stage) -> Roster[Card]:
     """What a process of the site sees of it, at a moment that is known."""
-    return Roster(stage.config.identity, clock=lambda: AT)
+    return Roster(PEERS, stage.config.identity, clock=lambda: AT)
 
 
-def knowing(stage: Stage, *signed: SignedCard) -> Roster:
+def knowing(stage: Stage, *signed: SignedCard) -> Roster[Card]:
     """It, with these cards confirmed."""
     one = roster(stage)
-    one.take(signed, own(stage), replacing=False)
+    one.take(signed, own(stage).federation, own(stage), replacing=False)
     for card in (each.check() for each in signed):
         one.confirm(card.site, card.fingerprint, "Kim")
     return one

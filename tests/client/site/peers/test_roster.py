@@ -14,9 +14,10 @@ from eigenveil.secure_aggregation.card import CARD_SIGNED, Card, SignedCard, sig
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.peer import Confirmation, Standing
-from eigenveil_client.site.peers.roster import NAME, Roster
-from eigenveil_client.site.peers.roster_content import Outcome
+from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.content import Outcome
+from eigenveil_client.site.roster.pin import Confirmation, Standing
+from eigenveil_client.site.roster.roster import Roster
 from tests.client.site.peers.people import AT, knowing, own, roster, theirs
 from tests.client.site.support import SITE, Coordinator, Stage, until
 from tests.core.secure_aggregation.cards import signing
@@ -27,8 +28,8 @@ OLD, NEW = theirs(seed=7), theirs(seed=8)
 
 def test_a_card_is_believed_once_a_person_has_heard_its_digits(stage: Stage) -> None:
     one = roster(stage)
-    assert (one.confirmed(), one.held().peers) == ({}, {})
-    assert one.take([OLD], own(stage), replacing=False) == {"hospital-b": Outcome.NEW}
+    assert (one.confirmed(), one.held().pins) == ({}, {})
+    assert one.take([OLD], own(stage).federation, own(stage), replacing=False) == {"hospital-b": Outcome.NEW}
     assert one.confirmed() == {}
     with refused(Code.IDENTITY, "nothing was confirmed"):
         one.confirm("hospital-b", NEW.check().fingerprint, "Kim")
@@ -36,11 +37,13 @@ def test_a_card_is_believed_once_a_person_has_heard_its_digits(stage: Stage) -> 
         one.confirm("hospital-b", own(stage).fingerprint, "Kim")
     assert one.confirmed() == {}
     one.confirm("hospital-b", OLD.check().fingerprint.replace(" ", "-"), "Kim")
-    again = Roster(stage.config.identity)
+    again = Roster(PEERS, stage.config.identity)
     assert again.confirmed() == {"hospital-b": OLD.check()}
-    assert again.held().peers["hospital-b"].confirmed == Confirmation(by="Kim", at=AT)
-    assert stat.S_IMODE((stage.config.identity / NAME).stat().st_mode) == 0o600
-    assert again.take([OLD], own(stage), replacing=True) == {"hospital-b": Outcome.KNOWN}
+    assert again.held().pins["hospital-b"].confirmed == Confirmation(by="Kim", at=AT)
+    assert stat.S_IMODE((stage.config.identity / PEERS.file).stat().st_mode) == 0o600
+    assert again.take([OLD], own(stage).federation, own(stage), replacing=True) == {
+        "hospital-b": Outcome.KNOWN
+    }
     assert again.confirmed() == {"hospital-b": OLD.check()}, "the same file again changes nothing"
 
 
@@ -49,28 +52,32 @@ def test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence(stage
     with refused(
         Code.CONFLICT, "another card of hospital-b", "Telephone", "--replace", "nothing was imported"
     ):
-        one.take([theirs("hospital-c", 3), NEW], own(stage), replacing=False)
-    assert list(one.held().peers) == ["hospital-b"], "all or none"
-    assert one.take([NEW], own(stage), replacing=True) == {"hospital-b": Outcome.REPLACED}
+        one.take([theirs("hospital-c", 3), NEW], own(stage).federation, own(stage), replacing=False)
+    assert list(one.held().pins) == ["hospital-b"], "all or none"
+    assert one.take([NEW], own(stage).federation, own(stage), replacing=True) == {
+        "hospital-b": Outcome.REPLACED
+    }
     assert one.confirmed() == {}
     one.check_unchanged()
     one.confirm("hospital-b", NEW.check().fingerprint, "Lou")
     assert one.confirmed() == {"hospital-b": NEW.check()}
     one.remove("hospital-b")
     assert one.confirmed() == {}
-    kept = Roster(stage.config.identity).held().earlier
+    kept = Roster(PEERS, stage.config.identity).held().earlier
     assert [(each.signed, each.until, each.confirmed) for each in kept] == [
         (OLD, AT, Confirmation(by="Kim", at=AT)),
         (NEW, AT, Confirmation(by="Lou", at=AT)),
     ]
-    one.take([OLD], own(stage), replacing=False)
+    one.take([OLD], own(stage).federation, own(stage), replacing=False)
     assert one.confirmed() == {}, "what was removed and comes again is confirmed again"
 
 
 def test_a_card_nobody_confirmed_gives_way_to_a_later_file_and_is_kept(stage: Stage) -> None:
     one = roster(stage)
-    one.take([OLD], own(stage), replacing=False)
-    assert one.take([NEW], own(stage), replacing=False) == {"hospital-b": Outcome.REPLACED}
+    one.take([OLD], own(stage).federation, own(stage), replacing=False)
+    assert one.take([NEW], own(stage).federation, own(stage), replacing=False) == {
+        "hospital-b": Outcome.REPLACED
+    }
     assert [each.card for each in one.held().earlier] == [OLD.check()]
     with refused(Code.IDENTITY, "not the digits"):
         one.confirm("hospital-b", OLD.check().fingerprint, "Kim")
@@ -100,17 +107,17 @@ def test_what_a_mail_can_get_wrong_is_refused(stage: Stage) -> None:
     for words, cards in wrong.items():
         for replacing in (False, True):
             with refused(Code.CONFLICT, words, "nothing was imported"):
-                one.take([theirs("hospital-d", 4), *cards], mine, replacing=replacing)
+                one.take([theirs("hospital-d", 4), *cards], mine.federation, mine, replacing=replacing)
     assert one.held() == before
 
 
 def test_this_site_s_own_card_among_others_is_passed_over(stage: Stage) -> None:
     one, mine = roster(stage), OwnKeys.make(stage.config.identity)
-    assert one.take([mine.signed, OLD], mine.card, replacing=False) == {
+    assert one.take([mine.signed, OLD], mine.card.federation, mine.card, replacing=False) == {
         SITE: Outcome.OWN,
         "hospital-b": Outcome.NEW,
     }
-    assert list(one.held().peers) == ["hospital-b"]
+    assert list(one.held().pins) == ["hospital-b"]
 
 
 def test_a_change_is_alarmed_once_written_down_and_decided_by_a_person_alone(
@@ -123,13 +130,13 @@ def test_a_change_is_alarmed_once_written_down_and_decided_by_a_person_alone(
     assert "peer-key-changed" not in caplog.text
     one.mark_changed("hospital-b", NEW.check().digest)
     assert f"peer-key-changed site=hospital-b here={OLD.check().digest[:12]}" in caplog.text
-    later = Roster(stage.config.identity)
+    later = Roster(PEERS, stage.config.identity)
     assert (list(later.changed()), later.confirmed()) == (["hospital-b"], {})
     with refused(Code.CONFLICT, "peers confirm hospital-b", "--replace", "peers remove hospital-b"):
         later.check_unchanged()
     with refused(Code.IDENTITY, "not the digits"):
         later.confirm("hospital-b", NEW.check().fingerprint, "Kim")
-    later.take([NEW], own(stage), replacing=True)
+    later.take([NEW], own(stage).federation, own(stage), replacing=True)
     assert list(later.changed()) == ["hospital-b"], "a file decides nothing"
     later.confirm("hospital-b", NEW.check().fingerprint, "Kim")
     later.check_unchanged()
@@ -155,14 +162,14 @@ def test_commands_at_the_same_moment_lose_nothing(stage: Stage) -> None:
     one, mine = roster(stage), own(stage)
     files = [[theirs(f"h-{number}", 100 + number)] for number in range(12)]
     with ThreadPoolExecutor(6) as pool:  # each waits for the lock as another process would
-        list(pool.map(lambda cards: one.take(cards, mine, replacing=False), files))
-    assert len(one.held().peers) == 12
+        list(pool.map(lambda cards: one.take(cards, mine.federation, mine, replacing=False), files))
+    assert len(one.held().pins) == 12
 
 
 @pytest.mark.parametrize("damage", ["", "{}", '{"peers": 7, "earlier": []}', "hospital-c", "0", "null"])
 def test_a_damaged_file_is_told_and_believed_in_nothing(stage: Stage, damage: str) -> None:
     one = knowing(stage, OLD)
-    path = stage.config.identity / NAME
+    path = stage.config.identity / PEERS.file
     if damage in ("hospital-c", "0"):  # somebody edited a name, or a digit of a key
         site = OLD.check().site if damage == "hospital-c" else OLD.check().agreement.hex()[:8]
         damage = path.read_text().replace(site, damage if damage == "hospital-c" else "0" * 8)
@@ -175,7 +182,7 @@ def test_a_damaged_file_is_told_and_believed_in_nothing(stage: Stage, damage: st
 
 def test_a_file_that_others_can_read_is_not_used(stage: Stage) -> None:
     one = knowing(stage, OLD)
-    (stage.config.identity / NAME).chmod(0o644)
+    (stage.config.identity / PEERS.file).chmod(0o644)
     with refused(Code.BAD_CONFIG, "chmod 600"):
         one.confirmed()
 
@@ -193,7 +200,7 @@ def test_a_power_cut_while_it_is_written_leaves_what_was(
         with refused(Code.STORAGE, "make room"):
             one.mark_changed("hospital-b", NEW.check().digest)
     assert one.confirmed() == {"hospital-b": OLD.check()}
-    assert json.loads((stage.config.identity / NAME).read_bytes())["earlier"] == []
+    assert json.loads((stage.config.identity / PEERS.file).read_bytes())["earlier"] == []
 
 
 def test_the_daemon_neither_calls_nor_stays_while_a_change_is_undecided(stage: Stage) -> None:

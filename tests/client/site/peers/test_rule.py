@@ -15,12 +15,14 @@ from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers import rule
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.trust import TrustRules
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, confirm, offer
 from tests.client.site.support import SITE, Stage, a_plan, a_stage
 
 FIRST = QUESTIONS[0]
+BOTH = TrustRules()
 MISSING = "nobody here has confirmed the card of hospital-c, hospital-d: telephone each"
 
 
@@ -41,7 +43,7 @@ def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_
     worker = peers.stage.worker(store)
     assert worker.work(offer(FIRST, None, peers.stage.signed(PLAN))) is None
     seen = store.studies.find(PLAN.digest)
-    (told,) = [rule for rule in consent.explained(config, store, PLAN)["policy"] if not rule["passed"]]
+    (told,) = [rule for rule in consent.explained(config, store, PLAN, None)["policy"] if not rule["passed"]]
     assert told["rule"] == "peers"
     assert MISSING in told["text"]
     assert "eigenveil-site peers confirm hospital-c" in told["text"]
@@ -69,7 +71,8 @@ def test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more
 
 
 def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
-    (verdict,) = rule.verdicts(stage.config.identity, SITE, PLAN)
+    trust, verdict = rule.verdicts(stage.config.identity, SITE, PLAN, BOTH)
+    assert (trust.rule, trust.passed) == ("trust", True)
     assert not verdict.passed
     assert "eigenveil-site peers export" in verdict.text
     failed = [one.about for one in offline_checks(stage.config, PLAN) if one.level is Level.FAIL]
@@ -77,5 +80,5 @@ def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
 
 
 def test_a_study_whose_coordinator_sees_all_needs_no_cards(stage: Stage) -> None:
-    assert rule.verdicts(stage.config.identity, SITE, a_plan()) == ()
+    assert [one.rule for one in rule.verdicts(stage.config.identity, SITE, a_plan(), BOTH)] == ["trust"]
     rule.require(stage.config.identity, SITE, a_plan())

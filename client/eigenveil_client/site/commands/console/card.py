@@ -15,6 +15,7 @@ from eigenveil.reporting.one_person import ever_guessed
 from eigenveil.study.study import Column, Missing
 from eigenveil_client.connection.held_dictionary import held_dictionary
 from eigenveil_client.connection.identity import load_identity, named
+from eigenveil_client.site.analysts.asker import Signature
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console.words import OF_ONE_PERSON, OF_SMALL_GROUPS
 from eigenveil_client.site.config import SiteConfig
@@ -90,6 +91,11 @@ class Card:
         return all(verdict.passed for verdict in self.verdicts)
 
     @property
+    def signature(self) -> Signature:
+        """By whose word the study is in its analyst's name."""
+        return Signature(self.told["asked_by"]["signature"])
+
+    @property
     def others(self) -> tuple[str, ...]:
         """With whose numbers this site's are added up."""
         return tuple(name for name in self.plan.study.federation.sites if name != self.site)
@@ -129,7 +135,7 @@ class Card:
 def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
     """What is known of a study that came here."""
     plan = plan_from_json(seen.plan_json)
-    told, meanings = consent.explained(config, store, plan), _meanings(config)
+    told, meanings = consent.explained(config, store, plan, seen.signed), _meanings(config)
     return Card(
         site=config.name,
         seen=seen,
@@ -143,7 +149,7 @@ def card(config: SiteConfig, store: SiteStore, seen: ReceivedPlan) -> Card:
         right_ever=right_ever(store),
         ends=told["approval_ends"],
         policy=config.policy,
-        verdicts=consent.verdicts(config, store, plan),
+        verdicts=consent.verdicts(config, store, plan, seen.signed),
         told=told,
     )
 

@@ -36,7 +36,12 @@ def routes(console: Console) -> list[Route]:
 
         waiting, decided = await console.from_store(look)
         return console.page(
-            request, "studies.html", waiting=waiting, decided=decided, standings=words.STANDINGS
+            request,
+            "studies.html",
+            waiting=waiting,
+            decided=decided,
+            standings=words.STANDINGS,
+            signatures=words.SIGNATURES,
         )
 
     async def one(request: Request) -> Response:
@@ -52,5 +57,6 @@ async def _shown(console: Console, request: Request, template: str) -> Response:
     told = await console.from_store(lambda config, store: card(config, store, asked_for(store, request)))
     return console.page(
         request, template, card=told, answers=words.ANSWERS, rules=words.RULES, standings=words.STANDINGS,
+        signatures=words.SIGNATURES,
         peoples=words.PEOPLES, units=words.UNITS, reasons=words.REASONS,
     )  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from eigenveil.queries import NAMES, CellVotes, RankVotes, ShuffledRecord, SpanGap, SpanVotes
 from eigenveil.study.consent import DeclineWord
+from eigenveil_client.site.analysts.asker import Signature
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_common.web.messages import mark
 
@@ -91,6 +92,24 @@ ANSWERS = {
     "decline": mark("a refusal: no number left"),
     "ready": mark("that an answer is computed and waits for the other sites: no number left"),
 }
+# By whose word a study is in its analyst's name.
+SIGNATURES = {
+    Signature.NONE: mark(
+        "Nobody signed the study: that this account asks is the word of the federation's operator alone. Ask "
+        "there whose account it is."
+    ),
+    Signature.INVALID: mark(
+        "The signature of the study does not hold, or has ended: that this account asks is the word of the "
+        "federation's operator alone."
+    ),
+    Signature.NOT_COMPARED: mark(
+        "The study is signed with a key that nobody here has compared: whose it is, is the word of the "
+        "federation's operator alone. Its digits, to be compared by telephone:"
+    ),
+    Signature.CONFIRMED: mark(
+        "The study is signed with the key that people here have compared with whoever has this account."
+    ),
+}
 REASONS = {
     DeclineWord.PURPOSE: mark("What it is for is not covered here"),
     DeclineWord.COLUMNS: mark("A measurement may not be used"),
@@ -135,6 +154,10 @@ RULES = {
     "peers": (
         mark("People here have confirmed the card of every other site that is invited"),
         mark("Nobody here has confirmed the card of every other site that is invited"),
+    ),
+    "signature": (
+        mark("It is signed as the keys that were confirmed here ask for, if any were"),
+        mark("It is not signed with a key that people here have confirmed"),
     ),
     "person_column": (
         mark("It counts as one patient what your settings count as one"),

@@ -25,7 +25,7 @@ COLUMNS = ("age", "body_weight", "body_height", "creatinine")
 PURPOSE = "Which laboratory values rise and fall together before a kidney fails"
 
 
-def study_plan(name: str = "kidney-values", purpose: str = PURPOSE, submission: str = "one") -> Plan:
+def study_plan(name: str = "kidney-values", purpose: str = PURPOSE, submission: str = "") -> Plan:
     known = {one.name: one for every in dictionary(None).columns for one in every.columns}
     columns = tuple(known[name] for name in COLUMNS)
     return a_plan(a_study(name=name, purpose=purpose, columns=columns, components=2), submission=submission)

@@ -16,6 +16,7 @@ from eigenveil.reporting.one_person import ever_guessed, most_guessed
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.consent import DeclineWord
 from eigenveil.study.study import Federation, Trust
+from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console import program, words
 from eigenveil_client.site.commands.console.card import card
 from eigenveil_client.site.config import load
@@ -319,7 +320,7 @@ def test_the_language_is_chosen_by_the_command_the_browser_or_a_link(rig: Rig) -
 
 def test_there_is_a_word_for_whatever_can_be_shown(rig: Rig) -> None:
     with opened(rig.stage.config) as store:
-        rules = {verdict.rule for verdict in rig.stage.config.policy.verdicts(rig.plan, store.now())}
+        rules = {verdict.rule for verdict in consent.verdicts(rig.stage.config, store, rig.plan, None)}
     assert set(words.ANSWERS) == {*NAMES.values(), DECLINE, READY}
     assert set(words.RULES) == rules | OF_MASKED
     assert set(words.STANDINGS) == set(Decision)

@@ -1,13 +1,14 @@
-"""What this site holds of one other site: a card, and who here has confirmed it."""
+"""A card that this site holds of somebody else, and who here has confirmed it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Generic
 
-from eigenveil.secure_aggregation.card import Card, SignedCard
-from eigenveil.secure_aggregation.card_file import card_from_dict, card_to_dict
+from eigenveil.key_cards.card_file import card_from_dict, card_to_dict
+from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard
 
 
 class Standing(Enum):
@@ -36,12 +37,12 @@ class Sighting:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
-    """One other site. `seen` stays until a person confirms a card, the same one or its successor; `until` is
-    when this card was put aside, None for the one that is held."""
+class Pin(Generic[AnyCard]):
+    """The card of one owner. `seen` stays until a person confirms a card, the same one or its successor;
+    `until` is when this card was put aside, None for the one that is held."""
 
-    signed: SignedCard
-    card: Card
+    signed: SignedKeyCard[AnyCard]
+    card: AnyCard
     confirmed: Confirmation | None = None
     seen: Sighting | None = None
     until: int | None = None
@@ -62,20 +63,20 @@ class Peer:
         }
 
 
-def imported(signed: SignedCard, seen: Sighting | None = None) -> Peer:
-    """A card that nobody has confirmed yet. Raises PeerError, as `SignedCard.check`."""
-    return Peer(signed=signed, card=signed.check(), seen=seen)
+def imported(signed: SignedKeyCard[AnyCard], seen: Sighting | None = None) -> Pin[AnyCard]:
+    """A card that nobody has confirmed yet. Raises PeerError, as `SignedKeyCard.check`."""
+    return Pin(signed=signed, card=signed.check(), seen=seen)
 
 
-def peer_from_dict(written: dict[str, Any]) -> Peer:
-    """The inverse of `Peer.to_dict`.
+def pin_from_dict(written: dict[str, Any], read: Callable[..., SignedKeyCard[AnyCard]]) -> Pin[AnyCard]:
+    """The inverse of `Pin.to_dict`, for cards of which `read` makes the signed ones.
 
     Raises:
         ValueError, KeyError, TypeError, PeerError: it is none.
     """
-    signed, until = card_from_dict(written), written["until"]
+    signed, until = card_from_dict(written, read), written["until"]
     confirmed, seen = written["confirmed"], written["seen"]
-    return Peer(
+    return Pin(
         signed=signed,
         card=signed.check(),
         confirmed=confirmed and Confirmation(by=str(confirmed["by"]), at=int(confirmed["at"])),

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenveil_client.site.commands.options import BY, CONFIG, CONFIG_FILE, JSON, asks, who_decides
+from eigenveil_client.site.commands.options import BY, CONFIG, CONFIG_FILE, JSON
+from eigenveil_client.site.commands.pinning.pins import DIGITS, REPLACE, confirm_in, show_pins, take_cards
 from eigenveil_common.command import FILE, console, say, tell
-from eigenveil_common.files import check_output, read, write_durably
+from eigenveil_common.files import check_output, write_durably
 
 if TYPE_CHECKING:
-    from eigenveil.secure_aggregation.card import SignedCard
     from eigenveil_client.site.config import SiteConfig
 
 
@@ -36,7 +36,7 @@ def export_card(config: SiteConfig, out: Path | None, as_json: bool) -> None:
     The first time it makes the keys behind it, which never leave this machine; then it is the same card each
     time.
     """
-    from eigenveil.secure_aggregation.card_file import cards_to_file
+    from eigenveil.key_cards.card_file import cards_to_file
     from eigenveil_client.site.peers import views
     from eigenveil_client.site.peers.keys import OwnKeys, site_in
 
@@ -50,9 +50,7 @@ def export_card(config: SiteConfig, out: Path | None, as_json: bool) -> None:
 @peers.command("import")
 @CONFIG_FILE
 @click.argument("files", nargs=-1, required=True, type=FILE)
-@click.option(
-    "--replace", "replacing", is_flag=True, help="Also in place of cards that were confirmed: after a call."
-)
+@REPLACE
 @JSON
 def import_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as_json: bool) -> None:
     """Take in the cards in FILES, all or none of them; none is trusted before it is confirmed.
@@ -61,32 +59,17 @@ def import_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as
     the new one must be confirmed.
     """
     from eigenveil_client.site import config as site_config
-    from eigenveil_client.site.peers import views
     from eigenveil_client.site.peers.keys import OwnKeys
-    from eigenveil_client.site.peers.roster import Roster
+    from eigenveil_client.site.peers.kind import PEERS
 
-    folder = site_config.load(config_file).identity
-    cards = [card for path in files for card in _cards_in(path)]
-    roster = Roster(folder)
-    outcomes = roster.take(cards, OwnKeys.make(folder).card, replacing=replacing)
-    told = views.imports(outcomes, roster.held())
-    say(told, as_json, views.imported(told, config_file))
-
-
-def _cards_in(path: Path) -> tuple[SignedCard, ...]:
-    from eigenveil.errors import PeerError
-    from eigenveil.secure_aggregation.card_file import cards_from_file
-
-    try:
-        return cards_from_file(read(path))
-    except PeerError as problem:
-        raise PeerError(problem.code, f"{path}: {problem}") from problem
+    own = OwnKeys.make(site_config.load(config_file).identity).card
+    take_cards(PEERS, config_file, files, replacing=replacing, as_json=as_json, own=own)
 
 
 @peers.command("confirm")
 @CONFIG
 @click.argument("name")
-@click.option("--fingerprint", "digits", help="The 40 digits, as heard [default: asked for].")
+@DIGITS
 @BY
 @JSON
 def confirm_card(config: SiteConfig, name: str, digits: str | None, by: str | None, as_json: bool) -> None:
@@ -95,33 +78,11 @@ def confirm_card(config: SiteConfig, name: str, digits: str | None, by: str | No
     Telephone them, at a number that did not come with the file; they find the digits with peers list. Nothing
     changes if the digits differ. It also decides about a card that changed.
     """
-    from eigenveil_client.site.peers import views
-    from eigenveil_client.site.peers.roster import Roster
+    from eigenveil_client.site.peers.kind import PEERS
 
-    roster = Roster(config.identity)
-    before = roster.held().of(name)
-    if digits is None and not asks(as_json):
-        raise click.UsageError(
-            "nobody is there to ask (no terminal, or --json); add --fingerprint 'DIGITS', as heard from "
-            f"the people of {name}"
-        )
-    decider = who_decides(by, ask=not as_json)
-    if digits is None:
-        digits = click.prompt(f"The 40 digits that the people of {name} read to you", value_proc=_digits)
-    peer = roster.confirm(name, digits, decider)
-    again = "" if before.seen is None else " Start the daemon again, if it ended."
-    say(views.peer_row(peer), as_json, f"The digits agree: {name} is confirmed.{again}")
-
-
-def _digits(text: str) -> str:
-    """What was typed, if it is as many digits as there must be: else it is asked for again."""
-    from eigenveil.errors import RequestError
-    from eigenveil.secure_aggregation.fingerprint import typed_fingerprint
-
-    try:
-        return typed_fingerprint(text)
-    except RequestError as problem:
-        raise click.UsageError(str(problem)) from problem
+    pinned, changed = confirm_in(PEERS, config, name, digits, by, as_json=as_json)
+    again = " Start the daemon again, if it ended." if changed else ""
+    say(pinned, as_json, f"The digits agree: {name} is confirmed.{again}")
 
 
 @peers.command("list")
@@ -138,8 +99,6 @@ def list_peers(config: SiteConfig, as_json: bool) -> None:
 
 
 def _show_list(told: dict[str, Any]) -> None:
-    from eigenveil_client.site.commands.tables import moment, plain, show, table
-
     own = told["own"]
     said = (
         f"{own['fingerprint']}  ({own['site']})" if own else "none yet: eigenveil-site peers export makes it"
@@ -148,13 +107,7 @@ def _show_list(told: dict[str, Any]) -> None:
     if not told["peers"]:
         console.print("no other site's card is here: eigenveil-site peers import FILE", markup=False)
         return
-    listed = table("site", "standing", "digits", "confirmed (UTC)", "by")
-    for row in told["peers"]:
-        when = "" if row["confirmed"] is None else moment(row["confirmed"])
-        listed.add_row(
-            row["site"], row["standing"], row["fingerprint"] or "to be heard", when, *plain(row["by"] or "")
-        )
-    show(listed)
+    show_pins("site", told["peers"])
     if any(row["standing"] == "changed" for row in told["peers"]):
         console.print("changed: nothing is sent before a person has decided; eigenveil-site check says how")
 
@@ -168,9 +121,10 @@ def remove_card(config: SiteConfig, name: str, as_json: bool) -> None:
 
     The card is kept as evidence (peers list --json). To trust it again, import and confirm it again.
     """
-    from eigenveil_client.site.peers.roster import Roster
+    from eigenveil_client.site.peers.kind import PEERS
+    from eigenveil_client.site.roster.roster import Roster
 
-    Roster(config.identity).remove(name)
+    Roster(PEERS, config.identity).remove(name)
     say({"site": name, "removed": True}, as_json, f"{name} is removed")
 
 

@@ -1,0 +1,75 @@
+"""Who asks, and by whose word: shown wherever an analyst's name is."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from eigenveil.analyst_signature.authorization import SignedAuthorization, check_authorization
+from eigenveil.errors import EigenveilError
+from eigenveil.protocol.plan import Plan
+from eigenveil_client.site.analysts.kind import ANALYSTS
+from eigenveil_client.site.roster.pin import Standing
+from eigenveil_client.site.roster.roster import Roster
+
+
+class Signature(Enum):
+    """`none`: nobody signed the study. `invalid`: what came as a signature does not hold, or has expired.
+    `not-compared`: a key signed that nobody here has confirmed. `confirmed`: a key that a person here has."""
+
+    NONE = "none"
+    INVALID = "invalid"
+    NOT_COMPARED = "not-compared"
+    CONFIRMED = "confirmed"
+
+
+WORDS = {
+    Signature.NONE: "this name is the coordinator's word alone: nobody signed the study",
+    Signature.INVALID: "this name is the coordinator's word alone: the signature does not hold any more",
+    Signature.NOT_COMPARED: "this name is the coordinator's word alone: nobody here has compared the key "
+    "that signed the study",
+    Signature.CONFIRMED: "signed by the key that people here have compared",
+}
+
+SHORT = {
+    Signature.NONE: "not signed",
+    Signature.INVALID: "signature invalid",
+    Signature.NOT_COMPARED: "key not compared",
+    Signature.CONFIRMED: "signed",
+}
+
+
+def asker(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: float) -> dict[str, Any]:
+    """The name, what its signature is worth here, and the digits of a key to be compared; plain values.
+    Raises as `Roster`."""
+    signature, digits = _signature(folder, plan, signed, now)
+    compare = signature is Signature.NOT_COMPARED
+    return {
+        "analyst": plan.analyst,
+        "signature": signature.value,
+        "fingerprint": digits if compare else None,
+        "expires": None if signed is None or signature is Signature.INVALID else signed.read().expires,
+    }
+
+
+def asked_by(told: dict[str, Any]) -> str:
+    """`asker` for a person at a terminal."""
+    if not told["analyst"]:
+        return "not submitted yet"
+    words = f"{told['analyst']} ({WORDS[Signature(told['signature'])]})"
+    return words if told["fingerprint"] is None else f"{words}; its digits: {told['fingerprint']}"
+
+
+def _signature(
+    folder: Path, plan: Plan, signed: SignedAuthorization | None, now: float
+) -> tuple[Signature, str]:
+    if signed is None:
+        return Signature.NONE, ""
+    try:
+        card = check_authorization(signed, plan, now)
+    except EigenveilError:
+        return Signature.INVALID, ""
+    pin = Roster(ANALYSTS, folder).held().pins.get(plan.analyst)
+    same = pin is not None and pin.card == card and pin.standing is Standing.CONFIRMED
+    return Signature.CONFIRMED if same else Signature.NOT_COMPARED, card.fingerprint

@@ -1,0 +1,1 @@
+"""Commands with which people of a site pin cards: of other sites, and of analysts."""

@@ -1,0 +1,1 @@
+"""Key cards that people of this site pin: of other sites, and of analysts."""

@@ -1,0 +1,240 @@
+"""[R31] Once people have confirmed an analyst's key, nothing is answered that no such key signed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from eigenveil.analyst_signature.authorization import SignedAuthorization
+from eigenveil.errors import Code
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.protocol.plan import Plan
+from eigenveil_client.site.analysts.kind import ANALYSTS
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import Reply
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.roster.pin import Standing
+from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.stated import work
+from tests.client.site.support import FEDERATION, Stage, a_plan, a_stage, a_study
+from tests.support import analyst_card, analyst_key, refused, signed_by_analyst
+
+NOW = 1_800_000_000
+PLAN = a_plan(submission="one")
+EVE = analyst_key("eve")
+
+
+def by(plan: Plan = PLAN, *, expires: int = NOW + 3600, **key: object) -> SignedAuthorization:
+    return signed_by_analyst(plan, expires=expires, **key)  # type: ignore[arg-type]
+
+
+def asked(
+    stage: Stage, store: SiteStore, signed: SignedAuthorization | None, plan: Plan = PLAN, round: int = 0
+) -> Reply | None:
+    """What a process of the site says to a question of this plan."""
+    return stage.worker(store).work(work(rehearse(plan)[round], stage.authorized(plan, signed)))
+
+
+def roster(stage: Stage) -> Roster:  # type: ignore[type-arg]
+    return Roster(ANALYSTS, stage.config.identity)
+
+
+def removed(stage: Stage) -> None:
+    roster(stage).remove("ada")
+
+
+def contradicted(stage: Stage) -> None:
+    roster(stage).mark_changed("ada", "00" * 32)
+
+
+def replaced(stage: Stage) -> None:
+    card = analyst_card("ada", FEDERATION, EVE)
+    roster(stage).take([card], FEDERATION, replacing=True)
+
+
+def as_it_was(_: Stage) -> None: ...
+
+
+def test_before_any_key_is_confirmed_studies_are_answered_whoever_signed_them(tmp_path: Path) -> None:
+    for number, signed in enumerate((None, by(), by(key=EVE))):
+        (folder := tmp_path / str(number)).mkdir()
+        stage = a_stage(folder)
+        with closing(stage.store()) as store:
+            assert not isinstance(asked(stage, store, signed), Refusal)
+
+
+def test_a_signature_that_does_not_hold_is_refused_without_any_pin(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    with closing(stage.store()) as store:
+        for submission, signed in (("a", by()), ("b", replace(by(), signature=bytes(64)))):
+            reply = asked(stage, store, signed, a_plan(submission=submission))
+            assert isinstance(reply, Refusal)
+            assert reply.reason == pb.DECLINE_REASON_PROTOCOL
+        assert store.ledger.ledger.size == 0
+
+
+def test_a_signature_of_any_length_fills_no_disk(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    sent = stage.authorized(PLAN, by())
+    sent.authorization.card_said = bytes(2**20)
+    with closing(stage.store()) as store:
+        assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], sent)), Refusal)
+        assert len(store.studies.find(PLAN.digest).authorization) <= 4096
+
+
+@pytest.mark.parametrize("since", [as_it_was, removed, contradicted, replaced])
+def test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it(
+    tmp_path: Path, since: Callable[[Stage], None]
+) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    since(stage)
+    with closing(stage.store()) as store:
+        assert isinstance(asked(stage, store, None), Refusal)
+        assert store.studies.find(PLAN.digest).reason == Code.UNSIGNED.value
+        bobs = a_plan(analyst="bob")
+        assert isinstance(asked(stage, store, None, bobs), Refusal), "in whoever's name"
+        assert store.ledger.ledger.size == 0
+
+
+@pytest.mark.parametrize("since", [removed, contradicted, replaced])
+def test_a_key_whose_pin_was_changed_signs_nothing(tmp_path: Path, since: Callable[[Stage], None]) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    since(stage)
+    with closing(stage.store()) as store:
+        assert isinstance(asked(stage, store, by()), Refusal)
+        assert store.studies.find(PLAN.digest).reason == Code.UNCONFIRMED.value
+
+
+def test_a_confirmed_key_signs_for_its_own_analyst_alone(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    bobs = a_plan(analyst="bob")
+    with closing(stage.store()) as store:
+        assert isinstance(asked(stage, store, by(bobs, key=analyst_key("ada")), bobs), Refusal)
+        assert not isinstance(asked(stage, store, by()), Refusal)
+        assert [one.standing for one in roster(stage).held().pins.values()] == [Standing.CONFIRMED]
+
+
+@pytest.mark.parametrize("approval", Approval)
+def test_another_key_in_a_confirmed_name_is_refused_and_written_down(
+    tmp_path: Path, approval: Approval, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = a_stage(tmp_path, approval=approval)
+    stage.know_analyst()
+    with closing(stage.store()) as store:
+        assert isinstance(asked(stage, store, by(key=EVE)), Refusal)
+        assert store.studies.standing(PLAN.digest) is Decision.DECLINED
+    assert "analyst-key-changed" in caplog.text
+    with refused(Code.CONFLICT, "another card of ada", "no study of this analyst is answered"):
+        roster(stage).check_unchanged()
+
+
+def test_what_was_agreed_to_unsigned_is_answered_no_more_once_a_key_is_confirmed(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    with closing(stage.store()) as store:
+        assert not isinstance(asked(stage, store, None), Refusal)
+        stage.know_analyst()
+        assert isinstance(asked(stage, store, None, round=1), Refusal)
+        assert isinstance(asked(stage, store, by(), round=1), Refusal), "a signature that comes later"
+        assert [row.round for row in store.egress.rows() if row.query] == [0]
+
+
+def test_nothing_leaves_after_the_signature_has_ended(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    with closing(stage.store()) as store:
+        signed = by(expires=NOW + 2)
+        assert not isinstance(asked(stage, store, signed), Refusal)
+        store._latest = NOW + 2  # the later of the clock and all that was written
+        assert isinstance(asked(stage, store, signed, round=1), Refusal)
+
+
+def test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, approval=Approval.ASK)
+    plans = {name: a_plan(submission=name) for name in ("unsigned", "ended", "good")}
+    with closing(stage.store()) as store:
+        for name, signed in (("unsigned", None), ("ended", by(plans["ended"], expires=NOW + 2))):
+            assert asked(stage, store, signed, plans[name]) is None
+        stage.know_analyst()
+        assert asked(stage, store, by(plans["good"]), plans["good"]) is None
+        store._latest = NOW + 2
+        for name, code in (("unsigned", Code.UNSIGNED), ("ended", Code.AUTHORIZATION_EXPIRED)):
+            with refused(code, "sign"):
+                consent.approve(stage.config, store, store.studies.find(plans[name].digest), by="ida")
+        consent.approve(stage.config, store, store.studies.find(plans["good"].digest), by="ida")
+
+
+def test_what_waited_unsigned_is_refused_when_no_person_is_asked_any_more(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, approval=Approval.ASK)
+    with closing(stage.store()) as store:
+        assert asked(stage, store, None) is None
+        stage.know_analyst()
+        stage.rule(approval=Approval.AUTO)
+        assert isinstance(asked(stage, store, None), Refusal)
+        assert store.ledger.ledger.size == 0
+
+
+def test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key(tmp_path: Path) -> None:
+    stage, bobs = a_stage(tmp_path, approval=Approval.ASK), a_plan(analyst="bob")
+    stage.know_analyst()
+    with closing(stage.store()) as store:
+        assert asked(stage, store, by(bobs), bobs) is None
+        seen = store.studies.find(bobs.digest)
+        told = consent.explained(stage.config, store, bobs, seen.signed)
+        digits = analyst_card("bob", FEDERATION).check().fingerprint
+        assert (told["asked_by"]["signature"], told["asked_by"]["fingerprint"]) == ("not-compared", digits)
+        with refused(Code.UNCONFIRMED, digits, "eigenveil-site analysts confirm bob"):
+            consent.approve(stage.config, store, seen, by="ida")
+        stage.know_analyst("bob")
+        consent.approve(stage.config, store, seen, by="ida")
+        told = consent.explained(stage.config, store, bobs, seen.signed)
+        assert (told["asked_by"]["signature"], told["asked_by"]["fingerprint"]) == ("confirmed", None)
+
+
+def test_where_the_rules_decide_a_new_analyst_is_declined(tmp_path: Path) -> None:
+    stage, bobs = a_stage(tmp_path), a_plan(analyst="bob")
+    stage.know_analyst()
+    with closing(stage.store()) as store:
+        reply = asked(stage, store, by(bobs), bobs)
+        assert isinstance(reply, Refusal)
+        assert reply.reason == pb.DECLINE_REASON_POLICY
+
+
+def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    other, poor = (a_plan(a_study(epsilon=epsilon), submission="one") for epsilon in (0.5, 5.5))
+    with closing(stage.store()) as store:
+        assert isinstance(asked(stage, store, by(poor), poor), Refusal)
+        assert not isinstance(asked(stage, store, by()), Refusal)
+    with closing(stage.store()) as store:
+        assert isinstance(asked(stage, store, by(other), other), Refusal)
+        assert store.studies.find(other.digest).reason == Code.CONFLICT.value
+        store.end(PLAN.digest)
+        third = a_plan(a_study(epsilon=0.25), submission="one")
+        assert isinstance(asked(stage, store, by(third), third), Refusal)
+        assert isinstance(asked(stage, store, by()), Refusal), "a study that has ended is not run again"
+        assert not isinstance(
+            asked(stage, store, by(a_plan(submission="two")), a_plan(submission="two")), Refusal
+        )
+
+
+def test_every_place_says_by_whose_word_a_study_is_in_a_name(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    with closing(stage.store()) as store:
+        for signed, word in ((None, "none"), (by(), "not-compared"), (by(expires=NOW), "invalid")):
+            told = consent.explained(stage.config, store, PLAN, signed)
+            assert told["asked_by"]["signature"] == word
+            (verdict,) = [one for one in told["policy"] if one["rule"] == "signature"]
+            assert verdict["passed"] is (word != "invalid")
+            assert ("coordinator's word alone" in verdict["text"]) is (word != "invalid")

@@ -1,0 +1,85 @@
+"""[R31] A site that ever confirmed another site's card answers masked studies only, unless told so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands.checks import offline_checks
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.trust import KNOWN, TrustRules
+from eigenveil_common.doctor import Level
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, offer
+from tests.client.site.stated import rehearsal, work
+from tests.client.site.support import Stage, a_plan, a_stage
+from tests.support import refused
+
+CENTRAL = a_plan()
+
+
+def since_confirmed(_: Peers) -> None: ...
+
+
+def since_removed(peers: Peers) -> None:
+    for name in OTHERS:
+        peers.roster.remove(name)
+
+
+def since_contradicted(peers: Peers) -> None:
+    for name in OTHERS:
+        peers.roster.mark_changed(name, "00" * 32)
+
+
+def central(stage: Stage) -> object:
+    with closing(stage.store()) as store:
+        return stage.worker(store).work(work(rehearsal(CENTRAL.digest)[0], stage.signed(CENTRAL)))
+
+
+@pytest.mark.parametrize("since", [since_confirmed, since_removed, since_contradicted])
+def test_a_central_study_is_declined_once_a_peer_was_confirmed(
+    tmp_path: Path, since: Callable[[Peers], None]
+) -> None:
+    peers = Peers(a_stage(tmp_path))
+    since(peers)
+    reply = central(peers.stage)
+    assert isinstance(reply, Refusal)
+    assert reply.reason == pb.DECLINE_REASON_POLICY
+    failed = [one.about for one in offline_checks(peers.stage.config, CENTRAL) if one.level is Level.FAIL]
+    assert "policy trust" in failed
+
+
+def test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    both = Peers(a_stage(tmp_path / "a", secrecy=TrustRules(trust=KNOWN)))
+    assert not isinstance(central(both.stage), Refusal)
+    assert not isinstance(central(a_stage(tmp_path / "b")), Refusal)
+
+
+def test_what_was_agreed_to_before_a_peer_was_confirmed_is_answered_no_more(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    with closing(stage.store()) as store:
+        first, second = rehearsal(CENTRAL.digest)[:2]
+        assert not isinstance(stage.worker(store).work(work(first, stage.signed(CENTRAL))), Refusal)
+        Peers(stage)
+        assert isinstance(stage.worker(store).work(work(second)), Refusal)
+
+
+def test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, approval=Approval.ASK)
+    with closing(stage.store()) as store:
+        worker = stage.worker(store)
+        assert worker.work(work(rehearsal(CENTRAL.digest)[0], stage.signed(CENTRAL))) is None
+        Peers(stage)
+        with refused(Code.POLICY, "trust: central", "in site.toml"):
+            consent.approve(stage.config, store, store.studies.find(CENTRAL.digest), by="ida")
+        assert worker.work(offer(QUESTIONS[0], None, stage.signed(PLAN))) is None
+        assert store.studies.standing(PLAN.digest) is Decision.PENDING

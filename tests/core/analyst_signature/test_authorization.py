@@ -1,0 +1,201 @@
+"""An authorization holds for one plan, one analyst's key and one span of time, and for nothing else. [R31]"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.analyst_signature.authorization import (
+    AUTHORIZATION_SIGNED,
+    MAX_AUTHORIZATION_SECONDS,
+    MOST_SENT,
+    SignedAuthorization,
+    StudyAuthorization,
+    authorization_from_dict,
+    authorization_from_proto,
+    authorize,
+    check_authorization,
+)
+from eigenveil.analyst_signature.follows import check_follows
+from eigenveil.errors import Code, EigenveilError
+from eigenveil.numerics.encoding import canonical
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Choose, Study, Trust
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.support import a_study, analyst_card, analyst_key, refused, signed_by_analyst
+
+NOW = 1_800_000_000
+UNTIL = NOW + 3600
+NAMES = {"federation": "north", "submission": "one", "analyst": "ada"}
+STUDY = a_study()
+
+
+def a_plan(study: Study = STUDY, **names: str) -> Plan:
+    return make_plan(study, **(NAMES | names))
+
+
+PLAN = a_plan()
+SIGNED = signed_by_analyst(PLAN, expires=UNTIL)
+
+
+def of(plan: Plan) -> SignedAuthorization:
+    """The authorization of another plan by its own analyst."""
+    return signed_by_analyst(plan, expires=UNTIL)
+
+
+def stating(**changes: Any) -> SignedAuthorization:
+    """A statement with changed fields, under ada's own signature."""
+    stated = json.loads(SIGNED.said) | changes
+    return signing(canonical({name: value for name, value in stated.items() if value is not None}))
+
+
+def changed_to(part: str, value: bytes) -> SignedAuthorization:
+    return replace(SIGNED, said=value) if part == "said" else replace(SIGNED, signature=value)
+
+
+def signing(said: bytes) -> SignedAuthorization:
+    return replace(SIGNED, said=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
+
+
+def test_an_authorization_holds_for_its_plan_until_it_expires() -> None:
+    card = check_authorization(SIGNED, PLAN, NOW)
+    assert (card.analyst, card.digest) == ("ada", analyst_card("ada", "north").check().digest)
+    assert check_authorization(SIGNED, PLAN, UNTIL - 1) == card
+    with refused(Code.AUTHORIZATION_EXPIRED, "has expired", "sign it again"):
+        check_authorization(SIGNED, PLAN, UNTIL)
+
+
+def test_an_authorization_lasts_no_longer_than_the_most_from_now() -> None:
+    most = signed_by_analyst(PLAN, expires=NOW + MAX_AUTHORIZATION_SECONDS)
+    check_authorization(most, PLAN, NOW)
+    with refused(Code.AUTHORIZATION, "longer than 31 days"):
+        check_authorization(most, PLAN, NOW - 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "signed"),
+    [
+        (Code.AUTHORIZATION, "another plan", lambda: of(a_plan(a_study(epsilon=0.5)))),
+        (Code.AUTHORIZATION, "for submission two", lambda: of(a_plan(submission="two"))),
+        (Code.AUTHORIZATION, "for federation south", lambda: of(a_plan(federation="south"))),
+        (Code.AUTHORIZATION, "for analyst eve", lambda: of(a_plan(analyst="eve"))),
+        (Code.AUTHORIZATION, "for analyst eve", lambda: stating(analyst="eve")),
+        (Code.AUTHORIZATION, "for federation south", lambda: stating(federation="south")),
+        (Code.AUTHORIZATION, "for submission two", lambda: stating(submission="two")),
+        (Code.AUTHORIZATION, "another plan", lambda: stating(plan="ab" * 32)),
+        (Code.AUTHORIZATION, "for key", lambda: stating(key="ab" * 32)),
+        (Code.VERSION, "of form 0", lambda: stating(form=0)),
+        (Code.VERSION, "of form 2", lambda: stating(form=2, more="x")),
+        (Code.VERSION, "of form True", lambda: signing(SIGNED.said.replace(b'"form":1', b'"form":true'))),
+        (Code.PROTOCOL, "cannot be read", lambda: stating(form=None)),
+        (Code.PROTOCOL, "cannot be read", lambda: stating(more="x")),
+        (Code.PROTOCOL, "cannot be read", lambda: stating(expires=None)),
+        (Code.PROTOCOL, "not of its form", lambda: stating(expires="soon")),
+        (Code.PROTOCOL, "not of its form", lambda: stating(expires=True)),
+        (Code.PROTOCOL, "not of its form", lambda: stating(expires=-1)),
+        (Code.PROTOCOL, "not of its form", lambda: stating(plan="ab")),
+        (Code.PROTOCOL, "not of its form", lambda: stating(analyst=7)),
+        (Code.PROTOCOL, "canonical", lambda: signing(SIGNED.said + b" ")),
+        (Code.PROTOCOL, "too long", lambda: stating(submission="x" * 1024)),
+        (Code.PROTOCOL, "cannot be read", lambda: signing(b"[]")),
+        (Code.IDENTITY, "not signed by the key", lambda: replace(SIGNED, said=stating(expires=NOW).said)),
+        (Code.IDENTITY, "not signed by the key", lambda: replace(SIGNED, signature=bytes(64))),
+        (Code.IDENTITY, "not signed by the key", lambda: replace(
+            SIGNED, signature=analyst_key("ada").sign(b"eigenveil/plan-signature/v1\n" + SIGNED.said))),
+        (Code.IDENTITY, "not signed by the key", lambda: replace(
+            SIGNED, card=analyst_card("ada", "north", analyst_key("eve")))),
+        (Code.IDENTITY, "not signed by its own key", lambda: replace(
+            SIGNED, card=replace(SIGNED.card, signature=bytes(64)))),
+    ],
+)  # fmt: skip
+def test_an_authorization_of_anything_else_is_refused(
+    code: Code, words: str, signed: Callable[[], SignedAuthorization]
+) -> None:
+    with refused(code, words):
+        check_authorization(signed(), PLAN, NOW)
+
+
+def test_a_card_of_another_federation_authorizes_nothing_here() -> None:
+    foreign = analyst_card("ada", "south")
+    said = canonical(json.loads(SIGNED.said) | {"key": foreign.check().digest})
+    with refused(Code.AUTHORIZATION, "for federation south, not north"):
+        check_authorization(replace(signing(said), card=foreign), PLAN, NOW)
+
+
+def test_a_card_of_another_analyst_authorizes_nothing_in_this_name() -> None:
+    card, key = analyst_card("eve", "north"), analyst_key("eve")
+    said = canonical(json.loads(SIGNED.said) | {"key": card.check().digest})
+    signed = SignedAuthorization(said=said, signature=key.sign(AUTHORIZATION_SIGNED + said), card=card)
+    with refused(Code.AUTHORIZATION, "for analyst eve, not ada"):
+        check_authorization(signed, PLAN, NOW)
+
+
+def test_only_a_plan_in_the_key_s_own_name_is_authorized() -> None:
+    key = analyst_key("eve")
+    with refused(Code.AUTHORIZATION, "of ada in federation north, and the key of eve"):
+        authorize(PLAN, analyst_card("eve", "north"), UNTIL, key.sign)
+
+
+@given(st.integers(0, 2**16), st.integers(1, 255), st.sampled_from(["said", "signature"]))
+def test_an_authorization_with_any_byte_changed_is_refused(place: int, flip: int, part: str) -> None:
+    changed = bytearray(getattr(SIGNED, part))
+    changed[place % len(changed)] ^= flip
+    with pytest.raises(EigenveilError):
+        check_authorization(changed_to(part, bytes(changed)), PLAN, NOW)
+
+
+def test_an_authorization_travels_and_is_stored_as_it_was_signed() -> None:
+    assert authorization_from_proto(SIGNED.to_proto()) == SIGNED
+    assert authorization_from_dict(json.loads(json.dumps(SIGNED.to_dict()))) == SIGNED
+    with refused(Code.PROTOCOL, "too long"):
+        authorization_from_proto(pb.SignedAuthorization(card_said=bytes(MOST_SENT)))
+    for broken in ({}, {"authorization": 1, "signature": "x", "card": {}}):
+        with refused(Code.PROTOCOL, "cannot be read"):
+            authorization_from_dict(broken)
+
+
+def test_a_statement_is_one_of_the_form_that_is_known() -> None:
+    stated = SIGNED.read()
+    assert StudyAuthorization(**json.loads(stated.said)) == stated
+    assert (stated.form, stated.expires, stated.plan) == (1, UNTIL, PLAN.digest)
+
+
+AUTO = a_study(algorithm=Algorithm.AUTO)
+
+
+@pytest.mark.parametrize("study", [STUDY, AUTO, replace(AUTO, choose=Choose.DURING)])
+def test_a_plan_follows_from_the_study_that_was_asked(study: Study) -> None:
+    check_follows(a_plan(study), study, **NAMES)
+
+
+@pytest.mark.parametrize(
+    "planned",
+    [
+        a_plan(a_study(epsilon=2.0)),
+        a_plan(replace(STUDY, trust=Trust.SECURE_AGGREGATION)),
+        a_plan(replace(STUDY, algorithm=Algorithm.REFINED_COV)),
+        a_plan(submission="two"), a_plan(analyst="eve"), a_plan(federation="south"),
+        replace(PLAN, algorithm=Algorithm.REFINED_COV),
+        replace(PLAN, micro_rho=PLAN.micro_rho - 1),
+    ],
+)  # fmt: skip
+def test_a_plan_of_anything_else_does_not_follow(planned: Plan) -> None:
+    with refused(Code.PROTOCOL, "planned another study"):
+        check_follows(planned, STUDY, **NAMES)
+
+
+def test_auto_leaves_the_choice_among_its_own_algorithms_alone() -> None:
+    check_follows(replace(a_plan(AUTO), algorithm=Algorithm.REFINED_PCA), AUTO, **NAMES)
+    with refused(Code.PROTOCOL, "planned another study"):
+        check_follows(replace(a_plan(AUTO), algorithm=Algorithm.ANALYZE_GAUSS), AUTO, **NAMES)
+    during = replace(AUTO, choose=Choose.DURING)
+    with refused(Code.PROTOCOL, "planned another study"):
+        check_follows(replace(a_plan(during), algorithm=Algorithm.GAUSS_COV), during, **NAMES)

@@ -1,0 +1,113 @@
+"""Faults in who a study's analyst is: the authorization, the pins, and the rules that follow from them."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, of
+
+SITE, AT_SITE = "client/eigenveil_client/site", "tests/client/site"
+SERVER = "server/eigenveil_server"
+SIGNED, FOLLOWS = "analyst_signature/authorization.py", "analyst_signature/follows.py"
+AUTHORIZATION = "tests/core/analyst_signature/test_authorization.py"
+OTHER = f"{AUTHORIZATION}::test_an_authorization_of_anything_else_is_refused"
+CARDS = "tests/core/analyst_signature/test_analyst_card.py"
+UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_anything_else_does_not_follow"
+RULE, RULES = f"{SITE}/analysts/rule.py", f"{AT_SITE}/analysts/test_rule.py"
+AGREEMENTS, PLANS = f"{SITE}/daemon/agreements.py", f"{SITE}/state/received_plans.py"
+TRUST, TRUSTED = f"{SITE}/peers/rule.py", f"{AT_SITE}/peers/test_trust.py"
+FATES = f"{RULES}::test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it"
+SUBMITTED = "tests/server/rpc/test_signed_studies.py::test_a_study_that_its_analyst_did_not_sign_is_not_taken"
+ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
+REQUIRED = "analysts.require(self._member.folder, plan, seen.signed, self._store.now())\n"
+
+OF_SIGNATURES: tuple[Mutant, ...] = (
+    # ---- one authorization, for one plan
+    of("R31", SIGNED, "        AUTHORIZATION_SIGNED + signed.said,\n", "        signed.said,\n",
+       f"{AUTHORIZATION}::test_an_authorization_holds_for_its_plan_until_it_expires"),
+    of("R31", SIGNED, '("key", stated.key, card.digest),', "", OTHER),
+    of("R31", SIGNED, '("federation", stated.federation, plan.federation),', "", OTHER),
+    of("R31", SIGNED, '("federation", card.federation, plan.federation),', "",
+       f"{AUTHORIZATION}::test_a_card_of_another_federation_authorizes_nothing_here"),
+    of("R31", SIGNED, '("analyst", stated.analyst, plan.analyst),', "", OTHER),
+    of("R31", SIGNED, '("analyst", card.analyst, plan.analyst),', "",
+       f"{AUTHORIZATION}::test_a_card_of_another_analyst_authorizes_nothing_in_this_name"),
+    of("R31", SIGNED, '("submission", stated.submission, plan.submission),', "", OTHER),
+    of("R31", SIGNED, "if stated.plan != plan.digest:", "if False:", OTHER),
+    of("R31", SIGNED, "if now >= stated.expires:", "if now > stated.expires:",
+       f"{AUTHORIZATION}::test_an_authorization_holds_for_its_plan_until_it_expires"),
+    of("R31", SIGNED, "if stated.expires > now + MAX_AUTHORIZATION_SECONDS:", "if False:",
+       f"{AUTHORIZATION}::test_an_authorization_lasts_no_longer_than_the_most_from_now"),
+    of("R31", SIGNED, "if statement.said != self.said:", "if False:", OTHER),
+    of("R31", SIGNED, 'if stated["form"] != FORM:', "if False:", OTHER),
+    of("R31", SIGNED, " or type(self.form) is not int", "", OTHER),
+    of("R31", SIGNED, "if len(self.said) > MOST_BYTES:", "if False:", OTHER),
+    of("R31", SIGNED, "if sent.ByteSize() > MOST_SENT:", "if False:",
+       f"{AUTHORIZATION}::test_an_authorization_travels_and_is_stored_as_it_was_signed"),
+    of("R31", SIGNED, "if (plan.federation, plan.analyst) != (own.federation, own.analyst):", "if False:",
+       f"{AUTHORIZATION}::test_only_a_plan_in_the_key_s_own_name_is_authorized"),
+    of("R31", FOLLOWS, "plan.study == study and ", "", UNFOLLOWED),
+    of("R31", FOLLOWS, "if not (names and ", "if not (", UNFOLLOWED),
+    of("R31", FOLLOWS, " and plan.algorithm in _allowed(study)", "", UNFOLLOWED),
+    of("R31", FOLLOWS, " and _whole(plan)", "", UNFOLLOWED),
+    of("R31", FOLLOWS, "if during else candidates(study)", "if True else candidates(study)",
+       f"{AUTHORIZATION}::test_a_plan_follows_from_the_study_that_was_asked"),
+    of("R30", "key_cards/key_card.py", 'form.need(card.said == said, "it is not in canonical form")', "pass",
+       f"{CARDS}::test_a_card_that_was_changed_is_refused"),
+    of("R30", "analyst_signature/card.py", "len(self.signing) == KEY_BYTES", "True",
+       f"{CARDS}::test_a_card_that_was_changed_is_refused"),
+    # ---- what a site asks of who asks
+    of("R31", RULE, "if not held.ever_confirmed:", "if not held.pins:", FATES),
+    of("R31", f"{SITE}/roster/content.py", "for one in (*self.pins.values(), *self.earlier))",
+       "for one in self.pins.values())", FATES),
+    of("R31", RULE, "    if card is None:\n        raise RequestError(",
+       "    if False:\n        raise RequestError(", FATES),
+    of("R31", RULE, "pin.card != card or ", "",
+       f"{RULES}::test_another_key_in_a_confirmed_name_is_refused_and_written_down"),
+    of("R31", RULE, "pin.standing is not Standing.CONFIRMED or ", "",
+       f"{RULES}::test_a_key_whose_pin_was_changed_signs_nothing"),
+    of("R31", RULE, "Roster(ANALYSTS, folder).mark_changed(plan.analyst, signed.card.check().digest)", "pass",
+       f"{RULES}::test_another_key_in_a_confirmed_name_is_refused_and_written_down"),
+    of("R31", RULE, "if one.card.analyst == plan.analyst)", ")",
+       f"{RULES}::test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key"),
+    of("R31", AGREEMENTS, "            self._require_signed(plan, signed)\n", "",
+       FATES),
+    of("R31", AGREEMENTS,
+       f"or the program.\n        {REQUIRED}", "or the program.\n",
+       f"{RULES}::test_nothing_leaves_after_the_signature_has_ended"),
+    of("R31", AGREEMENTS,
+       f"        {REQUIRED}        self._require_policy(plan)\n        self._require_peers(plan)\n",
+       "        self._require_policy(plan)\n        self._require_peers(plan)\n",
+       f"{RULES}::test_what_waited_unsigned_is_refused_when_no_person_is_asked_any_more"),
+    of("R31", AGREEMENTS, "self._policy.approval is Approval.ASK and problem.code is Code.UNCONFIRMED",
+       "problem.code is Code.UNCONFIRMED", f"{RULES}::test_where_the_rules_decide_a_new_analyst_is_declined"),
+    of("R31", AGREEMENTS, "authorization=authorization[:MOST_SENT]", "authorization=authorization",
+       f"{RULES}::test_a_signature_of_any_length_fills_no_disk"),
+    of("R31", f"{SITE}/commands/consent.py",
+       "    analysts.require(config.identity, plan, seen.signed, store.now())\n", "",
+       f"{RULES}::test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not"),
+    of("R31", PLANS, "if change.execute(used, seen.run):", "if False:",
+       ONCE),
+    of("R31", PLANS, "if standing is not Decision.DECLINED:", "if True:",
+       ONCE),
+    of("R31", TRUST, "not Roster(PEERS, folder).held().ever_confirmed",
+       "not Roster(PEERS, folder).confirmed()",
+       f"{TRUSTED}::test_a_central_study_is_declined_once_a_peer_was_confirmed"),
+    of("R31", TRUST, "    if secrecy.trust:\n        return ()\n", "",
+       f"{TRUSTED}::test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered"),
+    of("R31", AGREEMENTS, "        rule.require_trust(self._member.folder, plan, self._policy.secrecy)\n", "",
+       f"{TRUSTED}::test_what_was_agreed_to_before_a_peer_was_confirmed_is_answered_no_more"),
+    of("R31", f"{SITE}/commands/consent.py",
+       "    rule.require_trust(config.identity, plan, config.policy.secrecy)\n", "",
+       f"{TRUSTED}::test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever"),
+    # ---- what the coordinator takes
+    of("R31", f"{SERVER}/planning/submissions.py",
+       "        check_authorization(signed, plan, at / 1000)\n", "",
+       SUBMITTED),
+    of("R31", f"{SERVER}/storage/study_reads.py",
+       "            signed.authorization.CopyFrom(by_analyst.to_proto())\n", "            pass\n",
+       "tests/server/rpc/test_signed_studies.py"
+       "::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
+    of("R31", f"{SERVER}/planning/submissions.py",
+       "if known is not None and known.digest != plan.digest:", "if False:",
+       "tests/server/rpc/test_signed_studies.py"
+       "::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
+)  # fmt: skip

@@ -1,0 +1,73 @@
+"""A study is taken with its analyst's signature alone, and goes to its sites with it. [R31]"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from eigenveil.errors import Code
+from eigenveil.identity import Role
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.server.rig import in_loop, made, refusal, serving, study_toml
+from tests.support import signed_by_analyst, signed_request
+
+
+@in_loop
+async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(tmp_path: Path) -> None:
+    """[R31] Nobody signed it, it is another plan's signature, of another key, or over."""
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        request = await signed_request(ada.stub, study_toml(), "s")
+        plan = plan_from_json(
+            (
+                await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml(), submission="s"))
+            ).plan_json
+        )
+        ended = signed_by_analyst(plan, expires=int(time.time())).to_proto()
+        spoiled = pb.SignedAuthorization.FromString(request.authorization.SerializeToString())
+        spoiled.signature = bytes(64)
+        for code, change in (
+            (Code.UNSIGNED, {"study_toml": study_toml(), "submission": "s"}),
+            (
+                Code.AUTHORIZATION,
+                {"study_toml": study_toml(epsilon=0.5), "authorization": request.authorization},
+            ),
+            (Code.AUTHORIZATION, {"submission": "other", "authorization": request.authorization}),
+            (Code.IDENTITY, {"authorization": spoiled}),
+            (Code.AUTHORIZATION_EXPIRED, {"authorization": ended}),
+            (Code.PROTOCOL, {"authorization": pb.SignedAuthorization(said=bytes(5000))}),
+        ):
+            wish = {"study_toml": study_toml(), "submission": "s"} | change
+            refused = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(**wish)))
+            assert refused.code is code
+        assert not rig.daemon.runtime.repository.studies.all()
+        changed = await refusal(
+            ada.stub.SubmitStudy(
+                pb.SubmitStudyRequest(
+                    study_toml=study_toml(epsilon=0.5), submission="s", authorization=request.authorization
+                )
+            )
+        )
+        assert "the plan changed since it was signed; explain the study, and sign it again" in str(changed)
+
+
+@in_loop
+async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        request = await signed_request(ada.stub, study_toml(), "s")
+        answer = await ada.stub.SubmitStudy(request)
+        assert answer.plan.authorization == request.authorization
+        for site in sites.values():
+            found = await site.stub.NextWork(pb.NextWorkRequest())
+            assert found.plan.authorization == request.authorization
+        (stored,) = rig.daemon.runtime.repository.studies.all()
+        assert stored.authorization is not None
+        assert stored.authorization.to_proto() == request.authorization
+        assert await ada.stub.SubmitStudy(request) == answer, "the same again is the same study"
+        again = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
+        assert (await ada.stub.ExplainStudy(again)).plan_json == answer.plan.plan_json
+        other = pb.ExplainStudyRequest(study_toml=study_toml(epsilon=0.5), submission="s")
+        assert (await refusal(ada.stub.ExplainStudy(other))).code is Code.CONFLICT

@@ -1,0 +1,28 @@
+"""[R31] A coordinator that acts in a trusted analyst's name is refused, each time by a site's own process."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.client.site.support import a_stage
+from tests.torture.peers.malicious import IMPERSONATIONS, Attack, assault, process
+
+BY_NAME = {attack.name: attack for attack in IMPERSONATIONS}
+
+
+@pytest.mark.parametrize("attack", IMPERSONATIONS, ids=lambda attack: attack.name)
+def test_a_site_that_knows_its_analysts_refuses(attack: Attack, tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, approval=attack.approval)
+    assert asyncio.run(assault(stage, attack, process, tmp_path / "log")).faults == []
+
+
+@pytest.mark.parametrize("name", ["a study without its signature", "a plan in her name by another key"])
+def test_a_site_without_pins_answers_as_before_an_upgrade(name: str, tmp_path: Path) -> None:
+    """So the refusals above come of the pins."""
+    attack = replace(BY_NAME[name], pins=False, settled=())
+    outcome = asyncio.run(assault(a_stage(tmp_path), attack, process, tmp_path / "log"))
+    assert "contributions left" in outcome.faults[0]

@@ -1,0 +1,58 @@
+"""Vectors of who asks [R30] [R31]: an analyst's key that every reader may know, its card, an authorization of
+the plan in plan.json, and what must be refused.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from eigenveil.analyst_signature.authorization import (
+    AUTHORIZATION_SIGNED,
+    MAX_AUTHORIZATION_SECONDS,
+    authorize,
+)
+from eigenveil.analyst_signature.card import AnalystCard, sign_analyst_card
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import canonical, parse_json
+from eigenveil.protocol.plan import Plan
+
+KEY = Ed25519PrivateKey.from_private_bytes(b"analyst".ljust(32, b"s"))
+NOW = 1_800_000_000
+
+
+def authorization_vectors(plan: Plan) -> dict[str, Any]:
+    """What is signed, and by whom; `bad` are statements under the right key's signature, with their code."""
+    public = KEY.public_key().public_bytes_raw()
+    card = AnalystCard(federation=plan.federation, analyst=plan.analyst, signing=public)
+    signed = authorize(plan, sign_analyst_card(card, KEY.sign), NOW + 3600, KEY.sign)
+    stated = parse_json(signed.said)
+    spoiled = {
+        Code.VERSION: [stated | {"form": 0}, stated | {"form": 2}],
+        Code.AUTHORIZATION: [
+            stated | {"plan": "ab" * 32}, stated | {"submission": "another"}, stated | {"analyst": "another"},
+            stated | {"federation": "another"}, stated | {"key": "ab" * 32},
+            stated | {"expires": NOW + MAX_AUTHORIZATION_SECONDS + 1},
+        ],
+        Code.AUTHORIZATION_EXPIRED: [stated | {"expires": NOW}],
+        Code.PROTOCOL: [stated | {"more": "x"}, stated | {"expires": "soon"}, stated | {"plan": "ab"}],
+    }  # fmt: skip
+    return {
+        "now": NOW,
+        "key": KEY.private_bytes_raw().hex(),
+        "plan": plan.to_json().decode(),
+        "plan_digest": plan.digest,
+        "card": {
+            "said": signed.card.said.decode(), "signature": signed.card.signature.hex(),
+            "digest": card.digest, "fingerprint": card.fingerprint,
+        },
+        "authorization": {"said": signed.said.decode(), "signature": signed.signature.hex()},
+        "bad": [
+            {
+                "said": said.decode(), "signature": KEY.sign(AUTHORIZATION_SIGNED + said).hex(),
+                "code": code.value,
+            }
+            for code, statements in spoiled.items() for said in map(canonical, statements)
+        ],
+    }  # fmt: skip
