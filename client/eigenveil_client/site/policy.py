@@ -21,7 +21,7 @@ from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import FEWEST_IN_BATCH, MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil_client.site.quality import QualityRules
 from eigenveil_client.site.trust import TrustRules
-from eigenveil_client.site.verdict import Verdict, at_least, at_most
+from eigenveil_client.site.verdict import ForbiddenByRule, Verdict, at_least, at_most
 from eigenveil_client.site.yearly_limit import Year, YearlyLimit
 from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, Rule, check_rules, key, need
 
@@ -255,12 +255,12 @@ class Policy:
         """Insist that `plan` passes every rule at the Unix time `now`.
 
         Raises:
-            RequestError: code `site-policy`, naming the rules it fails.
+            ForbiddenByRule: naming the rules it fails.
         """
         failed = [verdict for verdict in self.verdicts(plan, now) if not verdict.passed]
         if failed:
             text = "; ".join(f"{verdict.rule}: {verdict.text}" for verdict in failed)
-            raise RequestError(Code.POLICY, f"the site's policy forbids this study ({text})")
+            raise ForbiddenByRule(failed[0].rule, f"the site's policy forbids this study ({text})")
 
     def require_enough(self, persons: int) -> None:
         """Insist on the site's own minimum and maximum of persons in the file.

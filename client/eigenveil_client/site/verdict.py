@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from eigenveil.errors import Code, RequestError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -12,6 +14,14 @@ class Verdict:
     rule: str
     passed: bool
     text: str
+
+
+class ForbiddenByRule(RequestError):
+    """A plan fails rules of a site, of which `rule` is the first; code `site-policy`."""
+
+    def __init__(self, rule: str, text: str) -> None:
+        super().__init__(Code.POLICY, text)
+        self.rule = rule
 
 
 def at_most(rule: str, name: str, asked: float, most: float) -> Verdict:

@@ -6,6 +6,7 @@ whether or not the daemon runs meanwhile and whatever the coordinator does.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -134,9 +135,10 @@ def amount_words(amount: dict[str, Any], delta: float) -> str:
 
 
 def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-    """Every study that came here: plain values, the oldest first. `reason` is why the rules declined it, or
-    which of them nobody can agree against yet, or what its last refusal was for; `by`, `word` and `text` are
-    a person's: all for the eyes of this site's people."""
+    """Every study that came here and was not declined by the rules: plain values, the oldest first. `reason`
+    is which of the rules nobody can agree against yet, or what its last refusal was for; `by`, `word` and
+    `text` are a person's: all for the eyes of this site's people. `declined` are counts of what the rules
+    declined, by day, analyst and rule."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for seen in store.studies.all():
@@ -157,7 +159,9 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "micro_rho": plan.cost.micro_rho,
             "trust": plan.study.trust.value,
         })  # fmt: skip
-    return {"studies": rows, "pending": sum(row["standing"] == "pending" for row in rows)}
+    pending = sum(row["standing"] == "pending" for row in rows)
+    declined = [asdict(one) for one in store.declined.counts()]
+    return {"studies": rows, "pending": pending, "declined": declined}
 
 
 def _against(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan) -> str:
@@ -177,11 +181,22 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
             moment(row["at"]), *plain(*words), f"{row['epsilon']:g}", row["trust"], *plain(_decided(row), why)
         )
     show(listed)
+    _show_declined(told["declined"])
     if told["pending"]:
         console.print(f"{told['pending']} of them wait; decide about each:")
         for word in ("explain", "approve", "decline"):
             command = typed("eigenveil-site", word, "STUDY", "--config", config_file)
             console.print(f"  {command}", markup=False, soft_wrap=True)
+
+
+def _show_declined(counts: list[dict[str, Any]]) -> None:
+    if not counts:
+        return
+    title = "Declined by the rules; the plans are not stored"
+    listed = table("day (UTC)", "analyst", "rule", "studies", title=title)
+    for one in counts:
+        listed.add_row(one["day"], *plain(one["analyst"], one["rule"]), str(one["plans"]))
+    show(listed)
 
 
 def _decided(row: dict[str, Any]) -> str:

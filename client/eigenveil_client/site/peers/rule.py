@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.peers.keys import made
 from eigenveil_client.site.peers.roster import Roster
-from eigenveil_client.site.verdict import Verdict
+from eigenveil_client.site.verdict import ForbiddenByRule, Verdict
 
 RULE = "peers"
 
@@ -36,8 +35,8 @@ def require(folder: Path, name: str, plan: Plan) -> None:
     """Insist on it.
 
     Raises:
-        RequestError: code `site-policy`, naming the sites that are missing and the command; or as `Roster`.
+        ForbiddenByRule: naming the sites that are missing and the command; or as `Roster`.
     """
     for verdict in verdicts(folder, name, plan):
         if not verdict.passed:
-            raise RequestError(Code.POLICY, f"this site cannot hide its numbers in it: {verdict.text}")
+            raise ForbiddenByRule(RULE, f"this site cannot hide its numbers in it: {verdict.text}")
