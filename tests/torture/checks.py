@@ -23,6 +23,7 @@ CHECKS = {  # each in its room
     "http2": "front",
     "exhaustion": "front",
     "denial": "front",
+    "declined_floods": "front",
     "programs": "programs",
     "networks": "networks",
     "markers": "peers",
@@ -33,7 +34,7 @@ CHECKS = {  # each in its room
     "exact": "masked",
 }
 # They measure latency, which whatever runs beside them would change.
-ALONE = ("http2", "exhaustion", "denial")
+ALONE = ("http2", "exhaustion", "denial", "declined_floods")
 # The longest of the others, which begin first: else one of them would run on when all else is done.
 LONGEST = ("kills", "disk_errors", "programs", "messages", "walk", "networks", "power", "sets", "malicious")
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from eigenveil.dictionary.rules import ANY
 from eigenveil.dictionary.statement import SiteStatement
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.policy import ANY, Approval
+from eigenveil_client.site.policy import Approval
 
 
 def statement_of(config: SiteConfig) -> SiteStatement:
@@ -18,7 +19,7 @@ def statement_of(config: SiteConfig) -> SiteStatement:
     """
     asks, rules = config.policy.approval is Approval.ASK, asdict(config.policy.quality)
     try:
-        return SiteStatement(offers=offered(config), asks=asks, **rules)
+        return SiteStatement(offers=offered(config), asks=asks, allows=config.policy.stated, **rules)
     except RequestError as problem:
         raise RequestError(Code.BAD_CONFIG, f"offers: {problem}") from problem
 

@@ -1,7 +1,8 @@
 """The list of studies, in parts that fit a message [R26].
 
-One caller has one part at a time in the making. Calls for the same part that come meanwhile share the next
-answer, which is read after they came: sixty at once cost as much as two.
+One caller has one part at a time in the making, and after the first `BURST` so many a second. Calls for the
+same part that come meanwhile share the next answer, which is read after they came: sixty at once cost as much
+as two, and sixty that ask again and again as much as two a second.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ from dataclasses import dataclass, field
 from eigenveil.identity import Identity
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.front.allowance import Allowance
 from eigenveil_server.rpc.answers import asked_by, federation_budget, study_row, without_texts
 from eigenveil_server.studies.engine import Engine
 from eigenveil_server.studies.runtime import Runtime
 
 STUDIES_AT_ONCE = 200
 ROOM = MESSAGE_BYTES // 2  # for the rows of one answer
+LEAST_PAUSE = 0.05  # seconds
+BURST, RATE = 40.0, 2.0  # looks of one caller: 8,000 studies at once
 
 
 class StudyList:
@@ -30,6 +34,7 @@ class StudyList:
         self._engine = engine
         self._budget_delta = budget_delta
         self._turns: dict[str, CallersTurn] = defaultdict(CallersTurn)
+        self._allowances: dict[str, Allowance] = {}  # of those who asked lately
 
     async def part(self, caller: Identity, after: str) -> pb.ListStudiesResponse:
         """The studies behind the study `after` (from the oldest on, if that is empty), as many as fit.
@@ -50,8 +55,20 @@ class StudyList:
 
     async def _in_turn(self, turn: CallersTurn, caller: Identity, after: str) -> pb.ListStudiesResponse:
         async with turn.lock:
+            await self._allowed(caller.uri)
             del turn.next[after]  # whoever comes from here on is answered by a later look
             return await self._part(caller, after)
+
+    async def _allowed(self, caller: str) -> None:
+        """Wait until the caller may have another look."""
+        if caller not in self._allowances:
+            full = [name for name, one in self._allowances.items() if one.full]
+            for name in full:
+                del self._allowances[name]
+            self._allowances[caller] = Allowance(burst=BURST, rate=RATE)
+        allowance = self._allowances[caller]
+        while not allowance.spend(1.0):
+            await asyncio.sleep(max(allowance.seconds, LEAST_PAUSE))
 
     async def _part(self, caller: Identity, after: str) -> pb.ListStudiesResponse:
         rows = await self._runtime.compute.run(self._rows, after, caller)

@@ -65,3 +65,22 @@ async def test_a_part_is_bounded_and_the_parts_make_the_whole(
             found += [row.name for row in part.studies]
             after, more = part.studies[-1].plan_digest, part.more
         assert found == [f"s{number}" for number in range(5)]
+
+
+@in_loop
+async def test_after_a_burst_a_caller_has_so_many_looks_a_second_and_others_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the time but the looks are counted: with no rate nothing comes after the burst."""
+    monkeypatch.setattr(study_list, "BURST", 3.0)
+    monkeypatch.setattr(study_list, "RATE", 1e-9)
+    monkeypatch.setattr(study_list, "LEAST_PAUSE", 3600.0)
+    async with serving(made(tmp_path / "c")) as rig:
+        eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
+        for _ in range(3):
+            assert await listed(eve) == []
+        more = asyncio.ensure_future(listed(eve))
+        for _ in range(3):
+            assert await listed(ada) == []
+        assert not more.done()
+        more.cancel()

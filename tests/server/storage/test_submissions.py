@@ -152,7 +152,8 @@ def test_a_list_is_read_from_an_index_alone(store: Store) -> None:
     """A plan of 840 KiB lies between the columns of a row: reading one behind it reads 200 pages."""
     text = (
         "SELECT s.digest, s.name, s.analyst, s.submission, s.micro_rho, s.expected_rounds, s.state, "
-        "s.failure FROM studies s WHERE (s.submitted_at, s.digest) > (?, ?) ORDER BY s.submitted_at, s.digest LIMIT ?"
+        "s.failure FROM studies s WHERE (s.submitted_at, s.digest) > (?, ?) "
+        "ORDER BY s.submitted_at, s.digest LIMIT ?"
     )
     (row,) = store.reader.rows(f"EXPLAIN QUERY PLAN {text}", (0, "", 9))
     assert "COVERING INDEX studies_by_time" in row["detail"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from eigenveil.accounting.budget import epsilons, studies_left
 from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.dictionary.verdict import Verdict
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -29,7 +30,6 @@ from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.verdict import Verdict
 from eigenveil_client.site.yearly_limit import YearlyLimit
 from eigenveil_common.command import console, quoted, say, typed
 from eigenveil_common.files import read

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from eigenveil.dictionary.verdict import ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, PeerError, error
 from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -15,7 +16,6 @@ from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.verdict import ForbiddenByRule
 from eigenveil_common.log import event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from eigenveil.dictionary.verdict import ForbiddenByRule, Verdict
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.peers.keys import made
 from eigenveil_client.site.peers.roster import Roster
-from eigenveil_client.site.verdict import ForbiddenByRule, Verdict
 
 RULE = "peers"
 

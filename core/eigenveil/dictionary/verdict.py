@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 from eigenveil.errors import Code, RequestError
@@ -36,3 +37,8 @@ def at_least(rule: str, name: str, stated: int, least: int, *, lowering: bool = 
     if todo and lowering:
         todo += f", or lower the site's {rule}"
     return Verdict(rule=rule, passed=passed, text=f"the study's {name} {stated}; at least {least}{todo}")
+
+
+def allowing(*analysts: str) -> str:
+    """The line of site.toml that lets these ask."""
+    return f"analysts = {json.dumps(analysts)}"
