@@ -72,7 +72,7 @@ async def test_after_a_burst_a_caller_has_so_many_looks_a_second_and_others_thei
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the time but the looks are counted: with no rate nothing comes after the burst."""
-    monkeypatch.setattr(study_list, "BURST", 3.0)
+    monkeypatch.setattr(study_list, "BURST", 2.5)
     monkeypatch.setattr(study_list, "RATE", 1e-9)
     monkeypatch.setattr(study_list, "LEAST_PAUSE", 3600.0)
     async with serving(made(tmp_path / "c")) as rig:
