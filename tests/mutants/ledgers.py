@@ -71,7 +71,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "tests/client/site/state/test_rollback_guard.py"),
     of("P5", "reporting/digits.py", "rounding=ROUND_CEILING", "",
        "tests/core/reporting/test_report.py"),
-    of("P4", "client/eigenveil_client/site/policy.py", "plan.gaussian or self.noise is NoiseRule.ANY", "True",
+    of("P4", "dictionary/rules.py", "plan.gaussian or self.noise == NoiseRule.ANY.value", "True",
        "tests/client/site/test_policy.py"),
     of("P5", "study/algorithm.py", "Algorithm.ADAPTIVE_COV: AlgorithmProperties(",
        "Algorithm.ADAPTIVE_COV: AlgorithmProperties(gaussian=True, ",

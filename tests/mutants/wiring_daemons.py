@@ -162,11 +162,11 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM37", f"{SITE}/state/store.py", "if standing is Decision.ENDED:", "if False:",
        "tests/client/site/state/test_declined_plans.py"
        "::test_a_study_that_ends_before_anything_left_for_it_leaves_no_plan"),
-    of("R23", "core/eigenveil/dictionary/admission.py",
+    of("R23", "dictionary/admission.py",
        "if left < federation.least or found.keys() & set(federation.required):",
        "if left < federation.least:",
        "tests/core/dictionary/test_rules.py::test_a_required_site_that_forbids_it_refuses_the_study"),
-    of("R23", "core/eigenveil/dictionary/rules.py",
+    of("R23", "dictionary/rules.py",
        "analysts=(analyst,) if analyst in self.analysts else ())", "analysts=self.analysts)",
        "tests/core/dictionary/test_rules.py::test_an_analyst_is_told_of_no_other_analyst"),
 )  # fmt: skip
