@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.dictionary.verdict import Verdict, allowing, at_least, at_most
-from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import check_readable, need, settle
 from eigenveil.study.study import LONGEST_NAME, Study, Trust
-from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+if TYPE_CHECKING:
+    from eigenveil.protocol.plan import Plan
+    from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 ANY = "*"
 SEES = {
@@ -112,6 +114,8 @@ class StatedRules:
 
     def to_proto(self) -> pb.SiteRules:
         """The same in a message."""
+        from eigenveil_proto.v1 import eigenveil_pb2 as pb  # commands that only help do without
+
         return pb.SiteRules(**asdict(self))
 
 
