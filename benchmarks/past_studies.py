@@ -53,9 +53,11 @@ from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import existing_store
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.storage.submissions import SubmissionQuota, summary_of
 
 SITES, COLUMNS, AT = ("site-0000", "site-0001", "site-0002"), 20, 1_700_000_000_000
 PRICE, TURNS = 3, 5  # micro-rho of a past round; studies that run in each federation
+QUOTA = SubmissionQuota(studies=10**9, bytes=2**50)
 
 
 class Within:
@@ -107,7 +109,7 @@ class Writer:
             signature=self.keys.sign_plan(said), micro_rho=PRICE * rounds, expected_rounds=rounds,
             state=StudyState.RUNNING, failure="", submitted_at=AT, begun_at=AT,
         )  # fmt: skip
-        study_writes.add_study(self.change, stored, "submitted")
+        study_writes.add_study(self.change, stored, "submitted", QUOTA, summary_of(said))
         self.ledger.reserve(stored.digest, Cost(micro_rho=PRICE * rounds, atto_delta=0), gaussian=True)
         after = ""
         for number in range(rounds):

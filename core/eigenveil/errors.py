@@ -40,6 +40,7 @@ class Code(Enum):
     BAD_ARGUMENT = "bad-argument"
     OVERFLOW = "plan-overflow"
     BUDGET = "budget-exhausted"
+    QUOTA = "quota-exhausted"
     POLICY = "site-policy"
     TOO_FEW_RECORDS = "too-few-records"
     TOO_MANY_RECORDS = "too-many-records"
@@ -70,6 +71,7 @@ TABLE: dict[Code, Rule] = {
     Code.BAD_ARGUMENT: Rule(Family.REQUEST, "INVALID_ARGUMENT", 2),
     Code.OVERFLOW: Rule(Family.REQUEST, "INVALID_ARGUMENT", 2),
     Code.BUDGET: Rule(Family.REQUEST, "RESOURCE_EXHAUSTED", 5),
+    Code.QUOTA: Rule(Family.REQUEST, "RESOURCE_EXHAUSTED", 14),
     Code.POLICY: Rule(Family.REQUEST, "FAILED_PRECONDITION", 6),
     Code.TOO_FEW_RECORDS: Rule(Family.REQUEST, "FAILED_PRECONDITION", 7),
     Code.TOO_MANY_RECORDS: Rule(Family.REQUEST, "FAILED_PRECONDITION", 7),

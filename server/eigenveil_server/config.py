@@ -145,6 +145,8 @@ class Config:
     max_delta_per_study: float = key(1e-6, BELOW_ONE)
     max_studies_per_analyst: int = key(8, AT_LEAST_ONE)
     max_share_per_analyst: float = key(0.5, at_most(1))
+    max_submissions_per_day: int = key(200, AT_LEAST_ONE)
+    max_submitted_mib_per_day: float = key(16.0, ABOVE_ZERO)
     approve_above_epsilon: float = key(math.inf, FROM_ZERO)
     certificate_days: float = key(7.0, at_most(7))
     analyst_certificate_days: float = key(90.0, at_most(90))

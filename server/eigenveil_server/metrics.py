@@ -21,10 +21,12 @@ from prometheus_client.samples import Sample
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import Code, EigenveilError
 from eigenveil_common.files import read
+from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.metrics_listener import MetricsListener
 from eigenveil_server.storage.database import Store
 from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.submissions import submitted
 
 BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
 DELAYS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
@@ -162,6 +164,12 @@ class _Standing(Collector):
         rows = self._store.reader.rows("SELECT state, COUNT(*) AS many FROM studies GROUP BY state")
         found = {state.value: 0 for state in StudyState} | {row["state"]: row["many"] for row in rows}
         yield _gauge("eigenveil_studies", "Studies by state.", "state", found)
+        told = submitted(self._store.reader, unix_ms())
+        stored = {one.analyst: one.bytes for one in told}
+        yield _gauge("eigenveil_submitted_bytes", "Bytes of stored plans.", "analyst", stored)
+        today = {one.analyst: one.studies_today for one in told}
+        about = "Studies submitted in the last 24 hours."
+        yield _gauge("eigenveil_submitted_today", about, "analyst", today)
         files = {"authority": self._config.files.ca, "coordinator": self._config.files.server}
         left = {name: (_ends(path).timestamp() - time.time()) / DAY for name, path in files.items()}
         yield _gauge("eigenveil_certificate_days_left", "Days until a certificate ends.", "certificate", left)

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from eigenveil.dictionary.rules import ANY
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
 from eigenveil_client.records.tables.config import RecordsConfig
@@ -18,7 +19,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine.opening import engine
-from eigenveil_client.site.policy import ANY, Approval, Policy
+from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.statement import statement_of

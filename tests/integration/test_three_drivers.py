@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from eigenveil import PrivatePCA, simulate
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.algorithms import ALGORITHMS
+from eigenveil.dictionary.rules import ANY
 from eigenveil.errors import InternalError
 from eigenveil.estimators._base import SEEDS, SITE
 from eigenveil.identity import Role
@@ -37,7 +38,7 @@ from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine.local import LocalEngine
 from eigenveil_client.site.engine_config import EngineConfig
-from eigenveil_client.site.policy import ANY, Approval, Policy
+from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret

@@ -87,7 +87,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "accounting/budget.py", "Neighbours.REPLACE_ONE.records**2 * micro_rho",
        "Neighbours.REPLACE_ONE.records * micro_rho", CONVERSION),
     of("P5", "accounting/budget.py", "shown_down(one * BELOW, digits)", "shown_up(one, digits)", CONVERSION),
-    of("P4", "client/eigenveil_client/site/policy.py", "plan.gaussian or self.noise is NoiseRule.ANY", "True",
+    of("P4", "dictionary/rules.py", "plan.gaussian or self.noise == NoiseRule.ANY.value", "True",
        "tests/client/site/test_policy.py"),
     of("P5", "study/algorithm.py", "Algorithm.ADAPTIVE_COV: AlgorithmProperties(",
        "Algorithm.ADAPTIVE_COV: AlgorithmProperties(gaussian=True, ",

@@ -143,4 +143,39 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM20", f"{COMMON}/web/guard.py",
        'if headers.get("sec-fetch-site", "same-origin") != "same-origin":', "if False:",
        "tests/common/web/test_application.py::test_a_form_from_elsewhere_or_too_long_changes_nothing"),
+    of("TM37", f"{SERVER}/storage/submissions.py",
+       "    quota.check(change.execute(LATEST, (analyst, now - DAY_MS)), size)\n", "    pass\n",
+       f"{AT_SERVER}/storage/test_submissions.py::test_a_day_is_counted_back_from_each_submission"),
+    of("TM37", f"{SERVER}/storage/submissions.py", "stored + size > self.bytes\n", "False\n",
+       f"{AT_SERVER}/storage/test_submissions.py::test_bytes_count_as_studies_do"),
+    of("TM37", f"{SERVER}/storage/submissions.py", "WHERE analyst = ? AND at > ? ORDER",
+       "WHERE analyst >= ? AND at > ? ORDER",
+       f"{AT_SERVER}/storage/test_submissions.py::test_each_analyst_has_a_quota_of_their_own"),
+    of("TM37", f"{SERVER}/rpc/study_list.py", "while not allowance.spend(1.0):", "while False:",
+       f"{AT_SERVER}/rpc/test_study_list.py"
+       "::test_after_a_burst_a_caller_has_so_many_looks_a_second_and_others_theirs"),
+    of("TM37", f"{SERVER}/rpc/study_list.py", "        if after not in turn.next:", "        if True:",
+       f"{AT_SERVER}/rpc/test_study_list.py"
+       "::test_calls_at_once_share_a_look_that_begins_after_they_came"),
+    of("TM37", f"{SITE}/daemon/agreements.py",
+       "        if self._store.declined.get(plan.digest) is not None:", "        if False:",
+       "tests/client/site/state/test_declined_plans.py"
+       "::test_a_decline_is_repeated_alike_after_a_restart_also_under_other_rules"),
+    of("TM37", f"{SITE}/daemon/agreements.py",
+       "        while len(self._declined) > MOST_OPEN:", "        while False:",
+       "tests/client/site/state/test_declined_plans.py"
+       "::test_a_question_for_work_names_the_latest_declined_plans_alone"),
+    of("TM37", f"{SITE}/state/declined_plans.py", "MAX(number) FROM", "MIN(number) FROM",
+       "tests/client/site/state/test_declined_plans.py"
+       "::test_digests_and_counts_are_bounded_and_the_latest_stay"),
+    of("TM37", f"{SITE}/state/store.py", "if standing is Decision.ENDED:", "if False:",
+       "tests/client/site/state/test_declined_plans.py"
+       "::test_a_study_that_ends_before_anything_left_for_it_leaves_no_plan"),
+    of("R23", "dictionary/admission.py",
+       "if left < federation.least or found.keys() & set(federation.required):",
+       "if left < federation.least:",
+       "tests/core/dictionary/test_rules.py::test_a_required_site_that_forbids_it_refuses_the_study"),
+    of("R23", "dictionary/rules.py",
+       "analysts=(analyst,) if analyst in self.analysts else ())", "analysts=self.analysts)",
+       "tests/core/dictionary/test_rules.py::test_an_analyst_is_told_of_no_other_analyst"),
 )  # fmt: skip

@@ -39,6 +39,7 @@ from eigenveil_server.front import door
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.rounds import journal
+from eigenveil_server.storage.submissions import SubmissionQuota
 from eigenveil_server.studies.poll import Poll
 from tests.support import a_hello, submitted
 
@@ -312,6 +313,9 @@ class Rig:
 def no_fatal(problem: InternalError) -> NoReturn:
     """In tests a storage failure is an error like any other."""
     raise problem
+
+
+UNLIMITED = SubmissionQuota(studies=10**6, bytes=2**40)
 
 
 def made(folder: Path, **changes: Any) -> Config:

@@ -24,6 +24,7 @@ CHECKS = {  # each in its room
     "exhaustion": "front",
     "denial": "front",
     "all_limits": "front",
+    "declined_floods": "front",
     "programs": "programs",
     "networks": "networks",
     "markers": "peers",
@@ -34,7 +35,7 @@ CHECKS = {  # each in its room
     "exact": "masked",
 }
 # They measure latency, which whatever runs beside them would change.
-ALONE = ("http2", "exhaustion", "denial", "all_limits")
+ALONE = ("http2", "exhaustion", "denial", "all_limits", "declined_floods")
 # The longest of the others, which begin first: else one of them would run on when all else is done.
 LONGEST = ("kills", "disk_errors", "programs", "messages", "walk", "networks", "power", "sets", "malicious")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from eigenveil.dictionary.rules import ANY
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.plain_values import plain, toml_text
 from eigenveil.study.study import NAME
@@ -13,7 +14,7 @@ from eigenveil_client.records.overflow.scratch import Scratch
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.engine_config import EngineConfig, Kind
-from eigenveil_client.site.policy import ANY, Policy
+from eigenveil_client.site.policy import Policy
 from eigenveil_common import config
 from eigenveil_common.files import is_there, make_folder, write_durably
 from eigenveil_common.log import Format

@@ -8,7 +8,6 @@ number, or for one person's missing values, and learn them exactly at no cost.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time
@@ -16,20 +15,19 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
-from eigenveil.accounting.digits import shown
+from eigenveil.dictionary.rules import ANY, StatedRules
+from eigenveil.dictionary.verdict import ForbiddenByRule, Verdict, at_least
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import FEWEST_IN_BATCH, MAX_MULTIPLICITY, MAX_RECORDS, Study
 from eigenveil_client.site.quality import QualityRules
 from eigenveil_client.site.trust import TrustRules
-from eigenveil_client.site.verdict import Verdict, at_least, at_most
 from eigenveil_client.site.yearly_limit import Year, YearlyLimit
 from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, Rule, check_rules, key, need
 
 if TYPE_CHECKING:
     from eigenveil.protocol.plan import Plan
 
-ANY = "*"
 # What `auto` chooses from, and `auto` where it chooses during a study; a site that wants more names it.
 ALGORITHMS = tuple(
     one.value
@@ -138,12 +136,26 @@ class Policy:
             return None
         return YearlyLimit(year=self.year, budget=self._budget_of(self.max_epsilon_per_year))
 
+    @property
+    def stated(self) -> StatedRules:
+        """The rules that the site states to its federation."""
+        return StatedRules(
+            analysts=self.analysts,
+            algorithms=self.algorithms,
+            noise=self.noise.value,
+            max_epsilon_per_study=self.max_epsilon_per_study,
+            max_delta=self.max_delta,
+            trust=self.secrecy.trust,
+            colluding=self.secrecy.colluding,
+            minimum_sites=self.secrecy.minimum_sites,
+        )
+
     def verdicts(self, plan: Plan, now: int) -> tuple[Verdict, ...]:
         """Every rule, applied to `plan` at the Unix time `now`; no record is looked at."""
         return (
             self.about_time(now),
-            *self._about_use(plan),
-            *self.secrecy.verdicts(plan.study),
+            *self.stated.verdicts(plan),
+            self._about_columns(plan.study),
             *self._about_people(plan.study),
             *self._about_size(plan.study),
             self._about_parts(plan),
@@ -163,40 +175,6 @@ class Policy:
         else:
             text = f"the approval {'ends' if passed else 'ended'} on {self.approval_ends} (UTC)"
         return Verdict(rule="approval_ends", passed=passed, text=text)
-
-    def _about_use(self, plan: Plan) -> tuple[Verdict, ...]:
-        study = plan.study
-        return (
-            self._about_analyst(plan.analyst),
-            self._about_columns(study),
-            Verdict(
-                rule="algorithms",
-                passed=plan.algorithm.value in self.algorithms,
-                text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
-            ),
-            self._about_noise(plan),
-            at_most(
-                "max_epsilon_per_study",
-                f"{study.neighbours.value} epsilon",
-                study.epsilon,
-                self.max_epsilon_per_study,
-            ),
-            at_most("max_delta", "delta", study.delta, self.max_delta),
-        )
-
-    def _about_noise(self, plan: Plan) -> Verdict:
-        """A budget that is counted in mu pays for Gaussian noise alone."""
-        passed = plan.gaussian or self.noise is NoiseRule.ANY
-        has = "all noise is Gaussian" if plan.gaussian else f"other noise, at delta {shown(plan.study.delta)}"
-        return Verdict(rule="noise", passed=passed, text=f"{has}; allowed: {self.noise.value}")
-
-    def _about_analyst(self, analyst: str) -> Verdict:
-        """A study that is not submitted yet has no analyst; a daemon refuses a plan without one before."""
-        listed = ANY in self.analysts or not analyst or analyst in self.analysts
-        allowed = "every analyst" if ANY in self.analysts else ", ".join(self.analysts) or "nobody"
-        todo = "" if listed else f"; to allow it, site.toml says: {allowing(*self.analysts, analyst)}"
-        text = f"{analyst or 'not submitted yet'}; allowed: {allowed}{todo}"
-        return Verdict(rule="analysts", passed=listed, text=text)
 
     def _about_columns(self, study: Study) -> Verdict:
         outside = [] if ANY in self.columns else sorted(
@@ -261,12 +239,12 @@ class Policy:
         """Insist that `plan` passes every rule at the Unix time `now`.
 
         Raises:
-            RequestError: code `site-policy`, naming the rules it fails.
+            ForbiddenByRule: naming the rules it fails.
         """
         failed = [verdict for verdict in self.verdicts(plan, now) if not verdict.passed]
         if failed:
             text = "; ".join(f"{verdict.rule}: {verdict.text}" for verdict in failed)
-            raise RequestError(Code.POLICY, f"the site's policy forbids this study ({text})")
+            raise ForbiddenByRule(failed[0].rule, f"the site's policy forbids this study ({text})")
 
     def require_enough(self, persons: int) -> None:
         """Insist on the site's own minimum and maximum of persons in the file.
@@ -285,11 +263,6 @@ class Policy:
                 f"more persons in the file than the site's maximum_records = {self.maximum_records}; "
                 "raise it in site.toml",
             )
-
-
-def allowing(*analysts: str) -> str:
-    """The line of site.toml that lets these ask."""
-    return f"analysts = {json.dumps(analysts)}"
 
 
 def _person(column: str) -> str:

@@ -1,13 +1,16 @@
-"""What this site states of itself to the federation: what site.toml says, nothing of its records [R23]."""
+"""What this site states of itself to the federation: what site.toml says and who is trusted, nothing of its
+records [R23]."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
+from eigenveil.dictionary.rules import ANY
 from eigenveil.dictionary.statement import SiteStatement
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.policy import ANY, Approval
+from eigenveil_client.site.peers.rule import allowed_trust
+from eigenveil_client.site.policy import Approval
 
 
 def statement_of(config: SiteConfig) -> SiteStatement:
@@ -17,8 +20,10 @@ def statement_of(config: SiteConfig) -> SiteStatement:
         RequestError: code `bad-config`, what it offers is too much, or has names that cannot be shown.
     """
     asks, rules = config.policy.approval is Approval.ASK, asdict(config.policy.quality)
+    trust = allowed_trust(config.identity, config.policy.secrecy)
     try:
-        return SiteStatement(offers=offered(config), asks=asks, **rules)
+        allows = replace(config.policy.stated, trust=trust)
+        return SiteStatement(offers=offered(config), asks=asks, allows=allows, **rules)
     except RequestError as problem:
         raise RequestError(Code.BAD_CONFIG, f"offers: {problem}") from problem
 

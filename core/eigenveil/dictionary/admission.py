@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.dictionary.dictionary import nearest, number
+from eigenveil.dictionary.rules import forbidding, rules_from_dict
 from eigenveil.dictionary.statement import SiteStatement
+from eigenveil.errors import Code, RequestError
+from eigenveil.protocol.plan import Plan
 from eigenveil.study.checks import refuse
 from eigenveil.study.study import Study
 
@@ -59,7 +62,10 @@ def directory_from_dict(data: Mapping[str, Any]) -> Directory:
 
 
 def _statement(told: Mapping[str, Any]) -> SiteStatement:
-    return SiteStatement(offers=told["offers"], asks=told["approval"] == "ask", **told["rules"])
+    allows = None if told["allows"] is None else rules_from_dict(told["allows"])
+    return SiteStatement(
+        offers=told["offers"], asks=told["approval"] == "ask", allows=allows, **told["rules"]
+    )
 
 
 def check_study(study: Study, directory: Directory) -> None:
@@ -71,6 +77,28 @@ def check_study(study: Study, directory: Directory) -> None:
     wrong = [*_strange_sites(study, directory), *_columns(study, directory), *_hurried(study, directory)]
     if wrong:
         raise refuse("; ".join(wrong))
+
+
+def check_rules(plan: Plan, directory: Directory) -> list[str]:
+    """Insist that enough of a plan's sites may answer it by their own stated rules; a sentence that names the
+    others, if there are any.
+
+    Raises:
+        RequestError: code `site-policy`: a required site is among them, or the rest is below the quorum.
+    """
+    stated = {site: one.allows for site, one in directory.sites.items() if one is not None}
+    found, federation = dict(forbidding(plan, stated)), plan.study.federation
+    if not found:
+        return []
+    named = "; ".join(f"{site} ({', '.join(rules)})" for site, rules in found.items())
+    left = len(federation.sites) - len(found)
+    if left < federation.least or found.keys() & set(federation.required):
+        raise RequestError(
+            Code.POLICY,
+            f"the rules that sites have stated forbid this study: {named}; nothing was submitted: change "
+            "what they name, ask there, or leave these sites out",
+        )
+    return [f"by their own stated rules these sites will decline: {named}"]
 
 
 def _strange_sites(study: Study, directory: Directory) -> Iterator[str]:

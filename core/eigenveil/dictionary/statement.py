@@ -6,9 +6,10 @@ Nothing of it is computed from records. A site that offers nothing says nothing 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from eigenveil.dictionary.rules import StatedRules, rules_from_proto
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.study.checks import check_readable, need, settle
 from eigenveil.study.study import LONGEST_NAME, MAX_COLUMNS
@@ -22,7 +23,7 @@ RULES = ("max_missing", "max_unreadable", "max_out_of_bounds")
 class SiteStatement:
     """The columns that a site offers (None: it does not say), whether a person there decides about every
     study, and beyond which share of the persons in its file a column is not answered about: missing,
-    unreadable, out of bounds.
+    unreadable, out of bounds. `allows` are its rules about studies (None: it does not say).
 
     Raises:
         RequestError: code `bad-study`, a value is out of range or cannot be shown.
@@ -33,6 +34,7 @@ class SiteStatement:
     max_missing: float
     max_unreadable: float
     max_out_of_bounds: float
+    allows: StatedRules | None = None
 
     def __post_init__(self) -> None:
         settle(self)
@@ -56,12 +58,22 @@ class SiteStatement:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for a screen or a document."""
         offers = None if self.offers is None else list(self.offers)
-        return {"offers": offers, "approval": "ask" if self.asks else "auto", "rules": self.rules}
+        allows = None if self.allows is None else self.allows.to_dict()
+        approval = "ask" if self.asks else "auto"
+        return {"offers": offers, "approval": approval, "rules": self.rules, "allows": allows}
+
+    def seen_by(self, analyst: str) -> SiteStatement:
+        """What one analyst is told of it."""
+        return self if self.allows is None else replace(self, allows=self.allows.seen_by(analyst))
 
     def to_proto(self) -> pb.SiteStatement:
         """The same in a message."""
         return pb.SiteStatement(
-            offers_stated=self.offers is not None, offers=self.offers or (), asks=self.asks, **self.rules
+            offers_stated=self.offers is not None,
+            offers=self.offers or (),
+            asks=self.asks,
+            allows=None if self.allows is None else self.allows.to_proto(),
+            **self.rules,
         )
 
 
@@ -77,6 +89,7 @@ def statement_from_proto(message: pb.SiteStatement) -> SiteStatement:
         return SiteStatement(
             offers=tuple(message.offers) if message.offers_stated else None,
             asks=message.asks,
+            allows=rules_from_proto(message.allows) if message.HasField("allows") else None,
             **{name: getattr(message, name) for name in RULES},
         )
     except RequestError as problem:

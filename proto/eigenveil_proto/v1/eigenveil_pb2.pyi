@@ -2140,6 +2140,7 @@ class SiteStatement(_message.Message):
     MAX_MISSING_FIELD_NUMBER: _builtins.int
     MAX_UNREADABLE_FIELD_NUMBER: _builtins.int
     MAX_OUT_OF_BOUNDS_FIELD_NUMBER: _builtins.int
+    ALLOWS_FIELD_NUMBER: _builtins.int
     offers_stated: _builtins.bool
     """without it `offers` says nothing"""
     asks: _builtins.bool
@@ -2152,6 +2153,10 @@ class SiteStatement(_message.Message):
     def offers(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """names of columns"""
 
+    @_builtins.property
+    def allows(self) -> Global___SiteRules:
+        """absent: it does not say which studies it allows"""
+
     def __init__(
         self,
         *,
@@ -2161,14 +2166,62 @@ class SiteStatement(_message.Message):
         max_missing: _builtins.float = ...,
         max_unreadable: _builtins.float = ...,
         max_out_of_bounds: _builtins.float = ...,
+        allows: Global___SiteRules | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allows", b"allows"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["asks", b"asks", "max_missing", b"max_missing", "max_out_of_bounds", b"max_out_of_bounds", "max_unreadable", b"max_unreadable", "offers", b"offers", "offers_stated", b"offers_stated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allows", b"allows", "asks", b"asks", "max_missing", b"max_missing", "max_out_of_bounds", b"max_out_of_bounds", "max_unreadable", b"max_unreadable", "offers", b"offers", "offers_stated", b"offers_stated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SiteStatement: _TypeAlias = SiteStatement  # noqa: Y015
+
+@_typing.final
+class SiteRules(_message.Message):
+    """The keys of site.toml by which a site allows or declines a study. [R23]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ANALYSTS_FIELD_NUMBER: _builtins.int
+    ALGORITHMS_FIELD_NUMBER: _builtins.int
+    NOISE_FIELD_NUMBER: _builtins.int
+    MAX_EPSILON_PER_STUDY_FIELD_NUMBER: _builtins.int
+    MAX_DELTA_FIELD_NUMBER: _builtins.int
+    TRUST_FIELD_NUMBER: _builtins.int
+    COLLUDING_FIELD_NUMBER: _builtins.int
+    MINIMUM_SITES_FIELD_NUMBER: _builtins.int
+    noise: _builtins.str
+    max_epsilon_per_study: _builtins.float
+    max_delta: _builtins.float
+    colluding: _builtins.int
+    minimum_sites: _builtins.int
+    @_builtins.property
+    def analysts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """who may ask, or "*"; an analyst is told no other names"""
+
+    @_builtins.property
+    def algorithms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    @_builtins.property
+    def trust(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        analysts: _abc.Iterable[_builtins.str] | None = ...,
+        algorithms: _abc.Iterable[_builtins.str] | None = ...,
+        noise: _builtins.str = ...,
+        max_epsilon_per_study: _builtins.float = ...,
+        max_delta: _builtins.float = ...,
+        trust: _abc.Iterable[_builtins.str] | None = ...,
+        colluding: _builtins.int = ...,
+        minimum_sites: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["algorithms", b"algorithms", "analysts", b"analysts", "colluding", b"colluding", "max_delta", b"max_delta", "max_epsilon_per_study", b"max_epsilon_per_study", "minimum_sites", b"minimum_sites", "noise", b"noise", "trust", b"trust"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SiteRules: _TypeAlias = SiteRules  # noqa: Y015
 
 @_typing.final
 class GetDictionaryRequest(_message.Message):

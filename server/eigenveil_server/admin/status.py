@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import asdict
 from statistics import median
 from typing import Any
 
@@ -19,9 +20,12 @@ from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc.presence import last_heard
 from eigenveil_server.storage.database import Store, existing_store
-from eigenveil_server.storage.study_reads import StoredStudy, Studies
+from eigenveil_server.storage.study_lists import ListedStudy, StudyLists
+from eigenveil_server.storage.study_reads import Studies
+from eigenveil_server.storage.submissions import MIB, submitted
 
 SLACK_SECONDS = 15.0
+ALL = 2**31
 
 
 def report(config: Config) -> dict[str, Any]:
@@ -33,17 +37,19 @@ def report(config: Config) -> dict[str, Any]:
     """
     with closing(existing_store(config)) as store:
         ledger, studies = LedgerStore(store.reader, config.budget, unix_ms), Studies(store.reader)
+        listed, told = StudyLists(store.reader).behind("", ALL), submitted(store.reader, unix_ms())
         return {
             "federation": config.federation,
             "coordinator": f"{config.host}:{config.port}",
             "release_key": load_keys(config.files).release_public.hex(),
-            "budget": _budget(config, ledger.ledger, studies.all()),
-            "studies": [_study(one, studies, ledger) for one in studies.all()],
+            "budget": _budget(config, ledger.ledger, listed),
+            "studies": [_study(one, studies, ledger) for one in listed],
+            "submitted": [asdict(one) for one in told],
             "identities": _identities(store, config),
         }
 
 
-def _budget(config: Config, ledger: Ledger, studies: Sequence[StoredStudy]) -> dict[str, Any]:
+def _budget(config: Config, ledger: Ledger, studies: Sequence[ListedStudy]) -> dict[str, Any]:
     like = studies[-1] if studies else None
     budget, spent, committed = ledger.limit.micro_rho, ledger.spent.micro_rho, ledger.committed().micro_rho
     by_zcdp, exactly = epsilons(spent, config.budget_delta, gaussian_only=ledger.gaussian)
@@ -68,7 +74,7 @@ def _budget(config: Config, ledger: Ledger, studies: Sequence[StoredStudy]) -> d
     }
 
 
-def _study(one: StoredStudy, studies: Studies, ledger: LedgerStore) -> dict[str, Any]:
+def _study(one: ListedStudy, studies: Studies, ledger: LedgerStore) -> dict[str, Any]:
     times = studies.round_ms(one.digest)
     return {
         "study": one.digest,
@@ -117,7 +123,9 @@ def text(found: dict[str, Any]) -> str:
         f"Release key {found['release_key']} (public: for eigenveil verify --key)",
         _budget_text(budget),
         studies_text(found),
+        f"Submitted  by {len(found['submitted'])} analysts",
     ]
+    lines += [_submitted_text(one) for one in found["submitted"]]
     lines.append(f"Identities {len(found['identities'])}")
     lines += [
         f"  {i['role']}/{i['name']}{_seen(i)}  certificate until {i['certificate_expires']}"
@@ -126,6 +134,14 @@ def text(found: dict[str, Any]) -> str:
         for i in found["identities"]
     ]
     return "\n".join(lines)
+
+
+def _submitted_text(one: dict[str, Any]) -> str:
+    mib = {name: f"{one[name] / MIB:.1f} MiB" for name in ("bytes_today", "bytes", "unrun")}
+    return (
+        f"  {one['analyst']}  {one['studies_today']} studies of {mib['bytes_today']} in the last 24 hours; "
+        f"{mib['bytes']} stored in all, {mib['unrun']} of it of studies that never ran"
+    )
 
 
 def _budget_text(budget: dict[str, Any]) -> str:

@@ -19,6 +19,7 @@ from eigenveil_server.rpc.directory import SiteDirectory
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.storage.database import Store, existing_store
 from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.study_lists import StudyLists
 from eigenveil_server.storage.study_reads import Studies
 from eigenveil_server.studies.engine import Engine
 from eigenveil_server.studies.runtime import Runtime
@@ -55,6 +56,7 @@ class Books:
     config: Config
     store: Store
     studies: Studies
+    lists: StudyLists
     registry: Registry
     ledger: LedgerStore
 
@@ -70,6 +72,7 @@ class Books:
             config=config,
             store=store,
             studies=Studies(store.reader),
+            lists=StudyLists(store.reader),
             registry=Registry(store, config.federation, repository.clock),
             ledger=repository.ledger,
         )

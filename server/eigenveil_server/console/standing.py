@@ -71,8 +71,8 @@ def budget(books: Books) -> Budget:
         lambda ledger: (ledger.spent, ledger.committed(), ledger.limit, ledger.exact)
     )
     whole, told = max(1, limit.micro_rho), Conversion(delta=books.config.budget_delta, exact=exact)
-    recent = [one for one in books.studies.all() if one.state is not StudyState.FAILED][-RECENT:]
-    plans = [(one.name, books.studies.plan_of(one)) for one in reversed(recent)]
+    recent = books.lists.latest(RECENT, tuple(set(StudyState) - {StudyState.FAILED}))
+    plans = [(one.name, books.studies.plan_of(books.studies.get(one.digest))) for one in recent]
     return Budget(
         total=told.spent(limit.micro_rho),
         left=told.left(left.micro_rho, limit.micro_rho),
@@ -129,8 +129,7 @@ def warnings(books: Books, standing: tuple[SiteStanding, ...], at: float) -> Ite
             yield f"The certificate of {one.name} has ended: hand it a new join file."
         elif ends is not None and ends - at < SOON_DAYS * DAY:
             yield f"The certificate of {one.name} ends in {SOON_DAYS:g} days or less, and was not renewed."
-    waiting = [one for one in books.studies.under_way() if one.state is StudyState.AWAITING]
-    for study in waiting:
+    for study in books.lists.in_states(StudyState.AWAITING):
         yield (
             f"{study.name} by {study.analyst} waits for your word: eigenveil-coordinator approve, or refuse."
         )

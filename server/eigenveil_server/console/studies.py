@@ -21,8 +21,10 @@ from eigenveil_server.console.visitors import Visitor
 from eigenveil_server.rpc.answers import asked_by
 from eigenveil_server.storage.consents import UNHEARD, Standing, consents
 from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_lists import ListedStudy
 from eigenveil_server.storage.study_reads import WAITING, StoredStudy
 
+PAGE = 100
 DIGEST_LETTERS = frozenset("0123456789abcdef")
 STATES = {
     StudyState.AWAITING: "waits for the operator",
@@ -158,27 +160,27 @@ def stored_study(books: Books, digest: str) -> StoredStudy:
     return books.studies.get(digest)
 
 
-def lines(books: Books, visitor: Visitor | None = None) -> list[StudyLine]:
-    """Every study, the latest first."""
-    return [
-        line(books, one, own=visitor is not None and asks(visitor, one))
-        for one in reversed(books.studies.all())
-    ]
+def lines(books: Books, visitor: Visitor, before: str = "") -> list[StudyLine]:
+    """A page of studies, the latest first, from before the study of that digest.
+
+    Raises:
+        RequestError: code `not-found`.
+    """
+    return [line(books, one, own=asks(visitor, one)) for one in books.lists.before(before, PAGE)]
 
 
 def under_way(books: Books) -> list[StudyLine]:
-    return [line(books, one) for one in books.studies.under_way()]
+    return [line(books, one) for one in books.lists.in_states(StudyState.AWAITING, StudyState.RUNNING)]
 
 
-def line(books: Books, stored: StoredStudy, *, own: bool = False) -> StudyLine:
-    said = _study(stored)
+def line(books: Books, stored: ListedStudy, *, own: bool = False) -> StudyLine:
     return StudyLine(
         digest=stored.digest,
         name=stored.name,
         analyst=stored.analyst,
         state=STATES[stored.state],
         tone=TONES[stored.state],
-        price=said["privacy"]["epsilon"],
+        price=stored.summary.epsilon,
         share_spent=books.ledger.spent(stored.digest) / max(1, stored.micro_rho),
         rounds=books.studies.rounds(stored.digest),
         expected_rounds=stored.expected_rounds,
@@ -205,7 +207,7 @@ def page(books: Books, digest: str, visitor: Visitor) -> StudyPage:
     )
 
 
-def asks(visitor: Visitor, stored: StoredStudy) -> bool:
+def asks(visitor: Visitor, stored: StoredStudy | ListedStudy) -> bool:
     """Whether the study is the visitor's own."""
     return asked_by(visitor.identity, stored.analyst)
 
@@ -246,7 +248,7 @@ def progress(books: Books, digest: str, *, own: bool) -> Progress:
     event = events[-1] if events else stored.begun
     said = event.sites or _words(books, stored)
     return Progress(
-        line=line(books, stored, own=own),
+        line=line(books, books.lists.get(digest), own=own),
         sequence=last,
         now=now(stored, event),
         waits_for=() if stored.state.ended else waited_for(said),

@@ -96,9 +96,11 @@ class StudyPages:
         ]
 
     async def every(self, request: Request) -> Response:
-        """All studies, the latest first."""
-        found = await self._desk.look(studies.lines, self._desk.books, request.state.visitor)
-        return await self._rooms.render(request, "studies.html", lines=found)
+        """All studies, the latest first, a page at a time."""
+        before = request.query_params.get("before", "")
+        found = await self._desk.look(studies.lines, self._desk.books, request.state.visitor, before)
+        older = found[-1].digest if len(found) == studies.PAGE else ""
+        return await self._rooms.render(request, "studies.html", lines=found, older=older, before=before)
 
     async def one(self, request: Request) -> Response:
         """One study, as far as it is."""

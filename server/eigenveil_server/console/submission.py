@@ -196,9 +196,8 @@ def same_before(books: Books, study: Study, analyst: str, submission: str) -> St
     """The analyst's own study that asks the very same and has, or will have, a result; not the one that this
     submission made."""
     mine = bytes.fromhex(study_digest(study))
-    for stored in reversed(books.studies.all()):
-        lasting = stored.analyst == analyst and stored.state in LASTING
-        if lasting and stored.submission != submission and books.studies.content(stored) == mine:
+    for stored in books.lists.of_analyst(analyst, LASTING):
+        if stored.submission != submission and stored.summary.content == mine:
             return line(books, stored)
     return None
 

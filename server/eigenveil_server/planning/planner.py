@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
-from eigenveil.dictionary.admission import check_study, directory_from_dict
+from eigenveil.dictionary.admission import check_rules, check_study, directory_from_dict
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import check_every_size, courses, rehearse
@@ -42,7 +42,7 @@ Words = Mapping[str, Any]
 def explained(**words: Any) -> dict[str, Any]:
     """The plan of a study, and what it would ask, reveal and cost, as JSON; refused as by `planned`."""
     plan, ways = _rehearsed(**words)
-    told = json.dumps(explain(plan, ways), sort_keys=True)
+    told = json.dumps(_explained(plan, ways, words["directory"]), sort_keys=True)
     return {"plan": plan.to_json().decode(), "explanation": told}
 
 
@@ -51,8 +51,9 @@ def foreseen(**words: Any) -> dict[str, Any]:
     no law is known."""
     plan, ways = _rehearsed(**words)
     error = predict(plan.study, plan.algorithm).error  # type: ignore[arg-type]  # own ones have no law
+    told = _explained(plan, ways, words["directory"])
     sines = None if error is None else [error.low, error.median, error.high]
-    return {"plan": plan.to_json().decode(), "explanation": explain(plan, ways), "sines": sines}
+    return {"plan": plan.to_json().decode(), "explanation": told, "sines": sines}
 
 
 def drawn(*, document: str) -> str:
@@ -79,13 +80,20 @@ def planned(**words: Any) -> dict[str, Any]:
         RequestError: the study is refused.
     """
     plan, ways = _rehearsed(**words)
-    return {"plan": plan.to_json().decode(), "rounds": max(map(len, ways)), "warnings": _warnings(plan.study)}
+    warnings = [*_warnings(plan.study), *check_rules(plan, directory_from_dict(words["directory"]))]
+    return {"plan": plan.to_json().decode(), "rounds": max(map(len, ways)), "warnings": warnings}
 
 
 def again(*, study_toml: str, plan: str) -> list[str] | None:
     """What the analyst of a plan should know, if it was this study that made it."""
     study = plan_from_json(plan.encode()).study
     return _warnings(study) if study == parse_study(study_toml) else None
+
+
+def _explained(plan: Plan, ways: tuple[tuple[RoundQuery, ...], ...], directory: Words) -> dict[str, Any]:
+    """What `explain` says, and which sites will decline by their own stated rules."""
+    told = explain(plan, ways)
+    return told | {"warnings": [*told["warnings"], *check_rules(plan, directory_from_dict(directory))]}
 
 
 def _warnings(study: Study) -> list[str]:
@@ -100,6 +108,7 @@ def _rehearsed(
     public = directory_from_dict(directory)
     check_study(study, public)
     plan = make_plan(study, federation=public.federation, submission=submission, analyst=analyst)
+    check_rules(plan, public)
     _check_sums(plan)
     ways = courses(plan)
     asked = [one for way in ways for one in way]

@@ -23,6 +23,7 @@ from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.storage.submissions import SubmissionQuota, check_early
 
 SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
@@ -84,7 +85,8 @@ class Submissions:
 
         Raises:
             RequestError: the study is refused, asks for more than one study may reserve, the submission was
-                used for another study, or its analyst did not sign this plan.
+                used for another study, or its analyst did not sign this plan; or code `quota-exhausted`,
+                before it is planned.
             PeerError: the signature does not hold.
         """
         repository, signed = self._repository, submission.authorization
@@ -99,6 +101,10 @@ class Submissions:
         )
         if known is not None:
             return await self._again(submission, known)
+        await repository.store.read(
+            check_early, repository.store.reader, SubmissionQuota.of(self._config), submission.analyst,
+            repository.clock(),
+        )  # fmt: skip
         made = await self._planning.ask(submission.analyst, "planned", **self._words(submission))
         plan_json = made["plan"].encode()
         plan = await self._compute.run(self._repository.studies.plan, plan_json)
@@ -173,7 +179,7 @@ class Submissions:
         Raises:
             RequestError: one more would be too many, or too much.
         """
-        own = [one for one in self._repository.studies.under_way() if one.analyst == analyst]
+        own = self._repository.lists.of_analyst(analyst, (StudyState.AWAITING, StudyState.RUNNING))
         if len(own) >= self._config.max_studies_per_analyst:
             raise RequestError(
                 Code.CONFLICT,

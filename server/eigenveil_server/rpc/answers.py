@@ -7,6 +7,7 @@ from eigenveil.identity import Identity, Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_lists import ListedStudy
 from eigenveil_server.storage.study_reads import StoredStudy
 
 
@@ -21,7 +22,7 @@ def without_texts(message: pb.StudyRow | pb.StudyEvent) -> None:
         said.ClearField("text")
 
 
-def study_row(stored: StoredStudy, rounds: int, repository: Repository, caller: Identity) -> pb.StudyRow:
+def study_row(stored: ListedStudy, rounds: int, repository: Repository, caller: Identity) -> pb.StudyRow:
     """One line of a list of studies; what only its analyst needs, only to its analyst. What the sites say of
     one that runs is not in it."""
     own = asked_by(caller, stored.analyst)
@@ -31,13 +32,13 @@ def study_row(stored: StoredStudy, rounds: int, repository: Repository, caller: 
         state=stored.state.proto,
         analyst=stored.analyst,
         micro_rho=stored.micro_rho,
-        atto_delta=repository.studies.atto_delta(stored),
+        atto_delta=stored.summary.atto_delta,
         spent_micro_rho=repository.ledger.spent(stored.digest),
         rounds=rounds,
         submitted_unix_ms=stored.submitted_at,
         failure=stored.failure,
         submission=stored.submission if own else "",
-        study_digest=repository.studies.content(stored) if own else b"",
+        study_digest=stored.summary.content if own else b"",
     )
 
 

@@ -10,6 +10,7 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.rpc import MESSAGE_BYTES
+from eigenveil_common.storage.database import Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
@@ -34,6 +35,7 @@ class SiteDirectory:
         self._statements = directory.statements(repository.store.reader)
         self._seen: dict[str, int] = {}
         self._presence = Presence(config.files.presence, repository.clock)
+        self._told: tuple[int, pb.GetDictionaryResponse] | None = None  # up to a MiB: made once
         self._read: tuple[int, Dictionary] | None = None
 
     def stated(self, caller: Identity, hello: pb.HelloRequest) -> SiteStatement | None:
@@ -71,11 +73,11 @@ class SiteDirectory:
 
     def dictionary(self) -> pb.GetDictionaryResponse:
         """The published dictionary, as it was signed."""
-        found = directory.latest(self._repository.store.reader)
-        if found is None:
-            return pb.GetDictionaryResponse()
-        signed = pb.SignedDictionary(said=found.signed.said, signature=found.signed.signature)
-        return pb.GetDictionaryResponse(dictionary=signed)
+        reader = self._repository.store.reader
+        version = directory.latest_version(reader)
+        if self._told is None or self._told[0] != version:
+            self._told = (version, _dictionary_answer(reader))
+        return self._told[1]
 
     def current(self) -> Directory:
         """What a study is held against now."""
@@ -119,8 +121,9 @@ class SiteDirectory:
         """The hour in which a site called last, in Unix milliseconds; 0: not since the start."""
         return self._seen.get(site, 0)
 
-    def listed(self, after: str) -> pb.ListSitesResponse:
-        """The enrolled sites behind the name `after`, as many as a message holds."""
+    def listed(self, after: str, caller: Identity) -> pb.ListSitesResponse:
+        """The enrolled sites behind the name `after`, as many as a message holds; whom a site allows to ask
+        is told to nobody but themselves."""
         names = [name for name in sorted(self._registry.sites()) if name > after]
         answer = pb.ListSitesResponse(
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
@@ -128,7 +131,7 @@ class SiteDirectory:
         )
         size = 0
         for name in names:
-            row = self._row(name)
+            row = self._row(name, caller)
             size += row.ByteSize()
             if answer.sites and size > ROOM:
                 answer.more = True
@@ -136,9 +139,17 @@ class SiteDirectory:
             answer.sites.append(row)
         return answer
 
-    def _row(self, name: str) -> pb.SiteRow:
+    def _row(self, name: str, caller: Identity) -> pb.SiteRow:
         stated = self._statements.get(name)
         row = pb.SiteRow(name=name, seen_unix_ms=self.heard_at(name))
         if stated is not None:
-            row.statement.CopyFrom(stated.to_proto())
+            row.statement.CopyFrom(stated.seen_by(caller.name).to_proto())
         return row
+
+
+def _dictionary_answer(reader: Database) -> pb.GetDictionaryResponse:
+    found = directory.latest(reader)
+    if found is None:
+        return pb.GetDictionaryResponse()
+    signed = pb.SignedDictionary(said=found.signed.said, signature=found.signed.signature)
+    return pb.GetDictionaryResponse(dictionary=signed)

@@ -268,7 +268,7 @@ class Service(CoordinatorServicer):
 
     async def ListSites(self, request: pb.ListSitesRequest, context: Context) -> pb.ListSitesResponse:
         """The sites of the federation and what they state of themselves [R23]."""
-        return await self._read(self.directory.listed, request.after)
+        return await self._read(self.directory.listed, request.after, CALLER.get())
 
     async def SubmitStudy(self, request: pb.SubmitStudyRequest, context: Context) -> pb.SubmitStudyResponse:
         """Start a study that its analyst signed, once for each submission [R10] [R31]."""

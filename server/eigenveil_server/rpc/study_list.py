@@ -1,16 +1,28 @@
-"""The list of studies, in parts that fit a message [R26]."""
+"""The list of studies, in parts that fit a message [R26].
+
+One caller has one part at a time in the making, and after the first `BURST` so many a second. Calls for the
+same part that come meanwhile share the next answer, which is read after they came: sixty at once cost as much
+as two, and sixty that ask again and again as much as two a second.
+"""
 
 from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from dataclasses import dataclass, field
 
 from eigenveil.identity import Identity
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.front.allowance import Allowance
 from eigenveil_server.rpc.answers import asked_by, federation_budget, study_row, without_texts
 from eigenveil_server.studies.engine import Engine
 from eigenveil_server.studies.runtime import Runtime
 
-STUDIES_AT_ONCE = 1000
+STUDIES_AT_ONCE = 200
 ROOM = MESSAGE_BYTES // 2  # for the rows of one answer
+LEAST_PAUSE = 0.05  # seconds
+BURST, RATE = 40.0, 2.0  # looks of one caller: 8,000 studies at once
 
 
 class StudyList:
@@ -21,6 +33,8 @@ class StudyList:
         self._repository = runtime.repository
         self._engine = engine
         self._budget_delta = budget_delta
+        self._turns: dict[str, CallersTurn] = defaultdict(CallersTurn)
+        self._allowances: dict[str, Allowance] = {}  # of those who asked lately
 
     async def part(self, caller: Identity, after: str) -> pb.ListStudiesResponse:
         """The studies behind the study `after` (from the oldest on, if that is empty), as many as fit.
@@ -28,6 +42,35 @@ class StudyList:
         Raises:
             RequestError: code `not-found`: there is no such study.
         """
+        turn = self._turns[caller.uri]
+        if after not in turn.next:
+            turn.next[after] = asyncio.ensure_future(self._in_turn(turn, caller, after))
+        turn.waiting += 1
+        try:
+            return await asyncio.shield(turn.next[after])
+        finally:
+            turn.waiting -= 1
+            if not turn.waiting:
+                self._turns.pop(caller.uri, None)
+
+    async def _in_turn(self, turn: CallersTurn, caller: Identity, after: str) -> pb.ListStudiesResponse:
+        async with turn.lock:
+            await self._allowed(caller.uri)
+            del turn.next[after]  # whoever comes from here on is answered by a later look
+            return await self._part(caller, after)
+
+    async def _allowed(self, caller: str) -> None:
+        """Wait until the caller may have another look."""
+        if caller not in self._allowances:
+            full = [name for name, one in self._allowances.items() if one.full]
+            for name in full:
+                del self._allowances[name]
+            self._allowances[caller] = Allowance(burst=BURST, rate=RATE)
+        allowance = self._allowances[caller]
+        while not allowance.spend(1.0):
+            await asyncio.sleep(max(allowance.seconds, LEAST_PAUSE))
+
+    async def _part(self, caller: Identity, after: str) -> pb.ListStudiesResponse:
         rows = await self._runtime.compute.run(self._rows, after, caller)
         answer = pb.ListStudiesResponse(budget=federation_budget(self._repository, self._budget_delta))
         answer.more, size = len(rows) > STUDIES_AT_ONCE, 0
@@ -46,6 +89,16 @@ class StudyList:
 
     def _rows(self, after: str, caller: Identity) -> list[pb.StudyRow]:
         """Of one study more than are told at once."""
-        studies = self._repository.studies.behind(after, STUDIES_AT_ONCE + 1)
+        studies = self._repository.lists.behind(after, STUDIES_AT_ONCE + 1)
         rounds = self._repository.studies.rounds_of([one.digest for one in studies])
         return [study_row(one, rounds.get(one.digest, 0), self._repository, caller) for one in studies]
+
+
+@dataclass(slots=True)
+class CallersTurn:
+    """The parts of one caller: `next` are those that will be read, by what they are behind; `waiting` calls
+    wait for any."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    next: dict[str, asyncio.Future[pb.ListStudiesResponse]] = field(default_factory=dict)
+    waiting: int = 0

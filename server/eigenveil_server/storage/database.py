@@ -23,16 +23,42 @@ from eigenveil_common.storage.migrations import Expect, Migrations, tables
 from eigenveil_common.storage.readers import Readers
 from eigenveil_server.config import Config
 
-# A new table or column goes into both files, and once a version was released, into a step of MIGRATIONS that
-# leads there, in words that both databases read: (VERSION, the statements).
+# A new table or column goes into both files, and into a step of both MIGRATIONS that leads there: (VERSION,
+# the statements).
 VERSION = 12
-MIGRATIONS: Migrations = ((12, "ALTER TABLE studies ADD COLUMN authorization_json TEXT NOT NULL DEFAULT ''"),)
 READERS = 4  # connections that read a server's database side by side
 Change = Callable[[Connection], None]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _SQLITE, _POSTGRESQL = tables(__package__)
+# 12 counts what each analyst submits, and has the analyst's signature. Of older studies lists read the plan,
+# for want of its summary.
+_FILL = (
+    "INSERT INTO submissions (study, analyst, at, bytes) "
+    "SELECT digest, analyst, submitted_at, LENGTH(plan_json) FROM studies;"
+)
+
+
+def _statements(schema: str, *beginnings: str) -> str:
+    """The statements of `schema` that begin so."""
+    found = [one.strip() for one in schema.split(";\n") if one.strip().startswith(beginnings)]
+    return "".join(f"{one};\n" for one in found)
+
+
+_SIGNED = "ALTER TABLE studies ADD COLUMN authorization_json TEXT NOT NULL DEFAULT '';\n"
+
+
+def _submissions(schema: str) -> str:
+    """The step to 12: signatures, the table of submissions, and indexes from which lists are read."""
+    indexes = ("studies_by_state", "studies_by_time")
+    dropped = "".join(f"DROP INDEX {name};\n" for name in indexes)
+    made = _statements(schema, *(f"CREATE INDEX {name} " for name in indexes), "CREATE TABLE submissions ")
+    return f"{_SIGNED}{dropped}{made}{_statements(schema, 'CREATE INDEX submissions_by_analyst ')}{_FILL}"
+
+
+MIGRATIONS: Migrations = ((12, _submissions(_SQLITE)),)
+POSTGRESQL_MIGRATIONS: Migrations = ((12, _submissions(_POSTGRESQL)),)
 SCHEMA = ledger_store.SCHEMA + _SQLITE
 POSTGRESQL_SCHEMA = ledger_store.POSTGRESQL_SCHEMA + _POSTGRESQL
 
@@ -90,9 +116,11 @@ def _on_server(url: str, expect: Expect) -> Store:
         raise RequestError(
             Code.BAD_CONFIG, "a PostgreSQL database needs more: pip install 'eigenveil[coordinator,postgres]'"
         ) from problem
-    writer = postgres.Database(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
+    writer = postgres.Database(
+        url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS, expect=expect
+    )
     reader = Readers(
-        lambda: postgres.Database(url, POSTGRESQL_SCHEMA, VERSION, migrations=MIGRATIONS), READERS
+        lambda: postgres.Database(url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS), READERS
     )
     # Its pages have checksums, which it sees to itself.
     return Store(

@@ -14,6 +14,7 @@ from eigenveil_server.config import Config
 from eigenveil_server.fatal import Fatal
 from eigenveil_server.storage.database import Store
 from eigenveil_server.storage.group_commit import GroupCommit
+from eigenveil_server.storage.study_lists import StudyLists
 from eigenveil_server.storage.study_reads import Studies
 
 T = TypeVar("T")
@@ -25,6 +26,7 @@ class Repository:
 
     store: Store
     studies: Studies
+    lists: StudyLists
     ledger: LedgerStore
     writer: GroupCommit
     clock: Clock
@@ -42,6 +44,7 @@ class Repository:
         return cls(
             store=store,
             studies=Studies(store.reader),
+            lists=StudyLists(store.reader),
             ledger=LedgerStore(store.writer, config.budget, lambda: clock() // 1000),
             writer=GroupCommit(store.writer),
             clock=clock,

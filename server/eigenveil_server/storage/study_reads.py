@@ -8,7 +8,6 @@ from functools import lru_cache
 
 from eigenveil.analyst_signature.authorization import SignedAuthorization, authorization_from_dict
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.round import RoundState
 from eigenveil.reporting.document import RoundRecord
@@ -89,7 +88,6 @@ class Answers:
 class Studies:
     def __init__(self, reader: Database) -> None:
         self._reader = reader
-        self._said: dict[str, tuple[bytes, int]] = {}
         self._whole: set[str] = set()  # studies whose releases were found to be as they were signed
         self._read = lru_cache(maxsize=PLANS)(plan_from_json)
 
@@ -110,17 +108,6 @@ class Studies:
     def all(self) -> list[StoredStudy]:
         """Every study, oldest first."""
         return self._select("1 = 1 ORDER BY submitted_at, digest", ())
-
-    def behind(self, after: str, most: int) -> list[StoredStudy]:
-        """`most` studies of those behind the study `after` (all, if that is empty), oldest first.
-
-        Raises:
-            RequestError: code `not-found`.
-        """
-        last = self.get(after) if after else None
-        at = (-1, "") if last is None else (last.submitted_at, last.digest)
-        where = "(submitted_at, digest) > (?, ?) ORDER BY submitted_at, digest LIMIT ?"
-        return self._select(where, (*at, most))
 
     def get(self, digest: str) -> StoredStudy:
         """One study.
@@ -153,25 +140,6 @@ class Studies:
     def by_submission(self, analyst: str, submission: str) -> StoredStudy | None:
         found = self._select("(analyst, submission) = (?, ?)", (analyst, submission))
         return found[0] if found else None
-
-    def content(self, stored: StoredStudy) -> bytes:
-        """The digest of the study alone, the same for every submission of it (`study_toml.study_digest`)."""
-        return self._said_of(stored)[0]
-
-    def atto_delta(self, stored: StoredStudy) -> int:
-        """What the study's mechanisms may add to delta; its `micro_rho` says the rest of its price. Both with
-        every round tried as often as it may be."""
-        return self._said_of(stored)[1]
-
-    def _said_of(self, stored: StoredStudy) -> tuple[bytes, int]:
-        """Of the plan, which is read once for all lists."""
-        if stored.digest not in self._said:
-            check_plan(stored.digest, stored.plan_json)
-            said = json.loads(stored.plan_json)
-            content = bytes.fromhex(digest("study", said["study"]))
-            attempts = said["study"]["privacy"].get("attempts", 1)  # an old one has none
-            self._said[stored.digest] = content, attempts * int(said["atto_delta"])
-        return self._said[stored.digest]
 
     def _select(self, where: str, parameters: tuple[object, ...]) -> list[StoredStudy]:
         rows = self._reader.rows(f"SELECT {', '.join(COLUMNS)} FROM studies WHERE {where}", parameters)

@@ -22,21 +22,34 @@ from eigenveil_server.storage.database import audit
 from eigenveil_server.storage.sealed import add_release
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import COLUMNS, StoredStudy
+from eigenveil_server.storage.submissions import (
+    PlanSummary,
+    SubmissionQuota,
+    add_submission,
+    check_in_transaction,
+)
 
 
-def add_study(change: Connection, stored: StoredStudy, how: str) -> None:
-    """Store a study, with what watchers see of it before its first round; `how` is for the audit.
+def add_study(
+    change: Connection, stored: StoredStudy, how: str, quota: SubmissionQuota, summary: PlanSummary | None
+) -> None:
+    """Store a study, with what watchers see of it before its first round; `how` is for the audit. Without the
+    `summary` of its plan lists read the plan.
 
     Raises:
-        RequestError: code `conflict`: this analyst used the submission before.
+        RequestError: code `conflict`: this analyst used the submission before; `quota-exhausted`: it is more
+            than `quota` lets one analyst submit in a day.
     """
     taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
     if change.execute(taken, (stored.analyst, stored.submission)):
         raise RequestError(
             Code.CONFLICT, f"submission {stored.submission} was used before; choose a new submission id"
         )
+    check_in_transaction(change, quota, stored.analyst, len(stored.plan_json), stored.submitted_at)
     row = {name: getattr(stored, name) for name in COLUMNS}
     change.insert("studies", {**row, "state": stored.state.value})
+    size, at = len(stored.plan_json), stored.submitted_at
+    add_submission(change, stored.digest, stored.analyst, size, at, summary)
     add_event(change, stored.digest, stored.begun)
     audit(change, stored.submitted_at, how, f"analyst/{stored.analyst}", stored.digest)
 

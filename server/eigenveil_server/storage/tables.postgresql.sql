@@ -62,8 +62,18 @@ CREATE TABLE studies (
   release BYTEA,
   UNIQUE (analyst, submission)
 );
-CREATE INDEX studies_by_state ON studies (state);
+CREATE INDEX studies_by_state ON studies (state, analyst);
 CREATE INDEX studies_by_time ON studies (submitted_at, digest);
+CREATE TABLE submissions (
+  study TEXT COLLATE "C" PRIMARY KEY REFERENCES studies (digest),
+  analyst TEXT COLLATE "C" NOT NULL,
+  at BIGINT NOT NULL,
+  bytes BIGINT NOT NULL,
+  content TEXT COLLATE "C",
+  atto_delta TEXT COLLATE "C",
+  epsilon DOUBLE PRECISION
+);
+CREATE INDEX submissions_by_analyst ON submissions (analyst, at, bytes);
 CREATE TABLE consents (
   study TEXT COLLATE "C" NOT NULL REFERENCES studies (digest),
   site TEXT COLLATE "C" NOT NULL,

@@ -62,8 +62,20 @@ CREATE TABLE studies (
   release BLOB,
   UNIQUE (analyst, submission)
 ) STRICT;
-CREATE INDEX studies_by_state ON studies (state);
-CREATE INDEX studies_by_time ON studies (submitted_at, digest);
+CREATE INDEX studies_by_state ON studies (state, analyst);
+CREATE INDEX studies_by_time ON studies (
+  submitted_at, digest, name, analyst, submission, micro_rho, expected_rounds, state, failure
+);
+CREATE TABLE submissions (
+  study TEXT PRIMARY KEY REFERENCES studies (digest),
+  analyst TEXT NOT NULL,
+  at INTEGER NOT NULL,
+  bytes INTEGER NOT NULL,
+  content TEXT,
+  atto_delta TEXT,
+  epsilon REAL
+) STRICT;
+CREATE INDEX submissions_by_analyst ON submissions (analyst, at, bytes);
 CREATE TABLE consents (
   study TEXT NOT NULL REFERENCES studies (digest),
   site TEXT NOT NULL,

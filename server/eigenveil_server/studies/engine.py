@@ -20,6 +20,7 @@ from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.consents import shut_out
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.storage.submissions import PlanSummary, SubmissionQuota, summary_of
 from eigenveil_server.studies.consent import Patience
 from eigenveil_server.studies.operator_approvals import OperatorApprovals
 from eigenveil_server.studies.poll import Place, Poll
@@ -42,6 +43,7 @@ class Engine:
             runtime.repository, runtime.keys, runtime.planning, runtime.compute, config
         )
         self._patience = Patience.of(config)
+        self._quota = SubmissionQuota.of(config)
         self.uploads = Uploads(config.max_uploads, self.is_open)
         self._taking = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -175,20 +177,21 @@ class Engine:
             if known is None:
                 await self._read(self.submissions.check_quota, wanted.analyst, wanted.micro_rho)
                 failpoint("study-planned")
-                awaiting = wanted.state is StudyState.AWAITING
+                awaiting, compute = wanted.state is StudyState.AWAITING, self._runtime.compute
+                summary = await compute.run(summary_of, wanted.plan_json)
                 if awaiting:
-                    await self._approvals.hold(wanted)
+                    await compute.run(self._approvals.hold, wanted, self._quota, summary)
                 else:
-                    await self._runtime.compute.run(self._reserve, wanted, plan)
+                    await compute.run(self._reserve, wanted, plan, summary)
                 failpoint("study-reserved")
                 event = "study-awaits-approval" if awaiting else "study-submitted"
                 log.event(event, study=wanted.digest, analyst=wanted.analyst)
             await self._launch(known or wanted, plan)
         return known or wanted
 
-    def _reserve(self, stored: StoredStudy, plan: Plan) -> None:
+    def _reserve(self, stored: StoredStudy, plan: Plan, summary: PlanSummary) -> None:
         def insert(change: Connection) -> None:
-            study_writes.add_study(change, stored, "submitted")
+            study_writes.add_study(change, stored, "submitted", self._quota, summary)
             failpoint("study-reserving")
 
         self._repository.ledger.reserve(stored.digest, plan.cost, insert, gaussian=plan.gaussian)

@@ -23,7 +23,9 @@ from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit, existing_store
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_lists import ListedStudy, StudyLists
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
+from eigenveil_server.storage.submissions import PlanSummary, SubmissionQuota
 from eigenveil_server.studies.signal import Signals
 
 APPROVED, REFUSED = "study-approved", "study-refused"
@@ -41,9 +43,11 @@ class OperatorApprovals:
     _taking: asyncio.Lock
     _launch: Callable[[StoredStudy, Plan], Awaitable[None]]
 
-    async def hold(self, stored: StoredStudy) -> None:
-        """Store a study that may never begin; nothing is set aside for it."""
-        await self._repository.writer.write(lambda change: study_writes.add_study(change, stored, "awaiting"))
+    def hold(self, stored: StoredStudy, quota: SubmissionQuota, summary: PlanSummary) -> None:
+        """Store a study that may never begin; nothing is set aside for it. In a transaction of its own, since
+        it may be refused. Raises as `add_study`."""
+        with self._repository.store.writer.transaction() as change:
+            study_writes.add_study(change, stored, "awaiting", quota, summary)
 
     async def heed(self) -> None:
         """Begin or end what the operator has decided on, again and again."""
@@ -109,14 +113,14 @@ def decided(reader: Database) -> list[tuple[StoredStudy, bool]]:
     return [(studies.get(row["digest"]), row["kind"] == APPROVED) for row in rows]
 
 
-def decide(config: Config, study: str, kind: str) -> StoredStudy:
+def decide(config: Config, study: str, kind: str) -> ListedStudy:
     """Write down the operator's word on the study whose digest begins with `study`.
 
     Raises:
         RequestError: no study that waits begins so, or several do, or it was decided on before.
     """
     with closing(existing_store(config)) as store:
-        found = _waiting(Studies(store.reader).all(), study)
+        found = _waiting(StudyLists(store.reader).in_states(StudyState.AWAITING), study)
         with store.writer.transaction() as change:
             said = "SELECT 1 FROM audit WHERE subject = ? AND kind IN (?, ?)"
             if change.execute(said, (found.digest, APPROVED, REFUSED)):
@@ -125,8 +129,7 @@ def decide(config: Config, study: str, kind: str) -> StoredStudy:
     return found
 
 
-def _waiting(studies: Sequence[StoredStudy], beginning: str) -> StoredStudy:
-    waiting = [one for one in studies if one.state is StudyState.AWAITING]
+def _waiting(waiting: Sequence[ListedStudy], beginning: str) -> ListedStudy:
     found = [one for one in waiting if one.digest.startswith(beginning)]
     if len(beginning) < SHORTEST or len(found) != 1:
         names = ", ".join(one.digest[:12] for one in waiting) or "none"

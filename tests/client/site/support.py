@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.analyst_signature.authorization import SignedAuthorization
+from eigenveil.dictionary.rules import ANY
 from eigenveil.identity import parse_identity
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.authorities import AuthorityList, ListedAuthority, SignedList
@@ -42,7 +43,7 @@ from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
 from eigenveil_client.site.engine.opening import engine
-from eigenveil_client.site.policy import ANY, Approval, Policy
+from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore

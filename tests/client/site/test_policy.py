@@ -8,11 +8,12 @@ import pytest
 
 from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.budget import NoiseRule
+from eigenveil.dictionary.rules import ANY
 from eigenveil.errors import TABLE, Code, RequestError, error
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.daemon.refusals import refusal_of
-from eigenveil_client.site.policy import ANY, Policy
+from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.trust import KNOWN, TrustRules
 from eigenveil_client.site.yearly_limit import Year
 from eigenveil_common.config import keys

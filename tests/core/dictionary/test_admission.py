@@ -18,6 +18,7 @@ from eigenveil.dictionary.admission import (
     directory_from_dict,
     directory_to_dict,
 )
+from eigenveil.dictionary.rules import StatedRules
 from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Federation
@@ -43,11 +44,28 @@ def directory(**changes: Any) -> Directory:
 
 
 @st.composite
+def site_rules(draw: st.DrawFn) -> StatedRules:
+    """Any rules."""
+    return StatedRules(
+        analysts=tuple(draw(st.lists(st.sampled_from(["ada", "eve", "*"])))),
+        algorithms=tuple(draw(st.lists(st.sampled_from(["gauss-cov", "dp-pca"])))),
+        noise=draw(st.sampled_from(["gaussian", "any"])),
+        max_epsilon_per_study=draw(st.floats(0.01, 10)),
+        max_delta=draw(st.floats(1e-9, 0.1)),
+        trust=tuple(draw(st.lists(st.sampled_from(["central", "secure-aggregation"])))),
+        colluding=draw(st.integers(0, 9)),
+        minimum_sites=draw(st.integers(0, 9)),
+    )
+
+
+@st.composite
 def statements(draw: st.DrawFn) -> SiteStatement:
     """Any statement."""
     offers = draw(st.none() | st.lists(st.sampled_from(["c0", "c1", "c2", "other [x]"])).map(tuple))
     rules = {name: draw(shares) for name in ("max_missing", "max_unreadable", "max_out_of_bounds")}
-    return SiteStatement(offers=offers, asks=draw(st.booleans()), **rules)
+    return SiteStatement(
+        offers=offers, asks=draw(st.booleans()), allows=draw(st.none() | site_rules()), **rules
+    )
 
 
 @given(statements(), st.none() | st.lists(st.sampled_from("abc")).map(tuple))

@@ -89,7 +89,7 @@ async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Pat
         plan = repository.studies.plan_of(stored)
         assert repository.ledger.ledger.committed() == plan.cost
         assert stored.micro_rho == plan.cost.micro_rho == 4 * plan.micro_rho
-        assert repository.studies.atto_delta(stored) == plan.cost.atto_delta == 4 * plan.atto_delta
+        assert repository.lists.get(digest).summary.atto_delta == plan.cost.atto_delta == 4 * plan.atto_delta
         check_price(plan, rig.config)
         with pytest.raises(RequestError, match=r"costs epsilon 1 \(add-remove\) at delta"):
             check_price(plan, replace(rig.config, max_epsilon_per_study=0.99))

@@ -66,7 +66,7 @@ async def test_a_masked_study_is_released_after_one_trip_a_round(tmp_path: Path)
         stored = repository.studies.get(digest)
         plan = repository.studies.plan_of(stored)
         assert plan.cost.micro_rho == 2 * plan.micro_rho == stored.micro_rho
-        assert repository.studies.atto_delta(stored) == plan.cost.atto_delta
+        assert repository.lists.get(digest).summary.atto_delta == plan.cost.atto_delta
         assert {event.micro_rho for event in events} == {plan.cost.micro_rho}
         assert events[-1].spent_micro_rho == sum(one.micro_rho for one in sealed)
         told = [(one.round, one.attempt) for one in events if one.round_state == "fixed"]

@@ -181,3 +181,44 @@ def test_hours_for_persons_count_from_the_operator_s_word_and_not_anew_after_a_r
     digest = asyncio.run(approved_late())
     ahead[0] = 6
     asyncio.run(restarted(digest))
+
+
+def test_a_day_has_so_many_submissions_of_one_analyst_and_repeats_cost_nothing(tmp_path: Path) -> None:
+    config = made(tmp_path / "c", max_submissions_per_day=2)
+
+    async def first() -> None:
+        async with serving(config) as rig:
+            await rig.sites()
+            eve = await rig.client(Role.ANALYST, "eve")
+            one = await eve.submit(study_toml(name="s0", epsilon=0.5), "0")
+            assert await eve.submit(study_toml(name="s0", epsilon=0.5), "0") == one
+            await eve.submit(study_toml(name="s1", epsilon=0.5), "1")
+
+    async def after_a_restart() -> None:
+        async with serving(config) as rig:
+            eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
+            more = await refusal(eve.submit(study_toml(name="s2", epsilon=0.5), "2"))
+            assert (more.code, "max_submissions_per_day" in str(more)) == (Code.QUOTA, True)
+            assert "(UTC)" in str(more), "when it may come again"
+            assert await eve.submit(study_toml(name="s1", epsilon=0.5), "1"), "a repetition is no submission"
+            await ada.submit(study_toml(name="other", epsilon=0.5), "other")
+
+    asyncio.run(first())
+    asyncio.run(after_a_restart())
+
+
+def test_of_two_submissions_at_once_one_is_the_last_of_the_day(tmp_path: Path) -> None:
+    async def scenario(**settings: float) -> None:
+        folder = tmp_path / "-".join(settings)
+        async with serving(made(folder, max_submissions_per_day=1, **settings)) as rig:
+            await rig.sites()
+            eve = await rig.client(Role.ANALYST, "eve")
+            studies = [study_toml(name=f"s{n}", epsilon=0.5) for n in range(6)]
+            asked = [eve.submit(one, str(n), agreed=False) for n, one in enumerate(studies)]
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            assert sum(isinstance(one, str) for one in found) == 1
+            reader = rig.daemon.runtime.repository.store.reader
+            assert len(reader.rows("SELECT name FROM studies")) == 1, "what is refused is not stored"
+
+    asyncio.run(scenario())
+    asyncio.run(scenario(approve_above_epsilon=0.0))  # where nothing is reserved

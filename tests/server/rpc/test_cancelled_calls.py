@@ -20,7 +20,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.study_reads import StoredStudy
-from tests.server.rig import SITES, Client, Rig, answering, made, refusal, serving, study_toml
+from tests.server.rig import SITES, UNLIMITED, Client, Rig, answering, made, refusal, serving, study_toml
 from tests.support import signed_request
 
 
@@ -139,7 +139,7 @@ def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(tm
                 pytest.raises(RequestError) as refused,
                 rig.daemon.runtime.repository.store.writer.transaction() as c,
             ):
-                study_writes.add_study(c, twin, "submitted")
+                study_writes.add_study(c, twin, "submitted", UNLIMITED, None)
             assert refused.value.code is Code.CONFLICT
 
     asyncio.run(scenario())

@@ -100,7 +100,7 @@ def test_while_one_caller_waits_for_the_database_the_others_are_answered(
     async def scenario() -> None:
         async with far_away(made(tmp_path / "c"), monkeypatch) as (rig, far):
             sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            far.held = "FROM studies WHERE"
+            far.held = "FROM studies s LEFT JOIN"
             listing = asyncio.ensure_future(ada.stub.ListStudies(pb.ListStudiesRequest()))
             assert await asyncio.to_thread(far.waiting.wait, 60)
             for site in sites.values():

@@ -24,7 +24,7 @@ from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.consent import ConsentPhase, Patience
 from eigenveil_server.studies.poll import Poll, poll_of
 from eigenveil_server.studies.signal import Signal
-from tests.server.rig import SITES
+from tests.server.rig import SITES, UNLIMITED
 from tests.support import refused
 from tests.torture.programs.virtual import VirtualLoop, play
 
@@ -85,7 +85,7 @@ def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
     )  # fmt: skip
     if repository.studies.state(STUDY) is None:
         with store.writer.transaction() as change:
-            study_writes.add_study(change, stored, "submitted")
+            study_writes.add_study(change, stored, "submitted", UNLIMITED, None)
     invited = replace(Federation(sites=SITES, deadline_seconds=MINUTE), **federation)
     patience = Patience(approval=int(2000 * HOUR), start=int(10_000 * MINUTE))
     return Life(loop, ConsentPhase(stored, invited, repository, Signal(), patience), repository)

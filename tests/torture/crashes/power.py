@@ -44,7 +44,9 @@ from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store
 from eigenveil_server.storage.group_commit import GroupCommit
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_lists import StudyLists
 from eigenveil_server.storage.study_reads import Answers, StoredStudy, Studies
+from tests.server.rig import UNLIMITED
 from tests.torture.crashes.vfs import Disk, powered
 from tests.torture.line import Line
 from tests.torture.masked import site_power
@@ -148,7 +150,8 @@ class Work:
         self._random = random
         self._repository = Repository(
             store=Store(writer=database, reader=database, claim=lambda: None, check_whole=lambda: None),
-            studies=Studies(database), ledger=LedgerStore(database, Budget(mixed=BUDGET), lambda: 0),
+            studies=Studies(database), lists=StudyLists(database),
+            ledger=LedgerStore(database, Budget(mixed=BUDGET), lambda: 0),
             writer=GroupCommit(database), clock=lambda: 0, fatal=end_process,
         )  # fmt: skip
 
@@ -170,7 +173,7 @@ class Work:
         self._repository.ledger.reserve(
             study,
             Cost(micro_rho=stored.micro_rho),
-            lambda change: study_writes.add_study(change, stored, "submitted"),
+            lambda change: study_writes.add_study(change, stored, "submitted", UNLIMITED, None),
         )
         self._outside.taken.add(study)
         return study

@@ -12,7 +12,7 @@ import os
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from eigenveil_client.connection.tls import CLIENT_OPTIONS
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from tests.fuzz.hunt import resident_bytes
 from tests.server.process import ENVIRONMENT
-from tests.server.rig import Credentials, made, serving
+from tests.server.rig import Credentials, Rig, made, serving
 from tests.support import a_hello
 
 if TYPE_CHECKING:
@@ -187,11 +187,15 @@ async def besieged(
     folder: Path,
     command: Sequence[str] = ("eigenveil_server.cli",),
     members: Mapping[str, Role] = MEMBERS,
+    prepare: Callable[[Rig, Path], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Siege]:
-    """A coordinator that has enrolled `members`; `command` is the module that serves."""
+    """A coordinator that has enrolled `members`, and whom `prepare` enrols besides; `command` is the module
+    that serves."""
     config = made(folder / "coordinator")
     async with serving(config) as rig:
         held = {name: await rig.credentials(role, name) for name, role in members.items()}
+        if prepare is not None:
+            await prepare(rig, folder)
     errors = folder / "errors.log"
     with errors.open("wb") as log:
         process = await asyncio.create_subprocess_exec(

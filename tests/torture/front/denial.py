@@ -79,15 +79,21 @@ class Honest:
 
 def faults(name: str, honest: Honest, undisturbed: float) -> list[str]:
     """What an attack did that it should not be able to."""
+    found = lost_or_late(name, honest)
+    few = len(honest.studies) < STUDIES
+    if few or statistics.median(honest.studies) > SLOWER * undisturbed:
+        took = "too long to tell" if few else f"{statistics.median(honest.studies):.2f} s"
+        found.append(f"{name}: a study took {took}, {undisturbed:.2f} s undisturbed")
+    return found
+
+
+def lost_or_late(name: str, honest: Honest) -> list[str]:
+    """The calls that an attack cost somebody else."""
     found = []
     if honest.lost:
         found.append(f"{name}: {honest.lost} of {len(honest.waits)} honest calls lost")
     if honest.p99 >= P99:
         found.append(f"{name}: p99 {honest.p99:.2f} s")
-    few = len(honest.studies) < STUDIES
-    if few or statistics.median(honest.studies) > SLOWER * undisturbed:
-        took = "too long to tell" if few else f"{statistics.median(honest.studies):.2f} s"
-        found.append(f"{name}: a study took {took}, {undisturbed:.2f} s undisturbed")
     return found
 
 
@@ -97,7 +103,7 @@ def faults(name: str, honest: Honest, undisturbed: float) -> list[str]:
 async def idle(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Connections that never make a call, opened again as they are closed."""
     tls = attackers_tls(held["anna"], folder)
-    await _many(IDLE // 4, seconds, partial(_say, port, tls, OPENING, 60.0))
+    await many(IDLE // 4, seconds, partial(_say, port, tls, OPENING, 60.0))
 
 
 async def resets(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -106,19 +112,19 @@ async def resets(port: int, held: Mapping[str, Credentials], folder: Path, secon
     calls = (
         frame(HEADERS, END_HEADERS, n, opened) + frame(RST_STREAM, 0, n, bytes(4)) for n in range(1, 400, 2)
     )
-    await _many(8, seconds, partial(_say, port, tls, OPENING + b"".join(calls), 0.02))
+    await many(8, seconds, partial(_say, port, tls, OPENING + b"".join(calls), 0.02))
 
 
 async def handshakes(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Connections that are opened and closed."""
-    await _many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), b"", 0.0))
+    await many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), b"", 0.0))
 
 
 async def calls(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """More calls than anybody can answer."""
     greeting = message(HELLO.SerializeToString())
     said = OPENING + b"".join(call(n, "Hello", greeting) for n in range(1, 2000, 2))
-    await _many(4, seconds, partial(_say, port, attackers_tls(held["anna"], folder), said, 2.0))
+    await many(4, seconds, partial(_say, port, attackers_tls(held["anna"], folder), said, 2.0))
 
 
 async def unknown(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -127,7 +133,7 @@ async def unknown(port: int, held: Mapping[str, Credentials], folder: Path, seco
     said = OPENING + b"".join(
         frame(HEADERS, END_HEADERS, n, opened) + data(n, message(b"")) for n in range(1, 400, 2)
     )
-    await _many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), said, 0.5))
+    await many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), said, 0.5))
 
 
 async def plans(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
@@ -143,7 +149,7 @@ async def plans(port: int, held: Mapping[str, Credentials], folder: Path, second
             with suppress(grpc.aio.AioRpcError):
                 await stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml), timeout=seconds)
 
-        await _many(4, seconds, explain)
+        await many(4, seconds, explain)
 
 
 ATTACKS: dict[str, Attack] = {
@@ -152,7 +158,7 @@ ATTACKS: dict[str, Attack] = {
 }  # fmt: skip
 
 
-async def _many(at_once: int, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+async def many(at_once: int, seconds: float, act: Callable[[], Awaitable[None]]) -> None:
     """Act over and over, so many at once."""
     asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
     until = time.monotonic() + seconds
@@ -273,14 +279,20 @@ class Federation:
 @asynccontextmanager
 async def federation(folder: Path, command: Sequence[str]) -> AsyncIterator[Federation]:
     """A coordinator in a process of its own, two honest sites that answer, an honest analyst."""
-    async with besieged(folder, command, members=MEMBERS) as siege:
-        held = siege.held
-        clients = {}
-        for name in ("ada", *SITES):
-            channel = siege.channel(held[name])
-            clients[name] = Client(name=name, stub=CoordinatorStub(channel), channel=channel)
-        async with answering({name: clients[name] for name in SITES}):
-            yield Federation(siege=siege, held=held, ada=clients["ada"])
+    async with besieged(folder, command, members=MEMBERS) as siege, beside(siege) as here:
+        yield here
+
+
+@asynccontextmanager
+async def beside(siege: Siege) -> AsyncIterator[Federation]:
+    """The honest members of a coordinator that is attacked: sites that answer, and an analyst."""
+    held = siege.held
+    clients = {}
+    for name in ("ada", *SITES):
+        channel = siege.channel(held[name])
+        clients[name] = Client(name=name, stub=CoordinatorStub(channel), channel=channel)
+    async with answering({name: clients[name] for name in SITES}):
+        yield Federation(siege=siege, held=held, ada=clients["ada"])
 
 
 def run(scale: float) -> Line:

@@ -19,6 +19,7 @@ from unittest import mock
 
 import grpc
 
+from eigenveil.dictionary.rules import ANY
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Study
@@ -33,7 +34,7 @@ from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine import local
 from eigenveil_client.site.engine.local import LocalEngine
-from eigenveil_client.site.policy import ANY, Approval, Policy
+from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import arm, disarm

@@ -12,13 +12,13 @@ from pathlib import Path
 
 from eigenveil.analyst_signature.authorization import SignedAuthorization, check_authorization
 from eigenveil.analyst_signature.card import AnalystCard
+from eigenveil.dictionary.verdict import Verdict
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.roster.content import RosterContent
 from eigenveil_client.site.roster.pin import Standing
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.verdict import Verdict
 
 RULE = "signature"
 

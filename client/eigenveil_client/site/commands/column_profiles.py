@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from eigenveil.dictionary.rules import ANY
 from eigenveil_client.records.profile import ColumnProfile, profile
 from eigenveil_client.records.quality import ColumnQuality, Range
 from eigenveil_client.records.sources.opening import open_source
@@ -14,7 +15,6 @@ from eigenveil_client.records.tables.table import name_and_unit
 from eigenveil_client.site.commands.tables import plain, show, table
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.plausible import dictionary, ranges
-from eigenveil_client.site.policy import ANY
 from eigenveil_client.site.quality import FEW
 from eigenveil_common.command import console
 from eigenveil_common.doctor import Check, ok, warn

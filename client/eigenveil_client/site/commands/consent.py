@@ -6,6 +6,7 @@ whether or not the daemon runs meanwhile and whatever the coordinator does.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from eigenveil.accounting.digits import percent_up, shown, shown_up
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.analyst_signature.authorization import SignedAuthorization
+from eigenveil.dictionary.verdict import Verdict
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -34,7 +36,6 @@ from eigenveil_client.site.plausible import reader
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.verdict import Verdict
 from eigenveil_client.site.yearly_limit import YearlyLimit
 from eigenveil_common.command import console, quoted, say, typed
 from eigenveil_common.files import read
@@ -162,9 +163,10 @@ def amount_words(amount: dict[str, Any], delta: float) -> str:
 
 
 def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-    """Every study that came here: plain values, the oldest first. `reason` is why the rules declined it, or
-    which of them nobody can agree against yet, or what its last refusal was for; `by`, `word` and `text` are
-    a person's: all for the eyes of this site's people."""
+    """Every study that came here and was not declined by the rules: plain values, the oldest first. `reason`
+    is which of the rules nobody can agree against yet, or what its last refusal was for; `by`, `word` and
+    `text` are a person's: all for the eyes of this site's people. `declined` are counts of what the rules
+    declined, by day, analyst and rule."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for seen in store.studies.all():
@@ -186,7 +188,9 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "micro_rho": plan.cost.micro_rho,
             "trust": plan.study.trust.value,
         })  # fmt: skip
-    return {"studies": rows, "pending": sum(row["standing"] == "pending" for row in rows)}
+    pending = sum(row["standing"] == "pending" for row in rows)
+    declined = [asdict(one) for one in store.declined.counts()]
+    return {"studies": rows, "pending": pending, "declined": declined}
 
 
 def _against(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan) -> str:
@@ -207,11 +211,22 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
             moment(row["at"]), *plain(*words), shown(row["epsilon"]), row["trust"], *plain(_decided(row), why)
         )
     show(listed)
+    _show_declined(told["declined"])
     if told["pending"]:
         console.print(f"{told['pending']} of them wait; decide about each:")
         for word in ("explain", "approve", "decline"):
             command = typed("eigenveil-site", word, "STUDY", "--config", config_file)
             console.print(f"  {command}", markup=False, soft_wrap=True)
+
+
+def _show_declined(counts: list[dict[str, Any]]) -> None:
+    if not counts:
+        return
+    title = "Declined by the rules; the plans are not stored"
+    listed = table("day (UTC)", "analyst", "rule", "studies", title=title)
+    for one in counts:
+        listed.add_row(one["day"], *plain(one["analyst"], one["rule"]), str(one["plans"]))
+    show(listed)
 
 
 def _decided(row: dict[str, Any]) -> str:

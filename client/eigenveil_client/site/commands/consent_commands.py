@@ -31,7 +31,10 @@ def _reason(stated: str | None, *, ask: bool) -> DeclineWord:
 @CONFIG_FILE
 @JSON
 def studies(config_file: Path, as_json: bool) -> None:
-    """List every study that came here, and what was decided about it."""
+    """List every study that came here, and what was decided about it.
+
+    Of studies that the rules of site.toml declined it shows a count for each day, analyst and rule.
+    """
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands import consent
     from eigenveil_client.site.state import opening

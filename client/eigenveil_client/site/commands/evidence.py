@@ -80,7 +80,7 @@ def sets_text(told: list[dict[str, Any]]) -> str:
 
 
 def chosen(store: SiteStore, round_number: int | None, wanted: str | None) -> list[Row]:
-    study = None if wanted is None else store.studies.find(wanted).plan
+    study = None if wanted is None else store.studies.digest_of(wanted)
     rows = (row for row in store.egress.rows() if study in (None, row.study))
     return [row for row in rows if round_number in (None, row.round + 1)]
 

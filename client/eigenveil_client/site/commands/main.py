@@ -17,10 +17,11 @@ import click
 
 from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
+from eigenveil.dictionary.verdict import allowing
 from eigenveil_client.site.commands import consent_commands, evidence_commands
 from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.commands.pinning import analysts_commands, peers_commands
-from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy, allowing
+from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy
 from eigenveil_client.site.quality import QualityRules
 from eigenveil_common.command import SHORT_HELP, run, say, typed
 from eigenveil_common.config import keys

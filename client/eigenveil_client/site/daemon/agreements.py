@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from eigenveil.analyst_signature.authorization import MOST_SENT, authorization_from_proto
+from eigenveil.dictionary.verdict import ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.planning.dry_run import courses
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -14,6 +15,7 @@ from eigenveil_client.site.daemon.refusals import DeclinedByPerson
 from eigenveil_client.site.engine.contract import Engine
 from eigenveil_client.site.peers import rule
 from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.log import event
@@ -33,18 +35,37 @@ class Agreements:
         self._store = store
         self._engine = engine
         self._plans: dict[str, Plan] = {}
-        self.known = [p.plan for p in store.studies.all() if p.standing is not Decision.ENDED]
+        # Ordered sets: plans of which all is stored, and those of which a digest is.
+        self._held = dict.fromkeys(store.studies.not_ended())
+        self._declined = dict.fromkeys(store.declined.open())
+
+    @property
+    def held(self) -> list[str]:
+        """Plans that wait for a person, were agreed to or were refused by a person, and have not ended."""
+        return list(self._held)
+
+    @property
+    def known(self) -> list[str]:
+        """The same, and before them the latest that the rules declined."""
+        return [*self._declined, *self._held]
 
     def over(self, digest: str) -> None:
         """Forget a plan whose study has ended."""
-        self._plans.pop(digest, None)
-        if digest in self.known:
-            self.known.remove(digest)
+        for known in (self._plans, self._held, self._declined):
+            known.pop(digest, None)
+
+    def _know_declined(self, digest: str) -> None:
+        self._declined[digest] = None
+        while len(self._declined) > MOST_OPEN:  # the coordinator may send it again, and it is declined again
+            del self._declined[next(iter(self._declined))]
 
     def admit(self, signed: pb.SignedPlan) -> str:
         """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
         plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
-        if self._store.studies.get(plan.digest) is not None:
+        if self._store.studies.standing(plan.digest) is not None:
+            return plan.digest
+        if self._store.declined.get(plan.digest) is not None:
+            self._know_declined(plan.digest)
             return plan.digest
         authorization = signed.authorization.SerializeToString()
         seen = ReceivedPlan(
@@ -70,10 +91,10 @@ class Agreements:
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
             if problem.code is not Code.STORAGE:
-                self._store.decline(seen, problem.code)
-                self.known.append(plan.digest)
+                self._store.decline_by_rule(plan, problem.code, _rule(problem))
+                self._know_declined(plan.digest)
             raise
-        self.known.append(plan.digest)
+        self._held[plan.digest] = None
         state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
         event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
         return plan.digest
@@ -91,6 +112,7 @@ class Agreements:
         """The plan, if a person or the rules agreed to it, as of this moment: it may have been withdrawn."""
         seen = self._store.studies.get(digest)
         if seen is None:
+            self._refuse_declined(digest)
             raise PeerError(Code.PROTOCOL, "word came of a plan that this site never got")
         match seen.standing:
             case Decision.PENDING:
@@ -105,6 +127,12 @@ class Agreements:
             case Decision.ACCEPTED:
                 pass
         return seen
+
+    def _refuse_declined(self, digest: str) -> None:
+        """Raise the reason for which the rules declined a plan, if they did."""
+        declined = self._store.declined.get(digest)
+        if declined is not None and not declined.ended:
+            raise error(declined.reason, "this study was declined")
 
     def agreed(self, digest: str) -> Plan:
         """The plan that a question is about, if it is answered. Raises as `accepted`; code `site-policy`; or
@@ -148,3 +176,8 @@ class Agreements:
 
     def _require_peers(self, plan: Plan) -> None:
         rule.require(self._member.folder, self._member.identity.name, plan)
+
+
+def _rule(problem: EigenveilError) -> str:
+    """The first rule of site.toml that a plan fails, or the code of what else forbids it."""
+    return problem.rule if isinstance(problem, ForbiddenByRule) else problem.code.value

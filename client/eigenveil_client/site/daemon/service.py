@@ -12,6 +12,8 @@ from pathlib import Path
 
 import click
 
+from eigenveil.dictionary.rules import ANY
+from eigenveil.dictionary.verdict import allowing
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
@@ -21,7 +23,7 @@ from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.metrics import keep_written
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine.opening import engine
-from eigenveil_client.site.policy import ANY, Approval, Policy, allowing
+from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.opening import alone, opened
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.statement import statement_of

@@ -79,14 +79,14 @@ class SiteWorker:
         """Plans that wait for a person's word: their questions are of no use yet."""
         if self._policy.approval is Approval.AUTO:
             return frozenset()
-        words = self.store.studies.words(self._agreements.known)
+        words = self.store.studies.words(self._agreements.held)
         return frozenset(plan for plan, (standing, _) in words.items() if standing is Decision.PENDING)
 
     def agreed(self) -> dict[str, bool]:
         """Plans that this site agrees to as of now, and whether by a person's word. By the rules alone no
         record was read for that. A person's `approve` counts and checks the file first, so that its word
         tells that the file has the site's minimum of persons and columns that are good enough."""
-        words = self.store.studies.words(self._agreements.known)
+        words = self.store.studies.words(self._agreements.held)
         return {plan: person for plan, (standing, person) in words.items() if standing is Decision.ACCEPTED}
 
     def take_checkpoint(self, signed: pb.SignedCheckpoint, parted: bool) -> None:
@@ -148,7 +148,9 @@ class SiteWorker:
         self._answers.forget(digest)
         self._masked.forget(digest)
         self._own.pop(digest, None)
-        if seen is not None and seen.standing is not Decision.ENDED:
+        if seen is None:
+            self.store.end_declined(digest)
+        elif seen.standing is not Decision.ENDED:
             self.store.end(digest)
             failpoint("study-ended")
             event("study-ended", study=digest, state=ENDS[state])

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.dictionary.rules import SEES
+from eigenveil.dictionary.verdict import ForbiddenByRule, Verdict
 from eigenveil.protocol.plan import Plan
+from eigenveil.study.study import Trust
 from eigenveil_client.site.peers.keys import made
 from eigenveil_client.site.peers.kind import PEERS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.trust import SEES, TrustRules
-from eigenveil_client.site.verdict import Verdict
+from eigenveil_client.site.trust import KNOWN, TrustRules
 
 RULE = "peers"
 
@@ -20,12 +21,19 @@ def verdicts(folder: Path, name: str, plan: Plan, secrecy: TrustRules) -> tuple[
     return (*_about_trust(folder, plan, secrecy), *_about_peers(folder, name, plan))
 
 
+def allowed_trust(folder: Path, secrecy: TrustRules) -> tuple[str, ...]:
+    """The kinds of trust that studies may ask for: as site.toml states; else masked studies alone from the
+    first card of another site that people here compared, whatever became of it since. Raises as `Roster`."""
+    if secrecy.trust:
+        return secrecy.trust
+    return (Trust.SECURE_AGGREGATION.value,) if Roster(PEERS, folder).held().ever_confirmed else KNOWN
+
+
 def _about_trust(folder: Path, plan: Plan, secrecy: TrustRules) -> tuple[Verdict, ...]:
-    """Where site.toml states no trust: who has ever compared another site's card answers masked studies only,
-    whatever became of that card since. Where it states any, that rule speaks (`TrustRules.verdicts`)."""
+    """The rule where site.toml states no trust; where it states any, that speaks (`StatedRules.verdicts`)."""
     if secrecy.trust:
         return ()
-    passed = plan.masked or not Roster(PEERS, folder).held().ever_confirmed
+    passed = plan.study.trust.value in allowed_trust(folder, secrecy)
     why = "" if passed else (
         "; people here have confirmed another site's card, so no other studies are answered: state trust = "
         '"secure-aggregation" in the study, or trust = ["central", "secure-aggregation"] in site.toml'
@@ -56,19 +64,21 @@ def require(folder: Path, name: str, plan: Plan) -> None:
     """Insist that every site that a masked study invites is one that people here have confirmed.
 
     Raises:
-        RequestError: code `site-policy`, naming the sites that are missing and the command; or as `Roster`.
+        ForbiddenByRule: naming the sites that are missing and the command; or as `Roster`.
     """
     for verdict in _about_peers(folder, name, plan):
         if not verdict.passed:
-            raise RequestError(Code.POLICY, f"this site cannot hide its numbers in it: {verdict.text}")
+            raise ForbiddenByRule(RULE, f"this site cannot hide its numbers in it: {verdict.text}")
 
 
 def require_trust(folder: Path, plan: Plan, secrecy: TrustRules) -> None:
     """Insist on a masked study where peers were ever confirmed and site.toml does not say otherwise.
 
     Raises:
-        RequestError: code `site-policy`; or as `Roster`.
+        ForbiddenByRule: rule `trust`; or as `Roster`.
     """
     for verdict in _about_trust(folder, plan, secrecy):
         if not verdict.passed:
-            raise RequestError(Code.POLICY, f"the site's policy forbids this study (trust: {verdict.text})")
+            raise ForbiddenByRule(
+                verdict.rule, f"the site's policy forbids this study ({verdict.rule}: {verdict.text})"
+            )

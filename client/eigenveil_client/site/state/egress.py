@@ -120,6 +120,10 @@ class EgressLedger:
         marks = ", ".join("?" * len(NAMES))
         change.execute(f"INSERT INTO egress ({names}) VALUES ({marks})", tuple(body[name] for name in NAMES))
 
+    def any_of(self, study: str, change: Connection) -> bool:
+        """Whether anything left this site for a study, as of the transaction `change`."""
+        return bool(change.execute("SELECT 1 FROM egress WHERE study = ? LIMIT 1", (study,)))
+
     def keep_question(self, asked: RoundQuery, change: Connection) -> None:
         """Keep what was asked, once, within the transaction `change`."""
         message = query_to_proto(asked).SerializeToString(deterministic=True)

@@ -11,6 +11,7 @@ from eigenveil.analyst_signature.authorization import SignedAuthorization, autho
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest as sha256
 from eigenveil.study.consent import LONGEST_NAME, DeclineWord, checked_text
+from eigenveil_client.site.state.declined_plans import DeclinedPlans
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -155,13 +156,19 @@ class ReceivedPlan:
 class ReceivedPlans:
     """The rows in `database` (whose schema includes `SCHEMA`)."""
 
-    def __init__(self, database: Database, clock: Callable[[], int]) -> None:
+    def __init__(self, database: Database, declined: DeclinedPlans, clock: Callable[[], int]) -> None:
         self._database = database
+        self._declined = declined
         self._clock = clock
 
     def all(self) -> list[ReceivedPlan]:
         """Every plan seen, oldest first."""
         return [_seen(row) for row in self._database.rows("SELECT * FROM studies ORDER BY at, plan")]
+
+    def not_ended(self) -> list[str]:
+        """The digests of those whose studies are not over, oldest first; no plan is read."""
+        listed = "SELECT plan FROM studies WHERE standing <> ? ORDER BY at, plan"
+        return [row["plan"] for row in self._database.rows(listed, (Decision.ENDED.value,))]
 
     def get(self, digest: str) -> ReceivedPlan | None:
         rows = self._database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
@@ -187,6 +194,12 @@ class ReceivedPlans:
         every = self.all()
         starts = [seen for seen in every if len(wanted) >= 6 and seen.plan.startswith(wanted.lower())]
         found = starts or [seen for seen in every if seen.name == wanted]
+        if not found and self._declined_alike(wanted):
+            raise RequestError(
+                Code.NOT_FOUND,
+                f"study {wanted[:12]} was declined by the rules of this site, or ended before it was decided "
+                "about: only its digest is stored, and no plan (eigenveil-site studies shows the counts)",
+            )
         if len(found) != 1:
             raise RequestError(
                 Code.NOT_FOUND,
@@ -194,6 +207,21 @@ class ReceivedPlans:
                 "give at least 6 characters of one digest (eigenveil-site studies lists them)",
             )
         return found[0]
+
+    def digest_of(self, wanted: str) -> str:
+        """The digest of the plan that `find` finds, or of the one declined plan that begins so. Raises as
+        `find`."""
+        declined = self._declined_alike(wanted)
+        return declined[0] if len(declined) == 1 else self.find(wanted).plan
+
+    def _declined_alike(self, wanted: str) -> list[str]:
+        return self._declined.starting(wanted.lower()) if len(wanted) >= 6 else []
+
+    def forget_undecided(self, digest: str, change: Connection) -> bytes | None:
+        """Drop a plan about which no person decided, within the transaction `change`; the plan, if so."""
+        dropped = "DELETE FROM studies WHERE plan = ? AND person = '' RETURNING plan_json"
+        rows = change.execute(dropped, (digest,))
+        return rows[0]["plan_json"] if rows else None
 
     def decide(
         self,

@@ -16,13 +16,14 @@ from eigenveil.accounting.digits import percent_up
 from eigenveil.accounting.ledger import EntryKind
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.state import (
     answered_rounds,
     attempts,
     checkpoints,
+    declined_plans,
     egress,
     received_plans,
     traffic,
@@ -30,6 +31,7 @@ from eigenveil_client.site.state import (
 )
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.attempts import Attempts
+from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans
 from eigenveil_client.site.state.egress import Fingerprints
 from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan, ReceivedPlans
@@ -43,9 +45,9 @@ from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.migrations import Migrations, TooOld
 from eigenveil_common.storage.sqlite import Database
 
-# Version 8 was the first that knows attempts; nothing older can be read.
+# 8 knows attempts, and nothing older can be read.
 VERSION = 9
-MIGRATIONS: Migrations = ((9, received_plans.SIGNED_PLANS),)
+MIGRATIONS: Migrations = ((9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA),)
 SCHEMA = "".join(
     room.SCHEMA
     for room in (
@@ -53,6 +55,7 @@ SCHEMA = "".join(
         egress,
         traffic,
         received_plans,
+        declined_plans,
         checkpoints,
         transcript,
         answered_rounds,
@@ -64,7 +67,7 @@ CHANGE_OVER = (
     "accept-loss --config site.toml, which charges what was spent"
 )
 NOTE_SECONDS = 1.0
-TIMED = ("ledger", "egress", "studies", "chatter")  # tables with the time of each row
+TIMED = ("ledger", "egress", "studies", "declined", "chatter")  # tables with the time of each row
 
 
 class SiteStore:
@@ -97,7 +100,8 @@ class SiteStore:
         self.ledger = LedgerStore(self.database, budget, self.now)
         self.egress = egress.EgressLedger(self.database, self.now)
         self.traffic = traffic.Traffic(self.database, self.now)
-        self.studies = ReceivedPlans(self.database, self.now)
+        self.declined = DeclinedPlans(self.database, self.now)
+        self.studies = ReceivedPlans(self.database, self.declined, self.now)
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
         self.attempts = Attempts(self.database)
@@ -188,10 +192,16 @@ class SiteStore:
         most = yearly.budget.limit(gaussian=plan.gaussian and self.ledger.ledger.gaussian)
         return most.micro_rho - self.this_year(yearly)
 
-    def decline(self, seen: ReceivedPlan, reason: Code, *, person: PersonsWord | None = None) -> None:
-        """Remember a plan that was refused, new or pending; `person`: by whose word, if by anybody's."""
+    def decline(self, seen: ReceivedPlan, reason: Code, *, person: PersonsWord) -> None:
+        """Remember a plan, new or pending, that `person` refused."""
         with self.database.transaction() as change:
             self.studies.decide(seen, Decision.DECLINED, change, reason.value, person=person)
+
+    def decline_by_rule(self, plan: Plan, reason: Code, rule: str) -> None:
+        """Store the digest of a new plan that `rule` refused, and count it; of the plan nothing stays."""
+        with self.database.transaction() as change:
+            self.declined.add(plan.digest, reason, change, analyst=plan.analyst, rule=rule)
+            failpoint("decline-storing")
 
     def withdraw(self, digest: str, person: PersonsWord) -> Cost:
         """Answer a study no more, by a person's word; what was set aside for it is free and returned.
@@ -203,8 +213,24 @@ class SiteStore:
         self.note_ledger()
         return freed
 
+    def end_declined(self, digest: str) -> None:
+        """The study of a plan that the rules declined is over."""
+        with self.database.transaction() as change:
+            self.declined.end(digest, change)
+
+    def _forget_unanswered(self, digest: str, change: Connection) -> None:
+        """Drop the plan of a study that is over, if no person decided about it and nothing left this site for
+        it; its digest stays, and a count."""
+        if self.egress.any_of(digest, change):
+            return
+        plan_json = self.studies.forget_undecided(digest, change)
+        if plan_json is not None:
+            analyst = plan_from_json(plan_json).analyst
+            self.declined.add(digest, Code.PROTOCOL, change, analyst=analyst, rule=UNANSWERED, ended=True)
+
     def end(self, digest: str) -> Cost:
-        """Settle a study; what was set aside for it and not charged is free again, and returned."""
+        """Settle a study; what was set aside for it and not charged is free again, and returned. The plan
+        stays if a person decided about it, or anything left this site for it."""
         freed = self._close(digest, Decision.ENDED, "")
         self.note_ledger()
         return freed
@@ -237,6 +263,8 @@ class SiteStore:
             nonlocal freed
             self.studies.move(digest, standing, change, reason, person=person)
             self.attempts.forget(digest, change)
+            if standing is Decision.ENDED:
+                self._forget_unanswered(digest, change)
             freed = self.ledger.ledger.reserved.get(digest, NOTHING)
             failpoint("study-ending")
 

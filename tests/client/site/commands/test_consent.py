@@ -239,8 +239,11 @@ def test_what_the_rules_refused_is_nobody_s_word(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, columns=("a",))
     with process(stage) as (_, worker):
         asked(stage, worker)
-    (row,) = site(written(stage), "studies", "--json").json["studies"]
-    assert (row["standing"], row["person"]) == ("declined", "")
+    told = site(written(stage), "studies", "--json").json
+    assert told["studies"] == []
+    (row,) = told["declined"]
+    assert (row["analyst"], row["rule"], row["plans"]) == (PLAN.analyst, "columns", 1)
+    assert "columns" in site(written(stage), "studies").out
 
 
 def test_nothing_comes_back_from_an_end() -> None:

@@ -14,7 +14,6 @@ from eigenveil_client.site.daemon.masked import Ready
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.peers import rule
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.trust import TrustRules
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -32,7 +31,7 @@ def test_where_the_rules_decide_a_study_with_a_stranger_is_declined(tmp_path: Pa
     refusal = peers.stage.worker(store).work(offer(FIRST, None, peers.stage.signed(PLAN)))
     assert isinstance(refusal, Refusal)
     assert refusal.reason == pb.DECLINE_REASON_POLICY
-    assert store.studies.standing(PLAN.digest) is Decision.DECLINED
+    assert [(one.rule, one.plans) for one in store.declined.counts()] == [("peers", 1)]
     assert store.ledger.ledger.size == 0
     store.close()
 

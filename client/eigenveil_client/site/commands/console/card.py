@@ -10,6 +10,7 @@ from typing import Any
 
 from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING
 from eigenveil.dictionary.dictionary import Dictionary
+from eigenveil.dictionary.verdict import Verdict
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.one_person import ever_guessed
 from eigenveil.study.study import Column, Missing
@@ -24,7 +25,6 @@ from eigenveil_client.site.plausible import dictionary
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.site.commands.console import words
-from eigenveil_client.site.commands.console.card import Card, card
+from eigenveil_client.site.commands.console.card import card
 from eigenveil_client.site.commands.console.room import Console
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
@@ -29,19 +31,17 @@ def asked_for(store: SiteStore, request: Request) -> ReceivedPlan:
 
 def routes(console: Console) -> list[Route]:
     async def every(request: Request) -> Response:
-        def look(config: SiteConfig, store: SiteStore) -> tuple[list[Card], list[ReceivedPlan]]:
+        def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             seen = store.studies.all()[::-1]
-            waiting = [card(config, store, one) for one in seen if one.standing is Decision.PENDING]
-            return waiting, [one for one in seen if one.standing is not Decision.PENDING]
+            return {
+                "waiting": [card(config, store, one) for one in seen if one.standing is Decision.PENDING],
+                "decided": [one for one in seen if one.standing is not Decision.PENDING],
+                "counts": store.declined.counts()[::-1],
+            }
 
-        waiting, decided = await console.from_store(look)
+        told = await console.from_store(look)
         return console.page(
-            request,
-            "studies.html",
-            waiting=waiting,
-            decided=decided,
-            standings=words.STANDINGS,
-            signatures=words.SIGNATURES,
+            request, "studies.html", standings=words.STANDINGS, signatures=words.SIGNATURES, **told
         )
 
     async def one(request: Request) -> Response:

@@ -1,0 +1,187 @@
+"""Of what the rules decline a site stores a digest and a count, bounded, and repeats the decline alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.consent import DeclineWord
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state import declined_plans
+from eigenveil_client.site.state import store as site_store
+from eigenveil_client.site.state.store import SCHEMA, SiteStore
+from eigenveil_common.storage.sqlite import Database
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.support import Stage, a_plan, a_stage, a_study
+
+MARK = "a purpose that is written nowhere"
+
+
+def plan(number: int, **words: str) -> Plan:
+    return a_plan(a_study(purpose=MARK), submission=str(number), **words)
+
+
+@contextmanager
+def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
+    with closing(stage.store()) as store:
+        yield store, stage.worker(store)
+
+
+def came(stage: Stage, one: Plan) -> pb.NextWorkResponse:
+    """The coordinator sends a plan, and wants the site's word on it."""
+    return pb.NextWorkResponse(plan=stage.signed(one), consent=bytes.fromhex(one.digest))
+
+
+def declined(stage: Stage, worker: SiteWorker, one: Plan) -> Refusal:
+    refusal = worker.work(came(stage, one))
+    assert isinstance(refusal, Refusal)
+    return refusal
+
+
+def over(one: Plan) -> pb.NextWorkResponse:
+    end = pb.StudyEnd(plan_digest=bytes.fromhex(one.digest), state=pb.STUDY_STATE_CANCELLED)
+    return pb.NextWorkResponse(ended=[end])
+
+
+def disk(stage: Stage) -> bytes:
+    return b"".join(file.read_bytes() for file in stage.config.state.parent.glob("state.db*"))
+
+
+@pytest.fixture
+def closed(tmp_path: Path) -> Stage:
+    """A site that allows no analyst."""
+    return a_stage(tmp_path, analysts=())
+
+
+def test_a_plan_that_the_rules_decline_leaves_a_digest_and_a_count_and_no_byte_of_it(closed: Stage) -> None:
+    with process(closed) as (store, worker):
+        for number in range(3):
+            declined(closed, worker, plan(number))
+        assert store.studies.all() == []
+        (count,) = store.declined.counts()
+    assert (count.analyst, count.rule, count.plans) == (plan(0).analyst, "analysts", 3)
+    assert MARK.encode() not in disk(closed)
+
+
+def test_the_disk_grows_no_more_with_plans_of_any_size(tmp_path: Path) -> None:
+    """The same number of declined plans takes the same room, however large they are."""
+    sizes = []
+    for folder, length in (("small", 1), ("large", 1000)):
+        (tmp_path / folder).mkdir()
+        stage = a_stage(tmp_path / folder, analysts=())
+        with process(stage) as (_, worker):
+            for number in range(5):
+                one = a_plan(a_study(purpose="p" * length), submission=str(number))
+                declined(stage, worker, one)
+        sizes.append(stage.config.state.stat().st_size)
+    assert sizes[0] == sizes[1]
+
+
+def test_a_decline_is_repeated_alike_after_a_restart_also_under_other_rules(closed: Stage) -> None:
+    with process(closed) as (store, worker):
+        first = declined(closed, worker, plan(1))
+        meaning = [row.meaning for row in store.egress.rows()]
+    closed.rule(analysts=("*",))
+    with process(closed) as (store, worker):
+        assert worker.known_plans() == [plan(1).digest]
+        assert declined(closed, worker, plan(1)) == first
+        assert [row.meaning for row in store.egress.rows()] == 2 * meaning
+        assert [one.plans for one in store.declined.counts()] == [1], "a repetition is not counted"
+
+
+def test_digests_and_counts_are_bounded_and_the_latest_stay(
+    closed: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(declined_plans, "MOST_DIGESTS", 3)
+    monkeypatch.setattr(declined_plans, "MOST_COUNTS", 2)
+    with process(closed) as (store, worker):
+        for number in range(5):
+            declined(closed, worker, plan(number, analyst=f"analyst-{number}"))
+        named = {number: plan(number, analyst=f"analyst-{number}").digest for number in range(5)}
+        stored = [number for number, digest in named.items() if store.declined.get(digest)]
+        assert stored == [2, 3, 4]
+        assert [one.analyst for one in store.declined.counts()] == ["analyst-3", "analyst-4"]
+
+
+def test_a_question_for_work_names_the_latest_declined_plans_alone(
+    closed: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4,096 named plans are refused by the coordinator, and the site would be cut off for good."""
+    monkeypatch.setattr(declined_plans, "MOST_OPEN", 2)
+    monkeypatch.setattr("eigenveil_client.site.daemon.agreements.MOST_OPEN", 2)
+    latest = [plan(number).digest for number in (2, 3)]
+    with process(closed) as (_, worker):
+        for number in range(4):
+            declined(closed, worker, plan(number))
+        assert worker.known_plans() == latest
+    with process(closed) as (_, worker):
+        assert worker.known_plans() == latest
+        declined(closed, worker, plan(0))  # which the coordinator sends again
+        assert worker.known_plans() == [plan(3).digest, plan(0).digest]
+
+
+def test_the_end_of_a_declined_study_is_the_end_of_its_plan(closed: Stage) -> None:
+    with process(closed) as (_, worker):
+        declined(closed, worker, plan(1))
+        assert worker.work(over(plan(1))) is None
+        assert worker.known_plans() == []
+        again = declined(closed, worker, plan(1))
+        assert again.reason == pb.DECLINE_REASON_PROTOCOL, "the coordinator ended it"
+    with process(closed) as (_, worker):
+        assert worker.known_plans() == []
+
+
+@pytest.mark.parametrize("approval", [Approval.ASK, Approval.AUTO])
+def test_a_study_that_ends_before_anything_left_for_it_leaves_no_plan(
+    tmp_path: Path, approval: Approval
+) -> None:
+    stage, one = a_stage(tmp_path, approval=approval), plan(1)
+    with process(stage) as (store, worker):
+        assert worker.work(came(stage, one)) is None
+        assert worker.work(over(one)) is None
+        assert store.studies.all() == []
+        assert store.ledger.ledger.reserved == {}
+        (count,) = store.declined.counts()
+        assert (count.rule, count.plans) == ("ended-unanswered", 1)
+
+
+def test_what_a_person_decided_stays_whole(tmp_path: Path) -> None:
+    stage, one = a_stage(tmp_path, approval=Approval.ASK), plan(1)
+    with process(stage) as (store, worker):
+        worker.work(came(stage, one))
+        consent.decline(
+            stage.config, store, store.studies.find(one.digest), by="Dr. Grau", word=DeclineWord.PURPOSE
+        )
+        worker.work(over(one))
+        (seen,) = store.studies.all()
+        assert (seen.person, seen.whole) == ("declined", True)
+
+
+def test_what_is_left_of_a_declined_plan_is_said_to_who_looks_for_it(closed: Stage) -> None:
+    with process(closed) as (store, worker):
+        declined(closed, worker, plan(1))
+        with pytest.raises(RequestError, match="only its digest is stored") as caught:
+            store.studies.find(plan(1).digest)
+        assert caught.value.code is Code.NOT_FOUND
+        assert store.studies.digest_of(plan(1).digest[:8]) == plan(1).digest
+
+
+def test_a_state_of_schema_8_is_brought_up(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    with process(stage) as (store, _):
+        path = Path(store.database.name)
+    old = SCHEMA.replace(declined_plans.SCHEMA, "")
+    for file in path.parent.glob(f"{path.name}*"):
+        file.unlink()
+    Database(path, old, 8).close()
+    with process(stage) as (store, _):
+        assert store.declined.counts() == []
+        assert store.database.version() == site_store.VERSION

@@ -1,0 +1,108 @@
+"""The rules that a site states: what forbids a plan there, which plans are refused, and who is told what."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from eigenveil.dictionary.admission import Directory, check_rules, directory_from_dict, directory_to_dict
+from eigenveil.dictionary.rules import ANY, StatedRules, forbidding
+from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
+from eigenveil.errors import Code, RequestError
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.study import Federation, Trust
+from tests.support import a_study, refused
+
+SITES = ("anna", "bert", "carl")
+OPEN = StatedRules(
+    analysts=(ANY,), algorithms=("gauss-cov",), noise="any", max_epsilon_per_study=9.0, max_delta=0.1,
+    trust=("central", "secure-aggregation"), colluding=1, minimum_sites=2,
+)  # fmt: skip
+CLOSED = replace(OPEN, analysts=("eve",))
+
+
+def a_plan(analyst: str = "ada", **federation: object) -> Plan:
+    settings = {"sites": SITES, "quorum": 2} | federation
+    study = replace(a_study(), federation=Federation(**settings))  # type: ignore[arg-type]
+    return make_plan(study, federation="fed", submission="one", analyst=analyst)
+
+
+def directory(**sites: StatedRules | None) -> Directory:
+    told = {
+        name: None
+        if rules is None
+        else SiteStatement(asks=False, max_missing=1, max_unreadable=1, max_out_of_bounds=1, allows=rules)
+        for name, rules in (dict.fromkeys(SITES) | sites).items()
+    }
+    return Directory(federation="fed", sites=told, columns=None, approval_seconds=0.0)
+
+
+def test_a_study_that_every_site_allows_or_says_nothing_about_is_accepted_without_a_word() -> None:
+    assert check_rules(a_plan(), directory(anna=OPEN)) == []
+
+
+def test_sites_that_will_decline_are_named_with_their_rules_where_the_quorum_is_left() -> None:
+    (sentence,) = check_rules(a_plan(), directory(anna=CLOSED, bert=OPEN))
+    assert "anna (analysts)" in sentence
+    assert "bert" not in sentence
+
+
+def test_below_the_quorum_the_study_is_refused_at_once() -> None:
+    with refused(Code.POLICY, "anna (analysts)", "carl (analysts)"):
+        check_rules(a_plan(), directory(anna=CLOSED, carl=CLOSED))
+
+
+def test_a_required_site_that_forbids_it_refuses_the_study() -> None:
+    with refused(Code.POLICY, "anna (analysts)"):
+        check_rules(a_plan(required=("anna",)), directory(anna=CLOSED))
+    assert check_rules(a_plan(required=("bert",)), directory(anna=CLOSED))
+
+
+@pytest.mark.parametrize(
+    ("rule", "changes"),
+    [
+        ("analysts", {"analysts": ()}),
+        ("algorithms", {"algorithms": ("dp-pca",)}),
+        ("max_epsilon_per_study", {"max_epsilon_per_study": 1e-3}),
+        ("max_delta", {"max_delta": 1e-12}),
+        ("trust", {"trust": (Trust.SECURE_AGGREGATION.value,)}),
+    ],
+)
+def test_each_stated_rule_forbids(rule: str, changes: dict[str, object]) -> None:
+    rules = replace(OPEN, **changes)  # type: ignore[arg-type]
+    assert dict(forbidding(a_plan(), {"anna": rules})) == {"anna": (rule,)}
+
+
+def test_an_analyst_is_told_of_no_other_analyst() -> None:
+    rules = replace(OPEN, analysts=("eve", "ada"))
+    assert rules.seen_by("ada").analysts == ("ada",)
+    assert rules.seen_by("mallory").analysts == ()
+    assert OPEN.seen_by("mallory").analysts == (ANY,)
+    for analyst in ("ada", "eve", "mallory"):  # and foresees the same for itself
+        plan = a_plan(analyst)
+        said = [list(forbidding(plan, {"anna": one})) for one in (rules, rules.seen_by(analyst))]
+        assert said[0] == said[1]
+
+
+def test_rules_come_through_messages_and_processes_as_they_are() -> None:
+    there = directory(anna=CLOSED)
+    assert directory_from_dict(directory_to_dict(there)) == there
+    stated = there.sites["anna"]
+    assert stated is not None
+    assert statement_from_proto(stated.to_proto()) == stated
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"analysts": ("a\x1b",)},
+        {"max_delta": float("nan")},
+        {"max_epsilon_per_study": 0.0},
+        {"colluding": -1},
+    ],
+)
+def test_rules_that_nobody_can_mean_are_refused(changes: dict[str, object]) -> None:
+    with pytest.raises(RequestError):
+        replace(OPEN, **changes)  # type: ignore[arg-type]

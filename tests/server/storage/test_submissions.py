@@ -1,0 +1,188 @@
+"""What one analyst may submit in a day: counted from stored rows, on a clock that may jump."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.storage.database import Row
+from eigenveil_common.storage.sqlite import Database
+from eigenveil_server.clock import as_datetime
+from eigenveil_server.storage import database as store_module
+from eigenveil_server.storage import study_writes
+from eigenveil_server.storage.database import POSTGRESQL_MIGRATIONS, SCHEMA, VERSION, Store, open_store
+from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.study_lists import StudyLists
+from eigenveil_server.storage.study_reads import StoredStudy
+from eigenveil_server.storage.submissions import DAY_MS, SubmissionQuota, submitted, summary_of
+from tests.server.rig import UNLIMITED
+
+QUOTA = SubmissionQuota(studies=3, bytes=1000)
+PLAN = json.dumps({"atto_delta": "7", "study": {"privacy": {"epsilon": 0.5, "attempts": 2}}}).encode()
+
+
+def a_row(at: int, size: int) -> Row:
+    return Row(("at", "bytes"), (at, size))
+
+
+def a_study(number: int, at: int, plan: bytes = PLAN, analyst: str = "ada") -> StoredStudy:
+    return StoredStudy(
+        digest=f"{number:064x}", name=f"s{number}", analyst=analyst, submission=str(number), plan_json=plan,
+        signature=b"", micro_rho=5, expected_rounds=2, state=StudyState.RUNNING, failure="", submitted_at=at,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with closing(open_store(tmp_path / "state.db")) as opened:
+        yield opened
+
+
+def add(store: Store, stored: StoredStudy, quota: SubmissionQuota = QUOTA) -> None:
+    with store.writer.transaction() as change:
+        study_writes.add_study(change, stored, "submitted", quota, None)
+
+
+def test_a_day_is_counted_back_from_each_submission(store: Store) -> None:
+    for number, at in enumerate((0, 10, 20)):
+        add(store, a_study(number, at))
+    with pytest.raises(RequestError) as refused:
+        add(store, a_study(3, 20 + DAY_MS // 2))
+    assert refused.value.code is Code.QUOTA
+    assert refused.value.status == "RESOURCE_EXHAUSTED"
+    assert "max_submissions_per_day" in str(refused.value)
+    assert f"{as_datetime(DAY_MS):%Y-%m-%d %H:%M}" in str(refused.value), "when it may come again"
+    assert store.reader.rows("SELECT COUNT(*) FROM studies")[0][0] == 3, "what is refused is not stored"
+    add(store, a_study(4, DAY_MS + 1))
+    with pytest.raises(RequestError):
+        add(store, a_study(5, DAY_MS + 2))
+
+
+def test_bytes_count_as_studies_do(store: Store) -> None:
+    add(store, a_study(0, 0, bytes(600)))
+    with pytest.raises(RequestError, match="max_submitted_mib_per_day"):
+        add(store, a_study(1, 1, bytes(401)))
+    add(store, a_study(2, 1, bytes(400)))
+    with pytest.raises(RequestError, match="ask for fewer columns"):
+        add(store, a_study(3, 10 * DAY_MS, bytes(1001)))
+
+
+def test_each_analyst_has_a_quota_of_their_own(store: Store) -> None:
+    for number in range(6):
+        add(store, a_study(number, 0, analyst="ab"[number % 2]))
+    with pytest.raises(RequestError):
+        add(store, a_study(6, 0, analyst="a"))
+
+
+def test_a_quota_survives_a_restart(tmp_path: Path) -> None:
+    for number in range(3):
+        with closing(open_store(tmp_path / "state.db")) as store:
+            add(store, a_study(number, number))
+    with closing(open_store(tmp_path / "state.db")) as store, pytest.raises(RequestError):
+        add(store, a_study(3, 4))
+
+
+def test_a_clock_that_is_set_back_gives_no_second_day(store: Store) -> None:
+    for number in range(3):
+        add(store, a_study(number, 5 * DAY_MS))
+    with pytest.raises(RequestError) as refused:
+        add(store, a_study(3, 0))
+    assert f"{as_datetime(6 * DAY_MS):%Y-%m-%d}" in str(refused.value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 3 * DAY_MS), st.integers(1, 500)), max_size=30),
+    st.integers(1, 6),
+    st.integers(500, 2000),
+)
+def test_no_day_holds_more_than_the_quota_and_at_the_time_that_is_told_there_is_room(
+    wishes: list[tuple[int, int]], studies: int, size: int
+) -> None:
+    """However the clock jumps: the times come in any order."""
+    quota, taken = SubmissionQuota(studies=studies, bytes=size), list[tuple[int, int]]()
+
+    def allowed(at: int, wanted: int) -> bool:
+        rows = [a_row(*one) for one in sorted(taken) if one[0] > at - DAY_MS]
+        try:
+            quota.check(rows, wanted)
+        except RequestError:
+            free = quota._free_at(rows, wanted)
+            kept = [row for row in rows if row["at"] > free - DAY_MS]
+            assert len(kept) < studies
+            assert sum(row["bytes"] for row in kept) + wanted <= size
+            return False
+        return True
+
+    for at, wanted in wishes:
+        if allowed(at, wanted):
+            taken.append((at, wanted))
+    for start, _ in taken:
+        window = [one for one in taken if start <= one[0] < start + DAY_MS]
+        assert len(window) <= studies
+        assert sum(one[1] for one in window) <= size
+
+
+def test_lists_read_no_plan_and_say_what_the_plan_says(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    summary = summary_of(PLAN)
+    assert (summary.atto_delta, summary.epsilon) == (14, 0.5)
+    with store.writer.transaction() as change:
+        study_writes.add_study(change, a_study(1, 1), "submitted", UNLIMITED, summary)
+        study_writes.add_study(change, a_study(2, 2), "submitted", UNLIMITED, summary)
+        change.execute("UPDATE studies SET plan_json = ?", (b"not read",))
+    lists = StudyLists(store.reader)
+    assert [one.summary for one in lists.behind("", 9)] == [summary, summary]
+    assert [one.name for one in lists.behind(f"{1:064x}", 9)] == ["s2"]
+    assert [one.name for one in lists.before("", 1)] == ["s2"]
+    assert [one.name for one in lists.before(f"{2:064x}", 9)] == ["s1"]
+    assert [one.name for one in lists.of_analyst("ada", StudyState)] == ["s2", "s1"]
+    with pytest.raises(RequestError) as refused:
+        lists.behind("f" * 64, 1)
+    assert refused.value.code is Code.NOT_FOUND
+
+
+def test_a_list_is_read_from_an_index_alone(store: Store) -> None:
+    """A plan of 840 KiB lies between the columns of a row: reading one behind it reads 200 pages."""
+    text = (
+        "SELECT s.digest, s.name, s.analyst, s.submission, s.micro_rho, s.expected_rounds, s.state, "
+        "s.failure FROM studies s WHERE (s.submitted_at, s.digest) > (?, ?) "
+        "ORDER BY s.submitted_at, s.digest LIMIT ?"
+    )
+    (row,) = store.reader.rows(f"EXPLAIN QUERY PLAN {text}", (0, "", 9))
+    assert "COVERING INDEX studies_by_time" in row["detail"]
+
+
+def test_what_each_analyst_submitted_is_told(store: Store) -> None:
+    add(store, a_study(0, 0, bytes(100)))
+    add(store, a_study(1, 2 * DAY_MS, bytes(200)))
+    (told,) = submitted(store.reader, 2 * DAY_MS + 1)
+    assert (told.analyst, told.studies, told.bytes, told.unrun) == ("ada", 2, 300, 300)
+    assert (told.studies_today, told.bytes_today) == (1, 200)
+
+
+def test_tables_of_version_11_are_brought_up_and_their_studies_count(tmp_path: Path) -> None:
+    old = SCHEMA
+    for name in ("studies_by_state", "studies_by_time", "submissions_by_analyst"):
+        old = old.replace(store_module._statements(SCHEMA, f"CREATE INDEX {name} "), "")
+    old = old.replace(store_module._statements(SCHEMA, "CREATE TABLE submissions "), "")
+    old += "CREATE INDEX studies_by_state ON studies (state);"
+    old += "CREATE INDEX studies_by_time ON studies (submitted_at, digest);"
+    with closing(Database(tmp_path / "state.db", old, 11)) as before, before.transaction() as change:
+        plan = PLAN
+        stored = {name: getattr(a_study(1, 1, plan), name) for name in StoredStudy.__dataclass_fields__}
+        change.insert("studies", stored | {"state": "failed"})
+    fresh, migrated = tmp_path / "fresh.db", tmp_path / "state.db"
+    with closing(open_store(fresh)) as new, closing(open_store(migrated)) as store:
+        said = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name"
+        tables = [{row[0]: row[1] for row in one.reader.rows(said)} for one in (new, store)]
+        assert tables[0] == tables[1]
+        (told,) = submitted(store.reader, 2)
+        assert (told.studies_today, told.bytes) == (1, len(plan))
+    assert POSTGRESQL_MIGRATIONS[-1][0] == VERSION

@@ -1,0 +1,210 @@
+"""What one valid certificate can do to disks: studies without end that a site declines, and lists of them.
+
+An analyst whom the site `dora` does not allow submits small and wide studies as fast as they are planned, and
+asks for the list of studies sixty times at once, from a process of its own at the lowest priority. `dora` is
+a real daemon that states no rules, as an older one. Passed: no honest call was lost, 99 of 100 were answered
+within a second; the site's disk holds no plan, and the coordinator's grew by no more than a day's quota.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import grpc
+
+from eigenveil.identity import Role
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.store import SCHEMA as SITE_SCHEMA
+from eigenveil_client.site.state.store import VERSION as SITE_VERSION
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.rpc import error_from
+from eigenveil_common.storage.sqlite import Database
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
+from eigenveil_server.config import Config
+from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION
+from tests.client.site.support import write_records
+from tests.integration.living import config_of, enrolled
+from tests.server.rig import Credentials, Rig, study_toml
+from tests.torture.front import denial
+from tests.torture.front.besieged import Siege, besieged
+from tests.torture.line import Line
+
+MEMBERS = {"eve": Role.ANALYST, **{name: denial.MEMBERS[name] for name in ("ada", *denial.SITES)}}
+SITE = "dora"
+LISTS = 60
+SUBMISSIONS = 4  # at once
+BURN = (0.5, denial.CALM_SECONDS)  # share of a processor, seconds
+WIDE = 300  # columns, of names as long as may be
+SITE_GROWTH = 2**20  # digests, counts and a row of the egress ledger for each refusal; no plan
+LOG_GROWTH = 4 * 2**20  # at the coordinator beyond the quota: ledger, events, consents, indexes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Disks:
+    """Bytes on both disks, and the studies of the attacker that are stored."""
+
+    site: int
+    coordinator: int
+    studies: int
+
+
+def faults(before: Disks, after: Disks, quota: Config) -> list[str]:
+    """What a flood did to disks that it should not be able to."""
+    found = []
+    if after.site - before.site > SITE_GROWTH:
+        found.append(f"the site's disk grew by {(after.site - before.site) / 2**20:.1f} MiB")
+    most = quota.max_submitted_mib_per_day * 2**20 + LOG_GROWTH
+    if after.coordinator - before.coordinator > most:
+        grown = (after.coordinator - before.coordinator) / 2**20
+        found.append(f"the coordinator's disk grew by {grown:.1f} MiB")
+    if after.studies > quota.max_submissions_per_day:
+        found.append(f"{after.studies} studies of one analyst are stored")
+    if not after.studies:
+        found.append("no study of the attacker was ever stored")
+    return found
+
+
+def flood(port: int, held: Credentials, seconds: float) -> dict[str, int]:
+    """Submit and list for so long; how many submissions were taken, or refused with which code."""
+    os.setpriority(os.PRIO_PROCESS, 0, denial.LOWEST)
+    return asyncio.run(_flood(port, held, seconds))
+
+
+async def _flood(port: int, held: Credentials, seconds: float) -> dict[str, int]:
+    wide, small = _wide(), study_toml(sites=(SITE,), epsilon=0.3)
+    counted: Counter[str] = Counter()
+    async with grpc.aio.secure_channel(
+        f"127.0.0.1:{port}", grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
+    ) as channel:
+        stub = CoordinatorStub(channel)
+
+        async def submit() -> None:
+            number = counted.total()
+            toml = wide if number % 8 == 0 else small
+            wanted = pb.SubmitStudyRequest(submission=os.urandom(8).hex(), study_toml=toml)
+            try:
+                await stub.SubmitStudy(wanted, timeout=seconds)
+                counted["taken"] += 1
+            except grpc.aio.AioRpcError as problem:
+                counted[error_from(problem).code.value] += 1
+
+        async def ask() -> None:
+            with suppress(grpc.aio.AioRpcError):
+                await stub.ListStudies(pb.ListStudiesRequest(), timeout=seconds)
+
+        await asyncio.gather(
+            denial.many(SUBMISSIONS, seconds, submit), denial.many(LISTS - SUBMISSIONS, seconds, ask)
+        )
+    return dict(counted)
+
+
+def _wide() -> str:
+    lines = [study_toml(columns=0, components=1, sites=(SITE,), epsilon=1.0)]
+    for number in range(WIDE):
+        name = f"c{number:05d}{'é' * 194}"
+        lines += ["[[columns]]", f'name = "{name}"', 'unit = ""', "lower = -1.0", "upper = 1.0"]
+    return "\n".join(lines)
+
+
+@contextmanager
+def declining(folder: Path, port: int) -> Iterator[None]:
+    """The daemon of the site that allows ada alone, in a process of its own: it computes beside no calls."""
+    process = multiprocessing.get_context("spawn").Process(target=decline, args=(folder, port))
+    process.start()
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.join()
+
+
+def decline(folder: Path, port: int) -> None:
+    """Serve that site for ever."""
+    identity, site = folder / SITE, folder / f"{SITE}-site"
+    site.mkdir()
+    write_records(site / "records.csv", columns=("c0", "c1", "c2", "c3"))
+    config = config_of(identity, approval=Approval.AUTO, analysts=("ada",))
+    reached = replace(load_identity(identity), coordinator=f"127.0.0.1:{port}")
+    store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))
+    daemon = SiteDaemon(SiteWorker(reached, config.policy, store, engine(config)), lambda: reached)
+    asyncio.run(daemon.run())
+
+
+def counts(folder: Path) -> dict[str, int]:
+    """Of what the site declined, by the rule."""
+    with closing(Database(folder / f"{SITE}-site" / "state.db", SITE_SCHEMA, SITE_VERSION)) as database:
+        rows = database.rows("SELECT rule, SUM(plans) AS plans FROM decline_counts GROUP BY rule")
+    return {row["rule"]: row["plans"] for row in rows}
+
+
+def disks(siege: Siege, folder: Path) -> Disks:
+    """As they are now."""
+    state = folder / "coordinator" / "state.db"
+    with closing(Database(state, SCHEMA, VERSION, migrations=MIGRATIONS)) as database:
+        stored = database.rows("SELECT COUNT(*) FROM studies WHERE analyst = ?", ("eve",))[0][0]
+        coordinator = _size(database)
+    with closing(Database(folder / f"{SITE}-site" / "state.db", SITE_SCHEMA, SITE_VERSION)) as database:
+        return Disks(site=_size(database), coordinator=coordinator, studies=stored)
+
+
+def _size(database: Database) -> int:
+    """Of what is stored; the write-ahead log comes and goes."""
+    pages, size = (database.rows(f"PRAGMA {name}")[0][0] for name in ("page_count", "page_size"))
+    return int(pages * size)
+
+
+async def prepared(rig: Rig, folder: Path) -> None:
+    """Enrol the declining site."""
+    await enrolled(rig, folder / SITE, SITE)
+
+
+def run(scale: float) -> Line:
+    """One flood, at its full length or shorter."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = max(denial.LEAST_SECONDS, denial.SECONDS * scale)
+        return asyncio.run(flooded(Path(folder), seconds))
+
+
+async def flooded(folder: Path, seconds: float, command: Sequence[str] = ("eigenveil_server.cli",)) -> Line:
+    """The flood on a coordinator that `command` serves."""
+    quota = Config(federation="f", state=folder)
+    async with (
+        besieged(folder, command, MEMBERS, prepared) as siege,
+        denial.beside(siege) as here,
+    ):
+        with declining(folder, siege.port):
+            await here.study()  # what is loaded once is loaded by then
+            before = disks(siege, folder)
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                words = (siege.port, siege.held["eve"], seconds)
+                attacking = asyncio.create_task(asyncio.to_thread(pool.apply, flood, words))
+                honest = await here.under(attacking)
+                calm = await here.under(asyncio.create_task(asyncio.to_thread(pool.apply, denial.burn, BURN)))
+            submitted = attacking.result()
+            after = disks(siege, folder)
+            found = [*faults(before, after, quota), *denial.lost_or_late("declined floods", honest)]
+            if siege.fate:
+                found.append(siege.fate)
+            declined = counts(folder)
+    figures = (
+        f"submissions {submitted}; declined {declined}; site "
+        f"+{(after.site - before.site) / 2**20:.2f} MiB, coordinator "
+        f"+{(after.coordinator - before.coordinator) / 2**20:.1f} MiB, honest p99 {1000 * honest.p99:.0f} ms "
+        f"(beside a busy process {1000 * calm.p99:.0f} ms)"
+    )
+    detail = f"{'; '.join(found)} ({figures})" if found else figures
+    return Line(number=6, title="declined floods", passed=not found, detail=detail)
