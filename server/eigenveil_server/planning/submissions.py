@@ -38,11 +38,19 @@ class Submission:
     directory: Directory
 
     def __post_init__(self) -> None:
-        if SUBMISSION.fullmatch(self.id) is None:
-            raise RequestError(
-                Code.BAD_ARGUMENT,
-                "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores",
-            )
+        check_submission(self.id)
+
+
+def check_submission(id: str) -> None:
+    """Insist that this is the id of a submission.
+
+    Raises:
+        RequestError: code `bad-argument`.
+    """
+    if SUBMISSION.fullmatch(id) is None:
+        raise RequestError(
+            Code.BAD_ARGUMENT, "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
