@@ -1,6 +1,6 @@
 """The draft of a study from a form: what was typed, the study that it says, and what that would be.
 
-A coordinator that submitted what a form says would ask in its analyst's name: the file that comes of a draft is
+A coordinator that submits what a form says asks in its analyst's name: so a draft comes as a file, which is
 signed and submitted on the analyst's own machine.
 """
 
@@ -69,8 +69,8 @@ class SiteChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A study that nobody has submitted: the file `name` holds `text`, and `command` signs and submits it. The
-    command names the submission, so that run twice it is one study."""
+    """A study that nobody has submitted: the file `name` holds `text`, and `command` signs and submits it. It
+    names the submission, so that run twice it makes one study."""
 
     name: str
     text: str
@@ -154,7 +154,7 @@ def draft_of(study: Study, submission: str) -> Draft:
     """The draft of a study, for the machine on which its analyst's key lies."""
     name = f"{study.name}.toml"
     command = as_typed("eigenveil", "study", "submit", name, "--submission", submission)
-    told = f"# A draft: it asks nothing before you sign and submit it, on the machine with your key:\n# {command}\n"
+    told = f"# A draft: nothing is asked before its analyst signs and submits it:\n# {command}\n"
     return Draft(name=name, text=f"{told}\n{study_to_toml(study)}", command=command)
 
 

@@ -1,5 +1,5 @@
-"""The form for the draft of a study: without a script it is sent to search, to predict and to make the file; with
-the script the prediction follows what is typed."""
+"""The form for the draft of a study: without a script it is sent to search, to predict and to make the file;
+with the script the prediction follows what is typed."""
 
 from __future__ import annotations
 

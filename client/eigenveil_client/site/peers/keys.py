@@ -20,9 +20,7 @@ from eigenveil_common.files import is_there
 
 NAME = "peer.key"
 AGREEMENT, SIGNING = "agreement", "signing"
-LOST = (
-    "run `eigenveil-site peers export`: the other sites must then confirm the new card, each by telephone"
-)
+LOST = "run `eigenveil-site peers export`: the other sites must then confirm the new card, each by telephone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
