@@ -1,7 +1,6 @@
-"""Private keys of a party's own, in a file of its identity's folder: made once, on this machine, for this party.
+"""Private keys of a party's own, in a file of its identity's folder, made once and on this machine.
 
-They are no certificate's: nobody issues them, and they outlive every certificate, because other people have
-compared their digits.
+They are no certificate's: they outlive every certificate, because other people have compared their digits.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class KeyFile:
         if self.path.is_symlink():
             raise RequestError(
                 Code.BAD_CONFIG,
-                f"{self.path} is a link, and a private key stays in its own folder: put the file itself there",
+                f"{self.path} is a link, and a private key lies in its own folder: put the file itself there",
             )
         try:
             stored = parse_json(read_secret(self.path))
@@ -85,9 +84,10 @@ class KeyFile:
 
     def damaged(self) -> RequestError:
         """The error of a file that holds no keys."""
+        where = f"{self.path} is damaged"
         return RequestError(
             Code.BAD_CONFIG,
-            f"{self.path} is damaged: put it back from a copy. If there is none, move it away and {self.lost}",
+            f"{where}: put it back from a copy. If there is none, move it away, then {self.lost}",
         )
 
     @property
