@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil.analyst_signature.authorization import SignedAuthorization, authorize
+from eigenveil.analyst_signature.card import AnalystCard, SignedAnalystCard, sign_analyst_card
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.noise import source
 from eigenveil.noise.source import NoiseSpec, OsNoise
@@ -80,6 +85,28 @@ def a_study(d: int = 3, sites: tuple[str, ...] = ("north", "south"), **changes: 
 def a_plan(study: Study | None = None, **changes: Any) -> Plan:
     """The plan of `study`, or of `a_study(**changes)`."""
     return make_plan(study or a_study(**changes), federation="test", submission="first")
+
+
+def analyst_key(analyst: str) -> Ed25519PrivateKey:
+    """An analyst's private key, which everybody may know."""
+    return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(analyst.encode()).digest())
+
+
+def analyst_card(analyst: str, federation: str, key: Ed25519PrivateKey | None = None) -> SignedAnalystCard:
+    """An analyst's card, of the key that everybody may know or of `key`."""
+    key = key or analyst_key(analyst)
+    public = key.public_key().public_bytes_raw()
+    card = AnalystCard(federation=federation, analyst=analyst, signing=public)
+    return sign_analyst_card(card, key.sign)
+
+
+def signed_by_analyst(
+    plan: Plan, key: Ed25519PrivateKey | None = None, *, expires: int | None = None
+) -> SignedAuthorization:
+    """A plan's authorization by its analyst's own key, or by `key`, for an hour or until `expires`."""
+    key = key or analyst_key(plan.analyst)
+    until = int(time.time()) + 3600 if expires is None else expires
+    return authorize(plan, analyst_card(plan.analyst, plan.federation, key), until, key.sign)
 
 
 def a_query(query: Query, *, plan_digest: str = DIGEST, round: int = 0, micro_rho: int = 1000) -> RoundQuery:

@@ -50,6 +50,10 @@ class Code(Enum):
     STUDY_FAILED = "study-failed"
     CANCELLED = "cancelled"
     BAD_RELEASE = "bad-release"
+    UNSIGNED = "unsigned"
+    AUTHORIZATION = "authorization"
+    AUTHORIZATION_EXPIRED = "authorization-expired"
+    UNCONFIRMED = "unconfirmed-analyst"
     IDENTITY = "identity"
     PROTOCOL = "protocol"
     BAD_CONTRIBUTION = "bad-contribution"
@@ -76,6 +80,10 @@ TABLE: dict[Code, Rule] = {
     Code.STUDY_FAILED: Rule(Family.REQUEST, "ABORTED", 11),
     Code.CANCELLED: Rule(Family.REQUEST, "CANCELLED", 12),
     Code.BAD_RELEASE: Rule(Family.REQUEST, "DATA_LOSS", 13),
+    Code.UNSIGNED: Rule(Family.REQUEST, "FAILED_PRECONDITION", 15),
+    Code.AUTHORIZATION: Rule(Family.REQUEST, "INVALID_ARGUMENT", 16),
+    Code.AUTHORIZATION_EXPIRED: Rule(Family.REQUEST, "FAILED_PRECONDITION", 17),
+    Code.UNCONFIRMED: Rule(Family.REQUEST, "FAILED_PRECONDITION", 18),
     Code.IDENTITY: Rule(Family.PEER, "PERMISSION_DENIED", 20),
     Code.PROTOCOL: Rule(Family.PEER, "FAILED_PRECONDITION", 21),
     Code.BAD_CONTRIBUTION: Rule(Family.PEER, "INVALID_ARGUMENT", 22),

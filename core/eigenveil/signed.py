@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from eigenveil.errors import Code, PeerError
+
+Sign = Callable[[bytes], bytes]  # by a private key that stays where it is
 
 
 def check_signature(public: bytes, signature: bytes, signed: bytes, refusal: str) -> None:

@@ -7,18 +7,15 @@ publishes states what was.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical, parse_json
-from eigenveil.signed import check_signature
+from eigenveil.signed import Sign, check_signature
 
 ROUND_SIGNED = b"eigenveil/round-signature/v1\n"
 HEX = 64
 MOST_BYTES = 1024
-
-Sign = Callable[[bytes], bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

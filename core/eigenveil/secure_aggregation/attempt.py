@@ -14,8 +14,8 @@ from typing import Any
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.statements import HEX, Sign
-from eigenveil.signed import check_signature
+from eigenveil.protocol.statements import HEX
+from eigenveil.signed import Sign, check_signature
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_SITES, NAME
 
 ATTEMPT_SIGNED = b"eigenveil/attempt-signature/v1\n"

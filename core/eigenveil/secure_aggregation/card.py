@@ -7,23 +7,22 @@ the card's own key shows that nobody changed the card on its way, and not whose 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
+from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
-from eigenveil.errors import Code, PeerError
-from eigenveil.numerics.encoding import canonical, digest_of, parse_json
-from eigenveil.protocol.statements import Sign
-from eigenveil.secure_aggregation.fingerprint import fingerprint
-from eigenveil.signed import check_signature
+from eigenveil.key_cards.fingerprint import fingerprint
+from eigenveil.key_cards.key_card import KEY_BYTES, CardForm
+from eigenveil.numerics.encoding import canonical, digest_of
+from eigenveil.signed import Sign
 from eigenveil.study.study import NAME
 
 CARD_SIGNED = b"eigenveil/peer-card/v1\n"
-KEY_BYTES = 32
 PRIME = 2**255 - 19  # of the field in which X25519 computes
 ANYBODY = X25519PrivateKey.from_private_bytes(bytes(KEY_BYTES))  # to try a public key with; hides nothing
-KEPT = 2**12  # cards whose signature was verified: a list of peers is read again in every round
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,10 +44,22 @@ class Card:
 
     def __post_init__(self) -> None:
         names, keys = (self.federation, self.site), (self.agreement, self.signing)
-        _need(all(NAME.fullmatch(name) for name in names), "it names no site of a federation")
-        _need(all(len(key) == KEY_BYTES for key in keys), f"a key does not have {KEY_BYTES} bytes")
-        _need(int.from_bytes(self.agreement, "little") < PRIME, "its key is not written in the one way")
-        _need(_agrees(self.agreement), "its key would give the same secret to everybody")
+        SITE_CARD.need(all(NAME.fullmatch(name) for name in names), "it names no site of a federation")
+        SITE_CARD.need(all(len(key) == KEY_BYTES for key in keys), f"a key does not have {KEY_BYTES} bytes")
+        SITE_CARD.need(
+            int.from_bytes(self.agreement, "little") < PRIME, "its key is not written in the one way"
+        )
+        SITE_CARD.need(_agrees(self.agreement), "its key would give the same secret to everybody")
+
+    @property
+    def owner(self) -> str:
+        """The site's name."""
+        return self.site
+
+    @property
+    def keys(self) -> frozenset[bytes]:
+        """Both; no two sites have one in common."""
+        return frozenset((self.agreement, self.signing))
 
     @property
     def said(self) -> bytes:
@@ -73,6 +84,18 @@ class Card:
         return fingerprint(self.digest)
 
 
+def _build(stated: Mapping[str, Any]) -> Card:
+    return Card(
+        federation=stated["federation"],
+        site=stated["site"],
+        agreement=bytes.fromhex(stated["agreement"]),
+        signing=bytes.fromhex(stated["signing"]),
+    )
+
+
+SITE_CARD = CardForm(prefix=CARD_SIGNED, noun="a site's card", build=_build)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignedCard:
     """The canonical JSON of a card, and the Ed25519 signature over it."""
@@ -87,39 +110,12 @@ class SignedCard:
             PeerError: code `identity`, another key signed, or it was changed; `protocol`, it is no card, or
                 not in canonical form.
         """
-        return _checked(self.said, self.signature)
+        return SITE_CARD.check(self.said, self.signature)
 
 
 def sign_card(card: Card, sign: Sign) -> SignedCard:
     """A card under the signature of its own key, which `sign` holds."""
-    return SignedCard(said=card.said, signature=sign(CARD_SIGNED + card.said))
-
-
-@lru_cache(maxsize=KEPT)
-def _checked(said: bytes, signature: bytes) -> Card:
-    card = _read(said)
-    check_signature(
-        card.signing,
-        signature,
-        CARD_SIGNED + said,
-        f"the card of {card.site} is not signed by its own key; it was not believed",
-    )
-    return card
-
-
-def _read(said: bytes) -> Card:
-    try:
-        stated = parse_json(said)
-        card = Card(
-            federation=stated["federation"],
-            site=stated["site"],
-            agreement=bytes.fromhex(stated["agreement"]),
-            signing=bytes.fromhex(stated["signing"]),
-        )
-    except (ValueError, KeyError, TypeError) as problem:
-        raise PeerError(Code.PROTOCOL, "a site's card cannot be read; it was not believed") from problem
-    _need(card.said == said, "it is not in canonical form")
-    return card
+    return SignedCard(said=card.said, signature=SITE_CARD.sign(card, sign))
 
 
 def _agrees(agreement: bytes) -> bool:
@@ -130,8 +126,3 @@ def _agrees(agreement: bytes) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _need(holds: bool, why: str) -> None:
-    if not holds:
-        raise PeerError(Code.PROTOCOL, f"a site's card is not believed: {why}")

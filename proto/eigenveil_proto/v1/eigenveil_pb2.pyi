@@ -1782,23 +1782,63 @@ class SignedPlan(_message.Message):
 
     PLAN_JSON_FIELD_NUMBER: _builtins.int
     SIGNATURE_FIELD_NUMBER: _builtins.int
+    AUTHORIZATION_FIELD_NUMBER: _builtins.int
     plan_json: _builtins.bytes
     """canonical JSON; SHA-256 of it, domain-separated, is the plan digest"""
     signature: _builtins.bytes
     """Ed25519 by the federation's release key [R4]"""
+    @_builtins.property
+    def authorization(self) -> Global___SignedAuthorization:
+        """absent: in its analyst's name by the coordinator's word alone [R31]"""
+
     def __init__(
         self,
         *,
         plan_json: _builtins.bytes = ...,
         signature: _builtins.bytes = ...,
+        authorization: Global___SignedAuthorization | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["authorization", b"authorization"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["plan_json", b"plan_json", "signature", b"signature"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorization", b"authorization", "plan_json", b"plan_json", "signature", b"signature"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SignedPlan: _TypeAlias = SignedPlan  # noqa: Y015
+
+@_typing.final
+class SignedAuthorization(_message.Message):
+    """An analyst's statement that this plan, and no other, runs until a moment. [R31]"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SAID_FIELD_NUMBER: _builtins.int
+    SIGNATURE_FIELD_NUMBER: _builtins.int
+    CARD_SAID_FIELD_NUMBER: _builtins.int
+    CARD_SIGNATURE_FIELD_NUMBER: _builtins.int
+    said: _builtins.bytes
+    """canonical JSON"""
+    signature: _builtins.bytes
+    """Ed25519 by the analyst's key, over "eigenveil/study-authorization/v1\\n" and said"""
+    card_said: _builtins.bytes
+    """canonical JSON of the analyst's card [R30]"""
+    card_signature: _builtins.bytes
+    """Ed25519 by the same key, over "eigenveil/analyst-card/v1\\n" and card_said"""
+    def __init__(
+        self,
+        *,
+        said: _builtins.bytes = ...,
+        signature: _builtins.bytes = ...,
+        card_said: _builtins.bytes = ...,
+        card_signature: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["card_said", b"card_said", "card_signature", b"card_signature", "said", b"said", "signature", b"signature"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SignedAuthorization: _TypeAlias = SignedAuthorization  # noqa: Y015
 
 @_typing.final
 class ContributeRequest(_message.Message):
@@ -2283,18 +2323,24 @@ class SubmitStudyRequest(_message.Message):
 
     STUDY_TOML_FIELD_NUMBER: _builtins.int
     SUBMISSION_FIELD_NUMBER: _builtins.int
+    AUTHORIZATION_FIELD_NUMBER: _builtins.int
     study_toml: _builtins.str
     submission: _builtins.str
     """chosen by the analyst: the same submission twice is one study"""
+    @_builtins.property
+    def authorization(self) -> Global___SignedAuthorization:
+        """of the plan that ExplainStudy returned [R31]"""
+
     def __init__(
         self,
         *,
         study_toml: _builtins.str = ...,
         submission: _builtins.str = ...,
+        authorization: Global___SignedAuthorization | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["authorization", b"authorization"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["study_toml", b"study_toml", "submission", b"submission"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authorization", b"authorization", "study_toml", b"study_toml", "submission", b"submission"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2332,15 +2378,19 @@ class ExplainStudyRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     STUDY_TOML_FIELD_NUMBER: _builtins.int
+    SUBMISSION_FIELD_NUMBER: _builtins.int
     study_toml: _builtins.str
+    submission: _builtins.str
+    """under which it would be submitted; empty: a draft"""
     def __init__(
         self,
         *,
         study_toml: _builtins.str = ...,
+        submission: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["study_toml", b"study_toml"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["study_toml", b"study_toml", "submission", b"submission"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2351,16 +2401,20 @@ class ExplainStudyResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     EXPLANATION_JSON_FIELD_NUMBER: _builtins.int
+    PLAN_JSON_FIELD_NUMBER: _builtins.int
     explanation_json: _builtins.str
     """core/eigenveil/reporting/explain.py"""
+    plan_json: _builtins.bytes
+    """canonical JSON of the plan that would run: what its analyst signs [R31]"""
     def __init__(
         self,
         *,
         explanation_json: _builtins.str = ...,
+        plan_json: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation_json", b"explanation_json"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["explanation_json", b"explanation_json", "plan_json", b"plan_json"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,8 +14,8 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import Sign
 from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.signed import Sign
 from eigenveil.study.study import Study
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import AlsoAt, Tip

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import Sign
+from eigenveil.signed import Sign
 from eigenveil.study.study import Federation
 from eigenveil_common.storage.ledger_store import AlsoAt
 from eigenveil_server.following.session import StudySession

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import Sign
+from eigenveil.signed import Sign
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection

@@ -9,9 +9,10 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError, RequestError, spoken
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.round import RoundState
-from eigenveil.protocol.statements import RoundStatement, Sign
+from eigenveil.protocol.statements import RoundStatement
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.signed import Sign
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import INLINE_BYTES
 from eigenveil_common.storage.database import Connection

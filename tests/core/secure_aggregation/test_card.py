@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code, EigenveilError
+from eigenveil.key_cards.card_file import MOST_BYTES, cards_from_file, cards_to_file
+from eigenveil.key_cards.fingerprint import fingerprint, typed_fingerprint
 from eigenveil.secure_aggregation.card import CARD_SIGNED, SignedCard
-from eigenveil.secure_aggregation.card_file import MOST_BYTES, cards_from_file, cards_to_file
-from eigenveil.secure_aggregation.fingerprint import fingerprint, typed_fingerprint
 from tests.core.secure_aggregation.cards import a_card, signed_card, signing
 from tests.support import refused
 
@@ -45,8 +45,8 @@ def test_a_card_holds_after_any_way_that_changes_no_value(site: str, federation:
     turned = {name: file["cards"][0]["card"][name] for name in ("signing", "agreement", "site", "federation")}
     file["cards"][0] = dict(reversed(file["cards"][0].items())) | {"card": turned}
     mailed = json.dumps(file, indent=7).replace("\n", "\r\n").encode("utf-8-sig")
-    assert cards_from_file(mailed)[0] == sent
-    assert cards_from_file(mailed)[0].check().digest == a_card(site, seed, federation).digest
+    assert cards_from_file(mailed, SignedCard)[0] == sent
+    assert cards_from_file(mailed, SignedCard)[0].check().digest == a_card(site, seed, federation).digest
 
 
 @given(st.integers(0, 2**16), st.integers(1, 255), st.booleans())
@@ -163,4 +163,4 @@ def test_what_is_not_forty_digits_is_told(typed: str) -> None:
 )
 def test_a_file_that_is_none_is_told(file: bytes, words: str) -> None:
     with pytest.raises(EigenveilError, match=words):
-        cards_from_file(file)
+        cards_from_file(file, SignedCard)

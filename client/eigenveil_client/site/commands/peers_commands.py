@@ -36,7 +36,7 @@ def export_card(config: SiteConfig, out: Path | None, as_json: bool) -> None:
     The first time it makes the keys behind it, which never leave this machine; then it is the same card each
     time.
     """
-    from eigenveil.secure_aggregation.card_file import cards_to_file
+    from eigenveil.key_cards.card_file import cards_to_file
     from eigenveil_client.site.peers import views
     from eigenveil_client.site.peers.keys import OwnKeys, site_in
 
@@ -75,10 +75,11 @@ def import_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as
 
 def _cards_in(path: Path) -> tuple[SignedCard, ...]:
     from eigenveil.errors import PeerError
-    from eigenveil.secure_aggregation.card_file import cards_from_file
+    from eigenveil.key_cards.card_file import cards_from_file
+    from eigenveil.secure_aggregation.card import SignedCard
 
     try:
-        return cards_from_file(read(path))
+        return cards_from_file(read(path), SignedCard)
     except PeerError as problem:
         raise PeerError(problem.code, f"{path}: {problem}") from problem
 
@@ -116,7 +117,7 @@ def confirm_card(config: SiteConfig, name: str, digits: str | None, by: str | No
 def _digits(text: str) -> str:
     """What was typed, if it is as many digits as there must be: else it is asked for again."""
     from eigenveil.errors import RequestError
-    from eigenveil.secure_aggregation.fingerprint import typed_fingerprint
+    from eigenveil.key_cards.fingerprint import typed_fingerprint
 
     try:
         return typed_fingerprint(text)

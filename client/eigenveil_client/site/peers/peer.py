@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from eigenveil.key_cards.card_file import card_from_dict, card_to_dict
 from eigenveil.secure_aggregation.card import Card, SignedCard
-from eigenveil.secure_aggregation.card_file import card_from_dict, card_to_dict
 
 
 class Standing(Enum):
@@ -73,7 +73,7 @@ def peer_from_dict(written: dict[str, Any]) -> Peer:
     Raises:
         ValueError, KeyError, TypeError, PeerError: it is none.
     """
-    signed, until = card_from_dict(written), written["until"]
+    signed, until = card_from_dict(written, SignedCard), written["until"]
     confirmed, seen = written["confirmed"], written["seen"]
     return Peer(
         signed=signed,

@@ -14,9 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.key_cards.fingerprint import typed_fingerprint
 from eigenveil.numerics.encoding import parse_json
 from eigenveil.secure_aggregation.card import Card, SignedCard
-from eigenveil.secure_aggregation.fingerprint import typed_fingerprint
 from eigenveil.study.consent import LONGEST_NAME, checked_text
 from eigenveil_client.site.peers.keys import OwnKeys, made
 from eigenveil_client.site.peers.peer import Confirmation, Peer, Sighting, Standing

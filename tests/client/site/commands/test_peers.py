@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.secure_aggregation.card_file import cards_from_file
+from eigenveil.key_cards.card_file import cards_from_file
+from eigenveil.secure_aggregation.card import SignedCard
 from tests.client.site.command_line import site, written
 from tests.client.site.peers.people import knowing, mailed, own, roster, theirs
 from tests.client.site.support import FEDERATION, SITE, Stage
@@ -25,7 +26,7 @@ def config(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_card_is_exported_with_digits_that_are_not_in_its_file(stage: Stage, config: Path) -> None:
     told = site(config, "peers", "export", "--json").json
     assert (told["out"], told["site"], told["federation"]) == (f"{SITE}.peer", SITE, FEDERATION)
-    (card,) = cards_from_file(Path(f"{SITE}.peer").read_bytes())
+    (card,) = cards_from_file(Path(f"{SITE}.peer").read_bytes(), SignedCard)
     assert card.check() == own(stage)
     assert (told["card"], told["fingerprint"]) == (own(stage).digest, own(stage).fingerprint)
     assert told["fingerprint"].replace(" ", "") not in Path(f"{SITE}.peer").read_text().replace(" ", "")

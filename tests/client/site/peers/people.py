@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from eigenveil.key_cards.card_file import cards_to_file
 from eigenveil.secure_aggregation.card import Card, SignedCard
-from eigenveil.secure_aggregation.card_file import cards_to_file
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.roster import Roster
 from tests.client.site.support import FEDERATION, Stage
