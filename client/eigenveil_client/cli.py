@@ -11,7 +11,7 @@ import sys
 import click
 
 from eigenveil import __version__
-from eigenveil_client.analyst import catalogue_commands, profile_commands
+from eigenveil_client.analyst import catalogue_commands, key_commands, profile_commands
 from eigenveil_client.analyst.releases import derive_commands, verify_commands
 from eigenveil_client.analyst.study_commands import study
 from eigenveil_client.demo.command import demo
@@ -40,6 +40,7 @@ for command in (
     *catalogue_commands.COMMANDS,
     *local_commands.COMMANDS,
     *profile_commands.COMMANDS,
+    *key_commands.COMMANDS,
     *verify_commands.COMMANDS,
     *derive_commands.COMMANDS,
 ):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from eigenveil.analyst_signature.authorization import MAX_AUTHORIZATION_SECONDS
+from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
 
@@ -37,3 +38,15 @@ class Proposal:
 def expiry(now: float, days: int) -> int:
     """The Unix time at which a signature that is given `now` ends."""
     return int(now) + min(days * DAY_SECONDS, MAX_AUTHORIZATION_SECONDS - SKEW_SECONDS)
+
+
+def check_days(days: int) -> None:
+    """Insist that a signature may be good for so many days.
+
+    Raises:
+        RequestError: code `bad-argument`.
+    """
+    if not 1 <= days <= MOST_DAYS:
+        raise RequestError(
+            Code.BAD_ARGUMENT, f"a signature is good for 1 to {MOST_DAYS} days, not {days} (expires_days)"
+        )

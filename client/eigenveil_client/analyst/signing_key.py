@@ -1,7 +1,7 @@
-"""The key with which an analyst signs studies: the analyst's own, made on this machine, which it never leaves.
+"""The key with which an analyst signs studies: the analyst's own, made on this machine and for no other.
 
-A certificate says what the coordinator calls somebody, and the coordinator issues it. This key it cannot make:
-the people of a site compare the key's digits with its owner, by telephone.
+A certificate is the coordinator's word. This key it cannot make: the people of a site compare the key's
+digits with its owner, by telephone.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -50,6 +51,16 @@ def ask_before_repeating(study: FederatedStudy, submission: str, profile: Path |
     raise RequestError(
         Code.CONFLICT, f"not submitted: {told}: see `{following}`, or add --again if you mean that"
     )
+
+
+def shows_signing(told: list[str]) -> Callable[[str], None]:
+    """Shows a person what is about to be signed, and adds it to `told`."""
+
+    def tell(sentence: str) -> None:
+        told.append(sentence)
+        errors.print(sentence, markup=False, soft_wrap=True)
+
+    return tell
 
 
 def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool = False) -> bool:

@@ -40,10 +40,9 @@ Words = Mapping[str, Any]
 
 
 def explained(**words: Any) -> dict[str, Any]:
-    """The plan of a study, and what it would ask, reveal and cost, as JSON; refused as by `planned`."""
+    """What `planned` says of a study, and what it would ask, reveal and cost, as JSON; refused alike."""
     plan, ways = _rehearsed(**words)
-    told = json.dumps(explain(plan, ways), sort_keys=True)
-    return {"plan": plan.to_json().decode(), "explanation": told}
+    return _plan_value(plan, ways) | {"explanation": json.dumps(explain(plan, ways), sort_keys=True)}
 
 
 def foreseen(**words: Any) -> dict[str, Any]:
@@ -78,7 +77,10 @@ def planned(**words: Any) -> dict[str, Any]:
     Raises:
         RequestError: the study is refused.
     """
-    plan, ways = _rehearsed(**words)
+    return _plan_value(*_rehearsed(**words))
+
+
+def _plan_value(plan: Plan, ways: tuple[tuple[RoundQuery, ...], ...]) -> dict[str, Any]:
     return {"plan": plan.to_json().decode(), "rounds": max(map(len, ways)), "warnings": _warnings(plan.study)}
 
 

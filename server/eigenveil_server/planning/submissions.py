@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from eigenveil.dictionary.admission import Directory, directory_to_dict
@@ -15,6 +15,7 @@ from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
 from eigenveil_server.planning.limits import check_price, first_state
+from eigenveil_server.planning.plan_cache import PlanCache
 from eigenveil_server.planning.planner import DRAFT
 from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.storage.repository import Repository
@@ -63,6 +64,14 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """What a study would be: `explanation` as `reporting.explain` says it, as JSON, and the plan's bytes."""
+
+    explanation: str
+    plan_json: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
     """What a study would be, if it were submitted now: `explanation` as `reporting.explain` says it, and the
     error to be expected (low, median, high), as sines."""
@@ -81,6 +90,7 @@ class Submissions:
     _planning: PlanningPool
     _compute: Compute
     _config: Config
+    _cache: PlanCache = field(default_factory=PlanCache)
 
     async def prepare(self, submission: Submission) -> Prepared:
         """The study that `submission` asks for.
@@ -89,13 +99,13 @@ class Submissions:
             RequestError: the study is refused, asks for more than one study may reserve, or the
                 submission was used for another study.
         """
-        repository = self._repository
-        known = await repository.store.read(
-            repository.studies.by_submission, submission.analyst, submission.id
-        )
+        known = await self._known(submission)
         if known is not None:
             return await self._again(submission, known)
-        made = await self._planning.ask(submission.analyst, "planned", **self._words(submission))
+        words = self._words(submission)
+        made = self._cache.take(words)
+        if made is None:
+            made = await self._planning.ask(submission.analyst, "planned", **words)
         plan_json = made["plan"].encode()
         plan = await self._compute.run(self._repository.studies.plan, plan_json)
         check_price(plan, self._config)
@@ -125,15 +135,25 @@ class Submissions:
             raise used(known)
         return Prepared(stored=known, plan=plan, warnings=warnings)
 
-    async def explained(self, submission: Submission) -> str:
-        """What a study would ask, reveal and cost, as JSON; refused wherever submitting it now would be.
+    async def explained(self, submission: Submission) -> Explained:
+        """What a study would ask, reveal and cost, and the plan that its analyst signs to submit it; refused
+        wherever submitting it now would be. A submission that made its study has that study's plan.
 
         Raises:
             RequestError: as `prepare`; or code `budget-exhausted`.
         """
+        known = None if submission.id == DRAFT else await self._known(submission)
+        if known is not None:
+            await self._again(submission, known)
+            told = await self._planning.ask(submission.analyst, "explained", **self._words(submission))
+            return Explained(explanation=told["explanation"], plan_json=known.plan_json)
         _, told = await self._unsubmitted(submission, "explained")
-        explanation: str = told["explanation"]
-        return explanation
+        self._cache.put(self._words(submission), told)
+        return Explained(explanation=told["explanation"], plan_json=told["plan"].encode())
+
+    async def _known(self, submission: Submission) -> StoredStudy | None:
+        studies = self._repository.studies
+        return await self._repository.store.read(studies.by_submission, submission.analyst, submission.id)
 
     async def foreseen(self, submission: Submission) -> Foreseen:
         """The same, with the error to be expected. Raises as `explained`."""
