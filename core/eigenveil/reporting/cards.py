@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from eigenveil.reporting.asked_by import asked_by
 from eigenveil.reporting.notebook import card, lines
 from eigenveil.reporting.result import EVERY, every_direction
 from eigenveil.study.study import Trust
@@ -42,6 +43,7 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     explained = ", ".join(f"{100 * share:.1f} %" for share in shares)
     masked = study["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
     rows = [
+        ("Asked by", asked_by(document).words),
         ("Sites", ", ".join(study["federation"]["sites"])),
         ("Trust", "masked: nobody saw a site's totals without noise" if masked else "central"),
         ("Columns", f"{len(result['columns'])}"),

@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
+from eigenveil.reporting.asked_by import asked_by
 from eigenveil.reporting.attempts import spent
 from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.explain import promised
@@ -57,6 +58,7 @@ def render(
         study=document["plan"]["study"],
         guarantee=promised(document),
         public_key=public_key,
+        asked_by=asked_by(document),
         figures=pictures(document, projection) if components.size else {},
         projection_note=projection.note if projection is not None else "",
         components=_components(result, components),

@@ -1,0 +1,96 @@
+"""The analyst of a release: a name under a key that other people compared, or the coordinator's word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from eigenveil.analyst_signature.authorization import SignedAuthorization, check_authorization
+from eigenveil.analyst_signature.card import SignedAnalystCard
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
+from eigenveil.key_cards.card_file import card_from_dict, card_to_dict
+from eigenveil.numerics.encoding import canonical, parse_json
+from eigenveil.protocol.plan import plan_from_json
+
+SIMULATED = "nobody: this is a simulation, which no analyst signs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedBy:
+    """The analyst of a release by name, and the `card` (digest) and `fingerprint` of the key that signed its
+    plan; both are empty where no key did. `words` is a clause that says no more than that."""
+
+    analyst: str
+    card: str
+    fingerprint: str
+    words: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        signed = bool(self.card)
+        return {
+            "analyst": self.analyst or None,
+            "signed": signed,
+            "card": self.card if signed else None,
+            "fingerprint": self.fingerprint if signed else None,
+            "words": self.words,
+        }
+
+
+def authorization_to_dict(signed: SignedAuthorization) -> dict[str, Any]:
+    """A signed authorization as plain values: the section `authorization` of a release."""
+    return {
+        "statement": parse_json(signed.said),
+        "signature": signed.signature.hex(),
+        "card": card_to_dict(signed.card),
+    }
+
+
+def authorization_from_dict(written: Mapping[str, Any]) -> SignedAuthorization:
+    """The inverse; nothing is checked.
+
+    Raises:
+        ValueError, KeyError, TypeError: it is none.
+    """
+    return SignedAuthorization(
+        said=canonical(written["statement"]),
+        signature=bytes.fromhex(written["signature"]),
+        card=card_from_dict(written["card"], SignedAnalystCard),
+    )
+
+
+def asked_by(document: Mapping[str, Any]) -> AskedBy:
+    """The analyst of this document, once the signature in it is seen to hold for the document's own plan.
+
+    It is checked as of a moment before its expiry: a release outlives every signature.
+
+    Raises:
+        RequestError: code `bad-release`, the authorization does not hold, or is for another plan.
+    """
+    analyst, written = document["plan"]["analyst"], document.get("authorization")  # older ones have none
+    if written is None:
+        return AskedBy(analyst=analyst, card="", fingerprint="", words=_unsigned(analyst))
+    try:
+        signed = authorization_from_dict(written)
+        plan = plan_from_json(canonical(document["plan"]))
+        card = check_authorization(signed, plan, signed.read().expires - 1)
+    except (ValueError, KeyError, TypeError) as problem:
+        raise _bad("it cannot be read") from problem
+    except EigenveilError as problem:
+        if isinstance(problem, PeerError) and problem.code is Code.VERSION:
+            words = f"{analyst}; the signature was not checked: {problem}"
+            return AskedBy(analyst=analyst, card="", fingerprint="", words=words)
+        raise _bad(str(problem)) from problem
+    words = f"{analyst}, signed by the key with the digits {card.fingerprint}"
+    return AskedBy(analyst=analyst, card=card.digest, fingerprint=card.fingerprint, words=words)
+
+
+def _unsigned(analyst: str) -> str:
+    if not analyst:
+        return SIMULATED
+    return f"{analyst}, by the coordinator's word alone: no key of the analyst's signed it"
+
+
+def _bad(why: str) -> RequestError:
+    return RequestError(Code.BAD_RELEASE, f"the analyst's signature in this release does not hold: {why}")
