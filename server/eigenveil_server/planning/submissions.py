@@ -64,14 +64,6 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explained:
-    """What a study would be: `explanation` as `reporting.explain` says it, as JSON, and the plan's bytes."""
-
-    explanation: str
-    plan_json: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Foreseen:
     """What a study would be, if it were submitted now: `explanation` as `reporting.explain` says it, and the
     error to be expected (low, median, high), as sines."""
@@ -99,7 +91,10 @@ class Submissions:
             RequestError: the study is refused, asks for more than one study may reserve, or the
                 submission was used for another study.
         """
-        known = await self._known(submission)
+        repository = self._repository
+        known = await repository.store.read(
+            repository.studies.by_submission, submission.analyst, submission.id
+        )
         if known is not None:
             return await self._again(submission, known)
         words = self._words(submission)
@@ -135,25 +130,17 @@ class Submissions:
             raise used(known)
         return Prepared(stored=known, plan=plan, warnings=warnings)
 
-    async def explained(self, submission: Submission) -> Explained:
-        """What a study would ask, reveal and cost, and the plan that its analyst signs to submit it; refused
-        wherever submitting it now would be. A submission that made its study has that study's plan.
+    async def explained(self, submission: Submission) -> tuple[Plan, str]:
+        """The plan that its analyst signs, and what it would ask, reveal and cost, as JSON; refused wherever
+        submitting it now would be.
 
         Raises:
             RequestError: as `prepare`; or code `budget-exhausted`.
         """
-        known = None if submission.id == DRAFT else await self._known(submission)
-        if known is not None:
-            await self._again(submission, known)
-            told = await self._planning.ask(submission.analyst, "explained", **self._words(submission))
-            return Explained(explanation=told["explanation"], plan_json=known.plan_json)
-        _, told = await self._unsubmitted(submission, "explained")
-        self._cache.put(self._words(submission), told)
-        return Explained(explanation=told["explanation"], plan_json=told["plan"].encode())
-
-    async def _known(self, submission: Submission) -> StoredStudy | None:
-        studies = self._repository.studies
-        return await self._repository.store.read(studies.by_submission, submission.analyst, submission.id)
+        plan, told = await self._unsubmitted(submission, "explained")
+        if submission.id != DRAFT:  # whoever names a submission goes on to sign and submit it
+            self._cache.put(self._words(submission), told)
+        return plan, told["explanation"]
 
     async def foreseen(self, submission: Submission) -> Foreseen:
         """The same, with the error to be expected. Raises as `explained`."""
@@ -164,9 +151,21 @@ class Submissions:
         told = await self._planning.ask(submission.analyst, work, **self._words(submission))
         plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
         check_price(plan, self._config)
+        if submission.id != DRAFT and await self._is_submitted(submission, plan):
+            return plan, told  # asked again, as after a lost answer: nothing more is set aside for it
         await self._repository.store.read(self.check_quota, submission.analyst, plan.cost.micro_rho)
         self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
         return plan, told
+
+    async def _is_submitted(self, submission: Submission, plan: Plan) -> bool:
+        """Raises RequestError, code `conflict`: another study was, under this id."""
+        repository = self._repository
+        known = await repository.store.read(
+            repository.studies.by_submission, submission.analyst, submission.id
+        )
+        if known is not None and known.digest != plan.digest:
+            raise used(known)
+        return known is not None
 
     def check_quota(self, analyst: str, micro_rho: int) -> None:
         """One analyst has so many studies under way, and with several of them holds so much of the budget;

@@ -282,10 +282,11 @@ class Service(CoordinatorServicer):
     async def ExplainStudy(
         self, request: pb.ExplainStudyRequest, context: Context
     ) -> pb.ExplainStudyResponse:
-        """What a study would ask, reveal and cost; charges nothing, and refuses what SubmitStudy would."""
+        """The plan to sign, and what it would ask, reveal and cost; charges nothing, and refuses what
+        SubmitStudy would."""
         wish = await self._submission(request.submission or DRAFT, request.study_toml)
-        told = await self._engine.submissions.explained(wish)
-        return pb.ExplainStudyResponse(explanation_json=told.explanation, plan_json=told.plan_json)
+        plan, told = await self._engine.submissions.explained(wish)
+        return pb.ExplainStudyResponse(explanation_json=told, plan_json=plan.to_json())
 
     async def _submission(self, id: str, study_toml: str) -> Submission:
         directory = await self._read(self.directory.current)
