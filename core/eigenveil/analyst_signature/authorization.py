@@ -8,9 +8,11 @@ the plan follows from; it names the unique submission, and it ends. It is signed
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from eigenveil.analyst_signature.card import AnalystCard, SignedAnalystCard
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
+from eigenveil.key_cards.card_file import card_from_dict, card_to_dict
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.protocol.plan import Plan
 from eigenveil.signed import Sign, check_signature
@@ -20,6 +22,7 @@ AUTHORIZATION_SIGNED = b"eigenveil/study-authorization/v1\n"
 FORM = 1
 HEX = 64
 MOST_BYTES = 1024
+MOST_SENT = 4096  # bytes of all of it, as it travels and is stored
 MAX_AUTHORIZATION_SECONDS = 31 * 86_400  # how far ahead an expiry may lie
 SHOULD_SIGN_AGAIN = "explain the study, and sign it again"
 
@@ -90,6 +93,14 @@ class SignedAuthorization:
             raise PeerError(Code.PROTOCOL, "an authorization of a study is not in canonical form")
         return statement
 
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, as a release and a coordinator's table show them; of a statement that was read."""
+        return {
+            "authorization": parse_json(self.said),
+            "signature": self.signature.hex(),
+            "card": card_to_dict(self.card),
+        }
+
     def to_proto(self) -> pb.SignedAuthorization:
         """As it travels, and as it is stored."""
         return pb.SignedAuthorization(
@@ -101,9 +112,31 @@ class SignedAuthorization:
 
 
 def authorization_from_proto(sent: pb.SignedAuthorization) -> SignedAuthorization:
-    """The inverse of `SignedAuthorization.to_proto`; nothing is checked."""
+    """The inverse of `SignedAuthorization.to_proto`; nothing is checked but its size.
+
+    Raises:
+        PeerError: code `protocol`, it is longer than any.
+    """
+    if sent.ByteSize() > MOST_SENT:
+        raise PeerError(Code.PROTOCOL, f"an authorization of {sent.ByteSize()} bytes is too long")
     card = SignedAnalystCard(said=sent.card_said, signature=sent.card_signature)
     return SignedAuthorization(said=sent.said, signature=sent.signature, card=card)
+
+
+def authorization_from_dict(written: dict[str, Any]) -> SignedAuthorization:
+    """The inverse of `SignedAuthorization.to_dict`; nothing is checked.
+
+    Raises:
+        PeerError: code `protocol`, it is none.
+    """
+    try:
+        return SignedAuthorization(
+            said=canonical(written["authorization"]),
+            signature=bytes.fromhex(written["signature"]),
+            card=card_from_dict(written["card"], SignedAnalystCard),
+        )
+    except (ValueError, KeyError, TypeError) as problem:
+        raise PeerError(Code.PROTOCOL, "an authorization of a study cannot be read") from problem
 
 
 def authorize(plan: Plan, card: SignedAnalystCard, expires: int, sign: Sign) -> SignedAuthorization:

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eigenveil.analyst_signature.authorization import SignedAuthorization, check_authorization
-from eigenveil.analyst_signature.card import SignedAnalystCard
+from eigenveil.analyst_signature.authorization import authorization_from_dict, check_authorization
+from eigenveil.analyst_signature.card import AnalystCard
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
-from eigenveil.key_cards.card_file import card_from_dict, card_to_dict
-from eigenveil.numerics.encoding import canonical, parse_json
+from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import plan_from_json
 
 SIMULATED = "nobody: this is a simulation, which no analyst signs"
@@ -38,28 +37,6 @@ class AskedBy:
         }
 
 
-def authorization_to_dict(signed: SignedAuthorization) -> dict[str, Any]:
-    """A signed authorization as plain values: the section `authorization` of a release."""
-    return {
-        "statement": parse_json(signed.said),
-        "signature": signed.signature.hex(),
-        "card": card_to_dict(signed.card),
-    }
-
-
-def authorization_from_dict(written: Mapping[str, Any]) -> SignedAuthorization:
-    """The inverse; nothing is checked.
-
-    Raises:
-        ValueError, KeyError, TypeError: it is none.
-    """
-    return SignedAuthorization(
-        said=canonical(written["statement"]),
-        signature=bytes.fromhex(written["signature"]),
-        card=card_from_dict(written["card"], SignedAnalystCard),
-    )
-
-
 def asked_by(document: Mapping[str, Any]) -> AskedBy:
     """The analyst of this document, once the signature in it is seen to hold for the document's own plan.
 
@@ -75,21 +52,24 @@ def asked_by(document: Mapping[str, Any]) -> AskedBy:
         signed = authorization_from_dict(written)
         plan = plan_from_json(canonical(document["plan"]))
         card = check_authorization(signed, plan, signed.read().expires - 1)
-    except (ValueError, KeyError, TypeError) as problem:
-        raise _bad("it cannot be read") from problem
     except EigenveilError as problem:
         if isinstance(problem, PeerError) and problem.code is Code.VERSION:
             words = f"{analyst}; the signature was not checked: {problem}"
             return AskedBy(analyst=analyst, card="", fingerprint="", words=words)
         raise _bad(str(problem)) from problem
-    words = f"{analyst}, signed by the key with the digits {card.fingerprint}"
+    words = f"{analyst}, {signed_words(card)}"
     return AskedBy(analyst=analyst, card=card.digest, fingerprint=card.fingerprint, words=words)
 
 
+def signed_words(card: AnalystCard | None) -> str:
+    """What is known of who asked, beside the name: whose key it is, people say."""
+    if card is None:
+        return "by the coordinator's word alone: no key of the analyst's signed it"
+    return f"signed by the key with the digits {card.fingerprint}"
+
+
 def _unsigned(analyst: str) -> str:
-    if not analyst:
-        return SIMULATED
-    return f"{analyst}, by the coordinator's word alone: no key of the analyst's signed it"
+    return f"{analyst}, {signed_words(None)}" if analyst else SIMULATED
 
 
 def _bad(why: str) -> RequestError:

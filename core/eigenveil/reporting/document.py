@@ -12,7 +12,6 @@ from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.release import Release
-from eigenveil.reporting.asked_by import authorization_to_dict
 from eigenveil.reporting.explain import guarantee
 from eigenveil.reporting.result import Result
 from eigenveil.reporting.trust import trust_words
@@ -60,7 +59,7 @@ def build(
         "private": private,
         "plan_digest": plan.digest,
         "plan": json.loads(plan.to_json()),
-        "authorization": None if authorization is None else authorization_to_dict(authorization),
+        "authorization": None if authorization is None else authorization.to_dict(),
         "sites": dict(sites or dict.fromkeys(plan.study.federation.sites)),
         "guarantee": guarantee(plan) if private else {"words": NOT_PRIVATE},
         "trust": trust_words(plan),

@@ -10,6 +10,7 @@ from typing import Any
 from eigenveil.accounting.budget import epsilon_of, epsilons
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.identity import Role, spoken
+from eigenveil.reporting.asked_by import signed_words
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
@@ -17,6 +18,7 @@ from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc.presence import last_heard
 from eigenveil_server.storage.database import Store, existing_store
+from eigenveil_server.storage.signer import signer
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 
 SLACK_SECONDS = 15.0
@@ -66,6 +68,7 @@ def _study(one: StoredStudy, studies: Studies, ledger: LedgerStore) -> dict[str,
         "study": one.digest,
         "name": one.name,
         "analyst": one.analyst,
+        "signed": signed_words(signer(one)),
         "state": one.state.value,
         "failure": one.failure,
         "micro_rho": one.micro_rho,
@@ -156,7 +159,7 @@ def _like(budget: dict[str, Any]) -> str:
 
 def studies_text(found: dict[str, Any]) -> str:
     lines = [
-        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {_rounds(s)}, "
+        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']} ({s['signed']}), {_rounds(s)}, "
         f"{100 * s['spent_micro_rho'] / s['micro_rho']:.0f} % of its price spent  {s['failure']}".rstrip()
         for s in found["studies"]
     ]

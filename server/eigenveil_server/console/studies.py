@@ -11,6 +11,7 @@ from eigenveil.accounting.budget import studies_left
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
+from eigenveil.reporting.asked_by import signed_words
 from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.trust import trust_words
 from eigenveil.study.columns import single_tables
@@ -21,6 +22,7 @@ from eigenveil_server.console.desk import Books
 from eigenveil_server.console.visitors import Visitor
 from eigenveil_server.rpc.answers import asked_by
 from eigenveil_server.storage.consents import UNHEARD, Standing, consents
+from eigenveil_server.storage.signer import signer
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import WAITING, StoredStudy
 
@@ -69,11 +71,13 @@ TONES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyLine:
-    """One study in a list; times in Unix seconds. `price` is the epsilon that it may cost."""
+    """One study in a list; times in Unix seconds. `price` is the epsilon that it may cost, `signed` says what is
+    known of who asked beside the name."""
 
     digest: str
     name: str
     analyst: str
+    signed: str
     state: str
     tone: str
     price: float
@@ -177,6 +181,7 @@ def line(books: Books, stored: StoredStudy, *, own: bool = False) -> StudyLine:
         digest=stored.digest,
         name=stored.name,
         analyst=stored.analyst,
+        signed=signed_words(signer(stored)),
         state=STATES[stored.state],
         tone=TONES[stored.state],
         price=said["privacy"]["epsilon"],

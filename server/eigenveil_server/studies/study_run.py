@@ -36,6 +36,7 @@ from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.rounds.prepared_noise import NoiseAhead
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.consents import Consent
+from eigenveil_server.storage.signer import authorization_of
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.consent import ConsentPhase, Patience
@@ -274,6 +275,7 @@ class StudyRun:
             rounds=self._repository.studies.records(self.digest),
             private=self._noise.private,
             sites=json.loads(self.stored.stated),
+            authorization=authorization_of(self.stored),
         )
         keys = self._runtime.keys
         return seal_bundle(document, sign=keys.release.sign, public_key=keys.release_public)

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil.analyst_signature.authorization import authorization_from_dict
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.estimate import no_release
-from eigenveil.reporting.asked_by import asked_by, authorization_from_dict, authorization_to_dict
+from eigenveil.reporting.asked_by import asked_by
 from eigenveil.reporting.document import build, seal_bundle
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
@@ -53,7 +54,7 @@ def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -
 
 
 def test_an_authorization_is_the_same_after_it_was_written_down() -> None:
-    assert authorization_from_dict(json.loads(canonical(authorization_to_dict(SIGNED)))) == SIGNED
+    assert authorization_from_dict(json.loads(canonical(SIGNED.to_dict()))) == SIGNED
 
 
 @pytest.mark.parametrize("section", ["none", "as an older version wrote it"])
@@ -85,22 +86,20 @@ def _flipped(where: str) -> Callable[[dict[str, Any]], None]:
 
 
 CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "another expiry": lambda one: one["statement"].update(expires=EXPIRED + 1),
-    "another analyst": lambda one: one["statement"].update(analyst="eve"),
-    "another submission": lambda one: one["statement"].update(submission="second"),
-    "another plan": lambda one: one["statement"].update(plan=ELSEWHERE.digest),
-    "a field more": lambda one: one["statement"].update(more=1),
-    "a field less": lambda one: one["statement"].pop("key"),
+    "another expiry": lambda one: one["authorization"].update(expires=EXPIRED + 1),
+    "another analyst": lambda one: one["authorization"].update(analyst="eve"),
+    "another submission": lambda one: one["authorization"].update(submission="second"),
+    "another plan": lambda one: one["authorization"].update(plan=ELSEWHERE.digest),
+    "a field more": lambda one: one["authorization"].update(more=1),
+    "a field less": lambda one: one["authorization"].pop("key"),
     "another signature": _flipped("signature"),
     "no signature": lambda one: one.pop("signature"),
     "another card's signature": lambda one: _flipped("signature")(one["card"]),
     "another name on the card": lambda one: one["card"]["card"].update(analyst="eve"),
     "the card of another key": lambda one: one.update(
-        card=authorization_to_dict(signed_by_analyst(PLAN, Ed25519PrivateKey.generate()))["card"]
+        card=signed_by_analyst(PLAN, Ed25519PrivateKey.generate()).to_dict()["card"]
     ),
-    "the authorization of another plan": lambda one: one.update(
-        authorization_to_dict(signed_by_analyst(ELSEWHERE))
-    ),
+    "the authorization of another plan": lambda one: one.update(signed_by_analyst(ELSEWHERE).to_dict()),
     "nothing of it": lambda one: one.clear(),
 }
 
@@ -117,13 +116,13 @@ def test_a_changed_authorization_is_no_good_release_though_the_federation_signed
 
 def test_a_signature_of_a_later_form_is_said_to_be_unchecked() -> None:
     document = a_document()
-    document["authorization"]["statement"]["form"] = 2
+    document["authorization"]["authorization"]["form"] = 2
     asked = asked_by(verified(document))
     assert (asked.card, asked.fingerprint) == ("", "")
     assert "the signature was not checked" in asked.words
 
 
-@pytest.mark.parametrize("written", [[], "signed", 1, {"statement": {}}])
+@pytest.mark.parametrize("written", [[], "signed", 1, {"authorization": {}}])
 def test_what_is_no_authorization_is_refused(written: Any) -> None:
     with refused(Code.BAD_RELEASE):
         verified(a_document(authorization=written))
