@@ -159,7 +159,7 @@ def _like(budget: dict[str, Any]) -> str:
 
 def studies_text(found: dict[str, Any]) -> str:
     lines = [
-        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']} ({s['signed']}), {_rounds(s)}, "
+        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {s['signed']}; {_rounds(s)}, "
         f"{100 * s['spent_micro_rho'] / s['micro_rho']:.0f} % of its price spent  {s['failure']}".rstrip()
         for s in found["studies"]
     ]

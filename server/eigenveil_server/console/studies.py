@@ -71,8 +71,8 @@ TONES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyLine:
-    """One study in a list; times in Unix seconds. `price` is the epsilon that it may cost, `signed` says what is
-    known of who asked beside the name."""
+    """One study in a list; times in Unix seconds. `price` is the epsilon that it may cost, `signed` which
+    key signed it."""
 
     digest: str
     name: str
