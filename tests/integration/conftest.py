@@ -16,6 +16,16 @@ from eigenveil_client.demo.processes import Processes
 from tests.integration.stage import SITES, Stage
 
 
+class BothTrusts(DemoFederation):
+    """Its sites know each other and say that they answer central studies all the same."""
+
+    def _introduce(self) -> None:
+        super()._introduce()
+        for name in SITES:
+            path = self._layout.site_config(name)
+            path.write_text(f'trust = ["central", "secure-aggregation"]\n{path.read_text()}')
+
+
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """The demonstration's federation, whose sites know each other; a small epsilon leaves budget for many
@@ -26,7 +36,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         layout.study.write_text(text)
         processes = Processes(layout.logs)
         try:
-            federation = DemoFederation(layout, masked, processes)
+            federation = BothTrusts(layout, masked, processes)
             begun = federation.begin()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)

@@ -58,6 +58,7 @@ async def test_a_submission_runs_the_plan_that_was_explained_and_plans_once(
 
     monkeypatch.setattr(PlanningPool, "ask", counting)
     async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
         wish = pb.ExplainStudyRequest(study_toml=study_toml(), submission="one")
         explained = await ada.stub.ExplainStudy(wish)
