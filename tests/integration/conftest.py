@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -23,7 +24,8 @@ class BothTrusts(DemoFederation):
         super()._introduce()
         for name in SITES:
             path = self._layout.site_config(name)
-            path.write_text(f'trust = ["central", "secure-aggregation"]\n{path.read_text()}')
+            both = 'trust = ["central", "secure-aggregation"]'
+            path.write_text(re.sub(r"(?m)^trust = .*$", both, path.read_text()))
 
 
 @pytest.fixture(scope="session")
