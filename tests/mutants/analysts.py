@@ -1,4 +1,4 @@
-"""Faults on the analyst's side: a key that is not kept, a plan that is signed unseen, a name that is claimed."""
+"""Faults on the analyst's side: a key that is shared, a plan signed unseen, a name that is claimed."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{KEY}::test_a_link_in_the_keys_place_is_neither_followed_nor_replaced[a link to nothing]"),
     of("R30", KEYS, "if holder != (self.owner.federation, self.owner.name):", "if False:",
        f"{KEY}::test_a_key_that_was_copied_to_another_analyst_is_not_used"),
-    of("R30", KEYS, "stored = parse_json(read_secret(self.path))", "stored = parse_json(self.path.read_bytes())",
+    of("R30", KEYS, "parse_json(read_secret(self.path))", "parse_json(self.path.read_bytes())",
        f"{KEY}::test_a_key_that_others_can_read_is_not_used"),
     of("R30", KEYS, "if not self.made:", "if True:", f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
-    of("R30", KEYS, "write_secret(self.path,", "write_durably(self.path,",
+    of("R30", KEYS, "        write_secret(self.path, json", "        self.path.write_bytes(json",
        f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
     of("R30", f"{ANALYST}/signing_key.py", "if owner is None or owner.role is not Role.ANALYST:",
        "if owner is None:", f"{KEY}::test_only_an_analyst_has_a_signing_key"),
@@ -41,9 +41,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
     of("R31", CLIENT, "        tell(proposal.sentence(key.card.fingerprint, expires))\n", "",
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
-    of("R31", CLIENT, "if not plan.digest == answer.plan_digest.hex() == proposal.plan.digest:", "if False:",
-       f"{SIGNED}::test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told"),
-    of("R31", f"{ANALYST}/proposal.py", "MAX_AUTHORIZATION_SECONDS - SKEW_SECONDS", "MAX_AUTHORIZATION_SECONDS",
+    of("R31", f"{ANALYST}/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim
     of("R31", "reporting/verify.py", "    asked_by(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
