@@ -66,11 +66,17 @@ def doctor(profile: Path | None, as_json: bool) -> int:
     Nothing is sent but a greeting. Exit code 1 if a check failed.
     """
     from eigenveil_client.analyst.profile import default_profile, proxy_rule
+    from eigenveil_client.analyst.signing_key import NAME, check_key
     from eigenveil_client.connection.doctor import files, identity_and_network
-    from eigenveil_common.doctor import show
+    from eigenveil_common.doctor import examine, show
 
     folder = profile or default_profile()
-    checks = [files(folder), *identity_and_network(folder, lambda: proxy_rule(folder))]
+    key = folder / NAME
+    checks = [
+        files(folder, *([key] if key.exists() else [])),
+        examine("signing key", lambda: check_key(folder)),
+        *identity_and_network(folder, lambda: proxy_rule(folder)),
+    ]
     return show(checks, as_json)
 
 

@@ -18,6 +18,7 @@ from eigenveil.identity import Identity, Role
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.connection.identity import named
 from eigenveil_client.connection.key_file import KeyFile
+from eigenveil_common.doctor import Check, ok, warn
 
 NAME = "analyst.key"
 SIGNING = "signing"
@@ -64,6 +65,17 @@ class SigningKey:
 def made(folder: Path) -> bool:
     """Whether a key was made in this folder. Raises as `SigningKey.make`."""
     return _file(folder).made
+
+
+def check_key(folder: Path) -> Check:
+    """Whether studies can be signed in this folder. Raises as `SigningKey.make`."""
+    owner = named(folder)
+    if owner is None or owner.role is not Role.ANALYST:
+        return ok("signing key", "none: an analyst alone signs studies")
+    if not made(folder):
+        todo = "make it, and send its card to the sites: eigenveil key export"
+        return warn("signing key", "none was made yet", todo)
+    return ok("signing key", f"sites know it by {SigningKey.make(folder).card.fingerprint}")
 
 
 def _file(folder: Path) -> KeyFile:

@@ -129,3 +129,16 @@ def test_only_an_analyst_has_a_signing_key(tmp_path: Path, role: str) -> None:
     for folder in (profile(tmp_path / "other", "other", role), tmp_path / "nothing"):
         with refused(Code.BAD_CONFIG, "no analyst's identity", "enrol"):
             SigningKey.make(folder)
+
+
+def test_doctor_says_whether_studies_can_be_signed(ada: Path, capsys: Capture) -> None:
+    def told() -> dict[str, str]:
+        eigenveil(["doctor", "--profile", str(ada), "--json"])
+        checks = json.loads(capsys.readouterr().out)["checks"]
+        return next(one for one in checks if one["check"] == "signing key")
+
+    assert (told()["level"], made(ada)) == ("warn", False), "a check makes no key"
+    card = SigningKey.make(ada).card
+    assert (told()["level"], card.fingerprint in told()["text"]) == ("ok", True)
+    (ada / NAME).write_text("{}")
+    assert told()["level"] == "fail"
