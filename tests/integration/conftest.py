@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -17,17 +16,6 @@ from eigenveil_client.demo.processes import Processes
 from tests.integration.stage import SITES, Stage
 
 
-class BothTrusts(DemoFederation):
-    """Its sites know each other and say that they answer central studies all the same."""
-
-    def _introduce(self) -> None:
-        super()._introduce()
-        for name in SITES:
-            path = self._layout.site_config(name)
-            both = 'trust = ["central", "secure-aggregation"]'
-            path.write_text(re.sub(r"(?m)^trust = .*$", both, path.read_text()))
-
-
 @pytest.fixture(scope="session")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """The demonstration's federation, whose sites know each other; a small epsilon leaves budget for many
@@ -38,7 +26,7 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         layout.study.write_text(text)
         processes = Processes(layout.logs)
         try:
-            federation = BothTrusts(layout, masked, processes)
+            federation = DemoFederation(layout, masked, processes)
             begun = federation.begin()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)
