@@ -11,8 +11,9 @@ import sys
 import click
 
 from eigenveil import __version__
-from eigenveil_client.analyst import catalogue_commands, key_commands, profile_commands
+from eigenveil_client.analyst import catalogue_commands, profile_commands
 from eigenveil_client.analyst.releases import derive_commands, verify_commands
+from eigenveil_client.analyst.signing import key_commands
 from eigenveil_client.analyst.study_commands import study
 from eigenveil_client.demo.command import demo
 from eigenveil_client.local import commands as local_commands

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import eigenveil
-from eigenveil.reporting.asked_by import asked_by
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.toml import parse_study
-from eigenveil_client.analyst.signing_key import NAME
+from eigenveil_client.analyst.signing.signing_key import NAME
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_server.console.submission import draft_of
 from tests.client.commands import eigenveil as command

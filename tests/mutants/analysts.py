@@ -7,7 +7,7 @@ from tests.mutants.mutant import Mutant, of
 ANALYST, TESTS = "client/eigenveil_client/analyst", "tests/client/analyst"
 KEYS, KEY = "client/eigenveil_client/connection/key_file.py", f"{TESTS}/test_signing_key.py"
 CLIENT, SIGNED = f"{ANALYST}/client.py", f"{TESTS}/test_client.py"
-ASKED, RELEASE = "reporting/asked_by.py", "tests/core/reporting/test_asked_by.py"
+ASKED, RELEASE = "analyst_signature/asked_by.py", "tests/core/reporting/test_asked_by.py"
 SUBMISSIONS = "server/eigenveil_server/planning/submissions.py"
 CACHE = "server/eigenveil_server/planning/plan_cache.py"
 PLANNED = "tests/server/planning/test_plan_cache.py"
@@ -27,7 +27,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R30", KEYS, "if not self.made:", "if True:", f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
     of("R30", KEYS, "        write_secret(self.path, json", "        self.path.write_bytes(json",
        f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
-    of("R30", f"{ANALYST}/signing_key.py", "if owner is None or owner.role is not Role.ANALYST:",
+    of("R30", f"{ANALYST}/signing/signing_key.py", "if owner is None or owner.role is not Role.ANALYST:",
        "if owner is None:", f"{KEY}::test_only_an_analyst_has_a_signing_key"),
     # ---- what is signed
     of("R31", CLIENT, "        check_follows(plan, study, federation=mine.federation, analyst=mine.name, "
@@ -41,7 +41,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
     of("R31", CLIENT, "        tell(proposal.sentence(key.card.fingerprint, expires))\n", "",
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
-    of("R31", f"{ANALYST}/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
+    of("R31", f"{ANALYST}/signing/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim
     of("R31", "reporting/verify.py", "    asked_by(release.document)\n", "", f"{RELEASE}::{CHANGED}"),

@@ -21,8 +21,8 @@ from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.federation import FederationView, ListedSite, listed
-from eigenveil_client.analyst.proposal import USUAL_DAYS, Proposal, expiry
-from eigenveil_client.analyst.signing_key import SigningKey
+from eigenveil_client.analyst.signing.proposal import USUAL_DAYS, Proposal, expiry
+from eigenveil_client.analyst.signing.signing_key import SigningKey
 from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, pause
 from eigenveil_client.connection.held_dictionary import take_dictionary
 from eigenveil_client.connection.identity import StoredIdentity, open_channel

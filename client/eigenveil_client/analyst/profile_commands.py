@@ -45,9 +45,9 @@ def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
 
 def _signing_key(folder: Path, profile: Path | None) -> tuple[dict[str, Any], str]:
     """The key that signs this analyst's studies, made now, and what is to be done with it."""
-    from eigenveil_client.analyst.key_commands import card_value
     from eigenveil_client.analyst.profile import follow
-    from eigenveil_client.analyst.signing_key import SigningKey
+    from eigenveil_client.analyst.signing.key_commands import card_value
+    from eigenveil_client.analyst.signing.signing_key import SigningKey
 
     card = SigningKey.make(folder).card
     export = follow(profile, "key", "export")
@@ -66,7 +66,7 @@ def doctor(profile: Path | None, as_json: bool) -> int:
     Nothing is sent but a greeting. Exit code 1 if a check failed.
     """
     from eigenveil_client.analyst.profile import default_profile, proxy_rule
-    from eigenveil_client.analyst.signing_key import NAME, check_key
+    from eigenveil_client.analyst.signing.signing_key import NAME, check_key
     from eigenveil_client.connection.doctor import files, identity_and_network
     from eigenveil_common.doctor import examine, show
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import click
 
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.asked_by import asked_by
 from eigenveil_client.analyst.dictionaries import tell_overrides
 from eigenveil_client.analyst.display import Display
 from eigenveil_client.analyst.profile import follow

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.ledger import EntryKind
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.asked_by import asked_by
 from eigenveil.reporting.attempts import attempts_of
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Study

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from eigenveil.reporting.asked_by import asked_by
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.reporting.notebook import card, lines
 from eigenveil.reporting.result import EVERY, every_direction
 from eigenveil.study.study import Trust

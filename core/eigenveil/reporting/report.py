@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
-from eigenveil.reporting.asked_by import asked_by
 from eigenveil.reporting.attempts import spent
 from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.explain import promised

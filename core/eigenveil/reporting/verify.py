@@ -8,9 +8,9 @@ from typing import Any, Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
-from eigenveil.reporting.asked_by import asked_by
 from eigenveil.reporting.attempts import check_attempts
 from eigenveil.reporting.document import FORMAT, SIGNED
 from eigenveil.reporting.explain import promised

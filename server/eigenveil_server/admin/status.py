@@ -9,8 +9,8 @@ from typing import Any
 
 from eigenveil.accounting.budget import epsilon_of, epsilons
 from eigenveil.accounting.ledger import Ledger
+from eigenveil.analyst_signature.asked_by import signed_words
 from eigenveil.identity import Role, spoken
-from eigenveil.reporting.asked_by import signed_words
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.accounting.budget import studies_left
+from eigenveil.analyst_signature.asked_by import signed_words
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
-from eigenveil.reporting.asked_by import signed_words
 from eigenveil.reporting.digits import rounded_up
 from eigenveil.reporting.trust import trust_words
 from eigenveil.study.columns import single_tables

@@ -30,7 +30,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.analyst.signing_key import SigningKey
+from eigenveil_client.analyst.signing.signing_key import SigningKey
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_study, refused

@@ -13,7 +13,7 @@ import pytest
 from eigenveil.analyst_signature.card import SignedAnalystCard
 from eigenveil.errors import Code
 from eigenveil.key_cards.card_file import cards_from_file
-from eigenveil_client.analyst.signing_key import NAME, SigningKey, made
+from eigenveil_client.analyst.signing.signing_key import NAME, SigningKey, made
 from tests.client.commands import eigenveil
 from tests.client.site.support import FEDERATION, Authority, store_identity
 from tests.support import refused

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.analyst_signature.authorization import authorization_from_dict
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.estimate import no_release
-from eigenveil.reporting.asked_by import asked_by
 from eigenveil.reporting.document import build, seal_bundle
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of

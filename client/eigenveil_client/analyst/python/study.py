@@ -17,11 +17,11 @@ from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study, study_digest, study_to_toml
 from eigenveil_client.analyst.dictionaries import made_whole
 from eigenveil_client.analyst.federation import FederationView
-from eigenveil_client.analyst.proposal import DAY_SECONDS, USUAL_DAYS, check_days
 from eigenveil_client.analyst.python.budget import budget_from
 from eigenveil_client.analyst.python.choices import Choices, study_file
 from eigenveil_client.analyst.python.plan import Explanation, StudyPlan, plan_of, price_of
 from eigenveil_client.analyst.python.run import Run
+from eigenveil_client.analyst.signing.proposal import DAY_SECONDS, USUAL_DAYS, check_days
 from eigenveil_client.analyst.study_text import explanation_text
 from eigenveil_client.analyst.talk import Talk
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

@@ -43,7 +43,7 @@ def verify(
     Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
     Where neither says whose key it should be, anybody may have signed it: exit code 14, or 0 with --any-key.
     """
-    from eigenveil.reporting.asked_by import asked_by
+    from eigenveil.analyst_signature.asked_by import asked_by
     from eigenveil.reporting.explain import promised
     from eigenveil.reporting.verify import load_release, verify_release
     from eigenveil_client.analyst.releases.verify import check_log, profile_key, read_key, trust_told

@@ -33,7 +33,7 @@ def show(profile: Path | None, as_json: bool) -> None:
     card with --replace, and confirm it.
     """
     from eigenveil_client.analyst.profile import default_profile
-    from eigenveil_client.analyst.signing_key import SigningKey
+    from eigenveil_client.analyst.signing.signing_key import SigningKey
 
     own = SigningKey.make(profile or default_profile()).card
     say(card_value(own), as_json, digits_text(own))
@@ -49,7 +49,7 @@ def export(out: Path | None, profile: Path | None, as_json: bool) -> None:
     """
     from eigenveil.key_cards.card_file import cards_to_file
     from eigenveil_client.analyst.profile import default_profile
-    from eigenveil_client.analyst.signing_key import SigningKey
+    from eigenveil_client.analyst.signing.signing_key import SigningKey
 
     own = SigningKey.make(profile or default_profile())
     out = out or Path(f"{own.card.analyst}.analyst")
