@@ -68,9 +68,9 @@ def made(folder: Path) -> bool:
 
 
 def check_key(folder: Path) -> Check:
-    """Whether studies can be signed in this folder. Raises as `SigningKey.make`."""
+    """Whether studies can be signed in this folder; only an analyst's can. Raises as `SigningKey.make`."""
     owner = named(folder)
-    if owner is None or owner.role is not Role.ANALYST:
+    if owner is not None and owner.role is not Role.ANALYST:
         return ok("signing key", "none: an analyst alone signs studies")
     if not made(folder):
         todo = "make it, and send its card to the sites: eigenveil key export"
