@@ -93,7 +93,12 @@ async def submitted(visits: Visits, held: Credentials, name: str) -> str:
     """A study that nobody answers; its digest."""
     text = study_toml(name=name, columns=2, components=1, deadline_seconds=600.0)
     text = text.replace('"c0"', '"glucose"').replace('"c1"', '"sodium"')
-    return await visits.rig.connect(held).submit(text, name)
+    return await sent(visits, held, text, name)
+
+
+async def sent(visits: Visits, held: Credentials, text: str, submission: str) -> str:
+    """Sign and submit a study as its analyst's own machine does; its digest."""
+    return await visits.rig.connect(held).submit(text, submission, agreed=False)
 
 
 def visit(running: Running, opened: Opened, held: Credentials, **more: Any) -> Page:
@@ -116,10 +121,23 @@ def fill(page: Page, name: str) -> None:
     page.get_by_label("Epsilon").fill("0.5")
 
 
-def test_an_analyst_submits_by_the_form_watches_it_live_and_opens_the_report(
+def submit_draft(running: Running, page: Page, held: Credentials) -> None:
+    """Make the study file of the form, download it, run the command beside it, and open the study's page."""
+    page.get_by_role("button", name="Make the study file").click()
+    draft = page.locator("#draft")
+    expect(draft).to_contain_text("nothing is submitted yet")
+    _, _, submission = draft.locator("pre").inner_text().strip().rpartition(" --submission ")
+    with page.expect_download() as download:
+        draft.get_by_role("button", name="Download").click()
+    text = download.value.path().read_text()
+    page.goto(f"/studies/{running.do(sent(running.visits, held, text, submission))}")
+
+
+def test_an_analyst_drafts_a_study_watches_it_live_and_opens_the_report(
     running: Running, opened: Opened
 ) -> None:
-    page = visit(running, opened, running.enrolled(Role.ANALYST, "ada"))
+    held = running.enrolled(Role.ANALYST, "ada")
+    page = visit(running, opened, held)
     fill(page, "kidney-values")
     prediction = page.locator("#prediction")
     expect(prediction).to_contain_text("Studies like this one left")
@@ -132,7 +150,11 @@ def test_an_analyst_submits_by_the_form_watches_it_live_and_opens_the_report(
     expect(prediction).to_contain_text("epsilon 0.5")
     no_serious_axe(page)
     shot(page, "coordinator-submit")
-    page.get_by_role("button", name="Submit").click()
+    page.get_by_role("button", name="Make the study file").click()
+    expect(page.locator("#draft")).to_be_in_viewport()
+    no_serious_axe(page)
+    shot(page, "coordinator-draft")
+    submit_draft(running, page, held)
     expect(page.get_by_role("heading", name="kidney-values")).to_be_visible()
     expect(page.locator("#progress")).to_contain_text("Waits for: anna, bert, carl")
     no_serious_axe(page)
@@ -152,9 +174,10 @@ def test_an_analyst_submits_by_the_form_watches_it_live_and_opens_the_report(
 
 
 def test_an_analyst_cancels_a_study(running: Running, opened: Opened) -> None:
-    page = visit(running, opened, running.enrolled(Role.ANALYST, "abel"))
+    held = running.enrolled(Role.ANALYST, "abel")
+    page = visit(running, opened, held)
     fill(page, "never-mind")
-    page.get_by_role("button", name="Submit").click()
+    submit_draft(running, page, held)
     page.get_by_text("Cancel this study").click()
     page.get_by_role("button", name="Cancel never-mind").click()
     expect(page.locator("#progress")).to_contain_text("cancelled")
@@ -186,7 +209,7 @@ def test_a_form_of_a_session_that_has_ended_says_what_to_do(running: Running, op
     page = visit(running, opened, running.enrolled(Role.ANALYST, "late"))
     fill(page, "too-late")
     page.context.clear_cookies()
-    page.get_by_role("button", name="Submit").click()
+    page.get_by_role("button", name="Make the study file").click()
     expect(page.get_by_role("heading", level=1)).to_contain_text("closed")
     no_serious_axe(page)
     page.goto("/studies")
@@ -194,7 +217,8 @@ def test_a_form_of_a_session_that_has_ended_says_what_to_do(running: Running, op
 
 
 def test_all_but_live_updates_works_without_scripts(running: Running, opened: Opened) -> None:
-    page = visit(running, opened, running.enrolled(Role.ANALYST, "plain"), scripts=False)
+    held = running.enrolled(Role.ANALYST, "plain")
+    page = visit(running, opened, held, scripts=False)
     page.goto("/submit")
     page.get_by_label("Search in").fill("kidney")
     page.get_by_role("button", name="Search").click()
@@ -207,7 +231,7 @@ def test_all_but_live_updates_works_without_scripts(running: Running, opened: Op
     page.get_by_label("Components").fill("1")
     page.get_by_role("button", name="Predict").click()
     expect(page.locator("#prediction")).to_contain_text("Accuracy to expect")
-    page.get_by_role("button", name="Submit").click()
+    submit_draft(running, page, held)
     page.get_by_role("link", name="look again").click()
     page.get_by_text("Cancel this study").click()
     page.get_by_role("button", name="Cancel without-scripts").click()

@@ -6,6 +6,7 @@ or `lint-imports` for what the import contracts forbid. Planted, run and counted
 
 from __future__ import annotations
 
+from tests.mutants.analysts import OF_ANALYSTS
 from tests.mutants.crashes import OF_CRASHES
 from tests.mutants.front import OF_FRONT
 from tests.mutants.ledgers import OF_LEDGERS
@@ -264,6 +265,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P25", "session.py", "        self._check_reach(asked)\n        self.pending = asked",
        "        self.pending = asked",
        f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
+    *OF_ANALYSTS,
     *OF_FRONT,
     *OF_LEDGERS,
     *OF_CRASHES,

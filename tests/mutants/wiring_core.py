@@ -31,7 +31,10 @@ CHECKPOINT = "tests/core/accounting/test_checkpoint.py"
 ANALYST, SHOWN = "client/eigenveil_client/analyst", "tests/client/analyst/test_display.py"
 FIGURES = f"{SHOWN}::test_figures_of_a_study_are_those_that_were_sent"
 CLIENT = f"{ANALYST}/client.py"
-OTHER_PLAN = "tests/client/analyst/test_client.py::test_a_plan_of_anything_else_is_refused"
+OTHER_PLAN = (
+    "tests/client/analyst/test_client.py"
+    "::test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told"
+)
 OTHER_RELEASE = (
     "tests/client/analyst/test_client.py"
     "::test_only_the_whole_release_of_the_study_under_the_federation_s_key_is_believed"
@@ -175,10 +178,10 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("R10", f"{ANALYST}/study_text.py", "asked['start_seconds'] / 60:g", "asked['start_seconds']:g",
        f"{SHOWN}::test_no_site_is_said_to_be_asked_before_the_operator_approved"),
     # ---- what an analyst's client believes
-    of("R4", CLIENT, "if plan.digest != answer.plan_digest.hex() or planned != mine:",
-       "if plan.digest != answer.plan_digest.hex():", OTHER_PLAN),
-    of("R4", CLIENT, "if plan.digest != answer.plan_digest.hex() or planned != mine:",
-       "if planned != mine:", OTHER_PLAN),
+    of("R4", CLIENT, "plan.digest == answer.plan_digest.hex() == proposal.plan.digest",
+       "plan.digest == answer.plan_digest.hex()", OTHER_PLAN),
+    of("R4", CLIENT, "plan.digest == answer.plan_digest.hex() == proposal.plan.digest",
+       "plan.digest == proposal.plan.digest", OTHER_PLAN),
     of("R12", CLIENT, "        verify_release(release, self._identity.release_key)\n", "", OTHER_RELEASE),
     of("R12", CLIENT, 'if release.document["plan_digest"] != plan_digest.hex():', "if False:", OTHER_RELEASE),
     of("R12", CLIENT, "if len(data) < total and not answer.release_json:",

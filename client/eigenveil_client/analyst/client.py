@@ -12,13 +12,17 @@ from typing import Self, TypeVar
 import grpc
 
 from eigenveil import __version__
+from eigenveil.analyst_signature.authorization import SignedAuthorization
+from eigenveil.analyst_signature.follows import check_follows
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
-from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.federation import FederationView, ListedSite, listed
+from eigenveil_client.analyst.signing.proposal import USUAL_DAYS, Proposal, expiry
+from eigenveil_client.analyst.signing.signing_key import SigningKey
 from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, pause
 from eigenveil_client.connection.held_dictionary import take_dictionary
 from eigenveil_client.connection.identity import StoredIdentity, open_channel
@@ -32,6 +36,7 @@ ATTEMPTS = 8  # about as long as a coordinator takes to restart, and longer
 PLANNING_SECONDS = 120.0  # a coordinator rehearses every question of a study before it takes it
 MOST_SITES = 100_000  # that a coordinator may list
 PATIENCE_SECONDS = 600.0  # how long a watch outlives an unreachable coordinator
+SIGN_AGAIN = "Nothing was submitted: submit the study again, and see what you sign"
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -102,24 +107,53 @@ class Analyst:
             raise PeerError(Code.UNREACHABLE, "not connected to the coordinator")
         return rpc.CoordinatorStub(self._channel)
 
-    async def submit(self, text: str, submission: str) -> tuple[Plan, list[str]]:
-        """Submit a study; the same submission twice is one study. The plan, and warnings.
+    async def submit(
+        self,
+        text: str,
+        submission: str,
+        *,
+        days: int = USUAL_DAYS,
+        tell: Callable[[str], None] = lambda sentence: None,
+    ) -> tuple[Plan, list[str]]:
+        """Have the study planned, sign the plan if it follows from what was written, and submit it; the same
+        submission twice is one study. The plan, and warnings.
+
+        `tell` hears what is about to be signed, for so many `days`.
 
         Raises:
-            RequestError: the study is refused here or there.
-            PeerError: the coordinator planned something else than what was asked.
+            RequestError: the study is refused here or there; code `authorization`, its plan changed since.
+            PeerError: the coordinator planned something else than what was asked; nothing was signed.
         """
-        study = parse_study(text)
-        request = pb.SubmitStudyRequest(study_toml=text, submission=submission)
-        answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
+        proposal = await self.propose(text, submission)
+        key, expires = SigningKey.make(self._identity.folder), expiry(time.time(), days)
+        tell(proposal.sentence(key.card.fingerprint, expires))
+        return await self._submit(proposal, key.authorize(proposal.plan, expires))
+
+    async def propose(self, text: str, submission: str) -> Proposal:
+        """What the coordinator would run as this study, found to be the study. Raises as `submit`."""
+        study, mine = parse_study(text), self._identity.identity
+        request = pb.ExplainStudyRequest(study_toml=text, submission=submission)
+        answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)
+        plan = plan_from_json(answer.plan_json)
+        check_follows(plan, study, federation=mine.federation, analyst=mine.name, submission=submission)
+        return Proposal(toml=text, plan=plan)
+
+    async def _submit(self, proposal: Proposal, signed: SignedAuthorization) -> tuple[Plan, list[str]]:
+        request = pb.SubmitStudyRequest(
+            study_toml=proposal.toml, submission=proposal.plan.submission, authorization=signed.to_proto()
+        )
+        try:
+            answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
+        except RequestError as problem:
+            if problem.code is not Code.AUTHORIZATION:
+                raise
+            raise RequestError(Code.AUTHORIZATION, f"{problem}. {SIGN_AGAIN}") from problem
         plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
-        mine = (self._identity.identity.name, study, submission)  # the plan may have resolved `auto`
-        planned = (plan.analyst, plan.study, plan.submission)
-        if plan.digest != answer.plan_digest.hex() or planned != mine:
+        if not plan.digest == answer.plan_digest.hex() == proposal.plan.digest:
             raise PeerError(
                 Code.PROTOCOL,
-                "the coordinator signed a plan for another study than the one submitted; cancel it, "
-                "and tell the federation's operator",
+                "the coordinator runs another plan than the one that you signed, which no site answers that "
+                "knows your key; cancel the study, and tell the federation's operator",
             )
         return plan, list(answer.warnings)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -23,7 +24,7 @@ def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
 
     folder = profile or default_profile()
     stored = identity.enrol(join, folder, (Role.ANALYST, Role.OPERATOR), proxy_rule(folder))
-    value = {
+    value: dict[str, Any] = {
         "identity": stored.identity.uri,
         "coordinator": stored.coordinator,
         "profile": str(folder),
@@ -35,7 +36,26 @@ def enrol(join: Path, profile: Path | None, as_json: bool) -> None:
         f"The certificate in {folder} is good until {stored.expires:%Y-%m-%d %H:%M} UTC.\n"
         f"{identity.compared(stored.key_print)}"
     )
+    if stored.identity.role is Role.ANALYST:
+        signing, told = _signing_key(folder, profile)
+        value |= {"signing": signing}
+        text += f"\n{told}"
     say(value, as_json, text)
+
+
+def _signing_key(folder: Path, profile: Path | None) -> tuple[dict[str, Any], str]:
+    """The key that signs this analyst's studies, made now, and what is to be done with it."""
+    from eigenveil_client.analyst.profile import follow
+    from eigenveil_client.analyst.signing.key_commands import card_value
+    from eigenveil_client.analyst.signing.signing_key import SigningKey
+
+    card = SigningKey.make(folder).card
+    export = follow(profile, "key", "export")
+    told = (
+        f"The key that signs your studies:  {card.fingerprint}\n"
+        f"Send its card to the sites, and read these digits to their people: {export}"
+    )
+    return card_value(card), told
 
 
 @click.command()
@@ -46,11 +66,17 @@ def doctor(profile: Path | None, as_json: bool) -> int:
     Nothing is sent but a greeting. Exit code 1 if a check failed.
     """
     from eigenveil_client.analyst.profile import default_profile, proxy_rule
+    from eigenveil_client.analyst.signing.signing_key import NAME, check_key
     from eigenveil_client.connection.doctor import files, identity_and_network
-    from eigenveil_common.doctor import show
+    from eigenveil_common.doctor import examine, show
 
     folder = profile or default_profile()
-    checks = [files(folder), *identity_and_network(folder, lambda: proxy_rule(folder))]
+    key = folder / NAME
+    checks = [
+        files(folder, *([key] if key.exists() else [])),
+        examine("signing key", lambda: check_key(folder)),
+        *identity_and_network(folder, lambda: proxy_rule(folder)),
+    ]
     return show(checks, as_json)
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.analyst.dictionaries import tell_overrides
 from eigenveil_client.analyst.display import Display
@@ -52,6 +54,16 @@ def ask_before_repeating(study: FederatedStudy, submission: str, profile: Path |
     )
 
 
+def shows_signing(told: list[str]) -> Callable[[str], None]:
+    """Shows a person what is about to be signed, and adds it to `told`."""
+
+    def tell(sentence: str) -> None:
+        told.append(sentence)
+        errors.print(sentence, markup=False, soft_wrap=True)
+
+    return tell
+
+
 def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool = False) -> bool:
     """Whether a study was watched to its release; False when the user stopped watching.
 
@@ -75,17 +87,20 @@ def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool =
 def fetch(run: Run, out: Path, as_json: bool) -> None:
     written = write_result(run.fetch(), out)
     words, found = written.document["guarantee"]["words"], written.document["result"]
+    asked = asked_by(written.document)
     declined = found["declined"]
     value = {
         "study": run.digest,
         "release": str(written.release),
         "report": str(written.report),
+        "asked_by": asked.to_dict(),
         "guarantee": written.document["guarantee"],
         "declined": declined,
         "warnings": found["warnings"],
     }
     outcome = [f"no release: {declined}" if declined else error_words(found)]
     outcome += [f"warning: {sentence}" for sentence in found["warnings"]]
+    told = [str(written.release), str(written.report), f"Asked by {asked.words}."]
     if not declined and not as_json:
         console.print(components_table(found))
-    say(value, as_json, "\n".join([str(written.release), str(written.report), words, *filter(None, outcome)]))
+    say(value, as_json, "\n".join([*told, words, *filter(None, outcome)]))

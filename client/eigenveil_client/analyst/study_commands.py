@@ -41,6 +41,10 @@ def show_example(file: str) -> None:
 @study.command()
 @file_argument
 @click.option("--submission", help="Submit under this id: the same id twice is one study [default: random].")
+@click.option(
+    "--expires-days", default=7, show_default=True, type=click.IntRange(1, 31),
+    help="For how long your signature is good: sites answer nothing afterwards.",
+)  # fmt: skip
 @click.option("--again", is_flag=True, help="Spend anew on a study that was submitted before; ask nobody.")
 @click.option("--wait", is_flag=True, help="Watch it to its end, then write the release and the report.")
 @out_option
@@ -48,13 +52,17 @@ def show_example(file: str) -> None:
 def submit(
     file: Path,
     submission: str | None,
+    expires_days: int,
     again: bool,
     wait: bool,
     out: Path,
     profile: Path | None,
     as_json: bool,
 ) -> int:
-    """Submit STUDY.toml. A lost connection is retried: the study starts once.
+    """Sign STUDY.toml with your own key, and submit it. A lost connection is retried: the study starts once.
+
+    The coordinator plans it first. What you sign is shown, also the algorithm that auto chose; a plan that is
+    not your study is not signed.
 
     The same study under another id would spend its price once more: you are asked first, or with --json or
     without a terminal refused (exit code 9) unless --again is there.
@@ -72,11 +80,14 @@ def submit(
         wanted = studies.whole_study(federation, file)
         if not again:
             studies.ask_before_repeating(wanted, chosen, profile, as_json)
-        run = wanted.submit(again=True, submission=chosen)
+        signing: list[str] = []
+        run = wanted.submit(
+            again=True, submission=chosen, expires_days=expires_days, tell=studies.shows_signing(signing)
+        )
         for sentence in run.warnings:
             errors.print(f"warning: {sentence}", style="yellow", markup=False)
         value: dict[str, Any] = {"study": run.digest, "name": run.name}
-        value |= {"submission": chosen, "warnings": run.warnings}
+        value |= {"submission": chosen, "signed": signing[0], "warnings": run.warnings}
         value |= {"overrides": wanted.whole.overrides, "asked": wanted.asked}
         if not wait:
             watching = follow(profile, "study", "watch", run.short)

@@ -96,6 +96,7 @@ def explanation_text(value: Mapping[str, Any]) -> str:
         f"{value['components']} components by {value['algorithm']}, {size}",
         value["guarantee"]["words"],
         f"Trust: {value['trust']}.",
+        "Nothing is signed yet: you sign it, with your own key, when you submit it.",
         "",
         "What each site is asked:",
     ]

@@ -7,6 +7,7 @@ One folder, readable by its owner only:
                      lost answer is asked for again with the same key
     authorities.json the list of the federation's authorities, and its release key: see `trusted_authorities`
     identity.json    name, coordinator address; written last, so it means "enrolled"
+    analyst.key      an analyst's: by what studies are signed; no certificate has a part in it
     generation.json  a site's: what its daemon shows in its next greeting
     peer.key         a site's: by what it shares secrets with other sites; no certificate has a part in it
     peers.json       a site's: which other sites' cards its people have confirmed

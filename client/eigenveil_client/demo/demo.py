@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.ledger import EntryKind
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.errors import Code, RequestError
 from eigenveil.reporting.attempts import attempts_of
 from eigenveil.reporting.verify import load_release
@@ -67,6 +68,7 @@ class Demonstration:
             "study": self.study,
             "algorithm": self.document["plan"]["algorithm"],
             "trust": self.document["plan"]["study"]["privacy"]["trust"],
+            "asked_by": asked_by(self.document).to_dict(),
             "attempts": sum(attempts_of(row) for row in rounds),
             "n_sites": len(self.records),
             "rounds": len(rounds),
@@ -164,6 +166,10 @@ def _set_up(
     shares = ", ".join(f"{name} {size}" for name, size in sizes.items())
     say(f"Dividing {len(records.values)} public records: {shares}")
     federation.set_up(begun)
+    say(
+        "The analyst made a signing key, and every site confirmed its digits (here by one program; elsewhere "
+        "people compare them by telephone)"
+    )
     if study.masked:
         say("The sites exchanged their cards and confirmed each other's digits")
     say("Every site made its key, enrolled, explained the study to itself and serves")

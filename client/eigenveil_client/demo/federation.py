@@ -93,12 +93,28 @@ class DemoFederation:
         enrolling = [self._site(name, "enrol", "--join", self._layout.join(name)) for name in self._sites]
         analyst = self._analyst(f"{ANALYST}-enrol", "enrol", "--join", self._layout.join(ANALYST))
         self._processes.finish([*enrolling, analyst])
+        self._introduce_analyst()
         if self._masked:
             self._introduce()
         explained = [self._site(name, "explain", self._layout.study) for name in self._sites]
         serving = [self.serve_site(name) for name in self._sites]
         self._processes.finish(explained)
         self._processes.ready(serving)
+
+    def _introduce_analyst(self) -> None:
+        """Every site takes in the analyst's card and confirms its digits, as its people would by telephone:
+        here one program is everybody, and compares them with themselves."""
+        card = self._layout.analyst_card(ANALYST)
+        exported = self._processes.finish([self._analyst("key-export", "key", "export", "--out", card)])[0]
+        importing = [self._analysts(name, "import", card) for name in self._sites]
+        confirm = ("confirm", ANALYST, "--fingerprint", exported["fingerprint"], "--by", NAME)
+        self._processes.finish([*importing, *(self._analysts(name, *confirm) for name in self._sites)])
+
+    def _analysts(self, name: str, act: str, *words: str | Path) -> Task:
+        config = ("--config", self._layout.site_config(name), "--json")
+        return self._processes.ask(
+            f"{name}-analysts-{act}", "eigenveil-site", "analysts", act, *words, *config
+        )
 
     def _introduce(self) -> None:
         """Every site takes in the others' cards and confirms them, as its people would by telephone: here all

@@ -59,6 +59,10 @@ class Layout:
         """What a site hands to the others, so that their people can tell it from anybody else."""
         return self.root / "join" / f"{name}.peer"
 
+    def analyst_card(self, name: str) -> Path:
+        """What an analyst hands to the sites, for the same."""
+        return self.root / "join" / f"{name}.analyst"
+
 
 @contextmanager
 def prepared(root: Path) -> Iterator[Layout]:

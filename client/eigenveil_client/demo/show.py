@@ -48,6 +48,7 @@ def show(value: dict[str, Any], shown: Demonstration, *, kept: bool) -> None:
     after = "the federation serves" if kept else "all processes stopped"
     lines = (
         f"algorithm   {value['algorithm']}, {rounds}",
+        f"asked by    {value['asked_by']['words']}",
         f"trust       {_trust(value, shown)}",
         _outcome(value),
         f"release     {value['release']} (signature verified)",

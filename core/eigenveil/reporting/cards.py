@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.reporting.notebook import card, lines
 from eigenveil.reporting.result import EVERY, every_direction
 from eigenveil.reporting.trust import SEEN, colluding
@@ -43,6 +44,7 @@ def _rows(document: Mapping[str, Any]) -> list[tuple[str, str]]:
     shares = result["explained_variance_ratio"]
     explained = ", ".join(f"{100 * share:.1f} %" for share in shares)
     rows = [
+        ("Asked by", asked_by(document).words),
         ("Sites", ", ".join(study["federation"]["sites"])),
         ("Trust", _trust(study_from_dict(study))),
         ("Columns", f"{len(result['columns'])}"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil._version import __version__
+from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.release import Release
@@ -44,11 +45,13 @@ def build(
     rounds: Sequence[RoundRecord],
     private: bool,
     sites: Mapping[str, Any] | None = None,
+    authorization: SignedAuthorization | None = None,
 ) -> dict[str, Any]:
     """The document that is signed: result, guarantee, rounds, plan; a function of stored values only.
 
     `sites` is what each site had stated of its rules when the study was submitted, None for nothing: public
     configuration, and nothing that a site found by them. The sites of a simulation state nothing.
+    `authorization` is the analyst's own signature under the plan, which a simulation has not.
     """
     return {
         "format": FORMAT,
@@ -56,6 +59,7 @@ def build(
         "private": private,
         "plan_digest": plan.digest,
         "plan": json.loads(plan.to_json()),
+        "authorization": None if authorization is None else authorization.to_dict(),
         "sites": dict(sites or dict.fromkeys(plan.study.federation.sites)),
         "guarantee": guarantee(plan) if private else {"words": NOT_PRIVATE},
         "trust": trust_words(plan),

@@ -11,6 +11,7 @@ import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
 from eigenveil.accounting.digits import percent_up, shown_up
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
@@ -57,6 +58,7 @@ def render(
         study=document["plan"]["study"],
         guarantee=promised(document),
         public_key=public_key,
+        asked_by=asked_by(document),
         figures=pictures(document, projection) if components.size else {},
         projection_note=projection.note if projection is not None else "",
         components=_components(result, components),

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
 from eigenveil.reporting.attempts import check_attempts
@@ -77,8 +78,8 @@ class Signed(Protocol):
 
 def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Replayed | None:
     """Insist that `key` (a federation's raw Ed25519 release key) signed this release, that it bears the plan
-    which its digest names and states what that promises, and that the attempts of a masked study are those
-    that its plan allows.
+    which its digest names and states what that promises, that the analyst's signature in it, if there is one,
+    is under that plan, and that the attempts of a masked study are those that its plan allows.
 
     With `log`, the bytes that `eigenveil study log` writes, every question is computed again from the plan
     and the releases before it, and the result from all of them; returned is how much of it was there [R21].
@@ -102,6 +103,7 @@ def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Rep
         by = f"{release.public_key.hex()[:16]}..."
         raise _bad(f"this release is intact but signed by another key ({by}); do not trust it")
     _check_promise(release.document)
+    asked_by(release.document)
     check_attempts(release.document)
     if log is None:
         return None

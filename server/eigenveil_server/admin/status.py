@@ -12,6 +12,7 @@ from eigenveil.accounting.budget import Conversion, epsilons
 from eigenveil.accounting.digits import percent_up, shown
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.analyst_signature.asked_by import signed_words
 from eigenveil.identity import Role, spoken
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
@@ -80,6 +81,7 @@ def _study(one: ListedStudy, studies: Studies, ledger: LedgerStore) -> dict[str,
         "study": one.digest,
         "name": one.name,
         "analyst": one.analyst,
+        "signed": signed_words(one.signer),
         "state": one.state.value,
         "failure": one.failure,
         "micro_rho": one.micro_rho,
@@ -177,7 +179,7 @@ def _like(budget: dict[str, Any]) -> str:
 
 def studies_text(found: dict[str, Any]) -> str:
     lines = [
-        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {_rounds(s)}, "
+        f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {s['signed']}; {_rounds(s)}, "
         f"{percent_up(s['spent_micro_rho'], s['micro_rho'])} % of its price spent  {s['failure']}".rstrip()
         for s in found["studies"]
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.accounting.budget import studies_left
+from eigenveil.analyst_signature.asked_by import signed_words
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
@@ -70,11 +71,13 @@ TONES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyLine:
-    """One study in a list; times in Unix seconds. `price` is the epsilon that it may cost."""
+    """One study in a list; times in Unix seconds. `price` is the epsilon that it may cost, `signed` which
+    key signed it."""
 
     digest: str
     name: str
     analyst: str
+    signed: str
     state: str
     tone: str
     price: float
@@ -178,6 +181,7 @@ def line(books: Books, stored: ListedStudy, *, own: bool = False) -> StudyLine:
         digest=stored.digest,
         name=stored.name,
         analyst=stored.analyst,
+        signed=signed_words(stored.signer),
         state=STATES[stored.state],
         tone=TONES[stored.state],
         price=stored.summary.epsilon,

@@ -1,4 +1,8 @@
-"""A study from a form: what was typed, the study that it says, and what that would be."""
+"""The draft of a study from a form: what was typed, the study that it says, and what that would be.
+
+A coordinator that submits what a form says asks in its analyst's name: so a draft comes as a file, which is
+signed and submitted on the analyst's own machine.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,8 @@ from eigenveil.dictionary.admission import Directory
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Study, Trust
-from eigenveil.study.toml import study_digest, study_from_dict
+from eigenveil.study.toml import study_digest, study_from_dict, study_to_toml
+from eigenveil_common.command import typed as as_typed
 from eigenveil_server.console.desk import Books
 from eigenveil_server.console.studies import StudyLine, line
 from eigenveil_server.planning.submissions import Foreseen
@@ -28,7 +33,7 @@ DEGREES = (0.17, 0.5)  # sines of some 10 and 30 degrees
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Typed:
-    """The form as it stands: texts, as they were typed. `submission` makes sending it twice one study."""
+    """The form as it stands: texts, as they were typed. `submission` is the id of whatever comes of it."""
 
     submission: str
     name: str = ""
@@ -41,7 +46,6 @@ class Typed:
     delta: str = "1e-6"
     expected_records: str = "10000"
     masked: bool = False
-    again: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,16 @@ class SiteChoice:
     chosen: bool
     asks: bool
     lacks: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A study that nobody has submitted: the file `name` holds `text`, and `command` signs and submits it. It
+    names the submission, so that run twice it makes one study."""
+
+    name: str
+    text: str
+    command: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +118,6 @@ def typed(form: FormData) -> Typed:
         delta=text("delta"),
         expected_records=text("expected_records"),
         masked=text("masked") == "yes",
-        again=text("again") == "yes",
     )
 
 
@@ -136,6 +149,14 @@ def study_of(said: Typed, dictionary: Dictionary) -> Study:
         "columns": [_column(known[name]) for name in said.columns],
     }
     return study_from_dict(data)
+
+
+def draft_of(study: Study, submission: str) -> Draft:
+    """The draft of a study, for the machine on which its analyst's key lies."""
+    name = f"{study.name}.toml"
+    command = as_typed("eigenveil", "study", "submit", name, "--submission", submission)
+    told = f"# A draft: nothing is asked before its analyst signs and submits it:\n# {command}\n"
+    return Draft(name=name, text=f"{told}\n{study_to_toml(study)}", command=command)
 
 
 def _column(column: Any) -> dict[str, Any]:
@@ -192,12 +213,11 @@ def site_choices(said: Typed, directory: Directory) -> tuple[SiteChoice, ...]:
     )
 
 
-def same_before(books: Books, study: Study, analyst: str, submission: str) -> StudyLine | None:
-    """The analyst's own study that asks the very same and has, or will have, a result; not the one that this
-    submission made."""
+def same_before(books: Books, study: Study, analyst: str) -> StudyLine | None:
+    """The analyst's own study that asks the very same and has, or will have, a result."""
     mine = bytes.fromhex(study_digest(study))
     for stored in books.lists.of_analyst(analyst, LASTING):
-        if stored.submission != submission and stored.summary.content == mine:
+        if stored.summary.content == mine:
             return line(books, stored)
     return None
 

@@ -1,16 +1,15 @@
-"""The form for a new study: without a script it is sent to search, to predict and to submit; with the script
-the prediction follows what is typed."""
+"""The form for the draft of a study: without a script it is sent to search, to predict and to make the file;
+with the script the prediction follows what is typed."""
 
 from __future__ import annotations
 
 import asyncio
 import uuid
 from collections import Counter, defaultdict
-from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, Response
 from starlette.routing import Route
 
 from eigenveil.dictionary.admission import Directory
@@ -21,9 +20,11 @@ from eigenveil_server.console.access import page
 from eigenveil_server.console.desk import Desk
 from eigenveil_server.console.rooms import Rooms
 from eigenveil_server.console.submission import (
+    Draft,
     Prediction,
     Typed,
     column_choices,
+    draft_of,
     prediction,
     same_before,
     site_choices,
@@ -31,7 +32,7 @@ from eigenveil_server.console.submission import (
     typed,
 )
 from eigenveil_server.planning.planner import DRAFT
-from eigenveil_server.planning.submissions import Submission
+from eigenveil_server.planning.submissions import Submission, check_submission
 
 NO_DICTIONARY = (
     "The operator has published no dictionary yet, from which the columns could be chosen. Write a study "
@@ -53,7 +54,8 @@ class SubmissionPages:
         ]
 
     async def form(self, request: Request) -> Response:
-        """The form, empty or as it was sent: searched, with its prediction, or submitted."""
+        """The form, empty or as it was sent: searched, with its prediction, or with its draft; or the draft's
+        file."""
         if request.method != "POST":
             every = tuple(sorted((await self._current()).sites))
             return await self._page(request, Typed(submission=uuid.uuid4().hex, sites=every))
@@ -63,8 +65,10 @@ class SubmissionPages:
             match form.get("do"):
                 case "predict":
                     return await self._page(request, said, foreseen=await self._predict(request, said))
-                case "submit":
-                    return await self._submit(request, said)
+                case "draft":
+                    return await self._drafted(request, said)
+                case "file":
+                    return _file(await self._draft(said))
                 case _:
                     return await self._page(request, said)
         except RequestError as problem:
@@ -96,7 +100,7 @@ class SubmissionPages:
 
     async def _foreseen(self, who: str, said: Typed) -> Prediction:
         directory = await self._current()
-        wish = await self._wish(who, replace(said, submission=DRAFT), directory)
+        wish = await self._wish(who, said, directory)
         found = await self._desk.serving.engine.submissions.foreseen(wish)
         return await self._desk.look(prediction, found, self._desk.books, directory)
 
@@ -105,7 +109,7 @@ class SubmissionPages:
 
     async def _wish(self, who: str, said: Typed, directory: Directory) -> Submission:
         text = study_to_toml(study_of(said, await self._dictionary()))
-        return Submission(analyst=who, id=said.submission, study_toml=text, directory=directory)
+        return Submission(analyst=who, id=DRAFT, study_toml=text, directory=directory)
 
     async def _dictionary(self) -> Dictionary:
         found = await self._desk.look(self._desk.serving.directory.published)
@@ -113,21 +117,23 @@ class SubmissionPages:
             raise RequestError(Code.NOT_READY, NO_DICTIONARY)
         return found
 
-    async def _submit(self, request: Request, said: Typed) -> Response:
-        """Start the study, unless the very same one was asked before: that is asked about first."""
-        serving, who = self._desk.serving, request.state.visitor.identity.name
-        wish = await self._wish(who, said, await self._current())
+    async def _drafted(self, request: Request, said: Typed) -> Response:
+        """The form with the draft of a study that the coordinator would take, and whether the very same one
+        has a result."""
+        draft, who = await self._draft(said), request.state.visitor.identity.name
+        foreseen = await self._predict(request, said)
         study = study_of(said, await self._dictionary())
-        same = await self._desk.look(same_before, self._desk.books, study, who, said.submission)
-        if same is not None and not said.again:
-            return await self._page(request, said, same=same, status=409)
-        made = await serving.engine.submit(wish)
-        return RedirectResponse(f"/studies/{made.stored.digest}", status_code=303)
+        same = await self._desk.look(same_before, self._desk.books, study, who)
+        return await self._page(request, said, foreseen=foreseen, draft=draft, same=same)
+
+    async def _draft(self, said: Typed) -> Draft:
+        check_submission(said.submission)
+        return draft_of(study_of(said, await self._dictionary()), said.submission)
 
     async def _page(self, request: Request, said: Typed, status: int = 200, **more: Any) -> Response:
         directory = await self._current()
         dictionary = await self._desk.look(self._desk.serving.directory.published)
-        values: dict[str, Any] = {"foreseen": None, "problem": "", "same": None} | more
+        values: dict[str, Any] = {"foreseen": None, "problem": "", "same": None, "draft": None} | more
         return await self._rooms.render(
             request,
             "submit.html",
@@ -139,3 +145,9 @@ class SubmissionPages:
             missing="" if dictionary is not None else NO_DICTIONARY,
             **values,
         )
+
+
+def _file(draft: Draft) -> Response:
+    """A study's name has no letter that a header could not hold."""
+    named = {"content-disposition": f'attachment; filename="{draft.name}"'}
+    return Response(draft.text, media_type="application/toml", headers=named)

@@ -40,10 +40,10 @@ Words = Mapping[str, Any]
 
 
 def explained(**words: Any) -> dict[str, Any]:
-    """The plan of a study, and what it would ask, reveal and cost, as JSON; refused as by `planned`."""
+    """What `planned` says of a study, and what it would ask, reveal and cost, as JSON; refused alike."""
     plan, ways = _rehearsed(**words)
     told = json.dumps(_explained(plan, ways, words["directory"]), sort_keys=True)
-    return {"plan": plan.to_json().decode(), "explanation": told}
+    return _plan_value(plan, ways, words["directory"]) | {"explanation": told}
 
 
 def foreseen(**words: Any) -> dict[str, Any]:
@@ -79,8 +79,11 @@ def planned(**words: Any) -> dict[str, Any]:
     Raises:
         RequestError: the study is refused.
     """
-    plan, ways = _rehearsed(**words)
-    warnings = [*_warnings(plan.study), *check_rules(plan, directory_from_dict(words["directory"]))]
+    return _plan_value(*_rehearsed(**words), words["directory"])
+
+
+def _plan_value(plan: Plan, ways: tuple[tuple[RoundQuery, ...], ...], directory: Words) -> dict[str, Any]:
+    warnings = [*_warnings(plan.study), *check_rules(plan, directory_from_dict(directory))]
     return {"plan": plan.to_json().decode(), "rounds": max(map(len, ways)), "warnings": warnings}
 
 

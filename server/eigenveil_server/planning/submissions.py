@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from eigenveil.accounting.digits import percent_down, percent_up
@@ -18,6 +18,7 @@ from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
 from eigenveil_server.planning.limits import check_price, first_state
+from eigenveil_server.planning.plan_cache import PlanCache
 from eigenveil_server.planning.planner import DRAFT
 from eigenveil_server.planning.pool import PlanningPool
 from eigenveil_server.storage.repository import Repository
@@ -44,11 +45,19 @@ class Submission:
     authorization: SignedAuthorization | None = None
 
     def __post_init__(self) -> None:
-        if SUBMISSION.fullmatch(self.id) is None:
-            raise RequestError(
-                Code.BAD_ARGUMENT,
-                "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores",
-            )
+        check_submission(self.id)
+
+
+def check_submission(id: str) -> None:
+    """Insist that this is the id of a submission.
+
+    Raises:
+        RequestError: code `bad-argument`.
+    """
+    if SUBMISSION.fullmatch(id) is None:
+        raise RequestError(
+            Code.BAD_ARGUMENT, "a submission id has 1 to 64 letters, digits, dots, hyphens or underscores"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +88,7 @@ class Submissions:
     _planning: PlanningPool
     _compute: Compute
     _config: Config
+    _cache: PlanCache = field(default_factory=PlanCache)
 
     async def prepare(self, submission: Submission) -> Prepared:
         """The study that `submission` asks for.
@@ -105,7 +115,10 @@ class Submissions:
             check_early, repository.store.reader, SubmissionQuota.of(self._config), submission.analyst,
             repository.clock(),
         )  # fmt: skip
-        made = await self._planning.ask(submission.analyst, "planned", **self._words(submission))
+        words = self._words(submission)
+        made = self._cache.take(words)
+        if made is None:
+            made = await self._planning.ask(submission.analyst, "planned", **words)
         plan_json = made["plan"].encode()
         plan = await self._compute.run(self._repository.studies.plan, plan_json)
         at = self._repository.clock()
@@ -145,6 +158,8 @@ class Submissions:
             RequestError: as `prepare`; or code `budget-exhausted`.
         """
         plan, told = await self._unsubmitted(submission, "explained")
+        if submission.id != DRAFT:  # whoever names a submission goes on to sign and submit it
+            self._cache.put(self._words(submission), told)
         return plan, told["explanation"]
 
     async def foreseen(self, submission: Submission) -> Foreseen:
@@ -156,7 +171,7 @@ class Submissions:
         told = await self._planning.ask(submission.analyst, work, **self._words(submission))
         plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
         check_price(plan, self._config)
-        if await self._is_submitted(submission, plan):
+        if submission.id != DRAFT and await self._is_submitted(submission, plan):
             return plan, told  # asked again, as after a lost answer: nothing more is set aside for it
         await self._repository.store.read(self.check_quota, submission.analyst, plan.cost.micro_rho)
         self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)

@@ -13,14 +13,15 @@ from eigenveil_server.storage.submissions import PlanSummary, summary_from, summ
 
 LISTED = (  # tables.sqlite.sql has them in `studies_by_time`; a plan would lie in between
     "s.digest, s.name, s.analyst, s.submission, s.micro_rho, s.expected_rounds, s.state, s.failure, "
-    "s.submitted_at, p.content, p.atto_delta, p.epsilon"
+    "s.submitted_at, p.content, p.atto_delta, p.epsilon, p.signer"
 )
 FROM = f"SELECT {LISTED} FROM studies s LEFT JOIN submissions p ON p.study = s.digest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedStudy:
-    """What lists tell of a stored study; `submitted_at` in Unix milliseconds."""
+    """What lists tell of a stored study; `submitted_at` in Unix milliseconds. `signer` are the digits of the
+    key that signed it, empty for none."""
 
     digest: str
     name: str
@@ -31,6 +32,7 @@ class ListedStudy:
     state: StudyState
     failure: str
     submitted_at: int
+    signer: str
     summary: PlanSummary
 
 
@@ -108,6 +110,7 @@ class StudyLists:
             state=StudyState(row["state"]),
             failure=row["failure"],
             submitted_at=row["submitted_at"],
+            signer=row["signer"] or "",
             summary=summary_from(row) or self._read(row["digest"]),
         )
 

@@ -55,10 +55,8 @@ class StoredStudy:
     @property
     def signed_plan(self) -> pb.SignedPlan:
         """The plan as sites and analysts get it."""
-        signed, by_analyst = (
-            pb.SignedPlan(plan_json=self.plan_json, signature=self.signature),
-            self.authorization,
-        )
+        signed = pb.SignedPlan(plan_json=self.plan_json, signature=self.signature)
+        by_analyst = self.authorization
         if by_analyst is not None:
             signed.authorization.CopyFrom(by_analyst.to_proto())
         return signed

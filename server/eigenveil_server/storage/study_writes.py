@@ -48,8 +48,7 @@ def add_study(
     check_in_transaction(change, quota, stored.analyst, len(stored.plan_json), stored.submitted_at)
     row = {name: getattr(stored, name) for name in COLUMNS}
     change.insert("studies", {**row, "state": stored.state.value})
-    size, at = len(stored.plan_json), stored.submitted_at
-    add_submission(change, stored.digest, stored.analyst, size, at, summary)
+    add_submission(change, stored, summary)
     add_event(change, stored.digest, stored.begun)
     audit(change, stored.submitted_at, how, f"analyst/{stored.analyst}", stored.digest)
 

@@ -15,6 +15,7 @@ from eigenveil.numerics.encoding import digest
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_server.clock import as_datetime
 from eigenveil_server.config import Config
+from eigenveil_server.storage.study_reads import StoredStudy
 
 DAY_MS = 24 * 3_600_000
 MIB = 2**20
@@ -41,12 +42,13 @@ def summary_of(plan_json: bytes) -> PlanSummary:
     )
 
 
-def add_submission(
-    change: Connection, study: str, analyst: str, size: int, at: int, summary: PlanSummary | None
-) -> None:
+def add_submission(change: Connection, stored: StoredStudy, summary: PlanSummary | None) -> None:
     """Note a study that is being stored, within its transaction."""
     told = (None, None, None) if summary is None else _columns(summary)
-    change.execute("INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?, ?)", (study, analyst, at, size, *told))
+    signed = stored.authorization
+    signer = "" if signed is None else signed.card.check().fingerprint
+    row = (stored.digest, stored.analyst, stored.submitted_at, len(stored.plan_json), *told, signer)
+    change.execute("INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _columns(summary: PlanSummary) -> tuple[str, str, float]:

@@ -71,7 +71,8 @@ CREATE TABLE submissions (
   bytes BIGINT NOT NULL,
   content TEXT COLLATE "C",
   atto_delta TEXT COLLATE "C",
-  epsilon DOUBLE PRECISION
+  epsilon DOUBLE PRECISION,
+  signer TEXT COLLATE "C" NOT NULL DEFAULT ''
 );
 CREATE INDEX submissions_by_analyst ON submissions (analyst, at, bytes);
 CREATE TABLE consents (

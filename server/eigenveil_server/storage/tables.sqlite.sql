@@ -73,7 +73,8 @@ CREATE TABLE submissions (
   bytes INTEGER NOT NULL,
   content TEXT,
   atto_delta TEXT,
-  epsilon REAL
+  epsilon REAL,
+  signer TEXT NOT NULL DEFAULT ''
 ) STRICT;
 CREATE INDEX submissions_by_analyst ON submissions (analyst, at, bytes);
 CREATE TABLE consents (

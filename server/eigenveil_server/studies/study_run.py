@@ -272,6 +272,7 @@ class StudyRun:
             rounds=self._repository.studies.records(self.digest),
             private=self._noise.private,
             sites=json.loads(self.stored.stated),
+            authorization=self.stored.authorization,
         )
         keys = self._runtime.keys
         return seal_bundle(document, sign=keys.release.sign, public_key=keys.release_public)

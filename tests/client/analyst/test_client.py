@@ -1,76 +1,253 @@
-"""An analyst's client believes no plan and no release that is not the one it asked for. [R4] [R12]"""
+"""An analyst's client signs the plan of the study that was written and no other. [R4] [R12] [R31]"""
 
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import json
+import time
+from dataclasses import fields, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from hypothesis import given
+from hypothesis import strategies as st
 
 from eigenveil import simulate
-from eigenveil.errors import Code
+from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.analyst_signature.authorization import authorization_from_proto, check_authorization
+from eigenveil.errors import Code, RequestError
+from eigenveil.identity import Identity, Role
+from eigenveil.planning.choose import candidates
 from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.reporting.document import seal_bundle
-from eigenveil.study.toml import parse_study, study_to_toml
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
+from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.analyst.signing.signing_key import SigningKey
+from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_study, refused
 
 KEY, OTHER = (Ed25519PrivateKey.from_private_bytes(bytes(31) + bytes([i])) for i in (1, 2))
 PUBLIC = KEY.public_key().public_bytes_raw()
-TOML = study_to_toml(a_study())
-STUDY = parse_study(TOML)
+STUDY = a_study(sites=("east", "north", "south"))
+AUTO = replace(STUDY, algorithm=Algorithm.AUTO)
+ADA = Identity(federation="test", role=Role.ANALYST, name="ada")
+CHANGED: dict[str, dict[str, Any]] = {
+    "name": {"name": "other"},
+    "columns": {"columns": (*STUDY.columns[1:], replace(STUDY.columns[0], upper=STUDY.columns[0].upper + 1))},
+    "epsilon": {"epsilon": 2.0},
+    "delta": {"delta": 2e-6},
+    "components": {"components": 2},
+    "federation": {"federation": replace(STUDY.federation, sites=("north", "south"))},
+    "purpose": {"purpose": "another"},
+    "algorithm": {"algorithm": Algorithm.REFINED_COV},
+    "choose": {"algorithm": Algorithm.AUTO, "choose": Choose.DURING},
+    "neighbours": {"neighbours": Neighbours.REPLACE_ONE},
+    "max_sites_per_person": {"max_sites_per_person": 2},
+    "missing": {"missing": "fill", "columns": tuple(replace(one, fill=one.lower) for one in STUDY.columns)},
+    "person_column": {"person_column": "patient"},
+    "centring": {"centring": False},
+    "scaling": {"scaling": Scaling.NONE},
+    "grid_steps": {"grid_steps": STUDY.grid_steps // 2},
+    "radius": {"radius": 0.8},
+    "max_records": {"max_records": STUDY.max_records - 1},
+    "expected_records": {"expected_records": STUDY.expected_records + 1},
+    "rank": {"rank": Extraction.DEFLATION, "algorithm": Algorithm.PRIVATE_OJA},
+    "batches": {"batches": 2},
+    "trust": {"trust": Trust.SECURE_AGGREGATION},
+    "colluding": {"trust": Trust.SECURE_AGGREGATION, "colluding": 2},
+    "attempts": {"trust": Trust.SECURE_AGGREGATION, "attempts": 2,
+                 "federation": replace(STUDY.federation, quorum=2)},
+}  # fmt: skip
+OF_FEDERATION: dict[str, dict[str, Any]] = {
+    "sites": {"sites": ("east", "north", "west")},
+    "required": {"required": ("north",)},
+    "quorum": {"quorum": 2},
+    "deadline_seconds": {"deadline_seconds": 61.0},
+    "minimum_cohort": {"minimum_cohort": 19},
+}
 
 
 class Told(Analyst):
-    """A client whose coordinator, which may lie, gives these answers, one a call."""
+    """A client of `ada` in `folder`, whose coordinator, which may lie, gives these answers, one a call."""
 
-    def __init__(self, *answers: Any) -> None:
+    def __init__(self, *answers: Any, folder: Path = Path()) -> None:
         self._answers = list(answers)
-        self._identity: Any = SimpleNamespace(release_key=PUBLIC, identity=SimpleNamespace(name="ada"))
+        self._identity: Any = SimpleNamespace(release_key=PUBLIC, identity=ADA, folder=folder)
+        self.sent: list[Any] = []
 
-    async def _call(self, *asked: Any, **given: Any) -> Any:
-        return self._answers.pop(0)
+    async def _call(self, method: Any, request: Any, *more: Any) -> Any:
+        self.sent.append(request)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
-def submitted(key: Ed25519PrivateKey = KEY, digest: str = "", **changes: Any) -> pb.SubmitStudyResponse:
-    """The plan of the study that was submitted, but for `changes`, as a coordinator signs it."""
-    named: dict[str, Any] = {"study": STUDY, "federation": "test", "submission": "s", "analyst": "ada"}
-    plan = make_plan(**(named | changes))
+@pytest.fixture(scope="module")
+def ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of her identity."""
+    folder = tmp_path_factory.mktemp("ada")
+    (folder / ABOUT).write_text(json.dumps({"identity": ADA.uri}))
+    return folder
+
+
+def planned(study: Study = STUDY, **names: Any) -> Plan:
+    return make_plan(study, **({"federation": "test", "submission": "s", "analyst": "ada"} | names))
+
+
+def explained(plan: Plan) -> pb.ExplainStudyResponse:
+    return pb.ExplainStudyResponse(plan_json=plan.to_json())
+
+
+def submitted(plan: Plan, key: Ed25519PrivateKey = KEY, digest: str = "") -> pb.SubmitStudyResponse:
+    """A plan as a coordinator signs and names it."""
     said = plan.to_json()
     signed = pb.SignedPlan(plan_json=said, signature=key.sign(PLAN_SIGNED + said))
     return pb.SubmitStudyResponse(plan=signed, plan_digest=bytes.fromhex(digest or plan.digest))
 
 
-def test_the_plan_of_the_study_that_was_submitted_is_believed() -> None:
-    plan, _ = asyncio.run(Told(submitted()).submit(TOML, "s"))
-    assert (plan.study, plan.submission, plan.analyst) == (STUDY, "s", "ada")
+def sent_by(client: Told, study: Study = STUDY, **more: Any) -> Plan:
+    """The plan that came of submitting a study."""
+    return asyncio.run(client.submit(study_to_toml(study), "s", **more))[0]
+
+
+@pytest.mark.parametrize("study", [STUDY, AUTO], ids=["named", "auto"])
+def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, study: Study) -> None:
+    plan, shown = planned(study), list[tuple[str, int]]()
+    client = Told(explained(plan), submitted(plan), folder=ada)
+    assert (
+        sent_by(client, study, tell=lambda said: shown.append((said, len(client.sent)))).digest == plan.digest
+    )
+    asked, sent = client.sent
+    assert (asked.submission, sent.submission, asked.study_toml) == ("s", "s", sent.study_toml)
+    signed, card = authorization_from_proto(sent.authorization), SigningKey.make(ada).card
+    assert check_authorization(signed, plan, time.time()) == card
+    assert abs(signed.read().expires - time.time() - 7 * 86_400) < 60
+    ((said, calls),) = shown
+    assert calls == 1, "before anything was sent that is signed"
+    for word in (plan.algorithm.value, "epsilon 1 ", "trust central", "east, north, south", card.fingerprint):
+        assert word in said
+    assert ("chosen by auto" in said) is (study is AUTO)
+
+
+@pytest.mark.parametrize(("days", "seconds"), [(1, 86_400), (30, 30 * 86_400), (31, 31 * 86_400 - 3_600)])
+def test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take(
+    ada: Path, days: int, seconds: int
+) -> None:
+    plan = planned()
+    client = Told(explained(plan), submitted(plan), folder=ada)
+    sent_by(client, days=days)
+    signed = authorization_from_proto(client.sent[1].authorization)
+    assert abs(signed.read().expires - time.time() - seconds) < 60
+    check_authorization(signed, plan, time.time() - 600)  # at a site whose clock is late
+
+
+def test_every_field_of_a_study_has_a_change_here() -> None:
+    assert set(CHANGED) == {field.name for field in fields(Study)}
+    assert set(OF_FEDERATION) == {field.name for field in fields(Federation)}
+
+
+def other_studies() -> list[Any]:
+    federation = STUDY.federation
+    changes = CHANGED | {
+        f"federation.{name}": {"federation": replace(federation, **one)}
+        for name, one in OF_FEDERATION.items()
+    }
+    return [pytest.param(replace(STUDY, **change), id=name) for name, change in changes.items()]
+
+
+def check_not_signed(ada: Path, plan: Plan, study: Study = STUDY) -> None:
+    """Nothing is sent that is signed, and nothing is shown as if it were to be."""
+    shown: list[str] = []
+    client = Told(explained(plan), submitted(plan), folder=ada)
+    with refused(Code.PROTOCOL, "not signed"):
+        sent_by(client, study, tell=shown.append)
+    assert (len(client.sent), shown) == (1, [])
+
+
+@pytest.mark.parametrize("study", other_studies())
+def test_a_plan_of_another_study_is_not_signed(ada: Path, study: Study) -> None:
+    """Whichever field of the study the coordinator changed."""
+    check_not_signed(ada, planned(study))
 
 
 @pytest.mark.parametrize(
-    ("change", "code"),
+    "names", [{"submission": "t"}, {"analyst": "eve"}, {"federation": "others"}], ids=str
+)
+def test_a_plan_in_another_name_is_not_signed(ada: Path, names: dict[str, Any]) -> None:
+    check_not_signed(ada, planned(**names))
+
+
+@pytest.mark.parametrize("study", [STUDY, AUTO], ids=["named", "auto"])
+def test_a_plan_of_an_algorithm_that_the_study_does_not_have_is_not_signed(ada: Path, study: Study) -> None:
+    allowed = candidates(study) if study is AUTO else (study.algorithm,)
+    tried = 0
+    for algorithm in set(Algorithm) - set(allowed):
+        try:
+            plan = plan_for(study, algorithm, federation="test", submission="s", analyst="ada")
+        except RequestError:
+            continue  # nobody can plan that
+        check_not_signed(ada, plan, study)
+        tried += 1
+    assert tried >= 3
+
+
+@given(share=st.floats(min_value=1e-3, max_value=0.999))
+def test_a_plan_that_spends_less_than_its_study_states_is_not_signed(share: float) -> None:
+    plan = planned()
+    less = replace(plan, micro_rho=max(1, int(plan.micro_rho * share)))
+    with refused(Code.PROTOCOL):
+        asyncio.run(Told(explained(less)).propose(study_to_toml(STUDY), "s"))
+
+
+@given(factor=st.floats(min_value=0.05, max_value=8.0).filter(lambda factor: factor != 1.0))
+def test_a_plan_of_another_epsilon_is_not_signed(factor: float) -> None:
+    other = planned(replace(STUDY, epsilon=factor))
+    with refused(Code.PROTOCOL):
+        asyncio.run(Told(explained(other)).propose(study_to_toml(STUDY), "s"))
+
+
+def test_a_plan_that_is_none_is_not_signed(ada: Path) -> None:
+    for said in (b"", b"{}", b" " + planned().to_json()):
+        with refused(Code.PROTOCOL):
+            sent_by(Told(pb.ExplainStudyResponse(plan_json=said), folder=ada))
+
+
+@pytest.mark.parametrize(
+    ("lie", "code"),
     [
-        ({"study": replace(STUDY, epsilon=2.0)}, Code.PROTOCOL),
-        ({"submission": "t"}, Code.PROTOCOL),
-        ({"analyst": "eve"}, Code.PROTOCOL),
+        ({"plan": planned(replace(STUDY, epsilon=2.0))}, Code.PROTOCOL),
+        ({"plan": planned(submission="t")}, Code.PROTOCOL),
         ({"digest": "ab" * 32}, Code.PROTOCOL),
         ({"key": OTHER}, Code.IDENTITY),
     ],
 )
-def test_a_plan_of_anything_else_is_refused(change: dict[str, Any], code: Code) -> None:
+def test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told(
+    ada: Path, lie: dict[str, Any], code: Code
+) -> None:
     with refused(code):
-        asyncio.run(Told(submitted(**change)).submit(TOML, "s"))
+        sent_by(Told(explained(planned()), submitted(**({"plan": planned()} | lie)), folder=ada))
+
+
+def test_a_plan_that_changed_meanwhile_is_refused_with_what_to_do(ada: Path) -> None:
+    changed = RequestError(Code.AUTHORIZATION, "it is for another plan")
+    with refused(Code.AUTHORIZATION, "another plan. Nothing was submitted: submit the study again"):
+        sent_by(Told(explained(planned()), changed, folder=ada))
 
 
 @pytest.fixture(scope="module")
 def document() -> dict[str, Any]:
     rows = np.random.default_rng(1).normal(50, 10, size=(400, 3))
-    return simulate(STUDY, {"north": rows, "south": rows}, seed=1).document
+    return simulate(STUDY, dict.fromkeys(STUDY.federation.sites, rows), seed=1).document
 
 
 def release(document: dict[str, Any], key: Ed25519PrivateKey = KEY) -> bytes:

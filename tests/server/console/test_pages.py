@@ -7,13 +7,15 @@ import json
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 from eigenveil.identity import Role
+from eigenveil.study.toml import parse_study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.admin.status import report
 from tests.server.console.test_live import status, until, watching
-from tests.server.console.visits import Answer, Browser, a_dictionary, visited
-from tests.server.rig import SITES, answering, in_loop, study_toml
+from tests.server.console.visits import Answer, Browser, Visits, a_dictionary, visited
+from tests.server.rig import SITES, Client, answering, in_loop, study_toml
 from tests.support import a_hello
 
 SCRIPT = "<script>alert(1)</script>"
@@ -30,6 +32,19 @@ async def typed(browser: Browser, do: str, columns: Iterable[str] = (), **change
     return await browser.post("/submit", [*sent, *(("site", one) for one in SITES)])
 
 
+async def an_analyst(visits: Visits, name: str) -> tuple[Browser, Client]:
+    """Somebody's browser, and the machine on which their key lies."""
+    held = await visits.rig.credentials(Role.ANALYST, name)
+    return visits.browser(held), visits.rig.connect(held)
+
+
+async def submitted(browser: Browser, client: Client, submission: str = "one", **changes: Any) -> str:
+    """Draft a study in the form, submit its file as the page says; the path of its page."""
+    file = await typed(browser, "file", submission=submission, **changes)
+    assert file.status == 200, file.text
+    return f"/studies/{await client.submit(file.text, submission, agreed=False)}"
+
+
 async def shown(browser: Browser, path: str, words: str) -> Answer:
     """A page, once it says `words`."""
     async with asyncio.timeout(30):
@@ -44,10 +59,7 @@ async def test_a_study_from_the_form_is_the_study_from_a_file_and_its_release_is
 ) -> None:
     async with visited(tmp_path / "c") as visits:
         sites = await visits.rig.sites()
-        analyst, client = (
-            await visits.visitor(Role.ANALYST, "ada"),
-            await visits.rig.client(Role.ANALYST, "bea"),
-        )
+        analyst, client = await an_analyst(visits, "ada")
         predicted = await typed(analyst, "predict")
         assert predicted.status == 200
         assert "sees each site&#39;s totals before it adds noise" in predicted.text
@@ -55,7 +67,7 @@ async def test_a_study_from_the_form_is_the_study_from_a_file_and_its_release_is
         assert "nobody sees a site&#39;s totals" in masked.text
         assert 'value="yes" checked' in masked.text
         async with answering(sites):
-            path = (await typed(analyst, "submit")).headers["location"]
+            path = await submitted(analyst, client)
             await shown(analyst, path, "What was found")
             kept = await analyst.get(f"{path}/release.json")
             report_page = await analyst.get(f"{path}/report")
@@ -72,21 +84,41 @@ async def test_a_study_from_the_form_is_the_study_from_a_file_and_its_release_is
 
 
 @in_loop
-async def test_the_same_form_twice_is_one_study_and_the_same_study_again_asks_first(tmp_path: Path) -> None:
+async def test_the_form_makes_a_draft_and_no_study(tmp_path: Path) -> None:
+    """A coordinator that could make a study of what a form says could ask in anybody's name."""
     async with visited(tmp_path / "c") as visits:
         await visits.rig.sites()
-        analyst = await visits.visitor(Role.ANALYST, "ada")
-        first = await typed(analyst, "submit", submission="one")
-        assert first.status == 303
-        assert (await typed(analyst, "submit", submission="one")).headers["location"] == first.headers[
-            "location"
-        ]
-        asked = await typed(analyst, "submit", submission="two")
-        assert asked.status == 409
-        assert first.headers["location"] in asked.text
-        assert len(report(visits.rig.config)["studies"]) == 1
-        again = await typed(analyst, "submit", submission="two", again="yes")
-        assert again.headers["location"] != first.headers["location"]
+        analyst, client = await an_analyst(visits, "ada")
+        drafted = await typed(analyst, "draft", submission="from-the-form", epsilon="0.5")
+        assert drafted.status == 200
+        command = "eigenveil study submit first.toml --submission from-the-form"
+        assert f"<code>{command}</code>" in drafted.text
+        assert "epsilon 0.5" in drafted.text, "what it would be is shown beside it"
+        file = await typed(analyst, "file", submission="from-the-form", epsilon="0.5")
+        assert file.headers["content-disposition"] == 'attachment; filename="first.toml"'
+        assert command in file.text
+        study = parse_study(file.text)
+        assert (study.name, study.epsilon, study.federation.sites) == ("first", 0.5, SITES)
+        for gone in ("submit", "", "Submit"):
+            assert (await typed(analyst, gone)).status == 200
+        assert report(visits.rig.config)["studies"] == []
+        assert report(visits.rig.config)["budget"]["reserved_micro_rho"] == 0
+        twice = [await client.submit(file.text, "from-the-form", agreed=False) for _ in range(2)]
+        assert twice[0] == twice[1]
+
+
+@in_loop
+async def test_a_draft_says_that_the_same_study_has_a_result_or_will_have(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        await visits.rig.sites()
+        analyst, client = await an_analyst(visits, "ada")
+        assert "very same" not in (await typed(analyst, "draft")).text
+        path = await submitted(analyst, client)
+        for words, told in (({}, True), ({"purpose": "another"}, False)):
+            text = (await typed(analyst, "draft", **words)).text
+            assert (path in text, "This very study is under way already" in text) == (told, told)
+        other, _ = await an_analyst(visits, "bea")
+        assert path not in (await typed(other, "draft")).text
 
 
 @in_loop
@@ -103,11 +135,13 @@ async def test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost(tmp_p
             {"name": ""},
             {"submission": "../x"},
         ):
-            answer = await typed(analyst, "submit", purpose="kept words", **wrong)
+            answer = await typed(analyst, "draft", purpose="kept words", **wrong)
             assert answer.status == 400, wrong
             assert "kept words" in answer.text
             assert 'class="note care"' in answer.text
-        assert (await typed(analyst, "submit", columns=["nowhere"])).status == 400
+        for wrong in ({"components": "many"}, {"submission": "../x"}, {"submission": 'x"; reboot'}):
+            assert (await typed(analyst, "file", **wrong)).status == 400
+        assert (await typed(analyst, "draft", columns=["nowhere"])).status == 400
         assert report(visits.rig.config)["studies"] == []
         assert report(visits.rig.config)["budget"]["reserved_micro_rho"] == 0
 
@@ -130,11 +164,14 @@ async def test_what_a_study_asks_is_its_analysts_and_the_operators_until_it_is_r
     question = ("to see", "c0, -1 to 1", "2 of 4 columns", "anna, bert, carl</dd>", "Delta 1e-06")
     async with visited(tmp_path / "c") as visits:
         sites = await visits.rig.sites()
-        analyst, other = [await visits.visitor(Role.ANALYST, one) for one in ("ada", "bea")]
-        operator = await visits.visitor(Role.OPERATOR, "ada")
-        cancelled = (await typed(analyst, "submit")).headers["location"]
+        analyst, client = await an_analyst(visits, "ada")
+        other, operator = (
+            await visits.visitor(Role.ANALYST, "bea"),
+            await visits.visitor(Role.OPERATOR, "ada"),
+        )
+        cancelled = await submitted(analyst, client)
         await analyst.send(cancelled, f"{cancelled}/cancel")
-        path = (await typed(analyst, "submit")).headers["location"]
+        path = await submitted(analyst, client, "two")
         for one in (cancelled, path):
             for browser in (analyst, operator):
                 told = (await browser.get(one)).text
@@ -150,9 +187,12 @@ async def test_what_a_study_asks_is_its_analysts_and_the_operators_until_it_is_r
 async def test_only_its_analyst_cancels_a_study(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         await visits.rig.sites()
-        analyst, other = [await visits.visitor(Role.ANALYST, one) for one in ("ada", "bea")]
-        operator = await visits.visitor(Role.OPERATOR, "olga")
-        path = (await typed(analyst, "submit")).headers["location"]
+        analyst, client = await an_analyst(visits, "ada")
+        other, operator = (
+            await visits.visitor(Role.ANALYST, "bea"),
+            await visits.visitor(Role.OPERATOR, "olga"),
+        )
+        path = await submitted(analyst, client)
         assert "/cancel" not in (await other.get(path)).text
         csrf = (await other.get("/submit")).csrf
         assert (await other.post(f"{path}/cancel", [("csrf", csrf)])).status == 404
@@ -170,14 +210,13 @@ async def test_no_word_of_anybody_becomes_a_part_of_a_page(tmp_path: Path) -> No
     column = f"c{script}"[:60]
     async with visited(tmp_path / "c", a_dictionary("c0", column, meaning=script)) as visits:
         sites = await visits.rig.sites()
-        analyst = await visits.visitor(Role.ANALYST, "ada")
+        analyst, client = await an_analyst(visits, "ada")
         operator = await visits.visitor(Role.OPERATOR, "olga")
         pages = [await typed(analyst, "find", columns=["c0"], **dict.fromkeys(TEXTS, script))]
-        pages.append(await typed(analyst, "predict", columns=["c0", column], purpose=script, name="n"))
+        said: dict[str, Any] = {"columns": ["c0", column], "purpose": script}
+        pages += [await typed(analyst, do, name="n", **said) for do in ("predict", "draft")]
         async with answering(sites, columns=2):
-            sent = await typed(analyst, "submit", columns=["c0", column], purpose=script, name="scripted")
-            assert sent.status == 303, sent.text
-            path = sent.headers["location"]
+            path = await submitted(analyst, client, name="scripted", **said)
             await shown(analyst, path, "What was found")
         deny = "/people/analyst/ada/deny"
         assert (await operator.send(deny, deny, why=script)).status == 303
@@ -238,9 +277,12 @@ async def test_operators_see_who_is_online_and_analysts_only_the_hour(tmp_path: 
 async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_declined(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         sites = await visits.rig.sites()
-        analyst, other = [await visits.visitor(Role.ANALYST, one) for one in ("ada", "bea")]
-        operator = await visits.visitor(Role.OPERATOR, "olga")
-        path = (await typed(analyst, "submit")).headers["location"]
+        analyst, client = await an_analyst(visits, "ada")
+        other, operator = (
+            await visits.visitor(Role.ANALYST, "bea"),
+            await visits.visitor(Role.OPERATOR, "olga"),
+        )
+        path = await submitted(analyst, client)
         digest = bytes.fromhex(path.rpartition("/")[2])
         known, agreed = [digest], [pb.Agreed(plan_digest=digest)]
         await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=known, awaiting=known), timeout=30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from eigenveil_client.analyst.python.budget import budget_from
 from eigenveil_client.analyst.python.choices import Choices, study_file
 from eigenveil_client.analyst.python.plan import Explanation, StudyPlan, plan_of, price_of
 from eigenveil_client.analyst.python.run import Run
+from eigenveil_client.analyst.signing.proposal import DAY_SECONDS, USUAL_DAYS, check_days
 from eigenveil_client.analyst.study_text import explanation_text
 from eigenveil_client.analyst.talk import Talk
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -73,17 +74,30 @@ class FederatedStudy:
         found = [row for row in rows if row.study_digest == mine and row.state in LASTING]
         return found[-1] if found and submission not in [row.submission for row in found] else None
 
-    def submit(self, *, again: bool = False, submission: str | None = None) -> Run:
-        """Start it, and go on at once: `wait` on what is returned.
+    def submit(
+        self,
+        *,
+        again: bool = False,
+        submission: str | None = None,
+        expires_days: int = USUAL_DAYS,
+        tell: Callable[[str], None] = print,
+    ) -> Run:
+        """Sign it with your own key and start it, and go on at once: `wait` on what is returned.
+
+        What you sign is told to `tell` first: also the algorithm, where the study says `auto`. The signature
+        is good for `expires_days` days, 31 at most; sites answer nothing of the study afterwards.
 
         A study that has or will have a result is paid for once more only with `again`. The same `submission`
         twice is one study, however often it is sent; without one it is a new study each time.
 
         Raises:
-            RequestError: code `conflict`, this very study has or will have a result; or it is refused.
+            RequestError: code `conflict`, this very study has or will have a result; `bad-argument`, a
+                signature is not good for so many days; or it is refused.
+            PeerError: the coordinator planned something else than this study: nothing was signed.
             EigenveilError: the coordinator's own error, or it cannot be reached.
         """
         chosen = submission or uuid.uuid4().hex
+        check_days(expires_days)
         same = None if again else self.same(chosen)
         if same is not None:
             raise RequestError(
@@ -91,8 +105,23 @@ class FederatedStudy:
                 f"not submitted: {repeated(same, self.study)}: see federation.run("
                 f'"{same.plan_digest.hex()[:12]}"), or submit(again=True) if you mean that',
             )
-        plan, warnings = self.talk.ask(lambda analyst: analyst.submit(self.whole.text, chosen))
+        plan, warnings = self.talk.ask(
+            lambda analyst: analyst.submit(self.whole.text, chosen, days=expires_days, tell=tell)
+        )
+        warnings += self._late(expires_days)
         return Run(self.talk, plan.digest, plan.study.name, submission=chosen, warnings=tuple(warnings))
+
+    def _late(self, days: int) -> list[str]:
+        """That a person may decide after the signature has ended."""
+        allowed = self.asked["approval_seconds"] / DAY_SECONDS
+        if not self.asked["sites"] or allowed < days:
+            return []
+        people = ", ".join(self.asked["sites"])
+        late = (
+            f"people at {people} have {allowed:g} days to decide, and your signature ends after {days}: a "
+            "site that agrees later answers nothing; see expires_days (--expires-days)"
+        )
+        return [late]
 
     def _rows(self) -> list[tuple[str, str]]:
         names = [column.name for column in self.study.columns]

@@ -37,9 +37,13 @@ def verify(
     With --log every question is computed again from the plan and the releases before it, and the result from
     all of them; exit code 13 too if the release does not follow from what was signed.
 
+    The signature of the analyst who asked for it is checked too, against its plan, and the digits of that key
+    are shown: whose they are, the analyst says, by telephone.
+
     Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
     Where neither says whose key it should be, anybody may have signed it: exit code 14, or 0 with --any-key.
     """
+    from eigenveil.analyst_signature.asked_by import asked_by
     from eigenveil.reporting.explain import promised
     from eigenveil.reporting.verify import load_release, verify_release
     from eigenveil_client.analyst.releases.verify import check_log, profile_key, read_key, trust_told
@@ -60,6 +64,7 @@ def verify(
         "plan_digest": document["plan_digest"],
         "name": document["plan"]["study"]["name"],
         "federation": federation,
+        "asked_by": (asked := asked_by(document)).to_dict(),
         "guarantee": promised(document),
         "trust": trust_told(document),
         "log": None if log_file is None else check_log(signed, log_file),
@@ -67,7 +72,8 @@ def verify(
     told = "the key you gave" if key is not None else "your profile's key of this federation"
     text = (
         f"{value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
-        f"signed by {told if trusted else public_key}.\n{value['guarantee']['words']}\n"
+        f"signed by {told if trusted else public_key}.\nAsked by {asked.words}.\n"
+        f"{value['guarantee']['words']}\n"
         f"Trust: {value['trust']}."
     )
     if value["log"] is not None:

@@ -5,7 +5,6 @@ They lie beside its identity and outlive every certificate: other sites' people 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,13 +13,14 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
-from eigenveil.numerics.encoding import parse_json
 from eigenveil.secure_aggregation.card import Card, SignedCard, sign_card
 from eigenveil_client.connection.identity import named
-from eigenveil_common.files import check_owner, is_there, read_secret, write_secret
-from eigenveil_common.locks import locked
+from eigenveil_client.connection.key_file import KeyFile
+from eigenveil_common.files import is_there
 
 NAME = "peer.key"
+AGREEMENT, SIGNING = "agreement", "signing"
+LOST = "run `eigenveil-site peers export`: the other sites must then confirm the new card, each by telephone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,15 +37,15 @@ class OwnKeys:
 
         Raises:
             RequestError: code `not-found`, none were made yet; `bad-config`, the folder holds no site's
-                identity, or the file is damaged, another site's, or can be read by others.
+                identity, or the file is a link, damaged, another site's, or can be read by others.
         """
-        owner = site_in(folder)
-        if not made(folder):
+        file = _file(folder)
+        if not file.made:
             raise RequestError(
                 Code.NOT_FOUND,
                 "this site has no card yet; make it: eigenveil-site peers export --config site.toml",
             )
-        return _read(folder / NAME, owner)
+        return _read(file)
 
     @classmethod
     def make(cls, folder: Path) -> OwnKeys:
@@ -55,11 +55,7 @@ class OwnKeys:
             RequestError: as `read`, and root in another user's folder.
             InternalError: code `storage`.
         """
-        owner = site_in(folder)
-        check_owner(folder)
-        with locked(folder):  # of two commands, one makes them
-            if not made(folder):
-                _write(folder / NAME, owner)
+        _file(folder).make(_fresh)
         return cls.read(folder)
 
     @property
@@ -94,38 +90,28 @@ def made(folder: Path) -> bool:
     return is_there(folder / NAME)
 
 
-def _write(path: Path, owner: Identity) -> None:
-    """Keys from the system's randomness, with whose they are, so that a copied file is known for one."""
-    held = {
-        "federation": owner.federation,
-        "site": owner.name,
-        "agreement": X25519PrivateKey.generate().private_bytes_raw().hex(),
-        "signing": Ed25519PrivateKey.generate().private_bytes_raw().hex(),
+def _file(folder: Path) -> KeyFile:
+    return KeyFile(folder=folder, name=NAME, owner=site_in(folder), keys=(AGREEMENT, SIGNING), lost=LOST)
+
+
+def _fresh() -> dict[str, bytes]:
+    """Keys from the system's randomness."""
+    return {
+        AGREEMENT: X25519PrivateKey.generate().private_bytes_raw(),
+        SIGNING: Ed25519PrivateKey.generate().private_bytes_raw(),
     }
-    write_secret(path, json.dumps(held, indent=2).encode())
 
 
-def _read(path: Path, owner: Identity) -> OwnKeys:
+def _read(file: KeyFile) -> OwnKeys:
+    raw = file.read()
     try:
-        held = parse_json(read_secret(path))
-        whose = held["federation"], held["site"]
-        agreement = X25519PrivateKey.from_private_bytes(bytes.fromhex(held["agreement"]))
-        signing = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(held["signing"]))
-    except (ValueError, KeyError, TypeError) as problem:
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f"{path} is damaged: put it back from a copy. If there is none, move it away and run `eigenveil-"
-            "site peers export`: the other sites must then confirm the new card, each by telephone",
-        ) from problem
-    if whose != (owner.federation, owner.name):
-        raise RequestError(
-            Code.BAD_CONFIG,
-            f"{path} is of site {whose[1]} in federation {whose[0]}, and this is {owner.uri}: it was copied, "
-            "and no two sites may have the same keys. Move it away, then: eigenveil-site peers export",
-        )
+        agreement = X25519PrivateKey.from_private_bytes(raw[AGREEMENT])
+        signing = Ed25519PrivateKey.from_private_bytes(raw[SIGNING])
+    except ValueError as problem:
+        raise file.damaged() from problem
     card = Card(
-        federation=owner.federation,
-        site=owner.name,
+        federation=file.owner.federation,
+        site=file.owner.name,
         agreement=agreement.public_key().public_bytes_raw(),
         signing=signing.public_key().public_bytes_raw(),
     )

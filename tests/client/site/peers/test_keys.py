@@ -49,7 +49,7 @@ def test_commands_at_the_same_moment_make_one_card(stage: Stage, monkeypatch: py
         time.sleep(0.05)
         write_secret(path, data)
 
-    monkeypatch.setattr("eigenveil_client.site.peers.keys.write_secret", slowly)
+    monkeypatch.setattr("eigenveil_client.connection.key_file.write_secret", slowly)
     with ThreadPoolExecutor(3) as pool:  # each waits for the lock as another process would
         assert len(set(pool.map(lambda folder: OwnKeys.make(folder).card, [stage.config.identity] * 3))) == 1
     assert len(written) == 1

@@ -1,0 +1,1 @@
+"""The analyst's own key, and what it signs."""

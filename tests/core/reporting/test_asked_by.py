@@ -1,0 +1,128 @@
+"""A release names the key that signed its plan, and claims no more than was signed. [R31]"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from eigenveil.analyst_signature.asked_by import asked_by
+from eigenveil.analyst_signature.authorization import authorization_from_dict
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import canonical
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.estimate import no_release
+from eigenveil.reporting.document import build, seal_bundle
+from eigenveil.reporting.report import render
+from eigenveil.reporting.result import result_of
+from eigenveil.reporting.verify import load_release, verify_release
+from tests.support import a_plan, a_study, analyst_card, refused, signed_by_analyst
+
+FEDERATION = Ed25519PrivateKey.from_private_bytes(bytes(32))
+PLAN = make_plan(a_study(), federation="test", submission="first", analyst="ada")
+ELSEWHERE = make_plan(a_study(epsilon=2.0), federation="test", submission="first", analyst="ada")
+EXPIRED = 1_000_000_000  # in 2001: a release outlives the signature
+SIGNED = signed_by_analyst(PLAN, expires=EXPIRED)
+
+
+def a_document(**changes: Any) -> dict[str, Any]:
+    """What a federation publishes of ada's study, with `changes` to it."""
+    result = result_of(PLAN, no_release(PLAN, 100.0, "no direction stood out"))
+    document = build(PLAN, result, [], rounds=[], private=True, authorization=SIGNED)
+    read: dict[str, Any] = json.loads(canonical(document | changes))
+    return read
+
+
+def verified(document: dict[str, Any]) -> dict[str, Any]:
+    """The document, sealed by the federation and read again as offline verification does."""
+    public = FEDERATION.public_key().public_bytes_raw()
+    release = load_release(seal_bundle(document, sign=FEDERATION.sign, public_key=public))
+    verify_release(release, public)
+    return release.document
+
+
+def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -> None:
+    card = analyst_card("ada", "test").check()
+    asked = asked_by(verified(a_document()))
+    assert (asked.analyst, asked.card, asked.fingerprint) == ("ada", card.digest, card.fingerprint)
+    assert asked.words == f"ada, signed by the key with the digits {card.fingerprint}"
+    assert asked.to_dict()["signed"] is True
+    assert f"Asked by {asked.words}." in render(a_document())
+
+
+def test_an_authorization_is_the_same_after_it_was_written_down() -> None:
+    assert authorization_from_dict(json.loads(canonical(SIGNED.to_dict()))) == SIGNED
+
+
+@pytest.mark.parametrize("section", ["none", "as an older version wrote it"])
+def test_without_a_signature_the_name_is_said_to_be_the_coordinators_word(section: str) -> None:
+    document = a_document(authorization=None)
+    if section != "none":
+        del document["authorization"]
+    asked = asked_by(verified(document))
+    assert (asked.analyst, asked.card, asked.fingerprint) == ("ada", "", "")
+    assert "by the coordinator's word alone" in asked.words
+    assert asked.to_dict()["signed"] is False
+    assert "by the coordinator&#39;s word alone" in render(document)
+
+
+def test_a_simulation_is_said_to_be_signed_by_nobody() -> None:
+    plan = a_plan()
+    result = result_of(plan, no_release(plan, 100.0, "no direction stood out"))
+    document = build(plan, result, [], rounds=[], private=True)
+    assert document["authorization"] is None
+    assert "which no analyst signs" in asked_by(document).words
+    assert "which no analyst signs" in render(document)
+
+
+def _flipped(where: str) -> Callable[[dict[str, Any]], None]:
+    def change(section: dict[str, Any]) -> None:
+        section[where] = f"{int(section[where][:2], 16) ^ 1:02x}{section[where][2:]}"
+
+    return change
+
+
+CHANGES: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "another expiry": lambda one: one["authorization"].update(expires=EXPIRED + 1),
+    "another analyst": lambda one: one["authorization"].update(analyst="eve"),
+    "another submission": lambda one: one["authorization"].update(submission="second"),
+    "another plan": lambda one: one["authorization"].update(plan=ELSEWHERE.digest),
+    "a field more": lambda one: one["authorization"].update(more=1),
+    "a field less": lambda one: one["authorization"].pop("key"),
+    "another signature": _flipped("signature"),
+    "no signature": lambda one: one.pop("signature"),
+    "another card's signature": lambda one: _flipped("signature")(one["card"]),
+    "another name on the card": lambda one: one["card"]["card"].update(analyst="eve"),
+    "the card of another key": lambda one: one.update(
+        card=signed_by_analyst(PLAN, Ed25519PrivateKey.generate()).to_dict()["card"]
+    ),
+    "the authorization of another plan": lambda one: one.update(signed_by_analyst(ELSEWHERE).to_dict()),
+    "nothing of it": lambda one: one.clear(),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES.keys())
+def test_a_changed_authorization_is_no_good_release_though_the_federation_signed_it(
+    change: Callable[[dict[str, Any]], Any],
+) -> None:
+    document = a_document()
+    change(document["authorization"])
+    with refused(Code.BAD_RELEASE, "the analyst's signature in this release does not hold"):
+        verified(document)
+
+
+def test_a_signature_of_a_later_form_is_said_to_be_unchecked() -> None:
+    document = a_document()
+    document["authorization"]["authorization"]["form"] = 2
+    asked = asked_by(verified(document))
+    assert (asked.card, asked.fingerprint) == ("", "")
+    assert "the signature was not checked" in asked.words
+
+
+@pytest.mark.parametrize("written", [[], "signed", 1, {"authorization": {}}])
+def test_what_is_no_authorization_is_refused(written: Any) -> None:
+    with refused(Code.BAD_RELEASE):
+        verified(a_document(authorization=written))

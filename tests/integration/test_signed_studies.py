@@ -1,0 +1,114 @@
+"""The command line, Python and the console's draft each reach a study that its analyst signed. [R31]"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import eigenveil
+from eigenveil.analyst_signature.asked_by import asked_by
+from eigenveil.reporting.verify import load_release
+from eigenveil.study.toml import parse_study
+from eigenveil_client.analyst.signing.signing_key import NAME
+from eigenveil_client.connection.identity_files import ABOUT
+from eigenveil_server.console.submission import draft_of
+from tests.client.commands import eigenveil as command
+from tests.integration.stage import Stage
+
+Capture = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def _profile(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every command speaks as the stage's analyst."""
+    monkeypatch.setenv("EIGENVEIL_PROFILE", str(stage.layout.analyst))
+
+
+def told(capfd: Capture, *words: str) -> Any:
+    """What a command prints with --json."""
+    assert command([*words, "--json"]) == 0
+    return json.loads(capfd.readouterr().out.strip().splitlines()[-1])
+
+
+def named(stage: Stage, name: str) -> str:
+    """The stage's study under another name."""
+    return stage.text.replace('name = "breast-cancer"', f'name = "{name}"', 1)
+
+
+def check_signed(release: Path, digits: str, capfd: Capture) -> None:
+    """The release names this key, which offline verification says too."""
+    assert asked_by(load_release(release.read_bytes()).document).fingerprint == digits
+    value = told(capfd, "verify", str(release))
+    assert value["asked_by"]["fingerprint"] == digits
+    assert command(["verify", str(release)]) == 0
+    assert f"Asked by ada, signed by the key with the digits {digits}." in capfd.readouterr().out
+
+
+def test_the_command_line_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
+    digits = told(capfd, "key", "show")["fingerprint"]
+    file = tmp_path / "study.toml"
+    file.write_text(named(stage, "signed-by-command"))
+    assert (
+        command(["study", "submit", str(file), "--wait", "--out", str(tmp_path), "--expires-days", "2"]) == 0
+    )
+    out, problems = capfd.readouterr()
+    assert f"Your key: {digits}" in problems
+    assert "You sign signed-by-command: 2 of 30 directions by gauss-cov" in problems
+    assert f"Asked by ada, signed by the key with the digits {digits}." in out
+    check_signed(tmp_path / "release.json", digits, capfd)
+    assert digits in (tmp_path / "report.html").read_text()
+
+
+def test_python_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
+    digits = told(capfd, "key", "show")["fingerprint"]
+    file = tmp_path / "study.toml"
+    file.write_text(named(stage, "signed-by-python"))
+    shown: list[str] = []
+    with eigenveil.connect(stage.layout.analyst) as federation:
+        run = federation.study(file).submit(tell=shown.append)
+        run.wait()
+        (tmp_path / "release.json").write_bytes(run.fetch())
+        assert f"signed by the key with the digits {digits}" in repr(run.result)
+    assert [digits in sentence for sentence in shown] == [True]
+    check_signed(tmp_path / "release.json", digits, capfd)
+
+
+def test_the_consoles_draft_reaches_one_signed_study_however_often_its_command_is_run(
+    stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digits = told(capfd, "key", "show")["fingerprint"]
+    draft = draft_of(parse_study(named(stage, "signed-from-a-draft")), "from-the-console")
+    monkeypatch.chdir(tmp_path)
+    Path(draft.name).write_text(draft.text)
+    program, *words = shlex.split(draft.command)
+    assert program == "eigenveil"
+    first = told(capfd, *words)
+    assert told(capfd, *words)["study"] == first["study"]
+    assert digits in first["signed"]
+    assert command(["study", "watch", first["study"]]) == 0
+    capfd.readouterr()
+    told(capfd, "study", "result", first["study"], "--out", str(tmp_path))
+    check_signed(tmp_path / "release.json", digits, capfd)
+
+
+def test_an_analyst_whose_key_no_site_has_confirmed_gets_no_answer(
+    stage: Stage, tmp_path: Path, capfd: Capture
+) -> None:
+    """As a coordinator that signs with a key of its own would: the same name, the same certificate."""
+    profile = tmp_path / "profile"
+    profile.mkdir(mode=0o700)
+    for path in stage.layout.analyst.iterdir():
+        if path.is_file() and path.name != NAME:
+            (profile / path.name).write_bytes(path.read_bytes())
+            (profile / path.name).chmod(0o600)
+    assert (profile / ABOUT).exists()
+    file = tmp_path / "study.toml"
+    file.write_text(named(stage, "another-key"))
+    submitted = told(capfd, "study", "submit", str(file), "--profile", str(profile))
+    assert command(["study", "watch", submitted["study"]]) == 11
+    rows = told(capfd, "study", "show", submitted["study"])
+    assert rows["spent_micro_rho"] == 0

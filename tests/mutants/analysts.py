@@ -1,0 +1,61 @@
+"""Faults on the analyst's side: a key that is shared, a plan signed unseen, a name that is claimed."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, of
+
+ANALYST, TESTS = "client/eigenveil_client/analyst", "tests/client/analyst"
+KEYS, KEY = "client/eigenveil_client/connection/key_file.py", f"{TESTS}/test_signing_key.py"
+CLIENT, SIGNED = f"{ANALYST}/client.py", f"{TESTS}/test_client.py"
+ASKED, RELEASE = "analyst_signature/asked_by.py", "tests/core/reporting/test_asked_by.py"
+SUBMISSIONS = "server/eigenveil_server/planning/submissions.py"
+CACHE = "server/eigenveil_server/planning/plan_cache.py"
+PLANNED = "tests/server/planning/test_plan_cache.py"
+FORM = "tests/server/console/test_pages.py::test_the_form_makes_a_draft_and_no_study"
+CHANGED = "test_a_changed_authorization_is_no_good_release_though_the_federation_signed_it"
+
+OF_ANALYSTS: tuple[Mutant, ...] = (
+    # ---- the key
+    of("R30", KEYS, "if self.path.is_symlink():", "if False:",
+       f"{KEY}::test_a_link_in_the_keys_place_is_neither_followed_nor_replaced"),
+    of("R30", KEYS, "return self.path.is_symlink() or is_there(self.path)", "return is_there(self.path)",
+       f"{KEY}::test_a_link_in_the_keys_place_is_neither_followed_nor_replaced[a link to nothing]"),
+    of("R30", KEYS, "if holder != (self.owner.federation, self.owner.name):", "if False:",
+       f"{KEY}::test_a_key_that_was_copied_to_another_analyst_is_not_used"),
+    of("R30", KEYS, "parse_json(read_secret(self.path))", "parse_json(self.path.read_bytes())",
+       f"{KEY}::test_a_key_that_others_can_read_is_not_used"),
+    of("R30", KEYS, "if not self.made:", "if True:", f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
+    of("R30", KEYS, "        write_secret(self.path, json", "        self.path.write_bytes(json",
+       f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
+    of("R30", f"{ANALYST}/signing/signing_key.py", "if owner is None or owner.role is not Role.ANALYST:",
+       "if owner is None:", f"{KEY}::test_only_an_analyst_has_a_signing_key"),
+    # ---- what is signed
+    of("R31", CLIENT, "        check_follows(plan, study, federation=mine.federation, analyst=mine.name, "
+       "submission=submission)\n", "",
+       f"{SIGNED}::test_a_plan_of_another_study_is_not_signed"),
+    of("R31", CLIENT, "federation=mine.federation, analyst=mine.name, submission=submission)",
+       "federation=mine.federation, analyst=mine.name, submission=plan.submission)",
+       f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
+    of("R31", CLIENT, "federation=mine.federation, analyst=mine.name, submission=submission)",
+       "federation=mine.federation, analyst=plan.analyst, submission=submission)",
+       f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
+    of("R31", CLIENT, "        tell(proposal.sentence(key.card.fingerprint, expires))\n", "",
+       f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
+    of("R31", f"{ANALYST}/signing/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
+       f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
+    # ---- what a release and a draft claim
+    of("R31", "reporting/verify.py", "    asked_by(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
+    of("R31", ASKED, "card = check_authorization(signed, plan, signed.read().expires - 1)",
+       "card = signed.card.check()", f"{RELEASE}::{CHANGED}"),
+    of("R31", ASKED, "    if written is None:\n", "    if not written:\n",
+       f"{RELEASE}::{CHANGED}[nothing of it]"),
+    of("R31", "server/eigenveil_server/console/submission_pages.py",
+       "        check_submission(said.submission)\n", "",
+       "tests/server/console/test_pages.py"
+       "::test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost"),
+    of("R31", "server/eigenveil_server/console/submission.py", ', "--submission", submission)', ")", FORM),
+    of("R31", SUBMISSIONS, "made = self._cache.take(words)", "made = None",
+       f"{PLANNED}::test_a_submission_runs_the_plan_that_was_explained_and_plans_once"),
+    of("R31", CACHE, "canonical(dict(words))", 'canonical({**words, "analyst": ""})',
+       f"{PLANNED}::test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of"),
+)  # fmt: skip
