@@ -13,6 +13,7 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
+from eigenveil_common.apart import ONE_THREAD
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner, pool
 from eigenveil_server.planning.pool import PlanningPool
@@ -56,7 +57,7 @@ def test_what_takes_too_much_memory_is_refused_and_the_next_is_planned() -> None
         "most_columns": 4096,
     }
     words |= {"directory": a_directory(), "submission": "draft", "analyst": "eve"}
-    environment = {**os.environ, **pool.ONE_THREAD}
+    environment = {**os.environ, **ONE_THREAD}
     with subprocess.Popen(
         [sys.executable, "-c", little], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment
     ) as process:

@@ -29,10 +29,10 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column
 from eigenveil_client.connection import cluster as connection
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress
+from eigenveil_client.records.apart.reader import Reader
 from eigenveil_client.records.overflow.scratch import SYSTEM
 from eigenveil_client.records.quality import NO_RANGES
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.records import Reader
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.commands.checks import offline_checks
