@@ -173,9 +173,9 @@ def _error(request: Request, words: Any) -> RequestError:
         return _too_large(request)
     if about == SURPRISE:
         message = f"{request.about} cannot be read ({message}); is it damaged? Write it anew"
-    if code is Code.BAD_CONFIG:
+    if code is Code.BAD_CONFIG:  # of a library that is not there
         return RequestError(code, message)
-    return BadRecords(message, about=about) if about else RequestError(Code.BAD_DATA, message)
+    return BadRecords(message, about=about or "file")  # whatever code it states: it ends no daemon
 
 
 def _line(words: Any, most: int) -> str:
