@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
 import subprocess
 import threading
+from contextlib import suppress
 
+from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_common.apart import NOWHERE, ONE_THREAD, apart, ended
 
+TRIES = 2
 NUMBER = 8  # bytes of a process id, or of how a process ended
 # Arrow's own allocators reserve a GiB at once, which a limit of memory counts.
 SETTINGS = ONE_THREAD | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
@@ -29,10 +33,11 @@ class ForkServer:
         """The process id of a new reader, and the way to it."""
         ours, theirs = socket.socketpair()
         with theirs:
-            try:
-                return self._ask(b"reader", [theirs.fileno()]), ours
-            except OSError:  # it ended, for want of work
-                return self._ask(b"reader", [theirs.fileno()]), ours
+            for _ in range(TRIES):
+                with suppress(OSError):  # it ended, for want of work
+                    return self._ask(b"reader", [theirs.fileno()]), ours
+        ours.close()
+        raise BadRecords("no process can be started to read the records; is there memory?", about="reader")
 
     def ended(self, pid: int) -> int | None:
         """How a reader ended, as a negative signal or an exit code; None if its server is gone as well."""
@@ -42,9 +47,10 @@ class ForkServer:
             return None
 
     def close(self) -> None:
-        """End it, and all of its readers."""
+        """End it, and all of its readers; a fork of its parent has none."""
         with self._lock:
-            self._stop()
+            if self._owner == os.getpid():
+                self._stop()
 
     def _ask(self, message: bytes, descriptors: list[int]) -> int:
         with self._lock:
@@ -80,3 +86,4 @@ class ForkServer:
 
 
 SERVER = ForkServer()
+atexit.register(SERVER.close)

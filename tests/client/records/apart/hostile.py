@@ -120,7 +120,7 @@ def zarr(path: Path) -> RecordsConfig:
 
 def packed(path: Path, piece: bytes, times: int) -> RecordsConfig:
     """A .csv.gz of a header and a piece of text that is there so many times."""
-    one = gzip.compress(piece * (MEMBER // len(piece)), 9)
+    one = gzip.compress(piece * (MEMBER // len(piece)), 6)
     path.write_bytes(gzip.compress(b"a,b,c\n") + one * times)
     return RecordsConfig(source=path)
 
@@ -140,8 +140,8 @@ def endless_view(path: Path) -> RecordsConfig:
     with closing(sqlite3.connect(path)) as database, database:
         database.execute("CREATE TABLE beneath (a)")
         database.execute(
-            "CREATE VIEW records AS WITH RECURSIVE r(a) AS (SELECT zeroblob(200000000) UNION ALL SELECT a FROM r) "
-            "SELECT a, a AS b, a AS c FROM r"
+            "CREATE VIEW records AS WITH RECURSIVE r(a) AS (SELECT zeroblob(200000000) UNION ALL "
+            "SELECT a FROM r) SELECT a, a AS b, a AS c FROM r"
         )
     return RecordsConfig(source=path, table="records")
 
