@@ -77,9 +77,13 @@ def sqlite(path: Path) -> RecordsConfig:
 
 
 def xlsx(path: Path) -> RecordsConfig:
-    rows = ["".join(f"<c><v>{cell}</v></c>" for cell in (n % 7, n % 5, n)) for n in range(60)]
-    names = "".join(f'<c t="inlineStr"><is><t>{name}</t></is></c>' for name in "abc")
-    return _workbook(path, "".join(f"<row>{cells}</row>" for cells in (names, *rows)))
+    names = "".join(f'<c r="{name.upper()}1" t="inlineStr"><is><t>{name}</t></is></c>' for name in "abc")
+    rows = [f'<row r="1">{names}</row>']
+    for n in range(2, 60):
+        cells = zip("ABC", (n % 7, n % 5, n), strict=True)
+        of_row = "".join(f'<c r="{column}{n}"><v>{cell}</v></c>' for column, cell in cells)
+        rows.append(f'<row r="{n}">{of_row}</row>')
+    return _workbook(path, "".join(rows))
 
 
 def far_cell(path: Path, dimension: str = "") -> RecordsConfig:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import pickle
+import socketserver
+import struct
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +56,14 @@ from tests.client.site.daemon.test_worker import ask, process
 from tests.client.site.engine.clusters import certified, free_port, kill, of_processes, of_threads
 from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work
 from tests.support import refused
+
+TLS = 'scheduler_ca = "ca.pem"\nscheduler_cert = "cert.pem"\nscheduler_key = "key.pem"'
+NOBODY = ClusterAddress(
+    scheduler="tls://127.0.0.1:1",
+    scheduler_ca=Path("ca.pem"),
+    scheduler_cert=Path("cert.pem"),
+    scheduler_key=Path("key.pem"),
+)
 
 RULES = (ColumnRule(name="b", factor=2.0, missing=("-999",)),)
 FILES, WORKERS = 6, 4
@@ -118,7 +131,7 @@ def test_lists_beside_genotypes_are_no_records_of_their_own(tmp_path: Path) -> N
     records = RecordsConfig(source=plink(tmp_path / "g.bed", genotypes(40, 3)))
     read = Reader(records, (), NO_RANGES, SYSTEM)
     here = LocalEngine(read, EngineConfig(kind=Kind.MEMORY), SYSTEM, 100).load(plan)
-    with of_threads() as address:
+    with of_threads(certified(tmp_path / "tls")) as address:
         there = DaskEngine(records, (), NO_RANGES, address).load(plan)
         assert_same(there, here, plan)
 
@@ -223,23 +236,23 @@ def test_columns_with_cells_that_cannot_be_read_are_named_once(
 
 
 def test_a_site_that_cannot_reach_its_cluster_says_nothing_pays_nothing_and_goes_on_when_it_can(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(connection, "GREETING_SECONDS", 0.5)
-    plan, port = a_plan(), free_port()
+    plan, port, files = a_plan(), free_port(), certified(tmp_path / "tls")
     first, second = rehearse(plan)[:2]
     here = on_one_machine(stage.config.records, plan)
-    address = ClusterAddress(scheduler=f"tcp://127.0.0.1:{port}")
+    address = ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **files)
     stage.config = replace(stage.config, column=RULES, engine=EngineConfig(kind=Kind.DASK, cluster=address))
     with process(stage) as (store, worker):
-        with of_threads(port):
+        with of_threads(files, port):
             assert_answer(ask(stage, worker, first, plan), here, first)
             assert "workers: 1, threads: 2" in engine_check(stage).text
         left = store.ledger.ledger.size, len(store.egress.rows())
         assert [ask(stage, worker, second, plan) for _ in range(2)] == [None, None]
         assert engine_check(stage).level is Level.FAIL
         assert (store.ledger.ledger.size, len(store.egress.rows())) == left
-        with of_threads(port):
+        with of_threads(files, port):
             assert_answer(ask(stage, worker, second, plan), here, second)
     assert any("engine-unreachable" in line for line in caplog.messages)
 
@@ -259,7 +272,7 @@ def assert_answer(reply: object, here: Held, asked: RoundQuery) -> None:
 def test_what_is_no_sum_over_partitions_is_declined_before_a_round(
     stage: Stage, algorithm: Algorithm
 ) -> None:
-    address = ClusterAddress(scheduler="tcp://127.0.0.1:1")  # to which nobody connects
+    address = NOBODY  # to which nobody connects
     allowed = replace(
         stage.config.policy, algorithms=(algorithm.value,), minimum_records=2000, noise=NoiseRule.ANY
     )
@@ -280,7 +293,7 @@ def test_what_is_no_sum_over_partitions_is_not_answered_though_another_engine_ag
         write(tmp_path / f"{number}.parquet", number)
     asked = rehearse(plan)
     dealt = next(one for one in asked if needs_all_rows(one.query))
-    with of_threads() as address:
+    with of_threads(certified(tmp_path / "tls")) as address:
         held = on_cluster(RecordsConfig(source=tmp_path), address).load(plan)
         assert held.answer(asked[0].query, asked[0].frame).any()  # the control
         with refused(Code.POLICY):
@@ -295,15 +308,20 @@ def test_what_is_no_sum_over_partitions_is_not_answered_though_another_engine_ag
         ('kind = "dask"\nscheduler = "tcp://cluster.example:8786"', ""),
         ('kind = "dask"\nscheduler = "tls://cluster.example:8786"', ""),
         ('kind = "dask"\nscheduler = "cluster.example:8786"', ""),
-        ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"\nscheduler_ca = "ca.pem"', ""),
-        ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"', 'person_column = "patient"'),
+        ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"', ""),
+        ('kind = "dask"\nscheduler = "tcp://[::1]:8786"', ""),
+        (f'kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"\n{TLS}', ""),
+        (f'kind = "dask"\nscheduler = "inproc://127.0.0.1:8786"\n{TLS}', ""),
+        ('kind = "dask"\nscheduler = "tls://127.0.0.1:8786"\nscheduler_ca = "ca.pem"', ""),
+        (f'kind = "dask"\nscheduler = "tls://127.0.0.1"\n{TLS}', ""),
+        (f'kind = "dask"\nscheduler = "tls://127.0.0.1:8786"\n{TLS}', 'person_column = "patient"'),
     ],
 )
 def test_an_engine_that_would_lay_records_open_or_tear_persons_apart_is_no_configuration(
     tmp_path: Path, engine: str, more: str
 ) -> None:
     about = 'name = "a"\nrecords = "r"\nidentity = "i"\nstate = "s.db"\n'
-    good = f'{about}[engine]\nkind = "dask"\nscheduler = "tcp://[::1]:8786"\n'
+    good = f'{about}[engine]\nkind = "dask"\nscheduler = "tls://[::1]:8786"\n{TLS}\n'
     (tmp_path / "site.toml").write_text(good)
     assert load(tmp_path / "site.toml").engine.kind is Kind.DASK  # the control
     (tmp_path / "site.toml").write_text(f"{about}{more}\n[engine]\n{engine}\n")
@@ -341,4 +359,55 @@ def test_workers_of_another_version_are_told_from_ours() -> None:
 def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(RequestError, match=r"eigenveil\[dask\]"):
-        Cluster(ClusterAddress(scheduler="tcp://127.0.0.1:1"))
+        Cluster(NOBODY)
+
+
+class Marker:
+    """What a rogue scheduler would send: whoever unpickles it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self._path,)
+
+
+@contextmanager
+def a_rogue(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A plain server at a port of this machine that says `data` to whoever comes; and what it heard."""
+    heard: list[bytes] = []
+
+    class Says(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.sendall(data)
+            heard.append(self.request.recv(2**16))
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Says) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server.server_address[1], heard
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_rogue_scheduler_on_this_machine_is_refused_before_anything_is_unpickled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any local user may listen at a port; what such a one says in the clear is nobody's pickle."""
+    monkeypatch.setattr(connection, "GREETING_SECONDS", 1.0)
+    made = tmp_path / "made"
+    header = b"\x80\x04" + pickle.dumps(Marker(made))
+    frame = struct.pack("<QQ", 1, len(header)) + header
+    with a_rogue(struct.pack("<Q", len(frame)) + frame) as (port, heard):
+        with refused(Code.UNREACHABLE, "does not answer"):
+            Cluster(ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **certified(tmp_path / "tls")))
+        assert heard  # it was asked
+    assert all(one[:1] == b"\x16" for one in heard)  # a greeting of TLS, and nothing else
+    assert not made.exists()
+
+
+def test_plain_tcp_is_refused_with_the_page_that_makes_certificates() -> None:
+    with refused(Code.BAD_CONFIG, "deploy/OPERATIONS.md"):
+        ClusterAddress(scheduler="tcp://127.0.0.1:8786")
