@@ -58,8 +58,8 @@ class ClusterAddress:
         _check_port(self.scheduler)
         need(
             urlsplit(self.scheduler).scheme == "tls",
-            f'scheduler = {self.scheduler!r}: write "tls://HOST:8786", on one machine too, as whoever poses as '
-            'a scheduler runs code here; deploy/OPERATIONS.md ("Records beyond one machine") makes certificates',
+            f'scheduler = {self.scheduler!r}: write "tls://HOST:8786", on one machine too, as whoever poses '
+            'as a scheduler runs code here; see deploy/OPERATIONS.md, "Records beyond one machine"',
         )
         need(all(self.files), "a scheduler needs scheduler_ca, scheduler_cert and scheduler_key")
 

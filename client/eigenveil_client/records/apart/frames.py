@@ -54,11 +54,11 @@ class RowsForm:
 
 
 class Broken(Exception):
-    """What comes from a reader is no frame, or comes to an end; `late` if it comes too late."""
+    """What comes from a reader is no frame; or nothing comes, as it has `ended` or is `late`."""
 
-    def __init__(self, *, late: bool = False) -> None:
+    def __init__(self, *, late: bool = False, ended: bool = False) -> None:
         super().__init__()
-        self.late = late
+        self.late, self.ended = late, ended
 
 
 def send(there: socket.socket, kind: Kind, said: Any) -> None:
@@ -123,7 +123,7 @@ def _fill(there: socket.socket, into: memoryview, until: float) -> None:
         except TimeoutError:
             raise Broken(late=True) from None
         except OSError:
-            raise Broken from None
+            raise Broken(ended=True) from None
         if not count:
-            raise Broken
+            raise Broken(ended=True)
         into = into[count:]

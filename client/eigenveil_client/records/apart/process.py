@@ -36,6 +36,7 @@ MEMORY_MIB = 3072  # of a reader, besides the memory_mib of a site: a SELECT ove
 SECONDS, SECONDS_A_MIB = 600.0, 4.0  # for any request, and for each MiB of files besides
 MOST_ITEMS_BYTES = 2**28
 MOST_WORDS, MOST_ABOUT = 4096, 256  # characters
+ENDING_TRIES, ENDING_SECONDS = 100, 0.02
 WAL = slice(18, 20)  # of a SQLite file: which form its changes have
 
 
@@ -90,17 +91,27 @@ def _asked(
     check: Callable[[Any], Done],
 ) -> Done:
     pid, there = SERVER.reader()
-    late = False
+    late = lies = False
     try:
         with there:
             return check(_followed(request, there, item, keep))
     except Broken as broken:
-        late = broken.late
+        late, lies = broken.late, not (broken.ended and _gone(pid))
     finally:
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # of one that has ended, it says nothing
+            os.kill(pid, signal.SIGKILL)  # one that is gone keeps how it ended
         how = SERVER.ended(pid)
-    raise died(request, how, late=late)
+    raise died(request, None if lies else how, late=late)
+
+
+def _gone(pid: int) -> bool:
+    """Whether a process whose words have come to an end has ended, or does so soon."""
+    for _ in range(ENDING_TRIES):
+        with suppress(OSError):
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] in "ZX":
+                return True
+        time.sleep(ENDING_SECONDS)
+    return False
 
 
 def _followed(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import gzip
 import json
+import re
 import sqlite3
 import time
 import zipfile
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as parquet
+import xlsxwriter
 
 from eigenveil_client.records.tables.config import RecordsConfig
 from tests.client.records.genotypes.support import genotypes, plink, vcf_zarr
@@ -77,38 +79,26 @@ def sqlite(path: Path) -> RecordsConfig:
 
 
 def xlsx(path: Path) -> RecordsConfig:
-    names = "".join(f'<c r="{name.upper()}1" t="inlineStr"><is><t>{name}</t></is></c>' for name in "abc")
-    rows = [f'<row r="1">{names}</row>']
-    for n in range(2, 60):
-        cells = zip("ABC", (n % 7, n % 5, n), strict=True)
-        of_row = "".join(f'<c r="{column}{n}"><v>{cell}</v></c>' for column, cell in cells)
-        rows.append(f'<row r="{n}">{of_row}</row>')
-    return _workbook(path, "".join(rows))
+    with xlsxwriter.Workbook(str(path)) as book:
+        sheet = book.add_worksheet("s")
+        sheet.write_row(0, 0, ["a", "b", "c"])
+        for n in range(60):
+            sheet.write_row(n + 1, 0, [n % 7, n % 5, n])
+    return RecordsConfig(source=path)
 
 
-def far_cell(path: Path, dimension: str = "") -> RecordsConfig:
-    """Two cells: the first, and the last that a sheet has room for."""
-    far = '<row r="1048576"><c r="XFD1048576"><v>1</v></c></row>'
-    return _workbook(path, f'<row r="1"><c r="A1"><v>1</v></c></row>{far}', dimension)
-
-
-def _workbook(path: Path, rows: str, dimension: str = "") -> RecordsConfig:
-    main = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
-    office = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-    package = "http://schemas.openxmlformats.org/package/2006"
-    parts = {
-        "[Content_Types].xml": f'<Types xmlns="{package}/content-types"><Default Extension="xml" '
-        'ContentType="application/xml"/></Types>',
-        "xl/workbook.xml": f'<workbook xmlns="{main}" xmlns:r="{office}"><sheets><sheet name="s" sheetId="1" '
-        'r:id="r1"/></sheets></workbook>',
-        "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{package}/relationships"><Relationship Id="r1" '
-        f'Type="{office}/worksheet" Target="worksheets/sheet1.xml"/></Relationships>',
-        "xl/worksheets/sheet1.xml": f'<worksheet xmlns="{main}">{dimension}<sheetData>{rows}</sheetData>'
-        "</worksheet>",
-    }  # fmt: skip
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
-        for name, text in parts.items():
-            out.writestr(name, text)
+def far_cell(path: Path, *, dimension: bool) -> RecordsConfig:
+    """Two cells: the first, and the last that a sheet has room for; whether it states its dimensions."""
+    with xlsxwriter.Workbook(str(path)) as book:
+        sheet = book.add_worksheet("s")
+        sheet.write(0, 0, 1)
+        sheet.write(2**20 - 1, 2**14 - 1, 1)
+    if not dimension:
+        with zipfile.ZipFile(path) as packed:
+            parts = {name: packed.read(name) for name in packed.namelist()}
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
+            for name, data in parts.items():
+                out.writestr(name, re.sub(rb"<dimension [^>]*>", b"", data))
     return RecordsConfig(source=path)
 
 
