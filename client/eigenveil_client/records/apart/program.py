@@ -16,8 +16,10 @@ import socket
 import sys
 import tempfile
 
+import numpy as np
+import pyarrow as pa
 import pyarrow.csv
-import pyarrow.parquet  # noqa: F401 - loaded once, here
+import pyarrow.parquet
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.study.grid import GridRows
@@ -37,6 +39,7 @@ def main() -> int:
     """Serve until nobody is there, or has asked for a while."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
     control = socket.socket(fileno=0)
+    pa.array(np.zeros(1))  # loads what each reader would load otherwise, for half a second
     gc.freeze()
     running: set[int] = set()
     while True:
