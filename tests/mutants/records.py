@@ -56,7 +56,8 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{BITES}::test_a_reader_may_not_reach_out"),
     of("TM39", "common/eigenveil_common/confined.py", "        _write_only(libc, folders)\n", "",
        f"{BITES}::test_a_reader_may_not_reach_out"),
-    of("TM39", "client/eigenveil_client/connection/cluster.py", '.scheme == "tls",', '.scheme in ("tls", "tcp"),',
+    of("TM39", "client/eigenveil_client/connection/cluster.py", '.scheme == "tls",',
+       '.scheme in ("tls", "tcp"),',
        "tests/client/site/engine/test_dask.py"
        "::test_plain_tcp_is_refused_with_the_page_that_makes_certificates"),
 )  # fmt: skip
