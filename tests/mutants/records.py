@@ -58,6 +58,6 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{BITES}::test_a_reader_may_not_reach_out"),
     of("TM39", "client/eigenveil_client/connection/cluster.py", '.scheme == "tls",',
        '.scheme in ("tls", "tcp"),',
-       "tests/client/site/engine/test_dask.py"
+       "tests/client/site/engine/test_rogue.py"
        "::test_plain_tcp_is_refused_with_the_page_that_makes_certificates"),
 )  # fmt: skip
