@@ -20,7 +20,7 @@ from pathlib import Path
 
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.planning.resolve import make_plan
-from eigenveil_client.records.apart import reader
+from eigenveil_client.records.apart import process, reader
 from eigenveil_client.records.apart.process import Limits
 from eigenveil_client.records.overflow.scratch import SYSTEM
 from eigenveil_client.records.quality import NO_RANGES
@@ -29,7 +29,7 @@ from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.engine.local import LocalEngine
 from eigenveil_client.site.engine_config import EngineConfig
 from tests.client.records.apart import hostile
-from tests.client.records.apart.test_reader import STUDY, study_of
+from tests.client.records.apart.test_reader import NOBODY, STUDY, study_of
 from tests.fuzz.mutations import mutate_bytes
 from tests.torture.line import Line
 
@@ -47,6 +47,7 @@ BITES: tuple[Callable[[Path], RecordsConfig], ...] = (
     lambda folder: hostile.wide_zarr(folder / "wide.zarr"),
     lambda folder: hostile.endless_view(folder / "view.db"),
 )
+EVERY_DEATH = 4
 EVERY_BITE = 200  # files between two that are made to bite: they take long
 
 
@@ -112,6 +113,8 @@ def _one(folder: Path, number: int, found: Found) -> None:
     if cut is not None:
         cut.start()
     found.outcomes[_outcome(said, name, found)] += 1
+    if number % EVERY_DEATH == 0:
+        found.outcomes[_death(found)] += 1
     if cut is not None:
         cut.join()
 
@@ -127,6 +130,17 @@ def _outcome(said: RecordsConfig, name: str, found: Found) -> str:
         found.faults.append(f"{name}: {type(surprise).__name__}: {surprise}")
         return "surprise"
     return "read"
+
+
+def _death(found: Found) -> str:
+    """Have a reader end by SIGSEGV, as a parser's defect would."""
+    try:
+        process.ask(NOBODY, hostile.SEGFAULT, check=lambda one: one)  # type: ignore[arg-type]
+    except BadRecords as problem:
+        if "SIGSEGV" not in str(problem):
+            found.faults.append(f"a death is told as: {problem}")
+        return "dead and survived"
+    return "surprise"
 
 
 def _damage(folder: Path, rng: random.Random) -> None:
