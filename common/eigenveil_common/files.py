@@ -16,6 +16,7 @@ from eigenveil_common.failpoints import failpoint
 
 # Of files, that is, and of processes. Windows has none of the kind: there a folder within the user's own is
 # what keeps others away, and the names in a folder are its file system's own affair.
+MIB, MOST_MIB = 2**20, 1024  # of a file that is read whole: a wide release has some hundred
 HAS_OWNERS = hasattr(os, "geteuid")
 
 ADVICE = {
@@ -166,15 +167,21 @@ def _user(number: int) -> str:
 
 
 def read(path: Path) -> bytes:
-    """The content of a file.
+    """The content of a file: a key, a configuration, a release, and none of records.
 
     Raises:
-        RequestError: it cannot be read.
+        RequestError: it cannot be read, or is larger than such a file can be.
     """
     try:
-        return path.read_bytes()
+        with path.open("rb") as file:
+            parts: list[bytes] = []
+            while (part := file.read(MIB)) and len(parts) < MOST_MIB:
+                parts.append(part)
     except OSError as problem:
         raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {problem.strerror}") from problem
+    if part:
+        raise RequestError(Code.BAD_CONFIG, f"{path} has over {MOST_MIB} MiB; is it the file that is meant?")
+    return b"".join(parts)
 
 
 def read_text(path: Path) -> str:

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant, of
 
 RECORDS = "client/eigenveil_client/records"
 PERSONS = "tests/client/records/recoding/test_blocks.py"
+APART, BITES = f"{RECORDS}/apart", "tests/client/records/apart/test_reader.py"
 
 OF_RECORDS: tuple[Mutant, ...] = (
     of("P30", f"{RECORDS}/tables/cells.py",
@@ -32,4 +33,31 @@ OF_RECORDS: tuple[Mutant, ...] = (
        "                    (column.lower, column.upper),\n",
        "tests/client/site/test_quality.py"
        "::test_no_bounds_of_a_study_change_what_the_rules_are_compared_with"),
+    of("TM39", f"{APART}/frames.py", "if block.size and not -form.largest <= int(block.min())",
+       "if not block.size and not -form.largest <= int(block.min())",
+       f"{BITES}::test_what_is_no_frame_is_refused_before_anything_is_allocated"),
+    of("TM39", f"{APART}/frames.py", " or size > MOST_SAID", "",
+       f"{BITES}::test_what_is_no_frame_is_refused_before_anything_is_allocated"),
+    of("TM39", f"{APART}/reader.py", "        if self._records > persons:\n            raise Broken\n", "",
+       f"{BITES}::test_a_reader_that_lies_is_not_believed"),
+    of("TM39", f"{APART}/checked.py", "for one in some)", "for one in some if one >= 0)",
+       f"{BITES}::test_a_reader_that_lies_is_not_believed"),
+    of("TM39", f"{APART}/process.py", "    if code is Code.BAD_CONFIG:", "    if code is not Code.BAD_DATA:",
+       f"{BITES}::test_no_reader_chooses_the_word_that_leaves_nor_ends_a_daemon"),
+    of("TM39", f"{APART}/program.py", "        limit(memory=request.memory, seconds=request.seconds)\n", "",
+       f"{BITES}::test_a_reader_that_takes_too_much_memory_is_told_as_such"),
+    of("TM39", f"{RECORDS}/sources/columnar.py", "        _without_text(column).validate(full=True)\n",
+       "        pass\n", f"{BITES}::test_offsets_beyond_a_columns_bytes_are_refused_and_not_read"),
+    of("TM39", f"{RECORDS}/sources/files.py", "        if longest > MOST_LINE:\n", "        if False:\n",
+       f"{BITES}::test_a_small_file_that_unpacks_without_end_is_a_refusal"),
+    of("TM39", f"{RECORDS}/genotypes/vcf_zarr.py", "        _check_sizes(path, arrays)\n", "",
+       f"{BITES}::test_a_group_of_genotypes_that_states_any_size_is_refused_before_it_is_allocated"),
+    of("TM39", "common/eigenveil_common/confined.py", "        _refuse_calls(libc, network=network)\n", "",
+       f"{BITES}::test_a_reader_may_not_reach_out"),
+    of("TM39", "common/eigenveil_common/confined.py", "        _write_only(libc, folders)\n", "",
+       f"{BITES}::test_a_reader_may_not_reach_out"),
+    of("TM39", "client/eigenveil_client/connection/cluster.py", '.scheme == "tls",',
+       '.scheme in ("tls", "tcp"),',
+       "tests/client/site/engine/test_rogue.py"
+       "::test_plain_tcp_is_refused_with_the_page_that_makes_certificates"),
 )  # fmt: skip

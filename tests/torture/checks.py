@@ -33,9 +33,10 @@ CHECKS = {  # each in its room
     "walk": "masked",
     "federation": "masked",
     "exact": "masked",
+    "damaged_records": "records",
 }
 # They measure latency, which whatever runs beside them would change.
-ALONE = ("http2", "exhaustion", "denial", "all_limits", "declined_floods")
+ALONE = ("http2", "exhaustion", "denial", "all_limits", "declined_floods", "damaged_records")
 # The longest of the others, which begin first: else one of them would run on when all else is done.
 LONGEST = ("kills", "disk_errors", "programs", "messages", "walk", "networks", "power", "sets", "malicious")
 

@@ -14,7 +14,7 @@ from eigenveil.study.study import Column, Federation, Missing, Study
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.python.choosing import offering, patience
 from eigenveil_client.analyst.talk import at
-from eigenveil_client.records.genotypes.listed import listed
+from eigenveil_client.records.apart.reader import variants
 from eigenveil_common.files import write_durably
 
 FEWEST = 2**10  # records that a site must be able to have, for a study to be of any use
@@ -32,7 +32,7 @@ def write_genotype_study(
     Raises:
         RequestError: the study cannot be, or the file does not do.
     """
-    found = listed(file)
+    found = variants(file)
     sites = tuple(one.strip() for one in (asked["sites"] or "").split(",") if one.strip())
     view = None if sites else at(profile, lambda analyst: analyst.federation())
     sites = sites or offering(view, found.columns)

@@ -127,7 +127,7 @@ def simulate(
     from eigenveil_client.local import simulate as simulated
     from eigenveil_client.local.exact_pca import exact
     from eigenveil_client.local.on_cluster import on_cluster
-    from eigenveil_client.records.records import load
+    from eigenveil_client.records.apart.reader import load
     from eigenveil_common import config
 
     check_picture(plot, study, data)

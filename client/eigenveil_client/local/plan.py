@@ -25,7 +25,7 @@ from eigenveil.study.grid import S
 from eigenveil.study.study import Study, Trust
 from eigenveil_client.local.format import TRUST, seconds_text, sine_text, size_text, trust_word
 from eigenveil_client.local.sweep import picture, table, values
-from eigenveil_client.records.records import load
+from eigenveil_client.records.apart.reader import load
 from eigenveil_common.command import console
 
 UNCLEAR = (

@@ -1,4 +1,5 @@
-"""A site's records, from a file or a view onto a study's grid.
+"""A site's records, from a file or a view onto a study's grid, in this process: which is that of a reader
+(`apart`), as what opens a file may die of it.
 
 With a person column, the rows of one person are one record, by the site's rule for each column; without a
 rule, the first row in the file stands for the person (also when it has a missing value and the study drops
@@ -11,7 +12,6 @@ nothing that an analyst chooses bears on it but a column's own bounds.
 from __future__ import annotations
 
 import hashlib
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,6 @@ from eigenveil.study.study import Study
 from eigenveil_client.records.overflow.grid_file import whole
 from eigenveil_client.records.overflow.scratch import SYSTEM, Scratch
 from eigenveil_client.records.placing import placing
-from eigenveil_client.records.progress import Progress
 from eigenveil_client.records.quality import (
     NO_RANGES,
     ColumnQuality,
@@ -38,7 +37,6 @@ from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import Headers, Source, name_and_unit
-from eigenveil_common.log import event
 
 LINES = "(whole lines)"  # no column's name, where columns are listed
 
@@ -114,20 +112,28 @@ def stream(
         RequestError: code `site-policy`, a column in another unit than the site's, or named past its rule.
         BadRecords: naming the column and the line, or the file.
     """
-    check_units(study.columns, plausible)
-    _check_names(study, rules, plausible)
+    check_study(study, rules, plausible)
     reading = Reading(table=open_source(said), unreadable=unreadable)
     file = _digest(reading.table, rules)
     headers = Headers(reading.table.headers)
     measures = [measure(headers, rules, column.name, column.unit) for column in study.columns]
     placed = placing(reading, measures, study, plausible, scratch)
-    persons, progress = 0, Progress()
+    persons = 0
     for block in placed.blocks():
         keep(block.rows)
         persons += block.persons
-        progress.goes_on()
     pa.default_memory_pool().release_unused()  # hundreds of MiB, of wide tables
     return Counted(persons=persons, file=file, quality=placed.quality)
+
+
+def check_study(study: Study, rules: Rules, plausible: Ranges) -> None:
+    """Insist that a study means columns as the site does; nothing but settings and the study is compared.
+
+    Raises:
+        RequestError: code `site-policy`.
+    """
+    check_units(study.columns, plausible)
+    _check_names(study, rules, plausible)
 
 
 def _check_names(study: Study, rules: Rules, plausible: Ranges) -> None:
@@ -169,32 +175,3 @@ class Constant:
     def columns(self) -> list[str]:
         """Their names; none without a record."""
         return [name for name, same in zip(self._names, self._same, strict=True) if same and self.records]
-
-
-class Reader:
-    """Reads a site's records for its daemon: a cell that is no number is a missing value of its record, and a
-    line with too many or too few cells is no record.
-
-    One such cell must not show itself to the coordinator as a refusal; the operator is warned of its
-    column, once, and finds the line with `eigenveil-site check`.
-    """
-
-    def __init__(self, said: RecordsConfig, rules: Rules, plausible: Ranges, scratch: Scratch) -> None:
-        self._said = said
-        self._rules = rules
-        self._plausible = plausible
-        self._scratch = scratch
-        self._warned: set[str] = set()
-
-    def __call__(self, study: Study, keep: Keep = lambda rows: None) -> Counted:
-        """Read a study's records, each handed to `keep`. Raises as `stream`."""
-        found: set[str] = set()
-        tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-        taken = stream(
-            self._said, study, keep,
-            rules=self._rules, plausible=self._plausible, unreadable=tell, scratch=self._scratch,
-        )  # fmt: skip
-        if found - self._warned:
-            event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
-            self._warned |= found
-        return taken

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from eigenveil_client.connection.cluster import ClusterAddress
+from eigenveil_client.records.apart.process import MEMORY_MIB, Limits
 from eigenveil_common.config import AT_LEAST_ONE, check_rules, key, need
 
 
@@ -35,3 +36,8 @@ class EngineConfig:
         check_rules(self)
         stated = bool(self.cluster.scheduler)
         need(stated == (self.kind is Kind.DASK), '[engine] kind = "dask" goes with a scheduler')
+
+    @property
+    def reading(self) -> Limits:
+        """What a process that reads records may take."""
+        return Limits(memory_mib=MEMORY_MIB + self.memory_mib)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from eigenveil.dictionary.dictionary import Dictionary
 from eigenveil.dictionary.toml import parse_dictionary
+from eigenveil_client.records.apart.reader import Reader
 from eigenveil_client.records.quality import Range, Ranges
-from eigenveil_client.records.records import Reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_common.examples import example
 from eigenveil_common.files import read_text
@@ -23,7 +23,8 @@ def reader(config: SiteConfig) -> Reader:
     Raises:
         RequestError: its dictionary cannot be read.
     """
-    return Reader(config.records, config.column, ranges(dictionary(config.dictionary)), config.scratch)
+    known = ranges(dictionary(config.dictionary))
+    return Reader(config.records, config.column, known, config.scratch, config.engine.reading)
 
 
 def dictionary(path: Path | None) -> Dictionary:

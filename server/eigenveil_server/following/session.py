@@ -23,10 +23,10 @@ from eigenveil.protocol.wire import query_from_proto
 from eigenveil.reporting.result import MOST_WRITTEN, Result, result_of
 from eigenveil.session import Session
 from eigenveil_common import log
+from eigenveil_common.apart import apart, ended
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.following.follower import words_of
 from eigenveil_server.following.messages import Message, read, write
-from eigenveil_server.planning.pool import apart, ended
 
 # Numbers of a release. A wider matrix is not in the document, so that what follows is short.
 WIDE = MOST_WRITTEN * (MOST_WRITTEN + 1) // 2

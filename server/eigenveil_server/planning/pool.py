@@ -8,9 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import atexit
-import os
-import subprocess
-import sys
 import threading
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +15,7 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from eigenveil.errors import Code, RequestError, error
+from eigenveil_common.apart import apart, ended
 from eigenveil_server.planning import planner
 
 SMALL_BYTES = 32 * 1024  # 500 columns, planned in half a second
@@ -29,27 +27,6 @@ MOST_MEMORY = 4 * 2**30
 WIDE_MEMORY, WIDE_BYTES = 256 * 2**20, 160  # to begin with, and for each pair of columns of a study
 IDLE_BYTES = 128 * 2**20  # a process that holds more is not kept for the next wish
 LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
-# So that processor time is the same on every machine: more threads of BLAS wait by computing.
-ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-SECRET = "PG"  # how the database's names begin, its password's among them
-
-
-def apart(module: str) -> subprocess.Popen[bytes]:
-    """A process of its own that runs `module`, knows none of our secrets and is spoken to through pipes."""
-    return subprocess.Popen(
-        # -P: nothing is loaded from the folder in which somebody happened to start the coordinator.
-        [sys.executable, "-P", "-m", module],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={name: value for name, value in os.environ.items() if not name.startswith(SECRET)} | ONE_THREAD,
-    )
-
-
-def ended(process: subprocess.Popen[bytes]) -> None:
-    """End it, and give back what the system keeps of it."""
-    process.kill()
-    with suppress(BrokenPipeError):
-        process.communicate()
 
 
 def wide_memory(most_columns: int) -> int:

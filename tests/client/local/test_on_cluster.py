@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from eigenveil import simulate
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.local.on_cluster import on_cluster
-from tests.client.site.engine.clusters import of_threads
+from tests.client.site.engine.clusters import certified, of_threads
 from tests.support import a_study
 
 MANY = 70  # sites: more than are asked together
@@ -24,7 +26,7 @@ MANY = 70  # sites: more than are asked together
         (Algorithm.PRIVATE_OJA, Trust.CENTRAL),
     ],
 )
-def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm, trust: Trust) -> None:
+def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm, trust: Trust, tmp_path: Path) -> None:
     sites = tuple(f"site-{number}" for number in range(MANY))
     federation = Federation(sites=sites, quorum=2)
     study = a_study(sites=sites, algorithm=algorithm, federation=federation, trust=trust)
@@ -34,7 +36,7 @@ def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm, trust: T
     }
     gone = {1: sites[3:40]}
     here = simulate(study, records, seed=3, drop_outs=gone)
-    with of_threads() as address, on_cluster(address) as hold:
+    with of_threads(certified(tmp_path / "tls")) as address, on_cluster(address) as hold:
         there = simulate(study, records, seed=3, drop_outs=gone, hold=hold)
     assert [one.digest for one in there.releases] == [one.digest for one in here.releases]
     assert len(here.releases[1].present) == MANY - 37

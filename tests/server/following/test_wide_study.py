@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from eigenveil.identity import Role
+from eigenveil_common.apart import apart
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import compute
 from eigenveil_server.following import session
-from eigenveil_server.planning.pool import apart
 from tests.server.rig import answering, made, serving, study_toml
 
 

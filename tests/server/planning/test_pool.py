@@ -11,6 +11,7 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
+from eigenveil_common.apart import apart, ended
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner, pool
 from eigenveil_server.planning.pool import PlanningPool
@@ -57,7 +58,7 @@ def peak(process: int) -> int:
 def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned() -> None:
     words = {"most_columns": 4096, "directory": a_directory(), "submission": "draft", "analyst": "eve"}
     wide = words | {"study_toml": study_toml(columns=3000, components=2900, algorithm="dp-pca")}
-    process = pool.apart("eigenveil_server.planning.planner")
+    process = apart("eigenveil_server.planning.planner")
     assert process.stdin is not None
     assert process.stdout is not None
     answers = []
@@ -66,7 +67,7 @@ def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_pl
         planner.write(process.stdin, asked)
         answers.append(planner.read(process.stdout))
     most = peak(process.pid)
-    pool.ended(process)
+    ended(process)
     assert answers[0].keys() == {"memory", "resident"}
     assert "done" in answers[1]
     assert most < LITTLE

@@ -21,7 +21,7 @@ from eigenveil_client.local.compare.simulated import bench, refusals, steps
 from eigenveil_client.local.exact_pca import exact
 from eigenveil_client.local.format import TRUST
 from eigenveil_client.local.simulate import divide
-from eigenveil_client.records.records import load
+from eigenveil_client.records.apart.reader import load
 from eigenveil_common.command import console, errors
 
 MEANING = (

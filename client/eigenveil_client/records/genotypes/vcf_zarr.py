@@ -9,6 +9,7 @@ A call of which one allele is not known is missing, like one that names an allel
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ ZARR = (".zarr", ".vcz")
 CALLS, SAMPLES, VARIANTS, ALLELES = "call_genotype", "sample_id", "variant_id", "variant_allele"
 DIPLOID = 2
 CALLS_AT_ONCE = 2**24
+MOST_CHUNK, MOST_LIST = 2**29, 2**30  # bytes, as they are in memory
 TOGETHER = 64  # variants that are gone over while they are in the cache
 
 
@@ -101,7 +103,10 @@ def zarr_matrix(path: Path) -> ZarrMatrix:
         group = zarr.open_group(str(path), mode="r")
         calls, samples, variants, alleles = (group.get(one) for one in (CALLS, SAMPLES, VARIANTS, ALLELES))
         arrays = [one for one in (calls, samples, variants, alleles) if isinstance(one, zarr.Array)]
+        _check_sizes(path, arrays)
         lists = [np.asarray(one[...]).astype(str) for one in arrays[1:]]
+    except BadRecords:
+        raise
     except Exception:  # noqa: BLE001 - codecs and stores raise all kinds
         raise BadRecords(f"{path} cannot be read as a Zarr group; check that it is there and whole") from None
     if len(arrays) < 4 or not _fit(calls, *lists):
@@ -115,6 +120,18 @@ def zarr_matrix(path: Path) -> ZarrMatrix:
             "would be taken for what persons have; copy the group whole, or write it anew"
         )
     return _matrix(path, calls, *lists)
+
+
+def _check_sizes(path: Path, arrays: Sequence[Any]) -> None:
+    """Insist, before anything is read, that chunks and lists are as large as such ones can be: a group may
+    state any shape, and a library reserves what is stated."""
+    lists = (math.prod(one.shape) * one.dtype.itemsize for one in arrays[1:])
+    chunks = (math.prod(one.chunks) * one.dtype.itemsize for one in arrays)
+    if max(chunks, default=0) > MOST_CHUNK or max(lists, default=0) > MOST_LIST:
+        raise BadRecords(
+            f"{path} states chunks of over {MOST_CHUNK // 2**20} MiB, or lists of over {MOST_LIST // 2**20}; "
+            "write it anew, in smaller chunks"
+        )
 
 
 def _filled_with_genotypes(calls: Any) -> bool:

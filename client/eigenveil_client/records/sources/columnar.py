@@ -17,6 +17,8 @@ from eigenveil_client.records.tables.table import UNREADABLE, BadRecords, LeaveO
 BUFFERS, LEAST_BUFFER = 2**24, 2**12  # bytes: of all columns together, and of one
 PIECE = 1024  # columns
 PARQUET = (".parquet", ".pq")
+AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
+MOST_ROWS = 2**31  # of which no study has more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,11 +49,12 @@ class ParquetTable:
                 # a buffer for each column
                 buffer = max(LEAST_BUFFER, BUFFERS // max(1, len(headers)))
                 with parquet.ParquetFile(path, pre_buffer=False, buffer_size=buffer) as file:
-                    if len(headers) <= PIECE:
-                        found = file.iter_batches(batch_size=size, columns=headers)
-                        yield from (batch.select(headers) for batch in found)
-                    else:
-                        yield from _wide(file, headers, size)
+                    rows = 0
+                    for batch in _batches(file, headers, size):
+                        rows += batch.num_rows
+                        yield checked(batch)
+                    if rows != file.metadata.num_rows:
+                        raise pa.ArrowInvalid("other rows than the file says")
             except UNREADABLE:
                 problem = unreadable(path)
             else:
@@ -60,6 +63,35 @@ class ParquetTable:
 
     def place(self, row: int, *, whole: bool = True) -> str:
         return f"row {row + 1}"
+
+
+def _batches(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[pa.RecordBatch]:
+    if len(headers) > PIECE:
+        return _wide(file, headers, size)
+    return (one.select(headers) for one in file.iter_batches(batch_size=size, columns=headers))
+
+
+def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch whose lengths, offsets and indices stay within what it holds; whether text is UTF-8 is looked
+    at cell by cell, later.
+
+    Raises:
+        pa.ArrowInvalid: they do not.
+    """
+    batch.validate()
+    for column in batch.columns:
+        _without_text(column).validate(full=True)
+    return batch
+
+
+def _without_text(column: pa.Array) -> pa.Array:
+    """The same offsets and bytes, of which none has to be UTF-8."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column.validate()
+        words = _without_text(column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, words, safe=False)
+    return column.view(AS_BYTES[kind]) if kind in AS_BYTES else column
 
 
 def _wide(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[pa.RecordBatch]:
@@ -101,7 +133,12 @@ def _members(folder: Path) -> list[Path]:
 
 def _columns(path: Path) -> pa.Schema:
     try:
-        return parquet.read_schema(path).remove_metadata()
+        with parquet.ParquetFile(path, pre_buffer=False) as file:
+            found = file.metadata
+            counts = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+            if sum(counts) != found.num_rows or min(counts, default=0) < 0 or found.num_rows > MOST_ROWS:
+                raise unreadable(path)
+            return file.schema_arrow.remove_metadata()
     except UNREADABLE:
         raise unreadable(path) from None
 
@@ -131,6 +168,7 @@ class ArrowTable:
                 size = batch_rows(len(headers))
                 for number in range(reader.num_record_batches):
                     batch = reader.get_batch(number).select(headers)
+                    checked(batch)
                     yield from (batch.slice(at, size) for at in range(0, batch.num_rows, size))
         except UNREADABLE:
             problem = unreadable(self.path)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +22,10 @@ from eigenveil_common.command import needing
 if TYPE_CHECKING:
     from python_calamine import CalamineSheet
 
+MOST_PARTS, MOST_UNPACKED = 2**14, 2**31  # files in a workbook, and their bytes
+SHEETS, HEAD = "xl/worksheets/", 2**12
+DIMENSION = re.compile(rb'<dimension ref="([A-Z]{1,3})([0-9]{1,7}):([A-Z]{1,3})([0-9]{1,7})"')
+FEW_CELLS = 2**24
 WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 
@@ -71,15 +79,56 @@ def _filled(sheet: CalamineSheet) -> Iterator[tuple[int, Sequence[Any]]]:
     return ((number, row) for number, row in enumerate(sheet.iter_rows(), 1) if any(c != "" for c in row))
 
 
+def _check_packed(path: Path) -> None:
+    """Insist, before any cell is read, that what a workbook packs is no more than a sheet can be, and that
+    the dimensions which a sheet states hold no more cells than it has bytes."""
+    if not zipfile.is_zipfile(path):  # an .xls is none
+        return
+    try:
+        with zipfile.ZipFile(path) as parts:
+            found = parts.infolist()
+            if len(found) > MOST_PARTS or sum(one.file_size for one in found) > MOST_UNPACKED:
+                raise BadRecords(f"{path} unpacks to over {MOST_UNPACKED // 2**20} MiB; write it as Parquet")
+            for one in found:
+                if one.filename.startswith(SHEETS):
+                    with parts.open(one) as sheet:
+                        _check_dimension(path, sheet.read(HEAD), one.file_size)
+    except (zipfile.BadZipFile, OSError, EOFError, zlib.error, NotImplementedError, RuntimeError):
+        raise _unreadable(path) from None
+
+
+def _check_dimension(path: Path, head: bytes, size: int) -> None:
+    stated = DIMENSION.search(head)
+    if stated is None:
+        return
+    left, top, right, bottom = stated.groups()
+    rows, columns = int(bottom) - int(top) + 1, _column(right) - _column(left) + 1
+    if rows * columns > max(FEW_CELLS, size):
+        raise BadRecords(
+            f"{path}: a sheet states {rows} rows of {columns} columns, far more than it has cells; delete "
+            "what lies far outside of the table, and save it anew"
+        )
+
+
+def _column(letters: bytes) -> int:
+    """The number of a column: A is 1, XFD is 16384."""
+    return reduce(lambda number, letter: 26 * number + letter - 64, letters, 0)
+
+
+def _unreadable(path: Path) -> BadRecords:
+    return BadRecords(f"{path} cannot be read as a workbook; check that it exists and is whole")
+
+
 def _sheet(path: Path, name: str) -> CalamineSheet:
     with needing("sources"):  # a site whose records are a CSV or Parquet file has no such library
         from python_calamine import CalamineError, CalamineWorkbook
+    _check_packed(path)
     try:
         with CalamineWorkbook.from_path(path) as book:
             names = book.sheet_names
             if name in names or (not name and len(names) == 1):
                 return book.get_sheet_by_name(name or names[0])
     except (CalamineError, OSError):
-        raise BadRecords(f"{path} cannot be read as a workbook; check that it exists and is whole") from None
+        raise _unreadable(path) from None
     wanted = f"no sheet {name!r}" if name else f"{len(names)} sheets"
     raise BadRecords(f"{path} has {wanted}; name one in `sheet`: {', '.join(names)}", about="sheet")

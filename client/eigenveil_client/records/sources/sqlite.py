@@ -17,9 +17,15 @@ import pyarrow as pa
 from eigenveil_client.records.sources.plain_cells import text_batches, text_schema
 from eigenveil_client.records.tables.table import BadRecords, LeaveOut
 
+MOST_CELL, MOST_COLUMNS, MOST_STATEMENT = 2**24, 2**15, 2**20  # bytes, columns of a result, bytes
+# A schema is a file's word: nothing of it may call what is no harmless function, or take a file to be whole.
+DISTRUST = ("PRAGMA trusted_schema = OFF", "PRAGMA cell_size_check = ON", "PRAGMA mmap_size = 0")
 HARMLESS = {
     sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION, sqlite3.SQLITE_RECURSIVE,
 }  # fmt: skip
+
+
+NONE = " LIMIT 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +37,7 @@ class SqliteQuery:
     decimal: str
 
     def schema(self) -> pa.Schema:
-        with self._cursor(" LIMIT 0") as cursor:
+        with self._cursor(NONE) as cursor:
             return text_schema(_headers(cursor))
 
     def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
@@ -46,6 +52,9 @@ class SqliteQuery:
         try:
             with closing(sqlite3.connect(f"file:{quote(str(self.path))}?mode=ro", uri=True)) as connection:
                 connection.text_factory = bytes
+                _distrust(connection)
+                if end != NONE:
+                    _check_whole(connection, self.path)
                 connection.set_authorizer(_authorized)
                 connection.execute(f"EXPLAIN {statement}").close()
                 prepared = True
@@ -54,6 +63,20 @@ class SqliteQuery:
             # What SQLite says of a statement names words of it; what it says while it runs may quote a cell.
             said = f": {refused}" if not prepared else "; look at what the SELECT does with single cells"
             raise BadRecords(f"{self.path}: SQLite refuses the SELECT{said}", about="sql") from None
+
+
+def _distrust(connection: sqlite3.Connection) -> None:
+    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_CELL)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MOST_COLUMNS)
+    connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MOST_STATEMENT)
+    for words in DISTRUST:
+        connection.execute(words).close()
+
+
+def _check_whole(connection: sqlite3.Connection, path: Path) -> None:
+    """Insist that its pages fit together: a damaged one would hide records, and say nothing."""
+    if connection.execute("PRAGMA quick_check(1)").fetchall() != [(b"ok",)]:
+        raise BadRecords(f"{path} is damaged (PRAGMA quick_check); put back a copy that is whole")
 
 
 def _headers(cursor: sqlite3.Cursor) -> list[str]:

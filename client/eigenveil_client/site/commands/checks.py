@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import time
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing, suppress
 from functools import partial
@@ -17,11 +16,10 @@ from eigenveil.study.grid import record_bytes
 from eigenveil_client.connection import doctor
 from eigenveil_client.connection.cluster import Cluster, versions
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.records import records
+from eigenveil_client.records.apart import reader
 from eigenveil_client.records.recoding.measure import check_rules
-from eigenveil_client.records.sources.opening import open_source
+from eigenveil_client.records.records import Constant
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import find_column
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.analysts.kind import ANALYSTS
@@ -65,7 +63,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
             checks.append(ok(about, verdict.text) if verdict.passed else failed)
         unreadable: list[Unreadable] = []
         study = examine("study", partial(_study, config, plan, unreadable))
-        checks += [*_cells(config.records, unreadable), study]
+        checks += [*_cells(config, unreadable), study]
         if config.records.is_view:
             checks.append(examine("sql", partial(_steady, config)))
     return checks
@@ -150,7 +148,7 @@ def _size(count: int) -> str:
 
 def _columns(config: SiteConfig) -> tuple[str, ...]:
     """The columns of the records, the person's among them."""
-    headers = open_source(config.records).headers
+    headers = reader.columns(config.records, config.engine.reading)
     if config.policy.person_column:
         find_column(headers, config.policy.person_column)
     check_rules(headers, config.column)
@@ -198,30 +196,30 @@ def _engine(config: SiteConfig, plan: Plan | None) -> Check:
     return ok("engine", text)
 
 
-def _cells(said: RecordsConfig, unreadable: Sequence[Unreadable]) -> list[Check]:
+def _cells(config: SiteConfig, unreadable: Sequence[Unreadable]) -> list[Check]:
     """What the daemon takes as missing or leaves out, a warning for each column and one for lines."""
-    cells = Counter[str | None]()
-    for one in unreadable:
-        cells[one.column] += one.cells
-    first = {one.column: one for one in sorted(unreadable, key=lambda one: -one.first)}
-    table = open_source(said)
+    found = sorted(unreadable, key=lambda one: one.column or "")
+    if not found:
+        return []
+    rows = [(one.first, one.column is not None) for one in found]
+    where = reader.places(config.records, rows, config.engine.reading)
     return [
         warn(
-            "lines" if name is None else f"column {name!r}",
-            f"{LEFT_OUT if name is None else MISSING}: {cells[name]}, "
-            f"the first in {table.place(one.first, whole=name is not None)}: {one.what}",
+            "lines" if one.column is None else f"column {one.column!r}",
+            f"{LEFT_OUT if one.column is None else MISSING}: {one.cells}, the first in {place}: {one.what}",
             "",
         )
-        for name, one in sorted(first.items(), key=lambda found: found[0] or "")
+        for one, place in zip(found, where, strict=True)
     ]
 
 
 def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:
     plausible = ranges(dictionary(config.dictionary))
-    usable = records.Constant(plan.study)
-    found = records.stream(
+    usable = Constant(plan.study)
+    found = reader.stream(
         config.records, plan.study, usable, rules=config.column, plausible=plausible,
         unreadable=unreadable.append, scratch=config.scratch,
+        limits=config.engine.reading,
     )  # fmt: skip
     config.policy.require_enough(found.persons)
     config.policy.quality.require(found.quality)
@@ -231,7 +229,7 @@ def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Chec
 
 def _steady(config: SiteConfig) -> Check:
     """Whether the SELECT is a function of the records: a study ends at a site where it is none."""
-    first, second = (open_source(config.records).digest() for _ in range(2))
+    first, second = (reader.digest(config.records, config.engine.reading) for _ in range(2))
     if first == second:
         return ok("sql", "the SELECT gave the same rows twice")
     todo = "take out what is random, of this moment, or a sum of floats: add up DECIMALs"

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from eigenveil.dictionary.rules import ANY
-from eigenveil_client.records.profile import ColumnProfile, profile
+from eigenveil_client.records.apart import reader
+from eigenveil_client.records.profile import ColumnProfile
 from eigenveil_client.records.quality import ColumnQuality, Range
-from eigenveil_client.records.sources.opening import open_source
-from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.table import name_and_unit
 from eigenveil_client.site.commands.tables import plain, show, table
 from eigenveil_client.site.config import SiteConfig
@@ -52,10 +51,14 @@ def profiled(config: SiteConfig) -> list[Profiled]:
     Raises:
         RequestError: the records or the dictionary cannot be read.
     """
-    source, known = open_source(config.records), ranges(dictionary(config.dictionary))
+    limits, known = config.engine.reading, ranges(dictionary(config.dictionary))
     raw = {one for rule in config.column for one in (rule.source, rule.by, rule.years_since) if one}
     raw |= {rule.header for rule in config.column if rule.levels}
-    headers = [header for header in source.headers if not {header, name_and_unit(header)[0]} & raw]
+    headers = [
+        header
+        for header in reader.columns(config.records, limits)
+        if not {header, name_and_unit(header)[0]} & raw
+    ]
     units = dict(map(name_and_unit, headers)) | {
         name: (*rule.units, None, None)[1] for rule in config.column for name in rule.columns
     }
@@ -66,9 +69,8 @@ def profiled(config: SiteConfig) -> list[Profiled]:
         if near is not None and units[name] not in (None, near.unit):
             within[name] = None  # told of as another unit
     bounds = {name: None if one is None else (one.lower, one.upper) for name, one in within.items()}
-    reading = Reading(table=source, unreadable=lambda cells: None)
-    found = []
-    for one in profile(reading, config.column, bounds, config.policy.person_column or None):
+    person, found = config.policy.person_column or None, []
+    for one in reader.profile(config.records, config.column, bounds, person, limits):
         unit, stated = units[one.name], known.get(one.name)
         other = () if unit is None or stated is None or unit == stated.unit else (
             f"is in {unit}, and in {stated.unit} in the dictionary: state units",

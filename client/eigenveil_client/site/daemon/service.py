@@ -17,7 +17,7 @@ from eigenveil.dictionary.verdict import allowing
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.sources.opening import open_source
+from eigenveil_client.records.apart import reader
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.metrics import keep_written
@@ -83,7 +83,9 @@ def serve(config: SiteConfig) -> None:
         return replace(check_role(load_identity(config.identity), config.name), proxy=config.proxy_rule)
 
     first = identity()
-    open_source(config.records).schema()  # records that are not there should stop the start, not a study
+    reader.columns(
+        config.records, config.engine.reading
+    )  # records that are not there should stop the start, not a study
     with alone(config.state), opened(config) as store:
         worker = SiteWorker(first, config.policy, store, engine(config))
         about = {

@@ -9,7 +9,6 @@ import logging
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from operator import add
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from eigenveil.errors import Code, RequestError
@@ -18,10 +17,9 @@ from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, Frame, Query, needs_all_rows
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreachable
+from eigenveil_client.records.apart import reader
 from eigenveil_client.records.quality import ColumnQuality, Ranges
 from eigenveil_client.records.records import Rules
-from eigenveil_client.records.sources.columnar import ParquetTable
-from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.engine import partitions
 from eigenveil_client.site.engine.partitions import Problem, Share, Summary
@@ -55,7 +53,7 @@ class DaskEngine:
             PeerError: code `unreachable`: nothing about the records, and worth another try.
         """
         share = Share(said=self._said, study=plan.study, rules=self._rules, plausible=dict(self._plausible))
-        held = DaskRecords(self._cluster(), partitions.shares(share, _files(self._said)), plan.digest)
+        held = DaskRecords(self._cluster(), partitions.shares(share, reader.files(self._said)), plan.digest)
         strange = held.unreadable - self._warned
         if strange:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(strange)))
@@ -129,12 +127,6 @@ def _check_sums(queries: Iterable[Query]) -> None:
             f"the study asks for {', '.join(whole)}, for which all records must lie in one place; the site's "
             "engine holds them on several machines and can only add up",
         )
-
-
-def _files(said: RecordsConfig) -> Sequence[Path]:
-    """The files with records of their own: what lies beside a .bed has none."""
-    table = open_source(said)
-    return table.paths if isinstance(table, ParquetTable) else said.files[:1]
 
 
 def _or_raise(found: Any) -> Any:

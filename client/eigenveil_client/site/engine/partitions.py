@@ -22,8 +22,9 @@ from eigenveil.queries import Frame, Query
 from eigenveil.site.site import Site
 from eigenveil.study.grid import unit
 from eigenveil.study.study import Study
+from eigenveil_client.records.apart.reader import read
 from eigenveil_client.records.quality import ColumnQuality, Ranges
-from eigenveil_client.records.records import LINES, Records, Rules, read
+from eigenveil_client.records.records import LINES, Records, Rules
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import BadRecords

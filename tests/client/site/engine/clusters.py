@@ -56,15 +56,19 @@ def _signed(key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey, *, 
     return builder.sign(by, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
-@contextmanager
-def of_processes(workers: int, files: dict[str, Path]) -> Iterator[ClusterAddress]:
-    """A cluster behind TLS; a worker that dies is followed by another."""
+def secured(files: dict[str, Path]) -> Security:
+    """TLS for whoever belongs to the cluster, by the one certificate that all of it has."""
     ca, cert, key = (str(files[name]) for name in ("scheduler_ca", "scheduler_cert", "scheduler_key"))
     roles = {f"tls_{role}_{what}": path for role in ("scheduler", "worker", "client")
              for what, path in (("cert", cert), ("key", key))}  # fmt: skip
-    security = Security(tls_ca_file=ca, require_encryption=True, **roles)
+    return Security(tls_ca_file=ca, require_encryption=True, **roles)
+
+
+@contextmanager
+def of_processes(workers: int, files: dict[str, Path]) -> Iterator[ClusterAddress]:
+    """A cluster behind TLS; a worker that dies is followed by another."""
     started = distributed.LocalCluster(
-        n_workers=workers, threads_per_worker=1, processes=True, security=security, protocol="tls://",
+        n_workers=workers, threads_per_worker=1, processes=True, security=secured(files), protocol="tls://",
         dashboard_address="127.0.0.1:0", silence_logs=50,
     )  # fmt: skip
     with started as cluster:
@@ -72,14 +76,14 @@ def of_processes(workers: int, files: dict[str, Path]) -> Iterator[ClusterAddres
 
 
 @contextmanager
-def of_threads(port: int = 0) -> Iterator[ClusterAddress]:
+def of_threads(files: dict[str, Path], port: int = 0) -> Iterator[ClusterAddress]:
     """One worker in this process, at a port of this machine."""
     started = distributed.LocalCluster(
-        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp://", scheduler_port=port,
-        dashboard_address="127.0.0.1:0", silence_logs=50,
+        n_workers=1, threads_per_worker=2, processes=False, security=secured(files), protocol="tls://",
+        scheduler_port=port, dashboard_address="127.0.0.1:0", silence_logs=50,
     )  # fmt: skip
     with started as cluster:
-        yield ClusterAddress(scheduler=cluster.scheduler_address)
+        yield ClusterAddress(scheduler=cluster.scheduler_address, **files)
 
 
 def free_port() -> int:

@@ -29,10 +29,10 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column
 from eigenveil_client.connection import cluster as connection
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress
+from eigenveil_client.records.apart.reader import Reader
 from eigenveil_client.records.overflow.scratch import SYSTEM
 from eigenveil_client.records.quality import NO_RANGES
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.records import Reader
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.commands.checks import offline_checks
@@ -51,6 +51,14 @@ from tests.client.site.daemon.test_worker import ask, process
 from tests.client.site.engine.clusters import certified, free_port, kill, of_processes, of_threads
 from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work
 from tests.support import refused
+
+TLS = 'scheduler_ca = "ca.pem"\nscheduler_cert = "cert.pem"\nscheduler_key = "key.pem"'
+NOBODY = ClusterAddress(
+    scheduler="tls://127.0.0.1:1",
+    scheduler_ca=Path("ca.pem"),
+    scheduler_cert=Path("cert.pem"),
+    scheduler_key=Path("key.pem"),
+)
 
 RULES = (ColumnRule(name="b", factor=2.0, missing=("-999",)),)
 FILES, WORKERS = 6, 4
@@ -118,7 +126,7 @@ def test_lists_beside_genotypes_are_no_records_of_their_own(tmp_path: Path) -> N
     records = RecordsConfig(source=plink(tmp_path / "g.bed", genotypes(40, 3)))
     read = Reader(records, (), NO_RANGES, SYSTEM)
     here = LocalEngine(read, EngineConfig(kind=Kind.MEMORY), SYSTEM, 100).load(plan)
-    with of_threads() as address:
+    with of_threads(certified(tmp_path / "tls")) as address:
         there = DaskEngine(records, (), NO_RANGES, address).load(plan)
         assert_same(there, here, plan)
 
@@ -223,23 +231,23 @@ def test_columns_with_cells_that_cannot_be_read_are_named_once(
 
 
 def test_a_site_that_cannot_reach_its_cluster_says_nothing_pays_nothing_and_goes_on_when_it_can(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(connection, "GREETING_SECONDS", 0.5)
-    plan, port = a_plan(), free_port()
+    plan, port, files = a_plan(), free_port(), certified(tmp_path / "tls")
     first, second = rehearse(plan)[:2]
     here = on_one_machine(stage.config.records, plan)
-    address = ClusterAddress(scheduler=f"tcp://127.0.0.1:{port}")
+    address = ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **files)
     stage.config = replace(stage.config, column=RULES, engine=EngineConfig(kind=Kind.DASK, cluster=address))
     with process(stage) as (store, worker):
-        with of_threads(port):
+        with of_threads(files, port):
             assert_answer(ask(stage, worker, first, plan), here, first)
             assert "workers: 1, threads: 2" in engine_check(stage).text
         left = store.ledger.ledger.size, len(store.egress.rows())
         assert [ask(stage, worker, second, plan) for _ in range(2)] == [None, None]
         assert engine_check(stage).level is Level.FAIL
         assert (store.ledger.ledger.size, len(store.egress.rows())) == left
-        with of_threads(port):
+        with of_threads(files, port):
             assert_answer(ask(stage, worker, second, plan), here, second)
     assert any("engine-unreachable" in line for line in caplog.messages)
 
@@ -259,7 +267,7 @@ def assert_answer(reply: object, here: Held, asked: RoundQuery) -> None:
 def test_what_is_no_sum_over_partitions_is_declined_before_a_round(
     stage: Stage, algorithm: Algorithm
 ) -> None:
-    address = ClusterAddress(scheduler="tcp://127.0.0.1:1")  # to which nobody connects
+    address = NOBODY  # to which nobody connects
     allowed = replace(
         stage.config.policy, algorithms=(algorithm.value,), minimum_records=2000, noise=NoiseRule.ANY
     )
@@ -280,7 +288,7 @@ def test_what_is_no_sum_over_partitions_is_not_answered_though_another_engine_ag
         write(tmp_path / f"{number}.parquet", number)
     asked = rehearse(plan)
     dealt = next(one for one in asked if needs_all_rows(one.query))
-    with of_threads() as address:
+    with of_threads(certified(tmp_path / "tls")) as address:
         held = on_cluster(RecordsConfig(source=tmp_path), address).load(plan)
         assert held.answer(asked[0].query, asked[0].frame).any()  # the control
         with refused(Code.POLICY):
@@ -295,15 +303,20 @@ def test_what_is_no_sum_over_partitions_is_not_answered_though_another_engine_ag
         ('kind = "dask"\nscheduler = "tcp://cluster.example:8786"', ""),
         ('kind = "dask"\nscheduler = "tls://cluster.example:8786"', ""),
         ('kind = "dask"\nscheduler = "cluster.example:8786"', ""),
-        ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"\nscheduler_ca = "ca.pem"', ""),
-        ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"', 'person_column = "patient"'),
+        ('kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"', ""),
+        ('kind = "dask"\nscheduler = "tcp://[::1]:8786"', ""),
+        (f'kind = "dask"\nscheduler = "tcp://127.0.0.1:8786"\n{TLS}', ""),
+        (f'kind = "dask"\nscheduler = "inproc://127.0.0.1:8786"\n{TLS}', ""),
+        ('kind = "dask"\nscheduler = "tls://127.0.0.1:8786"\nscheduler_ca = "ca.pem"', ""),
+        (f'kind = "dask"\nscheduler = "tls://127.0.0.1"\n{TLS}', ""),
+        (f'kind = "dask"\nscheduler = "tls://127.0.0.1:8786"\n{TLS}', 'person_column = "patient"'),
     ],
 )
 def test_an_engine_that_would_lay_records_open_or_tear_persons_apart_is_no_configuration(
     tmp_path: Path, engine: str, more: str
 ) -> None:
     about = 'name = "a"\nrecords = "r"\nidentity = "i"\nstate = "s.db"\n'
-    good = f'{about}[engine]\nkind = "dask"\nscheduler = "tcp://[::1]:8786"\n'
+    good = f'{about}[engine]\nkind = "dask"\nscheduler = "tls://[::1]:8786"\n{TLS}\n'
     (tmp_path / "site.toml").write_text(good)
     assert load(tmp_path / "site.toml").engine.kind is Kind.DASK  # the control
     (tmp_path / "site.toml").write_text(f"{about}{more}\n[engine]\n{engine}\n")
@@ -341,4 +354,4 @@ def test_workers_of_another_version_are_told_from_ours() -> None:
 def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(RequestError, match=r"eigenveil\[dask\]"):
-        Cluster(ClusterAddress(scheduler="tcp://127.0.0.1:1"))
+        Cluster(NOBODY)

@@ -1,0 +1,375 @@
+"""Whatever a file of records does to its reader is one line, and nothing happens to whoever asked."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import resource
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.study.study import Column, Federation, Study
+from eigenveil_client.records import records
+from eigenveil_client.records.apart import process, reader
+from eigenveil_client.records.apart.fork_server import SERVER
+from eigenveil_client.records.apart.form import form_of
+from eigenveil_client.records.apart.frames import HEAD, MOST_SAID, Broken, Kind, receive, send, send_rows
+from eigenveil_client.records.apart.process import MIB, Limits
+from eigenveil_client.records.genotypes import vcf_zarr
+from eigenveil_client.records.sources.columnar import checked
+from eigenveil_client.records.sources.opening import open_source
+from eigenveil_client.records.tables.cells import Unreadable
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
+from tests.client.records.apart import hostile
+from tests.client.records.apart.hostile import GOOD, HANGS, SEGFAULT, Ends
+
+STUDY = Study(
+    name="bites",
+    columns=tuple(Column(name=name, unit="", lower=0, upper=300) for name in ("a", "b", "c")),
+    epsilon=1.0,
+    delta=1e-6,
+    components=1,
+    federation=Federation(sites=("north",)),
+)
+OF_GENOTYPES = replace(
+    STUDY, columns=tuple(Column(name=name, unit="", lower=0, upper=2) for name in ("rs0_A", "rs1_A", "rs2_G"))
+)
+NOBODY = RecordsConfig(source=Path("nowhere.csv"))
+
+
+def study_of(name: str) -> Study:
+    return OF_GENOTYPES if name.endswith((".bed", ".zarr")) else STUDY
+
+
+def refusal(call: Callable[[], Any]) -> BadRecords:
+    """The error of a call: of the records, and in one line that begins like every other."""
+    with pytest.raises(BadRecords) as found:
+        call()
+    assert found.value.code is Code.BAD_DATA
+    assert len(str(found.value).splitlines()) == 1
+    return found.value
+
+
+@pytest.fixture
+def ending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BadRecords]:
+    """Asks a reader that ends in a way of its own, before it reads anything."""
+
+    def ask(how: Ends, limits: Limits = process.USUAL) -> BadRecords:
+        return refusal(lambda: process.ask(NOBODY, how, check=lambda one: one, limits=limits))  # type: ignore[arg-type]
+
+    return ask
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_reader_gives_the_records_that_are_read_here(tmp_path: Path, name: str) -> None:
+    said, study = GOOD[name](tmp_path / name), study_of(name)
+    here = records.read(said, study)
+    apart = reader.read(said, study)
+    assert (apart.persons, apart.file, apart.quality) == (here.persons, here.file, here.quality)
+    assert apart.rows.dtype == here.rows.dtype
+    assert np.array_equal(apart.rows, here.rows)
+    assert reader.columns(said) == tuple(open_source(said).headers)
+    assert reader.digest(said) == open_source(said).digest()
+
+
+def test_bad_cells_are_told_of_once_for_each_column_with_the_first_place(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    path.write_text("a,b,c\n1,x,3\n1,y,3\n1,2\n1,2,3\n")
+    said, told = RecordsConfig(source=path), list[Unreadable]()
+    assert len(reader.read(said, STUDY, unreadable=told.append).rows) == 1
+    assert {(one.column, one.cells) for one in told} == {("b", 2), (None, 1)}
+    assert reader.places(said, [(0, True), (0, False)]) == ["line 2", "line 4"]
+
+
+# ------------------------------------------------------------------ what was measured
+
+
+def test_a_damaged_arrow_file_is_a_refusal_or_records_whatever_bit_is_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "records.arrow"
+    said, rng, refused = hostile.arrow(path), random.Random(1), 0
+    good = path.read_bytes()
+    for _ in range(40):
+        data = bytearray(good)
+        data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+        try:
+            reader.read(said, STUDY)
+        except BadRecords as problem:
+            refused += len(str(problem).splitlines()) == 1
+    assert refused
+
+
+def test_offsets_beyond_a_columns_bytes_are_refused_and_not_read() -> None:
+    """What lies beside them in memory is nobody's record."""
+    offsets = np.arange(11, dtype=np.int32)
+    offsets[5] = 2**30
+    column = pa.Array.from_buffers(pa.string(), 10, [None, pa.py_buffer(offsets), pa.py_buffer(b"0" * 10)])
+    with pytest.raises(pa.ArrowInvalid):
+        checked(pa.record_batch([column], names=["b"]))
+    no_text = pa.array([b"\xff", b"1"]).view(pa.string())
+    assert checked(pa.record_batch([no_text], names=["b"])).num_rows == 2
+
+
+def test_a_workbook_with_one_far_cell_is_a_refusal_within_the_limit(tmp_path: Path) -> None:
+    far = hostile.far_cell(tmp_path / "far.xlsx", dimension=False)
+    problem = refusal(lambda: reader.columns(far))
+    assert (problem.about, "MiB of memory" in str(problem)) == ("reader-memory", True)
+    stated = hostile.far_cell(tmp_path / "stated.xlsx", dimension=True)
+    assert "a sheet states 1048576 rows of 16384 columns" in str(refusal(lambda: reader.columns(stated)))
+
+
+def test_a_small_file_that_unpacks_without_end_is_a_refusal(tmp_path: Path) -> None:
+    lines = hostile.packed(tmp_path / "lines.csv.gz", b"1" * 2**19 + b",2,3\n", 20)
+    assert "unpacks to over 200 times its size" in str(refusal(lambda: reader.load(lines.source, STUDY)))  # type: ignore[arg-type]
+    line = hostile.packed(tmp_path / "line.csv.gz", b"1", 6)
+    assert "a line has over 64 MiB" in str(refusal(lambda: reader.load(line.source, STUDY)))  # type: ignore[arg-type]
+    book = hostile.bombed_workbook(tmp_path / "bomb.xlsx")
+    assert "unpacks to over 2048 MiB" in str(refusal(lambda: reader.columns(book)))
+
+
+def test_a_group_of_genotypes_that_states_any_size_is_refused_before_it_is_allocated(tmp_path: Path) -> None:
+    wide = hostile.wide_zarr(tmp_path / "wide.zarr")
+    assert "states chunks" in str(refusal(lambda: reader.columns(wide)))
+    assert wide.source is not None
+    assert "states chunks" in str(refusal(lambda: vcf_zarr.zarr_matrix(wide.source)))  # type: ignore[arg-type]
+
+
+def test_a_hostile_schema_of_sqlite_makes_no_large_cell_and_damage_is_seen(tmp_path: Path) -> None:
+    view = hostile.endless_view(tmp_path / "view.db")
+    assert "SQLite refuses" in str(refusal(lambda: reader.read(view, STUDY)))
+    said = hostile.sqlite(tmp_path / "records.db")
+    assert said.source is not None
+    data = bytearray(said.source.read_bytes())
+    data[4096 + 3 : 4096 + 5] = (9).to_bytes(2, "big")  # fewer cells on the table's first page than there are
+    said.source.write_bytes(data)
+    refusal(lambda: reader.read(said, STUDY))
+
+
+# ------------------------------------------------------------------ how a reader ends
+
+
+def test_a_reader_that_dies_is_one_line_and_the_next_one_reads(
+    tmp_path: Path, ending: Callable[..., BadRecords]
+) -> None:
+    problem = ending(SEGFAULT)
+    assert (problem.about, "SIGSEGV" in str(problem)) == ("reader", True)
+    assert "SIGABRT" in str(ending(Ends(os.abort)))
+    assert "before its time" in str(ending(Ends(os._exit, 0)))
+    assert "SIGBUS" in str(ending(Ends(signal.raise_signal, signal.SIGBUS)))
+    said = hostile.csv(tmp_path / "records.csv")
+    assert reader.columns(said) == ("a", "b", "c")
+
+
+def test_a_reader_that_takes_too_long_is_ended(ending: Callable[..., BadRecords]) -> None:
+    problem = ending(HANGS, Limits(seconds=0.5))
+    assert (problem.about, "took more than the 0 s" in str(problem)) == ("reader-time", True)
+
+
+def test_a_reader_that_takes_too_much_memory_is_told_as_such(tmp_path: Path) -> None:
+    path = tmp_path / "records.csv"
+    path.write_bytes(b"a,b,c\n" + b"1" * (60 * MIB) + b",2,3\n")
+    problem = refusal(lambda: reader.read(RecordsConfig(source=path), STUDY, limits=Limits(memory_mib=160)))
+    assert (problem.about, "over 160 MiB of memory" in str(problem)) == ("reader-memory", True)
+
+
+def test_a_fork_server_that_is_gone_is_started_again(tmp_path: Path) -> None:
+    said = hostile.csv(tmp_path / "records.csv")
+    reader.columns(said)
+    assert SERVER._process is not None
+    SERVER._process.kill()
+    SERVER._process.wait()
+    assert reader.columns(said) == ("a", "b", "c")
+
+
+def test_readers_leave_no_process_no_descriptor_and_no_folder(
+    tmp_path: Path, ending: Callable[..., BadRecords], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ending(SEGFAULT)
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        ending(SEGFAULT)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) <= before
+    assert not list(tmp_path.iterdir())
+
+
+# ------------------------------------------------------------------ what a reader may do
+
+
+def test_a_reader_may_not_reach_out(tmp_path: Path, ending: Callable[..., BadRecords]) -> None:
+    """What each of these does, this process could do; they run behind the limits, in a fork of ours."""
+    from eigenveil_common.confined import confine, limit
+
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    outside.write_text("kept")
+    tries: dict[str, Callable[[], Any]] = {
+        "network": socket.socket,
+        "program": lambda: os.execv("/bin/true", ["true"]),
+        "signal": lambda: os.kill(os.getppid(), 0),
+        "write": lambda: outside.write_text("changed"),
+        "make": lambda: (tmp_path / "more").write_text("x"),
+        "remove": outside.unlink,
+    }
+    pid = os.fork()
+    if not pid:
+        limit(memory=2**40, seconds=60)
+        confine(network=False, folders=[inside])
+        (inside / "scratch").write_text("fine")
+        allowed = []
+        for name, one in tries.items():
+            try:
+                one()
+            except PermissionError:
+                continue
+            allowed.append(name)
+        if resource.getrlimit(resource.RLIMIT_CORE) != (0, 0):
+            allowed.append("core")
+        (inside / "scratch").write_text(" ".join(allowed))
+        os._exit(0)
+    os.waitpid(pid, 0)
+    assert (inside / "scratch").read_text() == ""
+    assert outside.read_text() == "kept"
+
+
+# ------------------------------------------------------------------ what a reader says
+
+
+FORM = form_of(STUDY)
+ROW = FORM.row_bytes
+
+
+def heard(data: bytes, limit: float = 5.0) -> tuple[Kind, Any, int]:
+    ours, theirs = socket.socketpair()
+    with ours:
+        threading.Thread(target=_say, args=(theirs, data)).start()
+        return receive(ours, time.monotonic() + limit, FORM)
+
+
+def _say(there: socket.socket, data: bytes) -> None:
+    with there:
+        there.sendall(data)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"",
+        HEAD.pack(9, 0, 0),
+        HEAD.pack(Kind.ITEM, 0, MOST_SAID + 1),
+        HEAD.pack(Kind.ITEM, 1, 2) + b"{}",
+        HEAD.pack(Kind.DONE, 0, 2**63),
+        HEAD.pack(Kind.DONE, 0, 4) + b"{}",
+        HEAD.pack(Kind.DONE, 0, 2) + b"{{",
+        HEAD.pack(Kind.DONE, 0, 200_000) + b"[" * 200_000,
+        HEAD.pack(Kind.ROWS, 0, 0),
+        HEAD.pack(Kind.ROWS, 2**32 - 1, (2**32 - 1) * ROW),
+        HEAD.pack(Kind.ROWS, 1, ROW + 1) + bytes(ROW + 1),
+        HEAD.pack(Kind.ROWS, 1, ROW) + b"\xff\x7f" * 3,  # beyond the grid
+        HEAD.pack(Kind.ROWS, 1, ROW) + b"\x00\x80" * 3,
+        HEAD.pack(Kind.ROWS, 2, 2 * ROW) + bytes(ROW),
+    ],
+)
+def test_what_is_no_frame_is_refused_before_anything_is_allocated(frame: bytes) -> None:
+    with pytest.raises(Broken):
+        heard(frame)
+
+
+def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eigenveil_client.records.apart.frames.MOST_ROWS", 4 * ROW)
+    edge = STUDY.grid_steps
+    rows = np.array([[-edge, edge, number] for number in range(10)], dtype=FORM.dtype)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        send_rows(theirs, rows, FORM)
+        found = [receive(ours, time.monotonic() + 5, FORM)[1] for _ in range(3)]
+    assert [len(one) for one in found] == [4, 4, 2]
+    assert np.array_equal(np.concatenate(found), rows)
+
+
+def saying(*frames: tuple[Kind, Any]) -> BadRecords:
+    """What comes of a reader of records that says these frames, and no more."""
+
+    def lying() -> tuple[int, socket.socket]:
+        pid, there = original()
+        there.close()
+        ours, theirs = socket.socketpair()
+        for kind, what in frames:
+            if kind is Kind.ROWS:
+                send_rows(theirs, what, FORM)
+            else:
+                send(theirs, kind, what)
+        theirs.shutdown(socket.SHUT_WR)
+        kept.append(theirs)
+        return pid, ours
+
+    kept: list[socket.socket] = []
+    original = SERVER.reader
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SERVER, "reader", lying)
+        try:
+            return refusal(lambda: reader.read(NOBODY, STUDY))
+        finally:
+            kept.pop().close()
+
+
+GOOD_COUNTS = [2, 0, 0, 0, 0, 0, 0]
+DONE = (Kind.DONE, {"persons": 2, "file": "00" * 32})
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [DONE],
+        [(Kind.ITEM, GOOD_COUNTS)] * 2 + [DONE],
+        [(Kind.ITEM, GOOD_COUNTS)] * 4 + [DONE],
+        [(Kind.ITEM, [3, 0, 0, 0, 0, 0, 0])] * 3 + [DONE],
+        [(Kind.ITEM, [2, 3, 0, 0, 0, 0, 0])] * 3 + [DONE],
+        [(Kind.ITEM, [2, -1, 0, 0, 0, 0, 0])] * 3 + [DONE],
+        [(Kind.ITEM, [2, 0.5, 0, 0, 0, 0, 0])] * 3 + [DONE],
+        [(Kind.ITEM, GOOD_COUNTS)] * 3 + [(Kind.DONE, {"persons": 2, "file": "00"})],
+        [(Kind.ITEM, GOOD_COUNTS)] * 3 + [(Kind.DONE, {"persons": True, "file": "00" * 32})],
+        [(Kind.ITEM, GOOD_COUNTS)] * 3 + [(Kind.DONE, [])],
+        [(Kind.ROWS, np.zeros((3, 3), dtype=np.int16)), *[(Kind.ITEM, GOOD_COUNTS)] * 3, DONE],
+        [(Kind.ITEM, ["a", 1, 0, "what"])] * 20 + [DONE],
+        [(Kind.ITEM, ["a"])],
+        [(Kind.ERROR, ["bug", 3, ""])],
+        [(Kind.ERROR, "no")],
+        [(Kind.ERROR, ["no-code", "words", "file"])],
+        [(Kind.ERROR, ["bad-data", "x" * 5000, "file"])],
+    ],
+)
+def test_a_reader_that_lies_is_not_believed(frames: list[tuple[Kind, Any]]) -> None:
+    assert saying(*frames).about == "reader"
+
+
+@pytest.mark.parametrize("code", ["site-policy", "storage", "bug", "protocol", "budget-exhausted"])
+def test_no_reader_chooses_the_word_that_leaves_nor_ends_a_daemon(code: str) -> None:
+    problem = saying((Kind.ERROR, [code, "two\nlines", "file"]))
+    assert (problem.code, str(problem)) == (Code.BAD_DATA, "two lines")
+
+
+def test_a_study_that_names_cells_past_the_sites_rules_is_refused_without_a_reader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SERVER, "reader", lambda: pytest.fail("no record is read"))
+    from eigenveil_client.records.quality import Range
+
+    with pytest.raises(RequestError) as found:
+        reader.read(NOBODY, STUDY, plausible={"a": Range(lower=0, upper=1, unit="mmol")})
+    assert found.value.code is Code.POLICY
