@@ -210,6 +210,8 @@ class Daemon:
             name=named,
             stays=stays,
             closed=self.runtime.metrics.closed,
+            calls=self.config.max_calls if client_certificates else ENROL_CALLS,
+            for_sites=client_certificates,
         )
         return Door(self.config.state / f"{name}.door", house)
 

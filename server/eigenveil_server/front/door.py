@@ -49,6 +49,10 @@ WORDS = {
     "resets": "too many calls were taken back before they were answered",
     "no-call": "no call was admitted in time",
     "shut-out": "this certificate is refused",
+    "streams": "too many calls are open at once",
+    "unread": "an answer was not read in time",
+    "unfinished": "a request was not sent in time",
+    "misframed": "a frame came that no client may send",
 }
 Name = Callable[[bytes], Identity | None]  # of a certificate
 Closed = Callable[[str, str], None]  # why, and whose
@@ -57,12 +61,15 @@ Closed = Callable[[str, str], None]  # why, and whose
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
     """What a door needs: TLS as it is now, how to read a certificate, whether a caller may stay (it raises
-    PeerError if not), and who counts what was closed."""
+    PeerError if not), who counts what was closed, how many calls gRPC takes at a time, and whether sites are
+    among the callers, for whom half of these are kept."""
 
     tls: Callable[[], ssl.SSLContext]
     name: Name
     stays: Callable[[Arrival], object]
     closed: Closed
+    calls: int
+    for_sites: bool
 
 
 class Door:
@@ -75,7 +82,7 @@ class Door:
         self._folder = folder
         self._short = f"/proc/self/fd/{self._opened}"  # a socket's name has at most 107 bytes
         self._house = house
-        self._places = Places(self._close)
+        self._places = Places(self._close, calls=house.calls, for_sites=house.for_sites)
         self._strangers = Strangers(self._greeting, partial(self._tell, "handshakes", None))
         self._connections: dict[str, Connection] = {}
         self._greetings: set[asyncio.Task[None]] = set()
@@ -257,13 +264,26 @@ class Door:
         for one in tuple(guest.open):
             self._close(one, "resets")
 
+    def misframed(self, connection: Connection) -> None:
+        self._close(connection, "misframed")
+
+    def opened(self, connection: Connection) -> None:
+        if connection.arrival is not None:
+            self._places.opened(connection.arrival.guest)
+
+    def closed(self, connection: Connection, count: int) -> None:
+        if connection.arrival is not None:
+            self._places.closed(connection.arrival.guest, count)
+
     def sweep(self) -> None:
-        """Let go whoever has made no call that was admitted, or may not stay."""
+        """Let go whoever has made no call that was admitted, leaves a call waiting, or may not stay."""
         now = time.monotonic()
         verdicts: dict[bytes, bool] = {}  # whatever shuts out one connection of a certificate shuts out all
         for connection in tuple(self._connections.values()):
             arrival = connection.arrival
-            if arrival is None or arrival.calls:
+            if why := connection.overdue():
+                self._close(connection, why)
+            if arrival is None or arrival.calls or connection.ended:
                 continue
             if not arrival.admitted and now - arrival.began > CALL_SECONDS:
                 self._close(connection, "no-call")

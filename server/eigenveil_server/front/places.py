@@ -1,4 +1,5 @@
-"""Who may keep how many connections: places for everybody, some for sites alone, few for one guest."""
+"""Who may keep how many connections and open streams: some for everybody, some for sites alone, few for one
+guest."""
 
 from __future__ import annotations
 
@@ -11,14 +12,23 @@ from eigenveil_server.front.admission import Connected, Guest
 
 MOST_OF_ONE = 16  # connections of one identity, or of one address without any
 FOR_SITES = 1152  # of MOST_CONNECTIONS, kept free for sites: a study invites up to 1,000
+# Open streams of one guest, at most. A site's daemon has ten (a long poll, chunks of uploads, a greeting), an
+# analyst's program what it starts at once; twice what the interceptor admits, which refuses by a sentence.
+MOST_STREAMS_OF_ONE = 128
+FEW_STREAMS = 8  # of one guest in any case, however few calls gRPC takes
 
 
 class Places:
     """The guests of one door; `close` ends a connection and says why."""
 
-    def __init__(self, close: Callable[[Connected, str], None]) -> None:
+    def __init__(self, close: Callable[[Connected, str], None], *, calls: int, for_sites: bool) -> None:
+        """`calls` is how many gRPC takes at a time; `for_sites`: half of these are kept for sites, else a
+        quarter is for calls whose stream has ended already."""
         self._close = close
         self._guests: dict[str, Guest] = {}
+        self._most_of_one = min(MOST_STREAMS_OF_ONE, max(FEW_STREAMS, calls // 4))
+        self._most_of_others = max(FEW_STREAMS, calls // 2 if for_sites else calls - calls // 4)
+        self._others = 0  # open streams of whoever is no site
 
     def guest(self, who: Identity | None, network: str) -> Guest:
         """An identity, or whoever calls from `network` without one."""
@@ -47,6 +57,27 @@ class Places:
             return False
         self._close(min(idle, key=idle.__getitem__), "made-room")
         return True
+
+    def opened(self, guest: Guest) -> None:
+        """One more stream of `guest` is open. Where that is too many of it, or of all who are no site, those
+        with the most lose a connection."""
+        guest.streams += 1
+        self._others += guest.role is not Role.SITE
+        if guest.streams > self._most_of_one:
+            self._relieve(guest)
+        elif guest.role is not Role.SITE and self._others > self._most_of_others:
+            others = (one for one in self._guests.values() if one.role is not Role.SITE)
+            self._relieve(max(others, key=lambda one: one.streams))
+
+    def closed(self, guest: Guest, count: int) -> None:
+        """So many streams of `guest` have ended."""
+        guest.streams -= count
+        self._others -= count * (guest.role is not Role.SITE)
+
+    def _relieve(self, guest: Guest) -> None:
+        """End the connection with the most streams; of several the oldest."""
+        busy = {one: (-one.streams, one.arrival.began) for one in guest.open if one.arrival is not None}
+        self._close(min(busy, key=busy.__getitem__), "streams")
 
     def forget(self) -> None:
         """Keep nothing of guests who have gone."""
