@@ -23,6 +23,8 @@ CHECKS = {  # each in its room
     "http2": "front",
     "exhaustion": "front",
     "denial": "front",
+    "unread_replies": "front",
+    "console_strangers": "front",
     "programs": "programs",
     "networks": "networks",
     "markers": "peers",
@@ -33,7 +35,7 @@ CHECKS = {  # each in its room
     "exact": "masked",
 }
 # They measure latency, which whatever runs beside them would change.
-ALONE = ("http2", "exhaustion", "denial")
+ALONE = ("http2", "exhaustion", "denial", "unread_replies", "console_strangers")
 # The longest of the others, which begin first: else one of them would run on when all else is done.
 LONGEST = ("kills", "disk_errors", "programs", "messages", "walk", "networks", "power", "sets", "malicious")
 

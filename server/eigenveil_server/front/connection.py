@@ -12,6 +12,7 @@ from eigenveil_server.front.streams import Misframed, Streams
 
 SMALL_BYTES = 512  # every frame costs something but larger ones of DATA, which are what calls are for
 LEAST_WAIT = 0.001
+STREAMS_WAIT = 0.02  # until it is looked whether a guest with as many streams as may be has one fewer
 STUCK_SECONDS = 60.0  # for a caller to take what it was sent: gRPC's own end cannot be seen behind that
 
 
@@ -40,8 +41,11 @@ class Host(Protocol):
     def misframed(self, connection: Connection) -> None:
         """A frame came that no client may send."""
 
+    def may_open(self, connection: Connection) -> bool:
+        """Whether one more of its guest's streams may be open now."""
+
     def opened(self, connection: Connection) -> None:
-        """One more stream is open; there may be too many, so that a connection ends, maybe this one."""
+        """One more stream is open; there may be too many in all, so that a connection ends."""
 
     def closed(self, connection: Connection, count: int) -> None:
         """So many streams fewer are open."""
@@ -58,6 +62,7 @@ class Connection(asyncio.BufferedProtocol):
         self._inward = Frames(self._enters, PREFACE_BYTES)
         self._outward = Frames(self._answers)
         self._streams = Streams()
+        self._wait = LEAST_WAIT  # for a frame that may not pass yet
         self._stops = 0  # reasons not to read from the caller
         self._timer: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
@@ -92,7 +97,7 @@ class Connection(asyncio.BufferedProtocol):
             self._inner.write(passed)
         if self._inward.stopped and self._timer is None:
             self.stop_reading()
-            wait = max(LEAST_WAIT, self.arrival.guest.allowance.seconds)
+            wait = max(self._wait, self.arrival.guest.allowance.seconds)
             self._timer = asyncio.get_running_loop().call_later(wait, self._go_on)
 
     def _go_on(self) -> None:
@@ -103,6 +108,10 @@ class Connection(asyncio.BufferedProtocol):
     def _enters(self, frame: Frame) -> bool:
         """Whether a frame may pass now: what its guest may do in a second is not done yet."""
         if self.arrival is None:
+            return False
+        self._wait = LEAST_WAIT
+        if self._streams.new(frame) and not self._host.may_open(self):
+            self._wait = STREAMS_WAIT
             return False
         # Paid for with its call, and never held back: gRPC would answer the call meanwhile, uncounted.
         taken_back = frame.kind == RST_STREAM and self._streams.unanswered(frame.stream)

@@ -267,6 +267,9 @@ class Door:
     def misframed(self, connection: Connection) -> None:
         self._close(connection, "misframed")
 
+    def may_open(self, connection: Connection) -> bool:
+        return connection.arrival is not None and self._places.may_open(connection.arrival.guest)
+
     def opened(self, connection: Connection) -> None:
         if connection.arrival is not None:
             self._places.opened(connection.arrival.guest)

@@ -58,16 +58,19 @@ class Places:
         self._close(min(idle, key=idle.__getitem__), "made-room")
         return True
 
+    def may_open(self, guest: Guest) -> bool:
+        """Whether one more stream of `guest` may be open now; its next call waits until one has ended."""
+        return guest.streams < self._most_of_one
+
     def opened(self, guest: Guest) -> None:
-        """One more stream of `guest` is open. Where that is too many of it, or of all who are no site, those
-        with the most lose a connection."""
+        """One more stream of `guest` is open. Where that is too many of all who are no site, the one with the
+        most loses a connection."""
         guest.streams += 1
-        self._others += guest.role is not Role.SITE
-        if guest.streams > self._most_of_one:
-            self._relieve(guest)
-        elif guest.role is not Role.SITE and self._others > self._most_of_others:
-            others = (one for one in self._guests.values() if one.role is not Role.SITE)
-            self._relieve(max(others, key=lambda one: one.streams))
+        if guest.role is not Role.SITE:
+            self._others += 1
+            if self._others > self._most_of_others:
+                others = (one for one in self._guests.values() if one.role is not Role.SITE)
+                self._relieve(max(others, key=lambda one: one.streams))
 
     def closed(self, guest: Guest, count: int) -> None:
         """So many streams of `guest` have ended."""

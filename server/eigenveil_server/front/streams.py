@@ -67,6 +67,10 @@ class Streams:
         """Whether the stream is open and its reply has not begun."""
         return number in self._open and not self._open[number].answered
 
+    def new(self, frame: Frame) -> bool:
+        """Whether a frame of the client opens a stream."""
+        return frame.kind == HEADERS and frame.stream > self._last
+
     def enter(self, frame: Frame, now: float) -> bool:
         """Note a frame of the client; whether it opens a stream.
 
@@ -88,7 +92,7 @@ class Streams:
         return self._open.pop(number, None) is not None
 
     def _headers(self, frame: Frame, now: float) -> bool:
-        opens = frame.stream > self._last
+        opens = self.new(frame)
         if frame.stream % 2 == 0 or not (opens or frame.stream in self._open):
             raise Misframed
         if opens:

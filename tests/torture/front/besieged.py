@@ -12,7 +12,7 @@ import os
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from eigenveil_client.connection.tls import CLIENT_OPTIONS
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from tests.fuzz.hunt import resident_bytes
 from tests.server.process import ENVIRONMENT
-from tests.server.rig import Credentials, made, serving
+from tests.server.rig import Credentials, Rig, made, serving
 from tests.support import a_hello
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class Siege:
     process: asyncio.subprocess.Process
     port: int
     enrol_port: int
+    console_port: int = 0
     held: Mapping[str, Credentials]
     folder: Path
     errors: Path
@@ -187,11 +188,17 @@ async def besieged(
     folder: Path,
     command: Sequence[str] = ("eigenveil_server.cli",),
     members: Mapping[str, Role] = MEMBERS,
+    prepare: Callable[[Rig], object] = lambda rig: None,
+    settings: str = "",
 ) -> AsyncIterator[Siege]:
-    """A coordinator that has enrolled `members`; `command` is the module that serves."""
+    """A coordinator that has enrolled `members`; `command` is the module that serves, `prepare` what is done
+    to it before, and `settings` the end of its coordinator.toml."""
     config = made(folder / "coordinator")
     async with serving(config) as rig:
         held = {name: await rig.credentials(role, name) for name, role in members.items()}
+        prepare(rig)
+    with (config.state / "coordinator.toml").open("a") as file:
+        file.write(settings)
     errors = folder / "errors.log"
     with errors.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -206,7 +213,7 @@ async def besieged(
     said = json.loads(line)
     siege = Siege(
         process=process, port=said["port"], enrol_port=said["enrol_port"],
-        held=held, folder=folder, errors=errors,
+        console_port=said.get("console_port", 0), held=held, folder=folder, errors=errors,
     )  # fmt: skip
     try:
         yield siege
