@@ -18,7 +18,7 @@ BY_TURNS = (
 SLOW = f"{BEFORE}test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 
 OF_FRONT: tuple[Mutant, ...] = (
-    of("TM11", STRANGERS, "        if len(self._all) >= MOST_STRANGERS:\n            self._make_room()\n", "",
+    of("TM11", STRANGERS, "        if len(self._all) >= self._most:\n            self._make_room()\n", "",
        f"{DOOR}test_whoever_holds_handshakes_open_gives_way_to_newcomers"),
     of("TM11", STRANGERS, "elif stranger.wanted > HEADER.size:", "elif stranger.wanted:", WHOLE),
     of("TM11", STRANGERS, "0 < length <= MOST_RECORD_BYTES", "0 < length", RECORDS),

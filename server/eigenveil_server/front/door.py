@@ -30,7 +30,7 @@ from eigenveil_common import log
 from eigenveil_common.rpc import HANDSHAKE_MS
 from eigenveil_server.front.admission import SHUT_SECONDS, Arrival, Connected
 from eigenveil_server.front.connection import Connection, Upstream
-from eigenveil_server.front.places import Places
+from eigenveil_server.front.places import Places, Share
 from eigenveil_server.front.strangers import Stranger, Strangers
 from eigenveil_server.front.turns import Turns
 
@@ -61,15 +61,13 @@ Closed = Callable[[str, str], None]  # why, and whose
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
     """What a door needs: TLS as it is now, how to read a certificate, whether a caller may stay (it raises
-    PeerError if not), who counts what was closed, how many calls gRPC takes at a time, and whether sites are
-    among the callers, for whom half of these are kept."""
+    PeerError if not), who counts what was closed, and what share of everything it has."""
 
     tls: Callable[[], ssl.SSLContext]
     name: Name
     stays: Callable[[Arrival], object]
     closed: Closed
-    calls: int
-    for_sites: bool
+    share: Share
 
 
 class Door:
@@ -82,8 +80,9 @@ class Door:
         self._folder = folder
         self._short = f"/proc/self/fd/{self._opened}"  # a socket's name has at most 107 bytes
         self._house = house
-        self._places = Places(self._close, calls=house.calls, for_sites=house.for_sites)
-        self._strangers = Strangers(self._greeting, partial(self._tell, "handshakes", None))
+        self._places = Places(self._close, house.share)
+        told = partial(self._tell, "handshakes", None)
+        self._strangers = Strangers(self._greeting, told, most=house.share.strangers)
         self._connections: dict[str, Connection] = {}
         self._greetings: set[asyncio.Task[None]] = set()
         self._sockets: set[Connection] = set()

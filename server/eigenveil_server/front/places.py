@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from eigenveil.identity import Identity, Role
-from eigenveil_common.rpc import MOST_CONNECTIONS
 from eigenveil_server.front.admission import Connected, Guest
 
 MOST_OF_ONE = 16  # connections of one identity, or of one address without any
@@ -18,16 +18,35 @@ MOST_STREAMS_OF_ONE = 128
 FEW_STREAMS = 8  # of one guest in any case, however few calls gRPC takes
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Share:
+    """What one listener has at most: sockets before their handshake is over, connections, and calls that gRPC
+    takes at a time; `for_sites` of the connections and half of the calls are kept for sites."""
+
+    strangers: int
+    connections: int
+    calls: int
+    for_sites: int
+
+    @property
+    def streams_of_one(self) -> int:
+        """Open streams of one guest."""
+        return min(MOST_STREAMS_OF_ONE, max(FEW_STREAMS, self.calls // 4))
+
+    @property
+    def streams_of_others(self) -> int:
+        """Open streams of all who are no site; gRPC may still be at work on some that have ended."""
+        most = self.calls // 2 if self.for_sites else self.calls - self.calls // 4
+        return max(FEW_STREAMS, most)
+
+
 class Places:
     """The guests of one door; `close` ends a connection and says why."""
 
-    def __init__(self, close: Callable[[Connected, str], None], *, calls: int, for_sites: bool) -> None:
-        """`calls` is how many gRPC takes at a time; `for_sites`: half of these are kept for sites, else a
-        quarter is for calls whose stream has ended already."""
+    def __init__(self, close: Callable[[Connected, str], None], share: Share) -> None:
         self._close = close
+        self._share = share
         self._guests: dict[str, Guest] = {}
-        self._most_of_one = min(MOST_STREAMS_OF_ONE, max(FEW_STREAMS, calls // 4))
-        self._most_of_others = max(FEW_STREAMS, calls // 2 if for_sites else calls - calls // 4)
         self._others = 0  # open streams of whoever is no site
 
     def guest(self, who: Identity | None, network: str) -> Guest:
@@ -45,9 +64,9 @@ class Places:
         if len(guest.open) >= MOST_OF_ONE and not self._make_room(guest.open):
             return "too-many-of-one"
         others = [one for one in taken if one.arrival is None or one.arrival.guest.role is not Role.SITE]
-        free = MOST_CONNECTIONS - len(taken)
+        free = self._share.connections - len(taken)
         if guest.role is not Role.SITE:
-            free = min(free, MOST_CONNECTIONS - FOR_SITES - len(others))
+            free = min(free, self._share.connections - self._share.for_sites - len(others))
         return "" if free > 0 or self._make_room(others) else "full"
 
     def _make_room(self, among: Collection[Connected]) -> bool:
@@ -60,7 +79,7 @@ class Places:
 
     def may_open(self, guest: Guest) -> bool:
         """Whether one more stream of `guest` may be open now; its next call waits until one has ended."""
-        return guest.streams < self._most_of_one
+        return guest.streams < self._share.streams_of_one
 
     def opened(self, guest: Guest) -> None:
         """One more stream of `guest` is open. Where that is too many of all who are no site, the one with the
@@ -68,7 +87,7 @@ class Places:
         guest.streams += 1
         if guest.role is not Role.SITE:
             self._others += 1
-            if self._others > self._most_of_others:
+            if self._others > self._share.streams_of_others:
                 others = (one for one in self._guests.values() if one.role is not Role.SITE)
                 self._relieve(max(others, key=lambda one: one.streams))
 

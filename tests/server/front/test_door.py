@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from eigenveil.identity import Role
+from eigenveil_server import daemon
 from eigenveil_server.front import connection, door, places, strangers
 from eigenveil_server.front.allowance import Allowance
 from eigenveil_server.front.frames import Frame, Frames, goaway
@@ -98,7 +99,7 @@ def test_a_denial_closes_what_is_open(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_one_certificate_keeps_few_connections_and_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(daemon, "MOST_CONNECTIONS", 8)
     monkeypatch.setattr(places, "FOR_SITES", 4)
     monkeypatch.setattr(places, "MOST_OF_ONE", 3)
     monkeypatch.setattr(door, "CALL_SECONDS", 600.0)

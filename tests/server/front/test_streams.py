@@ -11,7 +11,7 @@ from eigenveil.identity import Role
 from eigenveil_server.front import places, streams
 from eigenveil_server.front.admission import Arrival, Guest
 from eigenveil_server.front.frames import Frame, Frames
-from eigenveil_server.front.places import Places
+from eigenveil_server.front.places import Places, Share
 from eigenveil_server.front.streams import LEAST_BYTES, STUCK_SECONDS, UNFINISHED, UNREAD, Misframed, Streams
 from tests.server.front.test_door import connected, heard
 from tests.server.rig import made, serving
@@ -217,7 +217,8 @@ class Calling:
 
 
 def test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room() -> None:
-    here = Places(lambda one, why: one.end(why), calls=40, for_sites=True)
+    share = Share(strangers=1, connections=9, calls=40, for_sites=3)
+    here = Places(lambda one, why: one.end(why), share)
     eve, ada, anna = (
         Guest(name=name, role=role)
         for name, role in (("eve", Role.ANALYST), ("ada", Role.ANALYST), ("anna", Role.SITE))

@@ -1,4 +1,4 @@
-"""Replies on their way: how many reads of one caller at a time, how many bytes, and until when a call counts."""
+"""Replies on their way: how many reads of one caller at a time, how many bytes, until when a call counts."""
 
 from __future__ import annotations
 
