@@ -35,12 +35,14 @@ from tests.torture.front.besieged import HELLO, Siege, attackers_tls, besieged
 from tests.torture.front.denial import LOST_AFTER, LOWEST, P99, PAUSE
 from tests.torture.front.frames import (
     ACK,
+    PING,
     PREFACE,
     PRIORITY,
     SETTINGS,
     call,
     frame,
     message,
+    parse,
     settings,
     window_update,
 )
@@ -138,12 +140,18 @@ async def _again(one: Attack, port: int, tls: ssl.SSLContext) -> None:
                 writer.write(one.opening)
                 talking = asyncio.create_task(_talk(one, writer))
                 try:
-                    while await reader.read(65_536):
-                        pass
+                    while piece := await reader.read(65_536):
+                        writer.write(_pongs(piece))
                 finally:
                     talking.cancel()
                     writer.transport.abort()
         await asyncio.sleep(0.1)
+
+
+def _pongs(said: bytes) -> bytes:
+    """The answers to pings: gRPC itself lets go whoever gives none, after a minute."""
+    pings = [payload for kind, flags, _, payload in parse(said) if kind == PING and not flags & ACK]
+    return b"".join(frame(PING, ACK, 0, payload) for payload in pings)
 
 
 async def _talk(one: Attack, writer: asyncio.StreamWriter) -> None:
