@@ -116,4 +116,7 @@ OF_FRONT: tuple[Mutant, ...] = (
        "tests/common/web/test_application.py::test_a_link_that_was_only_looked_at_still_opens"),
     of("TM20", LINKS, 'request.method == "GET" and not any', 'request.method == "GET" or any',
        "tests/common/web/test_application.py::test_a_link_that_was_only_looked_at_still_opens"),
+    of("TM11", "server/eigenveil_server/rpc/health.py",
+       '    ("grpc.max_allowed_incoming_connections", CONNECTIONS),\n', "",
+       "tests/server/rpc/test_health.py::test_sockets_beyond_the_share_are_closed_at_once"),
 )  # fmt: skip
