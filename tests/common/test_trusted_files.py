@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_common import trusted_files
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.trusted_files import believed, check_trusted, database_files, distrusted
 
@@ -102,7 +101,7 @@ def test_the_way_that_a_linked_folder_leads_counts_as_well(state: Path, tmp_path
 def test_another_users_file_is_not_trusted(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.chown(state / "site.toml", OTHER, -1)
     assert told(*believed(state)) == [], "root is told of other users' folders elsewhere"
-    monkeypatch.setattr(trusted_files.os, "geteuid", lambda: 1)
+    monkeypatch.setattr("eigenveil_common.trusted_files.os.geteuid", lambda: 1)
     (there,) = told(*believed(state))
     assert there.startswith(f"{state / 'site.toml'} belongs to #{OTHER}, who can change it; run: sudo chown ")
 
