@@ -20,14 +20,14 @@ SLOW = f"{BEFORE}test_slow_handshakes_make_room_first_those_of_the_address_with_
 STREAMS = "server/eigenveil_server/front/streams.py"
 PLACES = "server/eigenveil_server/front/places.py"
 CONNECTION = "server/eigenveil_server/front/connection.py"
-REPLIES = "server/eigenveil_server/rpc/replies.py"
+REPLIES = "server/eigenveil_server/front/replies.py"
 CALLS = "server/eigenveil_server/rpc/calls.py"
 LISTENER = "server/eigenveil_server/console/listener.py"
 TRUSTED = "common/eigenveil_common/trusted_files.py"
 FILES = "common/eigenveil_common/files.py"
 LINKS = "common/eigenveil_common/web/links.py"
 OF_STREAMS = "tests/server/front/test_streams.py::"
-OF_REPLIES = "tests/server/rpc/test_replies.py::"
+OF_REPLIES = "tests/server/front/test_replies.py::"
 OF_CONSOLE = "tests/server/console/test_listener.py::"
 OF_FILES = "tests/common/test_trusted_files.py::"
 UNREAD = f"{OF_STREAMS}test_a_reply_that_is_not_read_is_overdue"
@@ -62,7 +62,7 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", STREAMS, "if not more or widest > MOST_WINDOW:", "if not more:", MISFRAMED),
     of("TM18", STREAMS, "if not more or widest > MOST_WINDOW:", "if widest > MOST_WINDOW:", MISFRAMED),
     of("TM18", STREAMS, "                self._initial = value  # also of the streams that are open\n",
-       "                pass\n", UNREAD),
+       "                pass\n", HELD),
     of("TM18", STREAMS, "return min(self._window, self._initial + found.window) < OPEN_WINDOW",
        "return self._initial + found.window < OPEN_WINDOW", UNREAD),
     of("TM18", STREAMS, "return min(self._window, self._initial + found.window) < OPEN_WINDOW",

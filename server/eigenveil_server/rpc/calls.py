@@ -1,6 +1,6 @@
 """The calls in progress: how many of whom, on which connections, and how to end one from outside.
 
-A call is in progress until its task ends, which is when its caller has taken the reply (see `replies`).
+A call is in progress until its task ends, which is when its caller has taken the reply (see `front.replies`).
 """
 
 from __future__ import annotations

@@ -28,10 +28,10 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import Clock
 from eigenveil_server.fatal import Fatal
 from eigenveil_server.front.admission import TLS13, Arrival
+from eigenveil_server.front.replies import Replies
 from eigenveil_server.pki.authority import fingerprint
 from eigenveil_server.rpc.admissions import Admissions
 from eigenveil_server.rpc.calls import Calls
-from eigenveil_server.rpc.replies import Replies
 from eigenveil_server.rpc.site_sessions import SiteSessions
 
 CERTIFIED = {

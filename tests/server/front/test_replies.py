@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil_server.front.replies import MOST_BYTES, READS_AT_ONCE, Replies
 from eigenveil_server.rpc import calls
 from eigenveil_server.rpc.calls import Calls
-from eigenveil_server.rpc.replies import MOST_BYTES, READS_AT_ONCE, Replies
 from tests.server.rig import in_loop
 
 
