@@ -65,7 +65,7 @@ async def test_bytes_that_were_not_taken_are_bounded() -> None:
     first = await tasks.start(partial(owe, "eve", MOST_BYTES))
     refused = await tasks.start(partial(owe, "eve", 1))
     with pytest.raises(RequestError, match="were not read yet") as caught:
-        await refused
+        await asyncio.wait_for(refused, 30)
     assert caught.value.code is Code.NOT_READY
     await tasks.start(partial(owe, "ada", 2 * MOST_BYTES))
     assert tasks.begun == 2, "one reply alone is always sent"
@@ -97,7 +97,7 @@ async def test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_
     assert tasks.begun == 2
     assert not here.elsewhere("eve", "another"), "nothing of it is in progress"
     with pytest.raises(RequestError, match="not read yet"):
-        await (await tasks.start(call))
+        await asyncio.wait_for(await tasks.start(call), 30)
     denied = True
     here.sweep()
     await asyncio.sleep(0)

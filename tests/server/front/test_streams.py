@@ -255,7 +255,7 @@ def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams(
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:
             eve, bert = await rig.credentials(Role.ANALYST, "eve"), await rig.client(Role.SITE, "bert")
-            listening = asyncio.create_task(heard(await connected(rig, eve, tmp_path, said + calls)))
+            listening = asyncio.create_task(heard(await connected(rig, eve, tmp_path, said + calls), 30.0))
             guests = rig.daemon._front._places._guests
             uri, held = "eigenveil://test-fed/analyst/eve", 0
             while not listening.done():
