@@ -14,6 +14,7 @@ from pathlib import Path
 from eigenveil.errors import TABLE, Code, EigenveilError
 from eigenveil_common.command import say, typed
 from eigenveil_common.files import HAS_OWNERS
+from eigenveil_common.trusted_files import distrusted
 
 LITTLE_DISK = 2**30
 NO_DISK = 64 * 2**20
@@ -95,27 +96,23 @@ def disk(folder: Path) -> Check:
 
 
 def permissions(secrets: Iterable[Path], folders: Iterable[Path], settings: Iterable[Path] = ()) -> Check:
-    """Whether others can read a secret, or change what lies in a folder, or `settings` (files and folders
-    that the administrator may own). What is not there is passed over."""
+    """Whether others can read a secret, or change any of these: of `settings`, files and folders, the
+    administrator may be the owner. What is not there is passed over."""
     if not HAS_OWNERS:
         return ok("permissions", "not looked at: files have no modes on this system")
-    ours, theirs = {os.geteuid()}, {os.geteuid(), 0}
+    secrets, folders, settings = list(secrets), list(folders), list(settings)
     open_files = [path for path in secrets if path.exists() and _mode(path) & 0o077]
-    open_folders = [path for path in (*folders, *settings) if path.exists() and _mode(path) & 0o022]
-    owned = [*((path, ours) for path in (*secrets, *folders)), *((path, theirs) for path in settings)]
-    strange = [path for path, owners in owned if path.exists() and path.stat().st_uid not in owners]
     if open_files:
         names = " ".join(map(str, open_files))
         return fail("permissions", f"others can read {names}", f"run: {typed('chmod', '600', *open_files)}")
-    if open_folders:
-        names = " ".join(map(str, open_folders))
-        return fail(
-            "permissions", f"others can change {names}", f"run: {typed('chmod', 'go-w', *open_folders)}"
-        )
+    if wrong := list(distrusted([*secrets, *folders, *settings])):
+        text = "; ".join(one.what for one in wrong)
+        return fail("permissions", text, f"run: {'; '.join(one.todo for one in wrong)}")
+    strange = [path for path in (*secrets, *folders) if path.exists() and path.stat().st_uid != os.geteuid()]
     if strange:
         names = " ".join(map(str, strange))
         return warn("permissions", f"{names} belongs to another user", "run this as the daemon's user")
-    return ok("permissions", "secrets are readable, and folders writable, by their owner only")
+    return ok("permissions", "secrets are readable, and all files and folders writable, by their owner only")
 
 
 def _mode(path: Path) -> int:

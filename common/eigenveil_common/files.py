@@ -130,17 +130,46 @@ def write_secret(path: Path, data: bytes) -> None:
 
 
 def read_secret(path: Path) -> bytes:
-    """The content of a secret file.
+    """The content of a secret file; what is looked at is what was opened, and no link leads there.
 
     Raises:
-        RequestError: missing, or others may read it, where modes of files say so.
+        RequestError: missing, a link, another user's, or others may read it, where modes of files say so.
     """
-    data = read(path)
-    if HAS_OWNERS and stat.S_IMODE(path.stat().st_mode) & 0o077:
+    if not HAS_OWNERS:
+        return read(path)
+    try:
+        # A pipe in its place would be waited for.
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as problem:
+        link = problem.errno == errno.ELOOP
+        why = "it is a link, or a link is on the way; put the file itself there" if link else problem.strerror
+        raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {why}") from problem
+    with os.fdopen(handle, "rb") as file, _reading(path):
+        _check_secret(path, os.fstat(handle))
+        return file.read()
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as problem:
+        raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {problem.strerror}") from problem
+
+
+def _check_secret(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise RequestError(Code.BAD_CONFIG, f"{path} is not a file; put the file itself there")
+    if os.geteuid() and found.st_uid not in (os.geteuid(), 0):
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"{path} belongs to {user_name(found.st_uid)}, who can change it; run: "
+            f"sudo chown {user_name(os.geteuid())} {shlex.quote(str(path))}",
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
         raise RequestError(
             Code.BAD_CONFIG, f"{path} can be read by others; run: chmod 600 {shlex.quote(str(path))}"
         )
-    return data
 
 
 def check_owner(folder: Path) -> None:
@@ -151,13 +180,14 @@ def check_owner(folder: Path) -> None:
     """
     owner = folder.stat().st_uid
     if HAS_OWNERS and os.geteuid() == 0 != owner:
-        name = _user(owner)
+        name = user_name(owner)
         raise RequestError(
             Code.BAD_CONFIG, f"{folder} belongs to {name}; run this as that user: sudo -u {name} ..."
         )
 
 
-def _user(number: int) -> str:
+def user_name(number: int) -> str:
+    """A user's name; #NUMBER for one that the system does not know."""
     import pwd  # which Windows does not have
 
     try:

@@ -80,8 +80,10 @@ def show_example() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Errors as JSON; the serving line always is.")
 def serve(config_path: Path, as_json: bool) -> None:
     """Serve until SIGTERM or SIGINT. Studies that were under way are resumed."""
+    from eigenveil_common.trusted_files import check_trusted
     from eigenveil_server.serving import serve_until_stopped
 
+    check_trusted([config_path])
     serve_until_stopped(load(config_path, Config))
 
 

@@ -14,7 +14,7 @@ import grpc
 from eigenveil.errors import Code, RequestError
 from eigenveil.noise.source import NoiseSource, OsNoise
 from eigenveil_common import log
-from eigenveil_common.rpc import SERVER_OPTIONS
+from eigenveil_common.rpc import MOST_CONNECTIONS, SERVER_OPTIONS
 from eigenveil_proto.v1.eigenveil_pb2_grpc import (
     CoordinatorServicer,
     EnrolmentServicer,
@@ -25,8 +25,10 @@ from eigenveil_server.clock import Clock, unix_ms
 from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config, split_listen
 from eigenveil_server.fatal import Fatal, end_process
+from eigenveil_server.front import places, strangers
 from eigenveil_server.front.admission import Arrival
 from eigenveil_server.front.door import Door, House
+from eigenveil_server.front.places import Share
 from eigenveil_server.loop_delay import LoopDelay
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.metrics_listener import MetricsListener
@@ -58,6 +60,7 @@ STOP_SECONDS = 2.0
 WARM_SECONDS = 5.0  # after which a planning process is started that nobody has asked for
 ENROL_BYTES = 64 * 1024
 ENROL_CALLS = 32
+ENROL_STRANGERS, ENROL_CONNECTIONS = 256, 384
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,8 +213,20 @@ class Daemon:
             name=named,
             stays=stays,
             closed=self.runtime.metrics.closed,
+            share=self._share(client_certificates),
         )
         return Door(self.config.state / f"{name}.door", house)
+
+    def _share(self, client_certificates: bool) -> Share:
+        """Nobody but strangers enrols: the other listener's descriptors are not theirs to take."""
+        if client_certificates:
+            return Share(
+                strangers=strangers.MOST_STRANGERS,
+                connections=MOST_CONNECTIONS,
+                calls=self.config.max_calls,
+                for_sites=places.FOR_SITES,
+            )
+        return Share(strangers=ENROL_STRANGERS, connections=ENROL_CONNECTIONS, calls=ENROL_CALLS, for_sites=0)
 
     def _interceptor(self, admit: Admit, door: Door, calls: Calls) -> Interceptor:
         return Interceptor(admit, door.of, calls, self.runtime.repository.fatal, self.runtime.metrics.refused)

@@ -23,9 +23,29 @@ BOUNDS, KEPT = (
     "_and_next_to_nothing_is_kept",
 )
 POOL, PLANNED = "server/eigenveil_server/planning/pool.py", "tests/server/planning/test_pool.py::"
+STREAMS = "server/eigenveil_server/front/streams.py"
+PLACES = "server/eigenveil_server/front/places.py"
+CONNECTION = "server/eigenveil_server/front/connection.py"
+REPLIES = "server/eigenveil_server/front/replies.py"
+CALLS = "server/eigenveil_server/rpc/calls.py"
+LISTENER = "server/eigenveil_server/console/listener.py"
+TRUSTED = "common/eigenveil_common/trusted_files.py"
+FILES = "common/eigenveil_common/files.py"
+LINKS = "common/eigenveil_common/web/links.py"
+OF_STREAMS = "tests/server/front/test_streams.py::"
+OF_REPLIES = "tests/server/front/test_replies.py::"
+OF_CONSOLE = "tests/server/console/test_listener.py::"
+OF_FILES = "tests/common/test_trusted_files.py::"
+UNREAD = f"{OF_STREAMS}test_a_reply_that_is_not_read_is_overdue"
+MISFRAMED = f"{OF_STREAMS}test_what_no_client_may_send_does_not_pass"
+LEFT = f"{OF_STREAMS}test_a_stream_is_open_until_its_last_frame_has_left"
+MOST = f"{OF_STREAMS}test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room"
+HELD = f"{OF_STREAMS}test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams"
+UNTIL_TAKEN = f"{OF_REPLIES}test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_only_before"
+CHANGED = f"{OF_FILES}test_a_file_that_others_can_change_is_named_with_the_command"
 
 OF_FRONT: tuple[Mutant, ...] = (
-    of("TM11", STRANGERS, "        if len(self._all) >= MOST_STRANGERS:\n            self._make_room()\n", "",
+    of("TM11", STRANGERS, "        if len(self._all) >= self._most:\n            self._make_room()\n", "",
        f"{DOOR}test_whoever_holds_handshakes_open_gives_way_to_newcomers"),
     of("TM11", STRANGERS, "elif stranger.wanted > HEADER.size:", "elif stranger.wanted:", WHOLE),
     of("TM11", STRANGERS, "0 < length <= MOST_RECORD_BYTES", "0 < length", RECORDS),
@@ -48,8 +68,8 @@ OF_FRONT: tuple[Mutant, ...] = (
        "        if self._of", f"{AT_ONCE}test_while_all_room_is_taken_others_wait_but_for_small_requests"),
     of("TM18", REQUESTS, "            self._make_room()\n", "            pass\n",
        f"{AT_ONCE}test_who_holds_several_messages_or_one_for_long_makes_room_for_others"),
-    of("TM18", "server/eigenveil_server/front/connection.py",
-       "self._host.requests.give(self.arrival.guest, self._sent.pop(stream, 0))", "self._sent.pop(stream, 0)",
+    of("TM18", CONNECTION,
+       "self._host.requests.give(self.arrival.guest, self._sent.pop(stream))", "self._sent.pop(stream)",
        f"{AT_ONCE}test_a_request_is_counted_until_its_answer_and_no_longer"),
     # ---- what is read of others, and in how much memory it is planned
     of("TM18", "study/plain_values.py", "    check_bounds(text)\n", "", f"{BOUNDS}is_refused{KEPT}"),
@@ -67,4 +87,67 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", "common/eigenveil_common/process.py", "        libc.mallopt(M_ARENA_MAX, ARENAS)\n", "",
        "tests/common/test_process.py"
        "::test_what_threads_have_used_once_and_nobody_needs_is_kept_for_few_of_them"),
+    of("TM18", STREAMS, "bool(frame.flags & END_STREAM):", "frame.kind == HEADERS:", LEFT),
+    of("TM18", STREAMS, "frame.stream % 2 == 0 or not (", "not (", MISFRAMED),
+    of("TM18", STREAMS, "(opens or frame.stream in self._open)", "(True)", MISFRAMED),
+    of("TM18", STREAMS, "if not more or widest > MOST_WINDOW:", "if not more:", MISFRAMED),
+    of("TM18", STREAMS, "if not more or widest > MOST_WINDOW:", "if widest > MOST_WINDOW:", MISFRAMED),
+    of("TM18", STREAMS, "                self._initial = value  # also of the streams that are open\n",
+       "                pass\n", HELD),
+    of("TM18", STREAMS, "return min(self._window, self._initial + found.window) < OPEN_WINDOW",
+       "return self._initial + found.window < OPEN_WINDOW", UNREAD),
+    of("TM18", STREAMS, "return min(self._window, self._initial + found.window) < OPEN_WINDOW",
+       "return self._window < OPEN_WINDOW", UNREAD),
+    of("TM18", STREAMS, "found.moved >= LEAST_BYTES or", "found.moved or", UNREAD),
+    of("TM18", STREAMS, "            return not found.requested\n", "            return False\n",
+       f"{OF_STREAMS}test_a_request_that_never_ends_is_overdue"),
+    of("TM18", STREAMS, "            return not found.requested\n", "            return True\n",
+       f"{OF_STREAMS}test_who_waits_for_the_coordinator_is_let_alone"),
+    of("TM18", CONNECTION, "if self._streams.new(frame) and not self._host.may_open(self):", "if False:",
+       HELD),
+    of("TM18", CONNECTION, "        self._host.closed(self, len(self._streams))\n", "", HELD),
+    of("TM18", "server/eigenveil_server/front/door.py", "if why := connection.overdue():",
+       "if (why := connection.overdue()) and False:", HELD),
+    of("TM18", PLACES, "max(others, key=lambda one: one.streams)", "guest", MOST),
+    of("TM18", PLACES, "        if guest.role is not Role.SITE:\n            self._others += 1",
+       "        if True:\n            self._others += 1", MOST),
+    of("TM18", REPLIES, "            await held.turns.acquire()\n",
+       "            held.turns._value -= 1\n",
+       f"{OF_REPLIES}test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken"),
+    of("TM18", REPLIES, "held.size + size > MOST_BYTES", "size > MOST_BYTES",
+       f"{OF_REPLIES}test_bytes_that_were_not_taken_are_bounded"),
+    of("TM18", CALLS, "        finally:\n            call.answered = True\n",
+       "        finally:\n            call.answered = True\n            self._of[caller].pop(call.number)\n",
+       UNTIL_TAKEN),
+    of("TM18", CALLS, "            call.answered = True\n", "            pass\n", UNTIL_TAKEN),
+    of("TM11", LISTENER, "most=MOST_STRANGERS", "most=10**9",
+       f"{OF_CONSOLE}test_half_open_sockets_take_no_place_and_hold_no_tls"),
+    of("TM11", LISTENER, "return len(here) <= MOST_CONNECTIONS or self._make_room(here, newest)",
+       "return True",
+       f"{OF_CONSOLE}test_of_all_connections_those_of_the_certificate_with_the_most_make_room"),
+    of("TM11", LISTENER, "        if not stranger.handed_over:\n            stranger.sock.close()\n", "",
+       f"{OF_CONSOLE}test_whoever_is_no_proxy_takes_no_place"),
+    of("TM13", TRUSTED, "found.st_mode & 0o022", "found.st_mode & 0o002", CHANGED),
+    of("TM13", TRUSTED, "found.st_mode & 0o022", "found.st_mode & 0o020", CHANGED),
+    of("TM13", TRUSTED, '("", "-wal", "-shm", "-journal")', '("",)', CHANGED),
+    of("TM13", TRUSTED, "if above and (", "if (", f"{OF_FILES}test_folders_above_count_but_for_sticky_ones"),
+    of("TM13", TRUSTED, "        above |= dict.fromkeys((*path.parents, *path.resolve().parents))\n",
+       "        above |= dict.fromkeys(path.parents)\n",
+       f"{OF_FILES}test_the_way_that_a_linked_folder_leads_counts_as_well"),
+    of("TM13", TRUSTED, "set(group.gr_mem) <= {user.pw_name}", "bool(user)",
+       f"{OF_FILES}test_a_folder_above_may_belong_to_its_owners_own_group"),
+    of("TM13", TRUSTED, "if us and found.st_uid not in (us, 0):", "if False:",
+       f"{OF_FILES}test_another_users_file_is_not_trusted"),
+    of("TM13", FILES, "os.O_NOFOLLOW | ", "", f"{OF_FILES}test_a_link_is_no_file_of_ours"),
+    of("TM13", FILES, "if os.geteuid() and found.st_uid not in (os.geteuid(), 0):", "if False:",
+       f"{OF_FILES}test_a_secret_of_another_user_is_not_read"),
+    of("TM13", FILES, "    if not stat.S_ISREG(found.st_mode):", "    if False:",
+       f"{OF_FILES}test_a_secret_is_judged_as_it_was_opened"),
+    of("TM20", LINKS, 'request.method == "GET" and not', "not",
+       "tests/common/web/test_application.py::test_a_link_that_was_only_looked_at_still_opens"),
+    of("TM20", LINKS, 'request.method == "GET" and not any', 'request.method == "GET" or any',
+       "tests/common/web/test_application.py::test_a_link_that_was_only_looked_at_still_opens"),
+    of("TM11", "server/eigenveil_server/rpc/health.py",
+       '    ("grpc.max_allowed_incoming_connections", CONNECTIONS),\n', "",
+       "tests/server/rpc/test_health.py::test_sockets_beyond_the_share_are_closed_at_once"),
 )  # fmt: skip

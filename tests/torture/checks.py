@@ -25,6 +25,8 @@ CHECKS = {  # each in its room
     "denial": "front",
     "all_limits": "front",
     "declined_floods": "front",
+    "unread_replies": "front",
+    "console_strangers": "front",
     "programs": "programs",
     "networks": "networks",
     "markers": "peers",
@@ -36,7 +38,10 @@ CHECKS = {  # each in its room
     "damaged_records": "records",
 }
 # They measure latency, which whatever runs beside them would change.
-ALONE = ("http2", "exhaustion", "denial", "all_limits", "declined_floods", "damaged_records")
+ALONE = (
+    "http2", "exhaustion", "denial", "all_limits", "declined_floods", "unread_replies", "console_strangers",
+    "damaged_records",
+)  # fmt: skip
 # The longest of the others, which begin first: else one of them would run on when all else is done.
 LONGEST = ("kills", "disk_errors", "programs", "messages", "walk", "networks", "power", "sets", "malicious")
 

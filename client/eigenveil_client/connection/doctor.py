@@ -26,6 +26,7 @@ from eigenveil_client.connection.tls import verified_leaf
 from eigenveil_client.connection.trusted_authorities import held_list
 from eigenveil_common.doctor import Check, certificate, clock, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
+from eigenveil_common.trusted_files import believed
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 Accept = Callable[[StoredIdentity], StoredIdentity]
@@ -56,7 +57,8 @@ class Way:
 def files(folder: Path, *more: Path, folders: Sequence[Path] = (), settings: Sequence[Path] = ()) -> Check:
     """Whether others can read the keys of an identity, or any of `more`, or change what is beside them, in
     `folders` or in `settings`."""
-    return examine("permissions", partial(permissions, [folder / KEY, *more], [folder, *folders], settings))
+    secrets, changed = [folder / KEY, *more], [*believed(folder), *settings]
+    return examine("permissions", partial(permissions, secrets, [folder, *folders], changed))
 
 
 def identity_and_network(

@@ -27,6 +27,7 @@ from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_client.connection.tls import verified_channel
 from eigenveil_client.connection.trusted_authorities import begin, held_list, walk
 from eigenveil_common.files import is_there, make_folder, read, read_secret, write_durably
+from eigenveil_common.trusted_files import believed, check_trusted
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
@@ -160,7 +161,7 @@ def load_identity(folder: Path) -> StoredIdentity:
     """The identity in `folder`.
 
     Raises:
-        RequestError: not enrolled, a file is damaged, or the key can be read by others.
+        RequestError: not enrolled, a file is damaged, or others can read the key or change a file.
         PeerError: code `identity`, the certificate has expired or is not for this key or name.
     """
     identity = named(folder)
@@ -172,6 +173,7 @@ def load_identity(folder: Path) -> StoredIdentity:
         address = str(_about(folder)["coordinator"])
     except (ValueError, KeyError, TypeError) as problem:
         raise files.damaged(folder) from problem
+    check_trusted(believed(folder))
     key, certificate = files.read_pair(folder)
     files.matches(certificate, identity, key)
     ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc

@@ -32,6 +32,8 @@ class ByLink:
         after a link in a mail or a chat a redirect would come without the cookie."""
 
         async def enter(request: Request) -> Response:
+            if not _opened(request):
+                return Response(status_code=503, headers={"Cache-Control": "no-store"})
             session = self.door.sessions.enter(request.path_params["link"])
             if session is None:
                 raise HTTPException(401)
@@ -46,3 +48,9 @@ class ByLink:
     def link(self, owner: str) -> str:
         """The path of a new link."""
         return self.door.pages.base + PATH.format(link=self.door.sessions.link(owner))
+
+
+def _opened(request: Request) -> bool:
+    """Whether a person opened the link: no program that only looks at it, and no browser ahead of them."""
+    headers = (request.headers.get(name, "") for name in ("sec-purpose", "purpose", "x-moz", "x-purpose"))
+    return request.method == "GET" and not any(one.startswith(("prefetch", "preview")) for one in headers)

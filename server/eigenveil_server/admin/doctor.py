@@ -23,6 +23,7 @@ from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fa
 from eigenveil_common.files import read
 from eigenveil_common.notify.outbox import check_notify
 from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_common.trusted_files import believed, database_files
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config, split_listen
 from eigenveil_server.pki.keys import load_keys
@@ -54,7 +55,7 @@ def coordinator_checks(config_file: Path) -> list[Check]:
         files.lock,
         *config.notify.way.secrets,
     ]
-    settings = [config_file.absolute().parent]
+    settings = [config_file.absolute().parent, *believed(files.folder), *database_files(files.database)]
     return [
         ok("configuration", f"{config_file} is of federation {config.federation}"),
         disk(files.folder),

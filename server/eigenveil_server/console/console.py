@@ -37,6 +37,7 @@ class ConsoleServer:
             partial(leaf.tls, client_certificates=by_certificate, speaks=HTTP1),
             proxies=frozenset(console.trusted_proxies),
             refuse=self._unheard,
+            closed=serving.runtime.metrics.closed,
         )
         self._calls = Calls()
         self._watches = Watches(console.max_watches)
@@ -83,6 +84,7 @@ class ConsoleServer:
     def sweep(self) -> None:
         """End the live pages whose readers may not go on."""
         self._calls.sweep()
+        self._listener.sweep()
 
     async def close(self) -> None:
         await self._listener.close()

@@ -29,6 +29,10 @@ class Connected(Protocol):
 
     arrival: Arrival | None
 
+    @property
+    def streams(self) -> int:
+        """How many streams are open."""
+
     def end(self, why: str = "") -> None:
         """Close both ends."""
 
@@ -45,6 +49,7 @@ class Guest:
     )
     resets: Allowance = field(default_factory=lambda: Allowance(burst=RESETS, rate=RESETS_A_SECOND))
     open: set[Connected] = field(default_factory=set)
+    streams: int = 0  # that are open, of all its connections
     shut_until: float = 0.0
     told: dict[str, float] = field(default_factory=dict)  # when the log last said what of this guest
 

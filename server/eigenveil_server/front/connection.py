@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Protocol, cast
 
 from eigenveil_server.front.admission import CALL, Arrival
-from eigenveil_server.front.frames import DATA, HEADERS, PREFACE_BYTES, RST_STREAM, Frames, goaway
+from eigenveil_server.front.frames import DATA, HEADERS, PREFACE_BYTES, RST_STREAM, Frame, Frames, goaway
 from eigenveil_server.front.requests import Requests
+from eigenveil_server.front.streams import Misframed, Streams
 
 SMALL_BYTES = 512  # every frame costs something but larger ones of DATA, which are what calls are for
 LEAST_WAIT = 0.001
 ROOM_WAIT = 0.1  # until it is looked whether there is room for more of a request
+STREAMS_WAIT = 0.02  # until it is looked whether a guest with as many streams as may be has one fewer
 STUCK_SECONDS = 60.0  # for a caller to take what it was sent: gRPC's own end cannot be seen behind that
 
 
 class Host(Protocol):
-    """Who is told of a connection: that it came, that it ended, that its guest takes back too many calls.
+    """Who is told of a connection: that it came, that it ended, what its guest does that may not be, and how
+    many streams are open.
 
     `room` is where what was decrypted is put together, for all connections of one loop: each read ends before
     another begins. An `ssl` object that is asked for bytes makes as many as it might give for each record.
@@ -37,6 +41,18 @@ class Host(Protocol):
     def misused(self, connection: Connection) -> None:
         """More calls were taken back before an answer than may be."""
 
+    def misframed(self, connection: Connection) -> None:
+        """A frame came that no client may send."""
+
+    def may_open(self, connection: Connection) -> bool:
+        """Whether one more of its guest's streams may be open now."""
+
+    def opened(self, connection: Connection) -> None:
+        """One more stream is open; there may be too many in all, so that a connection ends."""
+
+    def closed(self, connection: Connection, count: int) -> None:
+        """So many streams fewer are open."""
+
 
 class Connection(asyncio.BufferedProtocol):
     """The caller's end, first without and then with TLS. Nothing passes before `begin`."""
@@ -48,10 +64,9 @@ class Connection(asyncio.BufferedProtocol):
         self._inner: asyncio.Transport | None = None
         self._inward = Frames(self._enters, PREFACE_BYTES)
         self._outward = Frames(self._answers)
-        self._open: set[int] = set()  # streams without an answer
-        self._sent: dict[int, int] = {}  # bytes of their requests that have passed
+        self._streams = Streams()
+        self._sent: dict[int, int] = {}  # bytes of requests without an answer that have passed
         self._wait = LEAST_WAIT  # for a frame that may not pass yet
-        self._last = 0  # the last stream that was opened
         self._stops = 0  # reasons not to read from the caller
         self._timer: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
@@ -94,41 +109,53 @@ class Connection(asyncio.BufferedProtocol):
         self.read_on()
         self._pass()
 
-    def _enters(self, kind: int, stream: int, length: int) -> bool:
+    def _enters(self, frame: Frame) -> bool:
         """Whether a frame may pass now: what its guest may do in a second is not done yet."""
         if self.arrival is None:
             return False
         self._wait = LEAST_WAIT
+        if self._streams.new(frame) and not self._host.may_open(self):
+            self._wait = STREAMS_WAIT
+            return False
         # Paid for with its call, and never held back: gRPC would answer the call meanwhile, uncounted.
-        taken_back = kind == RST_STREAM and stream in self._open
-        cost = CALL if kind == HEADERS else int(kind != DATA or length < SMALL_BYTES)
+        unanswered = self._streams.unanswered(frame.stream)
+        taken_back = frame.kind == RST_STREAM and unanswered
+        cost = CALL if frame.kind == HEADERS else int(frame.kind != DATA or frame.length < SMALL_BYTES)
         if not taken_back and not self.arrival.guest.allowance.spend(cost):
             return False
-        if kind == DATA and stream in self._open and not self._has_room(stream, length):
+        if frame.kind == DATA and unanswered and not self._has_room(frame):
             self._wait = ROOM_WAIT
             return False
-        if kind == HEADERS and stream > self._last:
-            self._last = stream
-            self._open.add(stream)
-        if taken_back:
-            self._answered(stream)
-            if not self.arrival.guest.resets.spend(1):
-                self._host.misused(self)
-                return False
-        return True
-
-    def _has_room(self, stream: int, length: int) -> bool:
-        """Whether there is room for so much more of an unanswered request, which is then taken."""
-        if self.arrival is None or not self._host.requests.take(self.arrival.guest, length):
+        if frame.kind == RST_STREAM and self._streams.take_back(frame.stream):
+            self._answered(frame.stream)
+            self._host.closed(self, 1)
+        if taken_back and not self.arrival.guest.resets.spend(1):
+            self._host.misused(self)
             return False
-        self._sent[stream] = self._sent.get(stream, 0) + length
+        return self._counted(frame)
+
+    def _counted(self, frame: Frame) -> bool:
+        """Whether a frame that is paid for may pass, as far as streams are concerned."""
+        try:
+            opens = self._streams.enter(frame, time.monotonic())
+        except Misframed:
+            self._host.misframed(self)
+            return False
+        if opens:
+            self._host.opened(self)
+        return not self.ended
+
+    def _has_room(self, frame: Frame) -> bool:
+        """Whether there is room for so much more of an unanswered request, which is then taken."""
+        if self.arrival is None or not self._host.requests.take(self.arrival.guest, frame.length):
+            return False
+        self._sent[frame.stream] = self._sent.get(frame.stream, 0) + frame.length
         return True
 
     def _answered(self, stream: int) -> None:
         """Nothing of this request is kept any more."""
-        self._open.discard(stream)
-        if self.arrival is not None:
-            self._host.requests.give(self.arrival.guest, self._sent.pop(stream, 0))
+        if self.arrival is not None and stream in self._sent:
+            self._host.requests.give(self.arrival.guest, self._sent.pop(stream))
 
     def stop_reading(self) -> None:
         """One more reason not to read from the caller."""
@@ -163,10 +190,21 @@ class Connection(asyncio.BufferedProtocol):
         self._outward.keep(data)
         self.outer.write(self._outward.cut())
 
-    def _answers(self, kind: int, stream: int, length: int) -> bool:
-        if kind in (HEADERS, RST_STREAM):
-            self._answered(stream)
+    def _answers(self, frame: Frame) -> bool:
+        if frame.kind in (HEADERS, RST_STREAM):
+            self._answered(frame.stream)
+        if self._streams.leave(frame, time.monotonic()):
+            self._host.closed(self, 1)
         return True
+
+    @property
+    def streams(self) -> int:
+        """How many are open."""
+        return len(self._streams)
+
+    def overdue(self) -> str:
+        """Why it has to end: a request or a reply waits for the caller for too long. Empty if none does."""
+        return self._streams.overdue(time.monotonic())
 
     # ------------------------------------------------------------ the end
 
@@ -177,6 +215,7 @@ class Connection(asyncio.BufferedProtocol):
         self.ended = True
         for stream in tuple(self._sent):
             self._answered(stream)
+        self._host.closed(self, len(self._streams))
         for timer in (self._timer, self._stuck):
             if timer is not None:
                 timer.cancel()

@@ -30,7 +30,7 @@ from eigenveil_common import log
 from eigenveil_common.rpc import HANDSHAKE_MS
 from eigenveil_server.front.admission import SHUT_SECONDS, Arrival, Connected, Guest
 from eigenveil_server.front.connection import Connection, Upstream
-from eigenveil_server.front.places import Places
+from eigenveil_server.front.places import Places, Share
 from eigenveil_server.front.requests import Requests
 from eigenveil_server.front.strangers import Stranger, Strangers
 from eigenveil_server.front.turns import Turns
@@ -51,6 +51,10 @@ WORDS = {
     "requests": "too many bytes of requests were sent before they were answered",
     "no-call": "no call was admitted in time",
     "shut-out": "this certificate is refused",
+    "streams": "too many calls are open at once",
+    "unread": "an answer was not read in time",
+    "unfinished": "a request was not sent in time",
+    "misframed": "a frame came that no client may send",
 }
 Name = Callable[[bytes], Identity | None]  # of a certificate
 Closed = Callable[[str, str], None]  # why, and whose
@@ -59,12 +63,13 @@ Closed = Callable[[str, str], None]  # why, and whose
 @dataclass(frozen=True, slots=True, kw_only=True)
 class House:
     """What a door needs: TLS as it is now, how to read a certificate, whether a caller may stay (it raises
-    PeerError if not), and who counts what was closed."""
+    PeerError if not), who counts what was closed, and what share of everything it has."""
 
     tls: Callable[[], ssl.SSLContext]
     name: Name
     stays: Callable[[Arrival], object]
     closed: Closed
+    share: Share
 
 
 class Door:
@@ -77,8 +82,9 @@ class Door:
         self._folder = folder
         self._short = f"/proc/self/fd/{self._opened}"  # a socket's name has at most 107 bytes
         self._house = house
-        self._places = Places(self._close)
-        self._strangers = Strangers(self._greeting, partial(self._tell, "handshakes", None))
+        self._places = Places(self._close, house.share)
+        told = partial(self._tell, "handshakes", None)
+        self._strangers = Strangers(self._greeting, told, most=house.share.strangers)
         self._connections: dict[str, Connection] = {}
         self._greetings: set[asyncio.Task[None]] = set()
         self._sockets: set[Connection] = set()
@@ -266,13 +272,29 @@ class Door:
         for one in tuple(guest.open):
             self._close(one, why)
 
+    def misframed(self, connection: Connection) -> None:
+        self._close(connection, "misframed")
+
+    def may_open(self, connection: Connection) -> bool:
+        return connection.arrival is not None and self._places.may_open(connection.arrival.guest)
+
+    def opened(self, connection: Connection) -> None:
+        if connection.arrival is not None:
+            self._places.opened(connection.arrival.guest)
+
+    def closed(self, connection: Connection, count: int) -> None:
+        if connection.arrival is not None:
+            self._places.closed(connection.arrival.guest, count)
+
     def sweep(self) -> None:
-        """Let go whoever has made no call that was admitted, or may not stay."""
+        """Let go whoever has made no call that was admitted, leaves a call waiting, or may not stay."""
         now = time.monotonic()
         verdicts: dict[bytes, bool] = {}  # whatever shuts out one connection of a certificate shuts out all
         for connection in tuple(self._connections.values()):
             arrival = connection.arrival
-            if arrival is None or arrival.calls:
+            if why := connection.overdue():
+                self._close(connection, why)
+            if arrival is None or arrival.calls or connection.ended:
                 continue
             if not arrival.admitted and now - arrival.began > CALL_SECONDS:
                 self._close(connection, "no-call")

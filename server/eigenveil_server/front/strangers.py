@@ -31,7 +31,8 @@ HANDSHAKE, MAJOR, MOST_RECORD_BYTES = 22, 3, 2**14
 @dataclass(slots=True, eq=False)
 class Stranger:
     """One accepted socket, until it is known who calls. `address` and `port` are of its other end, `network`
-    is what limits count by; `task` greets it, once its first record has come."""
+    is what limits count by; `task` greets it, once its first record has come; a socket that is `handed_over`
+    is another's to close."""
 
     sock: socket.socket
     address: str
@@ -40,15 +41,19 @@ class Stranger:
     wanted: int = HEADER.size  # bytes that have to come before there is anything to do
     timer: asyncio.TimerHandle | None = None
     task: asyncio.Task[None] | None = None
+    handed_over: bool = False
 
 
 class Strangers:
-    """Those of one listener. `greet` takes over a socket whose first record has come, and calls `left` in the
-    end; `told` is called for each that had to make room."""
+    """Those of one listener, `most` of them. `greet` takes over a socket whose first record has come, and
+    calls `left` in the end; `told` is called for each that had to make room."""
 
-    def __init__(self, greet: Callable[[Stranger], asyncio.Task[None]], told: Callable[[], None]) -> None:
+    def __init__(
+        self, greet: Callable[[Stranger], asyncio.Task[None]], told: Callable[[], None], *, most: int
+    ) -> None:
         self._greet = greet
         self._told = told
+        self._most = most
         self._all: dict[Stranger, None] = {}  # the oldest first
         self._listeners: list[socket.socket] = []
 
@@ -105,7 +110,7 @@ class Strangers:
             asyncio.get_running_loop().add_reader(listener, self._accept, listener)
 
     def _arrived(self, stranger: Stranger) -> None:
-        if len(self._all) >= MOST_STRANGERS:
+        if len(self._all) >= self._most:
             self._make_room()
         loop = asyncio.get_running_loop()
         stranger.sock.setblocking(False)

@@ -1,4 +1,7 @@
-"""The calls in progress: how many of whom, on which connections, and how to end one from outside."""
+"""The calls in progress: how many of whom, on which connections, and how to end one from outside.
+
+A call is in progress until its task ends, which is when its caller has taken the reply (see `front.replies`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil_common import log
@@ -17,7 +21,8 @@ WATCHES_SHARE = 4  # one caller has at most this part of all watches, and may ha
 
 @dataclass(slots=True, kw_only=True)
 class InProgress:
-    """One call. `check` raises if its caller may not go on; `refused` is why it was ended from outside."""
+    """One call. `check` raises if its caller may not go on; `refused` is why it was ended from outside;
+    `answered` that its handler has returned."""
 
     caller: str
     peer: str
@@ -25,6 +30,7 @@ class InProgress:
     check: Callable[[], object]
     task: asyncio.Task[object]
     refused: PeerError | None = None
+    answered: bool = False
 
 
 class Calls:
@@ -37,7 +43,8 @@ class Calls:
 
     @contextmanager
     def one(self, caller: str, peer: str, check: Callable[[], object]) -> Iterator[None]:
-        """Count a call of `caller` from the connection `peer`, from its admission to its end.
+        """Count a call of `caller` from the connection `peer`, from its admission to the end of its task. The
+        block is what can be ended from outside.
 
         Raises:
             RequestError: code `not-ready`, too many calls of this caller.
@@ -48,11 +55,13 @@ class Calls:
             raise RuntimeError("a call runs in a task")
         if len(self._of.get(caller, ())) >= MOST_CALLS_OF_ONE:
             raise RequestError(
-                Code.NOT_READY, f"{MOST_CALLS_OF_ONE} calls of yours are in progress; try again later"
+                Code.NOT_READY,
+                f"{MOST_CALLS_OF_ONE} calls of yours are in progress or not read yet; try again later",
             )
         self.begun += 1
         call = InProgress(caller=caller, peer=peer, number=self.begun, check=check, task=task)
         self._calls[call.number] = self._of[caller][call.number] = call
+        task.add_done_callback(partial(self._ended, call))
         try:
             yield
         except asyncio.CancelledError:
@@ -61,9 +70,12 @@ class Calls:
             task.uncancel()
             raise call.refused from None
         finally:
-            del self._calls[call.number], self._of[caller][call.number]
-            if not self._of[caller]:
-                del self._of[caller]
+            call.answered = True
+
+    def _ended(self, call: InProgress, task: asyncio.Task[object]) -> None:
+        del self._calls[call.number], self._of[call.caller][call.number]
+        if not self._of[call.caller]:
+            del self._of[call.caller]
 
     def sweep(self) -> None:
         """End the calls whose callers may not go on: denied, replaced or expired since they began.
@@ -71,7 +83,7 @@ class Calls:
         One look for each connection: whatever shuts out one of its calls shuts out all.
         """
         verdicts: dict[tuple[str, str], PeerError | None] = {}
-        for call in list(self._calls.values()):
+        for call in [one for one in self._calls.values() if not one.answered]:
             key = (call.caller, call.peer)
             if key not in verdicts:
                 verdicts[key] = _verdict(call)
@@ -83,7 +95,7 @@ class Calls:
     def elsewhere(self, caller: str, peer: str, *, since: int = 0) -> bool:
         """Whether `caller` has a call in progress on another connection than `peer`, begun after `since`."""
         mine = self._of.get(caller, {}).values()
-        return any(call.peer != peer and call.number > since for call in mine)
+        return any(call.peer != peer and call.number > since and not call.answered for call in mine)
 
 
 class Watches:

@@ -16,12 +16,19 @@ from eigenveil_server.rpc.listener import listening
 PROBES = 32
 HEAR_SECONDS = 0.2  # for watchers to hear of the end
 PROBE_BYTES = 1024
+CONNECTIONS = 64
+SILENT_MS, IDLE_MS = 5_000, 60_000  # before the first frame, and without a call
 SERVICE = "eigenveil.v1.Coordinator"
 OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.so_reuseport", 0),
     ("grpc.max_receive_message_length", PROBE_BYTES),
     ("grpc.max_metadata_size", 4096),
     ("grpc.max_concurrent_streams", 4),
+    # Its share of descriptors, however many sockets come: the other listeners' are not its to take.
+    ("grpc.max_allowed_incoming_connections", CONNECTIONS),
+    ("grpc.server_handshake_timeout_ms", SILENT_MS),
+    ("grpc.http2.settings_timeout", SILENT_MS),
+    ("grpc.max_connection_idle_ms", IDLE_MS),
 )
 
 

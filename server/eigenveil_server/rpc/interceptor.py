@@ -17,6 +17,7 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
+from google.protobuf.message import Message
 
 from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
@@ -27,6 +28,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import Clock
 from eigenveil_server.fatal import Fatal
 from eigenveil_server.front.admission import TLS13, Arrival
+from eigenveil_server.front.replies import Replies
 from eigenveil_server.pki.authority import fingerprint
 from eigenveil_server.rpc.admissions import Admissions
 from eigenveil_server.rpc.calls import Calls
@@ -61,7 +63,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 DETAIL_LENGTH = 2000  # metadata is limited
 Handler = Any  # grpc types its handlers by their four shapes; this module only wraps two of them
 Q = TypeVar("Q")
-A = TypeVar("A")
+A = TypeVar("A", bound=Message)
 Admit = Callable[[str, Arrival], Awaitable[Callable[[], str]]]
 Whence = Callable[[str], Arrival]  # the connection that gRPC knows by this name
 MOST_PEM_BYTES = 16 * 1024
@@ -85,6 +87,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
     _calls: Calls
     _fatal: Fatal
     _refused: Callable[[Code], None]
+    _replies: Replies = field(default_factory=Replies)
     _guarded: dict[str, Handler] = field(default_factory=dict)  # of each method, made at its first call
 
     async def intercept_service(
@@ -114,7 +117,10 @@ class Interceptor(grpc.aio.ServerInterceptor):
             try:
                 arrival, caller, check = await self._admitted(method, context)
                 with self._calls.one(caller, arrival.peer, check), arrival.call():
-                    return await call(request, context)
+                    await self._replies.turn(method, caller)
+                    reply = await call(request, context)
+                    self._replies.owe(caller, reply.ByteSize())
+                    return reply
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
                 await self._refuse(method, context, problem)
 

@@ -21,6 +21,7 @@ from eigenveil_common.storage import ledger_store, sqlite
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_common.storage.migrations import Expect, Migrations, tables
 from eigenveil_common.storage.readers import Readers
+from eigenveil_common.trusted_files import believed, check_trusted, database_files
 from eigenveil_server.config import Config
 
 # A new table or column goes into both files, and into a step of both MIGRATIONS that leads there: (VERSION,
@@ -136,7 +137,7 @@ def existing_store(config: Config) -> Store:
     """The database of a federation that `init` made.
 
     Raises:
-        RequestError: there is none, or root in another user's folder.
+        RequestError: there is none, or root in another user's folder, or a file that others can change.
         InternalError: code `storage`, also for one that has lost its tables.
     """
     if isinstance(config.store, Path) and not config.store.is_file():
@@ -146,6 +147,7 @@ def existing_store(config: Config) -> Store:
             "eigenveil-coordinator init --dir DIR --federation NAME",
         )
     check_owner(config.files.folder)
+    check_trusted([*believed(config.files.folder), *database_files(config.files.database)])
     return open_store(config.store, Expect.EXISTING)
 
 

@@ -67,6 +67,26 @@ def rig(tmp_path: Path) -> Rig:
     return Rig(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("method", "headers"),
+    [
+        ("HEAD", {}),
+        ("GET", {"sec_purpose": "prefetch;prerender"}),
+        ("GET", {"purpose": "prefetch"}),
+        ("GET", {"x_moz": "prefetch"}),
+        ("GET", {"x_purpose": "preview"}),
+    ],
+)
+def test_a_link_that_was_only_looked_at_still_opens(
+    rig: Rig, method: str, headers: dict[str, str | None]
+) -> None:
+    link, browser = rig.gate.link("officer"), Browser(app=rig.app)
+    answer = browser.ask(method, link, b"", headers)
+    assert (answer.status, browser.cookies) == (503, {})
+    assert browser.get(link).status == 200
+    assert browser.get("/").status == 200
+
+
 def test_a_link_opens_one_session_and_no_second(rig: Rig) -> None:
     link = rig.gate.link("officer")
     first, second = Browser(app=rig.app), Browser(app=rig.app)

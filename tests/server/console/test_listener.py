@@ -14,6 +14,7 @@ from eigenveil_server.console import listener
 from tests.server.console.test_access import PROXY
 from tests.server.console.visits import Browser, visited
 from tests.server.rig import in_loop
+from tests.torture.front.besieged import client_hello
 
 SECONDS = 100.0
 Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -80,7 +81,8 @@ async def test_whoever_is_no_proxy_takes_no_place(tmp_path: Path, monkeypatch: p
         await visits.rig.credentials(Role.OPERATOR, "olga")
         stranger = visits.browser(None)
         for _ in range(6):
-            await held.enter_async_context(speaking(stranger, "GET / HTTP/1.1\r\nX-Slow: "))
+            with pytest.raises(OSError):  # noqa: PT011 - however TLS puts it that nobody answers
+                await held.enter_async_context(speaking(stranger, "GET / HTTP/1.1\r\nX-Slow: "))
         proxy = visits.browser(None, whence="127.0.0.2")
         assert (await proxy.get("/people", **{"X-Forwarded-User": "olga@example.org"})).status == 200
         count = visits.rig.daemon.runtime.metrics.registry.get_sample_value
@@ -101,4 +103,60 @@ async def test_one_certificate_or_address_has_no_more_than_its_share(
         async with speaking(beyond, "GET / HTTP/1.1\r\n") as connection:
             await gone(connection)
         olga.whence = None if bound == "MOST_OF_ONE" else "127.0.0.2"
+        assert (await olga.get("/")).status == 200
+
+
+@in_loop
+async def test_of_all_connections_those_of_the_certificate_with_the_most_make_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "MOST_CONNECTIONS", 5)
+    async with visited(tmp_path / "c") as visits, AsyncExitStack() as held:
+        eve, ada = await visits.visitor(Role.ANALYST, "eve"), await visits.visitor(Role.ANALYST, "ada")
+        first = await held.enter_async_context(speaking(ada, ""))
+        crowd = [await held.enter_async_context(speaking(eve, "GET / HTTP/1.1\r\n")) for _ in range(4)]
+        crowd += [await held.enter_async_context(speaking(eve, "")) for _ in range(4)]
+        for connection in crowd[-2:-4:-1]:  # the idle ones before those that speak, however slowly
+            await gone(connection)
+        assert (await ada.get("/")).status == 200
+        assert not first[0].at_eof()
+
+
+@in_loop
+async def test_half_open_sockets_take_no_place_and_hold_no_tls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listener, "MOST_STRANGERS", 5)
+    async with visited(tmp_path / "c") as visits, AsyncExitStack() as held:
+        olga = await visits.visitor(Role.OPERATOR, "olga")
+        silent = [await asyncio.open_connection("127.0.0.1", visits.port) for _ in range(20)]
+        for _, writer in silent:
+            held.callback(writer.transport.abort)
+        assert (await olga.get("/")).status == 200
+        for connection in silent[:14]:
+            await gone(connection)
+        here = visits.rig.daemon._console
+        assert here is not None
+        assert len(here._listener._strangers) <= 5
+        assert not here._listener._greetings, "nothing of TLS is made for them"
+        count = visits.rig.daemon.runtime.metrics.registry.get_sample_value
+        told = count("eigenveil_closed_connections_total", {"why": "console-handshakes", "peer": ""})
+        assert told is not None
+        assert told >= 15
+
+
+@in_loop
+async def test_a_socket_that_is_gone_or_no_client_of_tls_leaves_nothing(tmp_path: Path) -> None:
+    async with visited(tmp_path / "c") as visits:
+        olga = await visits.visitor(Role.OPERATOR, "olga")
+        here = visits.rig.daemon._console
+        assert here is not None
+        for words in (b"", b"GET / HTTP/1.1\r\n\r\n", client_hello()[:100], client_hello()):
+            _, writer = await asyncio.open_connection("127.0.0.1", visits.port)
+            writer.write(words)
+            await asyncio.sleep(0.05)
+            writer.transport.abort()
+        async with asyncio.timeout(SECONDS):
+            while len(here._listener._strangers) or here._listener._greetings:
+                await asyncio.sleep(0.01)
         assert (await olga.get("/")).status == 200

@@ -16,9 +16,10 @@ import grpc
 import pytest
 
 from eigenveil.identity import Role
+from eigenveil_server import daemon
 from eigenveil_server.front import connection, door, places, strangers
 from eigenveil_server.front.allowance import Allowance
-from eigenveil_server.front.frames import Frames, goaway
+from eigenveil_server.front.frames import Frame, Frames, goaway
 from tests.server.rig import Credentials, Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.besieged import attackers_tls
@@ -98,7 +99,7 @@ def test_a_denial_closes_what_is_open(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_one_certificate_keeps_few_connections_and_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(places, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(daemon, "MOST_CONNECTIONS", 8)
     monkeypatch.setattr(places, "FOR_SITES", 4)
     monkeypatch.setattr(places, "MOST_OF_ONE", 3)
     monkeypatch.setattr(door, "CALL_SECONDS", 600.0)
@@ -250,8 +251,8 @@ def test_frames_pass_whole_and_in_order_however_they_are_cut(size: int) -> None:
     data = b"preface!" + b"".join(frame(kind, 0, kind, bytes(kind)) for kind in range(20)) + goaway("why")
     seen: list[int] = []
 
-    def look(kind: int, stream: int, length: int) -> bool:
-        seen.append(kind)
+    def look(one: Frame) -> bool:
+        seen.append(one.kind)
         return True
 
     frames, passed = Frames(look, preface=8), b""
@@ -264,7 +265,7 @@ def test_frames_pass_whole_and_in_order_however_they_are_cut(size: int) -> None:
 
 def test_a_frame_that_may_not_pass_is_held_back_with_all_behind_it() -> None:
     allowed = {1}
-    frames = Frames(lambda kind, stream, length: kind in allowed)
+    frames = Frames(lambda one: one.kind in allowed)
     first, second = frame(1, 0, 1, b"abc"), frame(3, 0, 1, bytes(4))
     frames.keep(first + second + first)
     assert (frames.cut(), frames.stopped) == (first, True)

@@ -77,6 +77,7 @@ class Siege:
     process: asyncio.subprocess.Process
     port: int
     enrol_port: int
+    console_port: int = 0
     held: Mapping[str, Credentials]
     folder: Path
     errors: Path
@@ -188,14 +189,17 @@ async def besieged(
     command: Sequence[str] = ("eigenveil_server.cli",),
     members: Mapping[str, Role] = MEMBERS,
     prepare: Callable[[Rig, Path], Awaitable[None]] | None = None,
+    settings: str = "",
 ) -> AsyncIterator[Siege]:
     """A coordinator that has enrolled `members`, and whom `prepare` enrols besides; `command` is the module
-    that serves."""
+    that serves, and `settings` are the end of its coordinator.toml."""
     config = made(folder / "coordinator")
     async with serving(config) as rig:
         held = {name: await rig.credentials(role, name) for name, role in members.items()}
         if prepare is not None:
             await prepare(rig, folder)
+    with (config.state / "coordinator.toml").open("a") as file:
+        file.write(settings)
     errors = folder / "errors.log"
     with errors.open("wb") as log:
         process = await asyncio.create_subprocess_exec(
@@ -210,7 +214,7 @@ async def besieged(
     said = json.loads(line)
     siege = Siege(
         process=process, port=said["port"], enrol_port=said["enrol_port"],
-        held=held, folder=folder, errors=errors,
+        console_port=said.get("console_port", 0), held=held, folder=folder, errors=errors,
     )  # fmt: skip
     try:
         yield siege

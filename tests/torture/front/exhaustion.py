@@ -23,8 +23,10 @@ from eigenveil_common.rpc import HANDSHAKE_MS, MESSAGE_BYTES, METADATA_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.rpc.calls import MOST_CALLS_OF_ONE
+from tests.torture.front.besieged import HELLO as HELLO_MESSAGE
 from tests.torture.front.besieged import Siege, Watch, besieged, client_hello
 from tests.torture.front.frames import (
+    ACK,
     CONTINUATION,
     END_HEADERS,
     END_STREAM,
@@ -32,6 +34,7 @@ from tests.torture.front.frames import (
     HEADERS,
     HELLO,
     PING,
+    PREFACE,
     RST_STREAM,
     SERVICE,
     SETTINGS,
@@ -43,6 +46,7 @@ from tests.torture.front.frames import (
     head,
     message,
     parse,
+    settings,
     status,
     window_update,
 )
@@ -59,6 +63,7 @@ REFUSED, TOO_MUCH = ("12",), ("8",)  # UNIMPLEMENTED; RESOURCE_EXHAUSTED
 # 10 s for the ClientHello, 10 s for the rest, and what a crowd of one address waits for its turns in between.
 IDLE_SECONDS = 2 * HANDSHAKE_MS / 1000 + 10
 CLIENT_HELLO = client_hello()
+INITIAL_WINDOW_SIZE = 4
 SILENT, BROKEN_OFF = b"", CLIENT_HELLO[:100]
 STATUS = b"grpc-status"
 Pair = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -211,6 +216,26 @@ async def streams(siege: Siege, scale: float) -> str:
     return f"{len(over)} of {STREAMS} streams refused"
 
 
+async def unread(siege: Siege, scale: float) -> str:
+    """Calls whose replies wait for a window that is never granted, over several connections."""
+    tls, waiting = siege.tls(), 0
+    pairs = [await _open(siege, tls) for _ in range(4)]
+    greeting = message(HELLO_MESSAGE.SerializeToString())
+    calls = b"".join(call(number, "Hello", greeting) for number in range(1, POLLS, 2))
+    for _, writer in pairs:
+        writer.write(PREFACE + settings((INITIAL_WINDOW_SIZE, 0)) + frame(SETTINGS, ACK, 0) + calls)
+    for pair in pairs:
+        said, end = await _heard(pair, STREAMS_SECONDS / 4)
+        frames = parse(said)
+        begun = {stream for kind, _, stream, _ in frames if kind == HEADERS}
+        over = {stream for kind, flags, stream, _ in frames if kind == HEADERS and flags & END_STREAM}
+        waiting += 0 if end else len(begun - over)
+    _leave(pairs)
+    if waiting > MOST_CALLS_OF_ONE:
+        raise NotHeld(f"{waiting} replies to one site wait at a time")
+    return f"{waiting} replies wait to be read"
+
+
 async def long_polls(siege: Siege, scale: float) -> str:
     """More long polls than one site may have, over several connections."""
     stubs = [CoordinatorStub(siege.channel(siege.attacker)) for _ in range(4)]
@@ -254,6 +279,7 @@ QUICK: dict[str, Attack] = {
     "messages": messages,
     "pings": pings,
     "streams": streams,
+    "unread replies": unread,
     "long polls": long_polls,
 }
 ATTACKS: dict[str, Attack] = {

@@ -34,6 +34,7 @@ from eigenveil_client.site.plausible import dictionary, ranges
 from eigenveil_client.site.state.opening import begun, opened
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
 from eigenveil_common.notify.outbox import check_notify
+from eigenveil_common.trusted_files import database_files
 
 NAMED = 100  # columns whose names are said
 LEFT_OUT = "lines that are left out"
@@ -78,7 +79,12 @@ def site_checks(config_file: Path) -> list[Check]:
     credentials = config.proxy_rule.proxy_credentials
     beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
     beside += [config.identity / name for name in (keys.NAME, PEERS.file, ANALYSTS.file)]
-    secrets = [config.state, *beside, *([credentials] if credentials else []), *config.notify.secrets]
+    secrets = [
+        *database_files(config.state),
+        *beside,
+        *([credentials] if credentials else []),
+        *config.notify.secrets,
+    ]
     settings = [config_file, config_file.absolute().parent]
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),

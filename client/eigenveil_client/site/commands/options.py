@@ -15,8 +15,11 @@ if TYPE_CHECKING:
 
 def _loaded(context: click.Context, parameter: click.Parameter, path: Path) -> SiteConfig:
     from eigenveil_client.site import config as site_config
+    from eigenveil_common.trusted_files import check_trusted
 
-    return site_config.load(path)
+    loaded = site_config.load(path)
+    check_trusted([path])
+    return loaded
 
 
 STATED, HELP = click.Path(path_type=Path), "The site's site.toml."

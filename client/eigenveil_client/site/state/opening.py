@@ -13,6 +13,7 @@ from eigenveil_client.site.state.rollback_guard import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import check_owner
 from eigenveil_common.locks import try_lock
+from eigenveil_common.trusted_files import check_trusted, database_files
 
 
 def begun(config: SiteConfig) -> bool:
@@ -25,10 +26,11 @@ def opened(config: SiteConfig) -> Iterator[SiteStore]:
     """The site's store, closed at the end.
 
     Raises:
-        RequestError: code `bad-config`, root in another user's folder.
+        RequestError: code `bad-config`, root in another user's folder, or a file that others can change.
         InternalError: code `storage`, also for a ledger that is gone or was put back.
     """
     check_owner(config.state.parent)
+    check_trusted([config.state.parent, *database_files(config.state)])
     guard = RollbackGuard(config.identity)
     seen = guard.seen()
     if seen is not None and not config.state.exists():
@@ -48,6 +50,7 @@ def accept_loss(config: SiteConfig) -> Cost:
         InternalError: code `storage`.
     """
     check_owner(config.state.parent)
+    check_trusted([config.state.parent, *database_files(config.state)])
     guard = RollbackGuard(config.identity)
     with alone(config.state), closing(SiteStore(config.state, config.policy.budget, guard)) as store:
         return store.accept_loss()

@@ -1,0 +1,117 @@
+"""Files that trust rests on: nobody but their owner and root may change them, or a folder on their way.
+
+What a daemon believes (settings, authorities, peers, keys, its ledger) it believes because of where it lies.
+So at each start:
+
+- every such file and every folder on the way to it belongs to this user or to root;
+- none of them may be written by others, nor by a group;
+- but a folder further up may be, where only the owner of a file may remove it (the sticky bit, as of /tmp),
+  and by a group that is its owner's own: of the same name, with nobody else in it, as `useradd` makes it;
+- none of these files is a link, which would have it read from elsewhere.
+
+Nothing is opened: to close any descriptor of a database would drop the locks that this process has on it.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.files import HAS_OWNERS, user_name
+
+# Of a folder whose other files are nobody's concern here.
+BELIEVED = (".json", ".toml", ".pem", ".key", ".draft", ".lock")
+BESIDE_DATABASE = ("", "-wal", "-shm", "-journal")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Distrusted:
+    """What is wrong with one path, which it names, and the command that mends it."""
+
+    what: str
+    todo: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; run: {self.todo}"
+
+
+def believed(folder: Path) -> list[Path]:
+    """A folder of our own, and what lies in it that is believed, by its ending."""
+    if not folder.is_dir():
+        return []
+    return [folder, *sorted(one for one in folder.iterdir() if one.name.endswith(BELIEVED))]
+
+
+def database_files(database: Path) -> list[Path]:
+    """The files of a database of SQLite, those that come and go as well."""
+    return [database.with_name(database.name + end) for end in BESIDE_DATABASE]
+
+
+def distrusted(paths: Iterable[Path]) -> Iterator[Distrusted]:
+    """What is wrong with `paths`, and with the folders above them; each is told of once."""
+    if not HAS_OWNERS:
+        return
+    above = dict[Path, None]()
+    listed = dict.fromkeys(Path(os.path.abspath(path)) for path in paths)
+    for path in listed:
+        above |= dict.fromkeys((*path.parents, *path.resolve().parents))
+        if path.is_symlink() and not path.is_dir():
+            target = path.resolve()
+            todo = f"rm {_quoted(path)} && cp -p {_quoted(target)} {_quoted(path)}"
+            yield Distrusted(what=f"{path} is a link to {target}", todo=todo)
+        else:
+            yield from _wrong(path)
+    for folder in above:
+        if folder not in listed and folder != folder.parent:
+            yield from _wrong(folder, above=True)
+
+
+def check_trusted(paths: Iterable[Path]) -> None:
+    """Insist that nobody else can change `paths`.
+
+    Raises:
+        RequestError: code `bad-config`, naming the first that others can, and the command that mends it.
+    """
+    for one in distrusted(paths):
+        raise RequestError(Code.BAD_CONFIG, str(one))
+
+
+def _wrong(path: Path, *, above: bool = False) -> Iterator[Distrusted]:
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return
+    except OSError as problem:
+        raise RequestError(Code.BAD_CONFIG, f"cannot look at {path}: {problem.strerror}") from problem
+    us = os.geteuid()
+    if us and found.st_uid not in (us, 0):
+        owner = user_name(found.st_uid)
+        todo = f"sudo chown {user_name(us)} {_quoted(path)}"
+        yield Distrusted(what=f"{path} belongs to {owner}, who can change it", todo=todo)
+    writers = found.st_mode & 0o022
+    if above and (found.st_mode & stat.S_ISVTX or (writers == 0o020 and _private(found))):
+        return
+    if writers:
+        yield Distrusted(what=f"others can change {path}", todo=f"chmod go-w {_quoted(path)}")
+
+
+def _private(folder: os.stat_result) -> bool:
+    """Whether a folder's group is its owner's own."""
+    import grp  # which Windows does not have
+    import pwd
+
+    try:
+        user, group = pwd.getpwuid(folder.st_uid), grp.getgrgid(folder.st_gid)
+    except KeyError:
+        return False
+    own = (group.gr_gid, group.gr_name) == (user.pw_gid, user.pw_name)
+    return own and set(group.gr_mem) <= {user.pw_name}
+
+
+def _quoted(path: Path) -> str:
+    return shlex.quote(str(path))

@@ -1,0 +1,133 @@
+"""Files that trust rests on: who else may change them, or have another read in their place."""
+
+from __future__ import annotations
+
+import os
+import pwd
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.files import read_secret, write_secret
+from eigenveil_common.trusted_files import believed, check_trusted, database_files, distrusted
+
+OTHER = 54_321  # no user's number
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
+
+
+def told(*paths: Path) -> list[str]:
+    return [str(one) for one in distrusted(paths)]
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    folder = tmp_path / "state"
+    folder.mkdir(0o700)
+    for name in ("authorities.json", "site.toml", "ca.key", "state.db", "state.db-wal", "records.csv"):
+        write_secret(folder / name, b"x")
+    return folder
+
+
+def test_what_only_its_owner_can_change_is_trusted(state: Path) -> None:
+    assert told(*believed(state), *database_files(state / "state.db"), state / "missing") == []
+    assert believed(state / "missing") == []
+    (state / "records.csv").chmod(0o666)
+    assert told(*believed(state)) == [], "others' files are nobody's concern here"
+
+
+@pytest.mark.parametrize("mode", [0o602, 0o620, 0o666])
+@pytest.mark.parametrize("name", ["authorities.json", "site.toml", "ca.key", "state.db", "state.db-wal", "."])
+def test_a_file_that_others_can_change_is_named_with_the_command(state: Path, name: str, mode: int) -> None:
+    path = state / name
+    path.chmod(mode | 0o100)
+    every = (*believed(state), *database_files(state / "state.db"))
+    assert told(*every) == [f"others can change {path}; run: chmod go-w {path}"]
+    with pytest.raises(RequestError, match="chmod go-w") as caught:
+        check_trusted(every)
+    assert caught.value.code is Code.BAD_CONFIG
+
+
+def test_folders_above_count_but_for_sticky_ones(state: Path) -> None:
+    state.parent.chmod(0o777)
+    assert told(*believed(state)) == [f"others can change {state.parent}; run: chmod go-w {state.parent}"]
+    state.parent.chmod(0o1777)
+    assert told(*believed(state)) == []
+    state.chmod(0o1777)
+    assert told(*believed(state)) != [], "there others can put a file that is not there yet"
+    state.chmod(0o700)
+    state.parent.chmod(0o700)
+
+
+@pytest.mark.parametrize(
+    ("name", "members", "good"), [("root", [], True), ("root", ["eve"], False), ("x", [], False)]
+)
+def test_a_folder_above_may_belong_to_its_owners_own_group(
+    state: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: list[str], good: bool
+) -> None:
+    import grp
+
+    user = pwd.getpwuid(os.geteuid())
+    found = SimpleNamespace(
+        gr_gid=user.pw_gid, gr_name=user.pw_name if name == "root" else name, gr_mem=members
+    )
+    monkeypatch.setattr(grp, "getgrgid", lambda number: found)
+    state.parent.chmod(0o770)
+    assert (told(*believed(state)) == []) is good
+    state.chmod(0o770)
+    assert told(state)[0].startswith(f"others can change {state};"), "of a folder of our own no group may"
+
+
+def test_a_link_is_no_file_of_ours(state: Path) -> None:
+    (state / "release.key").symlink_to(state / "ca.key")
+    (there,) = told(*believed(state))
+    assert there.startswith(f"{state / 'release.key'} is a link to {state / 'ca.key'}; run: rm ")
+    with pytest.raises(RequestError, match="it is a link"):
+        read_secret(state / "release.key")
+
+
+def test_the_way_that_a_linked_folder_leads_counts_as_well(state: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "inner").mkdir(parents=True)
+    write_secret(elsewhere / "inner" / "a.json", b"x")
+    (state / "way").symlink_to(elsewhere / "inner")
+    assert told(state / "way" / "a.json") == []
+    elsewhere.chmod(0o777)
+    assert told(state / "way" / "a.json") == [f"others can change {elsewhere}; run: chmod go-w {elsewhere}"]
+
+
+@AS_ROOT
+def test_another_users_file_is_not_trusted(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(state / "site.toml", OTHER, -1)
+    assert told(*believed(state)) == [], "root is told of other users' folders elsewhere"
+    monkeypatch.setattr("eigenveil_common.trusted_files.os.geteuid", lambda: 1)
+    (there,) = told(*believed(state))
+    assert there.startswith(f"{state / 'site.toml'} belongs to #{OTHER}, who can change it; run: sudo chown ")
+
+
+@AS_ROOT
+def test_a_secret_of_another_user_is_not_read(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    os.chown(state / "ca.key", OTHER, -1)
+    assert read_secret(state / "ca.key") == b"x"
+    monkeypatch.setattr("eigenveil_common.files.os.geteuid", lambda: 1)
+    with pytest.raises(RequestError, match=f"belongs to #{OTHER}"):
+        read_secret(state / "ca.key")
+
+
+def test_a_secret_is_judged_as_it_was_opened(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not by its name, under which another may lie by then."""
+    (state / "ca.key").chmod(0o640)
+    monkeypatch.setattr(Path, "stat", lambda self, **more: pytest.fail("its name was looked at"))
+    with pytest.raises(RequestError, match="chmod 600"):
+        read_secret(state / "ca.key")
+    os.mkfifo(state / "pipe.key", 0o600)
+    with pytest.raises(RequestError, match="is not a file"):
+        read_secret(state / "pipe.key")
+
+
+def test_a_database_is_looked_at_without_opening_it(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To close a descriptor of it drops every lock that this process has on it."""
+    monkeypatch.setattr("builtins.open", lambda *more, **named: pytest.fail("it was opened"))
+    monkeypatch.setattr(os, "open", lambda *more, **named: pytest.fail("it was opened"))
+    assert told(*database_files(state / "state.db")) == []

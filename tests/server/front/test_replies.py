@@ -1,0 +1,112 @@
+"""Replies on their way: how many reads of one caller at a time, how many bytes, until when a call counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import pytest
+
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil_server.front.replies import MOST_BYTES, READS_AT_ONCE, Replies
+from eigenveil_server.rpc import calls
+from eigenveil_server.rpc.calls import Calls
+from tests.server.rig import in_loop
+
+
+class Tasks:
+    """Tasks that do something and then stay, as those of replies that nobody takes."""
+
+    def __init__(self) -> None:
+        self.all: list[asyncio.Task[None]] = []
+        self.begun = 0
+
+    async def start(self, act: Callable[[], Coroutine[Any, Any, object]]) -> asyncio.Task[None]:
+        async def stay() -> None:
+            await act()
+            self.begun += 1
+            await asyncio.Event().wait()
+
+        self.all.append(asyncio.create_task(stay()))
+        await asyncio.sleep(0)
+        return self.all[-1]
+
+    async def taken(self, *tasks: asyncio.Task[None]) -> None:
+        for task in tasks or tuple(self.all):
+            task.cancel()
+        await asyncio.gather(*(tasks or self.all), return_exceptions=True)
+        await asyncio.sleep(0)
+
+
+@in_loop
+async def test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken() -> None:
+    replies, tasks = Replies(), Tasks()
+    for _ in range(2 * READS_AT_ONCE):
+        await tasks.start(partial(replies.turn, "GetDictionary", "eve"))
+    assert tasks.begun == READS_AT_ONCE
+    await tasks.start(partial(replies.turn, "Hello", "eve"))
+    await tasks.start(partial(replies.turn, "GetRelease", "ada"))
+    assert tasks.begun == READS_AT_ONCE + 2, "what is small and what is another's need not wait"
+    await tasks.taken(tasks.all[0], tasks.all[READS_AT_ONCE])  # one that reads, and one that waits
+    assert tasks.begun == READS_AT_ONCE + 3
+    await tasks.taken()
+    assert not replies._of
+
+
+@in_loop
+async def test_bytes_that_were_not_taken_are_bounded() -> None:
+    replies, tasks = Replies(), Tasks()
+
+    async def owe(caller: str, size: int) -> None:
+        replies.owe(caller, size)
+
+    first = await tasks.start(partial(owe, "eve", MOST_BYTES))
+    refused = await tasks.start(partial(owe, "eve", 1))
+    with pytest.raises(RequestError, match="were not read yet") as caught:
+        await asyncio.wait_for(refused, 30)
+    assert caught.value.code is Code.NOT_READY
+    await tasks.start(partial(owe, "ada", 2 * MOST_BYTES))
+    assert tasks.begun == 2, "one reply alone is always sent"
+    await tasks.taken(first)
+    await tasks.start(partial(owe, "eve", MOST_BYTES))
+    assert tasks.begun == 3
+    await tasks.taken()
+    assert not replies._of
+
+
+@in_loop
+async def test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_only_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "MOST_CALLS_OF_ONE", 2)
+    here, tasks, denied = Calls(), Tasks(), False
+
+    def check() -> None:
+        if denied:
+            raise PeerError(Code.IDENTITY, "denied")
+
+    async def call() -> None:
+        with here.one("eve", "[::1]:1", check):
+            await asyncio.sleep(0)
+
+    for _ in range(2):
+        await tasks.start(call)
+    await asyncio.sleep(0.01)
+    assert tasks.begun == 2
+    assert not here.elsewhere("eve", "another"), "nothing of it is in progress"
+    with pytest.raises(RequestError, match="not read yet"):
+        await asyncio.wait_for(await tasks.start(call), 30)
+    denied = True
+    here.sweep()
+    await asyncio.sleep(0)
+    assert [task.done() for task in tasks.all] == [False, False, True]
+    denied = False
+    await tasks.taken(tasks.all[0])
+    await tasks.start(call)
+    await asyncio.sleep(0.01)
+    assert tasks.begun == 3
+    await tasks.taken()
+    assert not here._calls
+    assert not here._of

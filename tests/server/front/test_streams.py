@@ -1,0 +1,287 @@
+"""Streams: which are open, what no client may send, and which wait for their client for too long."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil_server.front import places, streams
+from eigenveil_server.front.admission import Arrival, Guest
+from eigenveil_server.front.frames import Frame, Frames
+from eigenveil_server.front.places import Places, Share
+from eigenveil_server.front.streams import LEAST_BYTES, STUCK_SECONDS, UNFINISHED, UNREAD, Misframed, Streams
+from tests.server.front.test_door import connected, heard
+from tests.server.rig import made, serving
+from tests.support import a_hello
+from tests.torture.front.frames import (
+    ACK,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    PADDED,
+    PREFACE,
+    PRIORITY,
+    RST_STREAM,
+    SERVICE,
+    SETTINGS,
+    call,
+    frame,
+    head,
+    message,
+    parse,
+    settings,
+    window_update,
+)
+
+GREETING = message(a_hello().SerializeToString())
+FIRST_WINDOW = 65_535
+WINDOW = 4  # INITIAL_WINDOW_SIZE
+
+
+class Line:
+    """One connection, told of frames as bytes; the clock stands until it is moved."""
+
+    def __init__(self) -> None:
+        self.streams, self.now, self.open = Streams(), 0.0, 0
+        self._inward, self._outward = Frames(self._enters), Frames(self._leaves)
+
+    def _enters(self, one: Frame) -> bool:
+        if one.kind == RST_STREAM:
+            self.open -= self.streams.take_back(one.stream)
+        self.open += self.streams.enter(one, self.now)
+        return True
+
+    def _leaves(self, one: Frame) -> bool:
+        self.open -= self.streams.leave(one, self.now)
+        return True
+
+    def client(self, *frames: bytes) -> Line:
+        self._inward.keep(b"".join(frames))
+        self._inward.cut()
+        assert self.open == len(self.streams)
+        return self
+
+    def server(self, *frames: bytes) -> Line:
+        self._outward.keep(b"".join(frames))
+        self._outward.cut()
+        assert self.open == len(self.streams)
+        return self
+
+    def after(self, seconds: float) -> str:
+        """What is overdue then, looked at every half second, as the watchdog does."""
+        for _ in range(int(2 * seconds)):
+            self.now += 0.5
+            if why := self.streams.overdue(self.now):
+                return why
+        return ""
+
+
+def asked(number: int = 1) -> bytes:
+    return frame(HEADERS, END_HEADERS, number, b"x") + frame(DATA, END_STREAM, number, b"y")
+
+
+def answered(number: int = 1) -> bytes:
+    return frame(HEADERS, END_HEADERS, number, b"x")
+
+
+def sent(size: int, number: int = 1, flags: int = 0) -> bytes:
+    return b"".join(
+        frame(DATA, flags, number, bytes(min(16_384, size - at))) for at in range(0, size, 16_384)
+    )
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        frame(HEADERS, END_HEADERS | END_STREAM, 1, b"trailers"),
+        frame(DATA, END_STREAM, 1, b""),
+        frame(DATA, END_STREAM | PADDED, 1, b"\x01a\x00"),
+        frame(HEADERS, END_STREAM, 1, b"t") + frame(CONTINUATION, END_HEADERS, 1, b"railers"),
+        frame(RST_STREAM, 0, 1, bytes(4)),
+    ],
+)
+def test_a_stream_is_open_until_its_last_frame_has_left(last: bytes) -> None:
+    line = Line().client(asked()).server(answered(), sent(1000))
+    assert len(line.streams) == 1
+    assert len(line.server(last).streams) == 0
+
+
+def test_a_stream_that_the_client_takes_back_is_closed_once() -> None:
+    line = Line().client(asked(), asked(3), frame(RST_STREAM, 0, 1, bytes(4)))
+    assert len(line.server(answered(), sent(10, flags=END_STREAM)).streams) == 1
+    line.server(answered(3)).client(frame(RST_STREAM, 0, 3, bytes(4)), frame(RST_STREAM, 0, 3, bytes(4)))
+    assert len(line.streams) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        asked(2),
+        asked(2**31 - 2),
+        asked(0),
+        asked(5) + asked(3),
+        asked(2**31 - 1) + asked(2**31 + 1),  # the bit beyond is reserved, and no larger number is left
+        window_update(0, 0),
+        asked() + window_update(1, 0),
+        window_update(0, 2**31 - 1),
+        asked() + window_update(1, 2**31 - 1),
+        frame(8, 0, 0, bytes(3)),
+        settings((WINDOW, 2**31)),
+        frame(SETTINGS, 0, 0, bytes(7)),
+        settings(*((n % 3 + 7, n) for n in range(200))),
+    ],
+)
+def test_what_no_client_may_send_does_not_pass(wrong: bytes) -> None:
+    with pytest.raises(Misframed):
+        Line().client(wrong)
+
+
+def test_a_number_is_no_less_a_stream_for_what_came_before_it() -> None:
+    """One frame with a large number must not hide the streams behind it."""
+    line = Line().client(asked(), frame(PRIORITY, 0, 2**31 - 1, bytes(5)), frame(DATA, 0, 2**31 - 1, b"x"))
+    line.client(frame(RST_STREAM, 0, 2**31 - 1, bytes(4)), window_update(2**31 - 1, 1), asked(3))
+    assert len(line.streams) == 2
+
+
+@pytest.mark.parametrize(
+    ("opening", "each_half_second"),
+    [
+        (settings((WINDOW, 0)), b""),
+        (settings((WINDOW, 0)), window_update(1, 1)),
+        (settings((WINDOW, 100)) + window_update(0, 2**30), b""),
+        (settings((WINDOW, 2**31 - 1)), b""),  # the connection's own window is the smaller one
+        (settings((WINDOW, 2**20), (WINDOW, 0)), settings((WINDOW, 1)) + settings((WINDOW, 0))),
+        (settings((WINDOW, 0)), frame(PRIORITY, 0, 1, bytes(5)) + frame(SETTINGS, ACK, 0)),
+        (settings((WINDOW, 0)), window_update(3, 2**20) + window_update(0, 2**20)),  # of another stream
+    ],
+)
+def test_a_reply_that_is_not_read_is_overdue(opening: bytes, each_half_second: bytes) -> None:
+    """The server sends all that the windows allow, as gRPC does."""
+    line = Line().client(opening, asked()).server(answered())
+    reply, waited = 4 * 2**20, 0.0
+    while not (why := line.after(0.5)):
+        waited += 0.5
+        assert waited < 2 * STUCK_SECONDS, "it is not noticed"
+        own = line.streams._open[1]
+        room = min(line.streams._window, line.streams._initial + own.window, reply)
+        line.server(sent(max(0, room)))
+        reply -= max(0, room)
+        line.client(each_half_second if waited < 1000 else b"")
+    assert why == UNREAD
+    assert waited >= STUCK_SECONDS - 1
+
+
+def test_a_slow_client_that_reads_is_let_alone() -> None:
+    line = Line().client(settings((WINDOW, 0)), asked()).server(answered())
+    for _ in range(10):
+        line.client(window_update(1, LEAST_BYTES), window_update(0, LEAST_BYTES))
+        assert line.server(sent(LEAST_BYTES)).after(STUCK_SECONDS - 1) == ""
+    assert line.after(2 * STUCK_SECONDS) == UNREAD
+
+
+def test_who_waits_for_the_coordinator_is_let_alone() -> None:
+    """A long poll, whatever its window; and a watch without events, that grants one."""
+    assert Line().client(settings((WINDOW, 0)), asked()).after(10 * STUCK_SECONDS) == ""
+    assert Line().client(asked()).server(answered(), sent(1000)).after(10 * STUCK_SECONDS) == ""
+
+
+def test_a_request_that_never_ends_is_overdue() -> None:
+    opened = frame(HEADERS, END_HEADERS, 1, b"x")
+    assert Line().client(opened).after(2 * STUCK_SECONDS) == UNFINISHED
+    line = Line().client(opened)
+    for _ in range(10):
+        assert line.client(sent(LEAST_BYTES)).after(STUCK_SECONDS - 1) == ""
+    for _ in range(300):
+        if why := line.client(sent(1)).after(0.5):
+            break
+    assert why == UNFINISHED
+    assert Line().client(frame(HEADERS, END_HEADERS | END_STREAM, 1, b"x")).after(100 * STUCK_SECONDS) == ""
+
+
+class Calling:
+    """A connection of a guest, with so many open streams."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.arrival: Arrival | None = Arrival(peer="", certificate=b"", guest=guest)
+        self.streams, self.why = 0, ""
+        guest.open.add(self)
+
+    def end(self, why: str = "") -> None:
+        self.why = why
+
+
+def test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room() -> None:
+    share = Share(strangers=1, connections=9, calls=40, for_sites=3)
+    here = Places(lambda one, why: one.end(why), share)
+    eve, ada, anna = (
+        Guest(name=name, role=role)
+        for name, role in (("eve", Role.ANALYST), ("ada", Role.ANALYST), ("anna", Role.SITE))
+    )
+    here._guests = {guest.name: guest for guest in (eve, ada, anna)}
+    callers = {guest.name: Calling(guest) for guest in (eve, ada, anna)}
+
+    def opened(guest: Guest) -> None:
+        here.opened(guest)
+        callers[guest.name].streams += 1
+
+    for _ in range(10):
+        assert here.may_open(eve)
+        opened(eve)
+    assert not here.may_open(eve), "a quarter of all calls"
+    for guest in [anna] * 30 + [ada] * 9:
+        opened(guest)
+    eve.streams += 5
+    here._others += 5
+    opened(ada)
+    assert [one.why for one in callers.values()] == ["streams", "", ""]
+    here.closed(eve, 15)
+    assert (here.may_open(eve), here._others) == (True, 10)
+
+
+def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "STUCK_SECONDS", 1.5)
+    monkeypatch.setattr(places, "MOST_STREAMS_OF_ONE", 10)
+    said = PREFACE + settings((WINDOW, 0)) + frame(SETTINGS, ACK, 0)
+    calls = b"".join(call(number, "Hello", GREETING) for number in range(1, 60, 2))
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            eve, bert = await rig.credentials(Role.ANALYST, "eve"), await rig.client(Role.SITE, "bert")
+            listening = asyncio.create_task(heard(await connected(rig, eve, tmp_path, said + calls), 30.0))
+            guests = rig.daemon._front._places._guests
+            uri, held = "eigenveil://test-fed/analyst/eve", 0
+            while not listening.done():
+                await bert.stub.Hello(a_hello())
+                held = max(held, guests[uri].streams if uri in guests else 0)
+                await asyncio.sleep(0.01)
+            goaway = [payload for kind, _, _, payload in parse(listening.result()) if kind == GOAWAY]
+            assert b"an answer was not read in time" in goaway[-1]
+            assert held == 10
+            assert guests[uri].streams == 0
+            assert rig.daemon._front._places._others == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("number", [2, 2**31 - 2])
+def test_one_even_number_ends_the_connection(tmp_path: Path, number: int) -> None:
+    opened = frame(HEADERS, END_HEADERS, number, head(f"{SERVICE}/Hello"))
+
+    async def scenario() -> None:
+        async with serving(made(tmp_path / "c")) as rig:
+            eve = await rig.credentials(Role.ANALYST, "eve")
+            calls = settings() + opened + call(1, "Hello", GREETING)
+            said = await heard(await connected(rig, eve, tmp_path, PREFACE + calls))
+            goaway = [payload for kind, _, _, payload in parse(said) if kind == GOAWAY]
+            assert b"a frame came that no client may send" in goaway[-1]
+            assert HEADERS not in [kind for kind, *_ in parse(said)]
+
+    asyncio.run(scenario())
