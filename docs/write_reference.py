@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import patch
 
 import click
 from example_keys import entries
@@ -28,11 +29,15 @@ from eigenveil_client.site.commands import main as site
 from eigenveil_client.site.daemon import metrics as site_metrics
 from eigenveil_client.site.policy import Policy
 from eigenveil_common.config import load
+from eigenveil_common.storage.ledger_store import LedgerStore, LedgerTotals
 from eigenveil_server import cli as coordinator
+from eigenveil_server import metrics as coordinator_metrics
 from eigenveil_server.admin.setup import Layout, create
+from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.metrics import Metrics, _Standing
 from eigenveil_server.storage.database import existing_store
+from eigenveil_server.storage.submissions import Submitted
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
@@ -154,8 +159,12 @@ def exported(one: Metric) -> str:
 def of_site() -> list[Metric]:
     """What the file of a site holds, of every label one value."""
     contact = site_metrics.Contact(connections=1, lost=Counter(code=1), notices=Counter(outcome=1))
-    text = site_metrics.text(contact, Ledger(Policy().budget), 0.0).decode()
+    text = site_metrics.text(contact, LedgerTotals.of(Ledger(Policy().budget)), 0.0).decode()
     return list(text_string_to_metric_families(text))
+
+
+# Of an analyst who has submitted one study: without one the labels would not be seen.
+ONE = Submitted(analyst="one", studies_today=1, bytes_today=1, studies=1, bytes=1, unrun=0)
 
 
 def of_coordinator() -> list[Metric]:
@@ -173,8 +182,9 @@ def of_coordinator() -> list[Metric]:
             if names := getattr(one, "_labelnames", ()):  # without a sample its labels would not be seen
                 one.labels(*names)  # type: ignore[attr-defined]
         store = existing_store(config)
-        counted.registry.register(_Standing(config, store, Ledger(config.budget)))
-        text = generate_latest(counted.registry).decode()
+        counted.registry.register(_Standing(config, store, LedgerStore(store.reader, config.budget, unix_ms)))
+        with patch.object(coordinator_metrics, "submitted", lambda reader, now: [ONE]):
+            text = generate_latest(counted.registry).decode()
         store.close()
     families = text_string_to_metric_families(text)
     return [one for one in families if not one.name.endswith("_created")]

@@ -12,6 +12,7 @@ from typing import IO
 
 from eigenveil_common.files import HAS_OWNERS, cannot
 
+IN_FOLDER = "folder.lock"  # stands for its folder where the system opens none
 GLANCE_SECONDS = 0.05  # where the system does not wake who waits
 
 
@@ -78,7 +79,9 @@ def _opened(path: Path) -> int:
     """Whoever can open the file can hold it, so it is its owner's alone, whatever the umask, also if it was
     there before. A link is refused: it would have us make, or change, a file of somebody's choice."""
     if path.is_dir() and not path.is_symlink():
-        return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        if HAS_OWNERS:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        path = path / IN_FOLDER
     handle = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o600)
     if HAS_OWNERS:
         os.fchmod(handle, 0o600)

@@ -5,8 +5,10 @@ So at each start:
 
 - every such file and every folder on the way to it belongs to this user or to root;
 - none of them may be written by others, nor by a group;
-- but a folder further up may be, where only the owner of a file may remove it (the sticky bit, as of /tmp),
-  and by a group that is its owner's own: of the same name, with nobody else in it, as `useradd` makes it;
+- but by a group that is its owner's own: of the same name, with nobody else in it, as `useradd` makes it
+  (with such groups the usual umask is 002);
+- and a folder further up by anybody, where only the owner of a file may remove it (the sticky bit, as of
+  /tmp);
 - none of these files is a link, which would have it read from elsewhere.
 
 Nothing is opened: to close any descriptor of a database would drop the locks that this process has on it.
@@ -89,28 +91,32 @@ def _wrong(path: Path, *, above: bool = False) -> Iterator[Distrusted]:
     except OSError as problem:
         raise RequestError(Code.BAD_CONFIG, f"cannot look at {path}: {problem.strerror}") from problem
     us = os.geteuid()
-    if us and found.st_uid not in (us, 0):
+    if found.st_uid not in (us, 0):
         owner = user_name(found.st_uid)
-        todo = f"sudo chown {user_name(us)} {_quoted(path)}"
+        todo = (
+            f"sudo chown {user_name(us)} {_quoted(path)}" if us else f"this as that user, sudo -u {owner} ..."
+        )
         yield Distrusted(what=f"{path} belongs to {owner}, who can change it", todo=todo)
     writers = found.st_mode & 0o022
-    if above and (found.st_mode & stat.S_ISVTX or (writers == 0o020 and _private(found))):
+    if (above and found.st_mode & stat.S_ISVTX) or (writers == 0o020 and _private(found)):
         return
     if writers:
         yield Distrusted(what=f"others can change {path}", todo=f"chmod go-w {_quoted(path)}")
 
 
-def _private(folder: os.stat_result) -> bool:
-    """Whether a folder's group is its owner's own."""
+def _private(found: os.stat_result) -> bool:
+    """Whether a file's group is its owner's own: nobody else is in it, neither as one of its members nor as a
+    user whose group it is from the start."""
     import grp  # which Windows does not have
     import pwd
 
     try:
-        user, group = pwd.getpwuid(folder.st_uid), grp.getgrgid(folder.st_gid)
+        user, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
     except KeyError:
         return False
     own = (group.gr_gid, group.gr_name) == (user.pw_gid, user.pw_name)
-    return own and set(group.gr_mem) <= {user.pw_name}
+    alone = all(one.pw_uid == user.pw_uid for one in pwd.getpwall() if one.pw_gid == group.gr_gid)
+    return own and alone and set(group.gr_mem) <= {user.pw_name}
 
 
 def _quoted(path: Path) -> str:

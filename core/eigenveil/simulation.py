@@ -27,7 +27,7 @@ from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.budget import attempt_cost
-from eigenveil.protocol.plan import Plan, plan_for
+from eigenveil.protocol.plan import SIMULATION, Plan, plan_for
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
 from eigenveil.queries import batch_of
@@ -260,7 +260,7 @@ def _plan(
     study: Study, algorithm: OwnAlgorithm | Callable[[Plan], Generator[Any, Any, Any]] | None, submission: str
 ) -> Plan:
     if algorithm is None:
-        return make_plan(study, federation="simulation", submission=submission, analyst="simulation")
+        return make_plan(study, federation=SIMULATION, submission=submission, analyst=SIMULATION)
     unnamed = replace(study, algorithm=Algorithm.AUTO)
     return plan_for(unnamed, own(algorithm), federation="", submission=submission)
 

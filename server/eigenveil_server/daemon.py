@@ -160,7 +160,7 @@ class Daemon:
         """Metrics and health, where the operator wants them; probes are answered once all is served."""
         config, repository = self.config, self.runtime.repository
         if config.metrics:
-            self._scrapes = self.runtime.metrics.scrapes(config, repository.store, repository.ledger.ledger)
+            self._scrapes = self.runtime.metrics.scrapes(config, repository.store, repository.ledger)
             await self._scrapes.open(*split_listen(config.metrics))
             self._delays.start()
         if config.health:

@@ -18,9 +18,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import Code, EigenveilError
 from eigenveil_common.files import read
+from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.metrics_listener import MetricsListener
@@ -137,7 +137,7 @@ class Metrics:
             if not self._polls[site]:
                 del self._polls[site]
 
-    def scrapes(self, config: Config, store: Store, ledger: Ledger) -> MetricsListener:
+    def scrapes(self, config: Config, store: Store, ledger: LedgerStore) -> MetricsListener:
         """The listener that answers with all of it."""
         self.registry.register(_Standing(config, store, ledger))
         encode, content_type = choose_encoder("")
@@ -152,14 +152,15 @@ def _samples(counter: Counter) -> Iterator[Sample]:
 class _Standing(Collector):
     """What is read when it is asked for: the ledger, the database, the certificates."""
 
-    def __init__(self, config: Config, store: Store, ledger: Ledger) -> None:
+    def __init__(self, config: Config, store: Store, ledger: LedgerStore) -> None:
         self._config = config
         self._store = store
         self._ledger = ledger
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        total, spent = self._ledger.limit.micro_rho, self._ledger.spent.micro_rho
-        parts = {"total": total, "spent": spent, "reserved": self._ledger.committed().micro_rho - spent}
+        totals = self._ledger.totals
+        total, spent = totals.limit.micro_rho, totals.spent.micro_rho
+        parts = {"total": total, "spent": spent, "reserved": totals.committed.micro_rho - spent}
         yield _gauge("eigenveil_budget_micro_rho", "The federation's budget.", "part", parts)
         rows = self._store.reader.rows("SELECT state, COUNT(*) AS many FROM studies GROUP BY state")
         found = {state.value: 0 for state in StudyState} | {row["state"]: row["many"] for row in rows}

@@ -37,6 +37,16 @@ def test_what_only_its_owner_can_change_is_trusted(state: Path) -> None:
     assert told(*believed(state)) == [], "others' files are nobody's concern here"
 
 
+@pytest.fixture
+def shared_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the group of each file be one with others in it."""
+    import grp
+
+    group = SimpleNamespace(gr_gid=os.getegid(), gr_name="staff", gr_mem=["eve"])
+    monkeypatch.setattr(grp, "getgrgid", lambda number: group)
+
+
+@pytest.mark.usefixtures("shared_group")
 @pytest.mark.parametrize("mode", [0o602, 0o620, 0o666])
 @pytest.mark.parametrize("name", ["authorities.json", "site.toml", "ca.key", "state.db", "state.db-wal", "."])
 def test_a_file_that_others_can_change_is_named_with_the_command(state: Path, name: str, mode: int) -> None:
@@ -61,22 +71,42 @@ def test_folders_above_count_but_for_sticky_ones(state: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "members", "good"), [("root", [], True), ("root", ["eve"], False), ("x", [], False)]
+    ("name", "members", "others", "good"),
+    [
+        ("root", [], [], True),
+        ("root", ["eve"], [], False),
+        ("x", [], [], False),
+        ("root", [], ["eve"], False),
+    ],
 )
-def test_a_folder_above_may_belong_to_its_owners_own_group(
-    state: Path, monkeypatch: pytest.MonkeyPatch, name: str, members: list[str], good: bool
+def test_files_and_folders_may_belong_to_their_owners_own_group(
+    state: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    members: list[str],
+    others: list[str],
+    good: bool,
 ) -> None:
+    """As with umask 002; a user whose group it is from the start is in it as well, and no list says so."""
     import grp
 
     user = pwd.getpwuid(os.geteuid())
     found = SimpleNamespace(
         gr_gid=user.pw_gid, gr_name=user.pw_name if name == "root" else name, gr_mem=members
     )
+    from_the_start = [
+        SimpleNamespace(pw_name=one, pw_uid=OTHER, pw_gid=user.pw_gid, pw_dir="/") for one in others
+    ]
     monkeypatch.setattr(grp, "getgrgid", lambda number: found)
+    monkeypatch.setattr(pwd, "getpwall", lambda: [user, *from_the_start])
     state.parent.chmod(0o770)
     assert (told(*believed(state)) == []) is good
-    state.chmod(0o770)
-    assert told(state)[0].startswith(f"others can change {state};"), "of a folder of our own no group may"
+    state.parent.chmod(0o700)
+    state.chmod(0o775)
+    (state / "site.toml").chmod(0o664)
+    assert (told(*believed(state)) == []) is good
+    (state / "site.toml").chmod(0o666)
+    assert any(f"others can change {state / 'site.toml'}" in one for one in told(*believed(state)))
 
 
 def test_a_link_is_no_file_of_ours(state: Path) -> None:
@@ -100,7 +130,10 @@ def test_the_way_that_a_linked_folder_leads_counts_as_well(state: Path, tmp_path
 @AS_ROOT
 def test_another_users_file_is_not_trusted(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.chown(state / "site.toml", OTHER, -1)
-    assert told(*believed(state)) == [], "root is told of other users' folders elsewhere"
+    (there,) = told(*believed(state))
+    assert there.startswith(
+        f"{state / 'site.toml'} belongs to #{OTHER}, who can change it; run: this as that user"
+    )
     monkeypatch.setattr("eigenveil_common.trusted_files.os.geteuid", lambda: 1)
     (there,) = told(*believed(state))
     assert there.startswith(f"{state / 'site.toml'} belongs to #{OTHER}, who can change it; run: sudo chown ")

@@ -173,15 +173,20 @@ async def _feed(handler: Any, call: Call, defects: Defects, data: bytes) -> None
     kept(message)
     defects.last = None
     try:
-        if handler.response_streaming:
-            async for answer in handler.unary_stream(message, call):
-                answer.SerializeToString()
-        else:
-            handler.response_serializer(await handler.unary_unary(message, call))
+        # In a task of its own, as gRPC has it: a call is over, and its reply is taken, when that ends.
+        await asyncio.create_task(_answered(handler, message, call))
     except EigenveilError as problem:
         if problem.code is Code.BUG and defects.last is not None:
             raise defects.last from None
         raise
+
+
+async def _answered(handler: Any, message: Message, call: Call) -> None:
+    if handler.response_streaming:
+        async for answer in handler.unary_stream(message, call):
+            answer.SerializeToString()
+    else:
+        handler.response_serializer(await handler.unary_unary(message, call))
 
 
 def kept(message: Message) -> None:

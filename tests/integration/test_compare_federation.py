@@ -71,8 +71,11 @@ def test_a_table_of_real_studies(stage: Stage, file: Path, tmp_path: Path, capfd
         {None, "gauss-cov"},
         {None, "dp-pca"},
     )
-    assert "polic" in rows["em-cov"]["outcome"]  # sites allow what `auto` chooses unless they say more
+    forbidden = rows["em-cov"]["outcome"]  # sites allow what `auto` chooses unless they say more
+    assert "forbid this study: hospital-1 (algorithms, noise)" in forbidden
+    assert "nothing was submitted" in forbidden
     assert {"compared-gauss-cov", "compared-dp-pca"} <= set(names(capfd))
+    assert "compared-em-cov" not in names(capfd)
 
 
 def test_without_consent_nothing_is_submitted(

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import eigenveil
 from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.reporting.verify import load_release
-from eigenveil.study.toml import parse_study
+from eigenveil.study.study import Federation
+from eigenveil.study.toml import parse_study, study_to_toml
 from eigenveil_client.analyst.signing.signing_key import NAME
 from eigenveil_client.connection.identity_files import ABOUT
+from eigenveil_client.site.commands.main import main as site_main
 from eigenveil_server.console.submission import draft_of
 from tests.client.commands import eigenveil as command
-from tests.integration.stage import Stage
+from tests.integration.stage import SITES, Stage
 
 Capture = pytest.CaptureFixture[str]
 
@@ -95,10 +100,18 @@ def test_the_consoles_draft_reaches_one_signed_study_however_often_its_command_i
     check_signed(tmp_path / "release.json", digits, capfd)
 
 
+def confirm_once_more(config: Path, digits: str) -> None:
+    """People of a site decide what it wrote down of another key: they hear the digits of before."""
+    words = ["analysts", "confirm", "ada", "--fingerprint", digits, "--by", "Kim", "--config", str(config)]
+    with mock.patch.object(sys, "argv", ["eigenveil-site", *words]):
+        assert site_main() == 0
+
+
 def test_an_analyst_whose_key_no_site_has_confirmed_gets_no_answer(
     stage: Stage, tmp_path: Path, capfd: Capture
 ) -> None:
     """As a coordinator that signs with a key of its own would: the same name, the same certificate."""
+    site, digits = SITES[0], told(capfd, "key", "show")["fingerprint"]
     profile = tmp_path / "profile"
     profile.mkdir(mode=0o700)
     for path in stage.layout.analyst.iterdir():
@@ -107,8 +120,10 @@ def test_an_analyst_whose_key_no_site_has_confirmed_gets_no_answer(
             (profile / path.name).chmod(0o600)
     assert (profile / ABOUT).exists()
     file = tmp_path / "study.toml"
-    file.write_text(named(stage, "another-key"))
+    study = parse_study(named(stage, "another-key"))
+    file.write_text(study_to_toml(replace(study, federation=Federation(sites=(site,)))))
     submitted = told(capfd, "study", "submit", str(file), "--profile", str(profile))
     assert command(["study", "watch", submitted["study"]]) == 11
     rows = told(capfd, "study", "show", submitted["study"])
     assert rows["spent_micro_rho"] == 0
+    confirm_once_more(stage.layout.site_config(site), digits)  # the stage is as it was

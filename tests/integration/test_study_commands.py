@@ -255,7 +255,7 @@ def test_who_watches_hears_once_that_the_coordinator_is_gone_and_back(stage: Sta
     [
         ("lower = 5", "lower = 50", 2, "must be below upper bound"),
         ("epsilon = 0.3", "epsilon = -1.0", 2, "epsilon must be a finite number above 0"),
-        ("epsilon = 0.3", "epsilon = 300.0", 5, "max_epsilon_per_study"),
+        ("epsilon = 0.3", "epsilon = 300.0", 6, "max_epsilon_per_study"),
         ('"hospital-2"', '"hospital-9"', 2, "not enrolled in demo: hospital-9"),
         ("max_records = 100000", "max_records = 2_000_000_000", 2, "lower max_records"),
         ("components = 2", "components = 31", 2, "between 1 and the 30 columns"),

@@ -18,6 +18,7 @@ from sklearn.utils import check_random_state
 from eigenveil import PrivatePCA, simulate
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.algorithms import ALGORITHMS
+from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.dictionary.rules import ANY
 from eigenveil.errors import InternalError
 from eigenveil.estimators._base import SEEDS, SITE
@@ -97,9 +98,9 @@ def noise_seed() -> int:
 
 
 def comparable(document: dict[str, Any]) -> dict[str, Any]:
-    """A document without the times, which no two runs share."""
+    """A document without the times and the analyst's signature, which no two runs share."""
     rounds = [{key: entry[key] for key in entry if key != "milliseconds"} for entry in document["rounds"]]
-    return {**document, "rounds": rounds}
+    return {**document, "rounds": rounds, "authorization": None}
 
 
 def as_toml(study: dict[str, Any]) -> str:
@@ -220,5 +221,7 @@ def test_three_drivers_release_the_same_bits(algorithm: str, tmp_path: Path) -> 
     # Each round carries the digests of its query and of its release, so equal rounds are equal bits.
     assert comparable(by_simulator) == comparable(by_estimator)
     assert comparable(by_federation) == comparable(by_estimator)
+    assert (by_estimator["authorization"], by_simulator["authorization"]) == (None, None)
+    assert asked_by(by_federation).fingerprint  # the only one of the three that an analyst signed
     assert by_federation["private"] is False
     assert not algorithm.startswith("subspace-exact") or by_federation["result"]["declined"] is None

@@ -49,6 +49,8 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        "card = signed.card.check()", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "    if written is None:\n", "    if not written:\n",
        f"{RELEASE}::{CHANGED}[nothing of it]"),
+    of("R31", ASKED, ' == document["plan"]["federation"]\n', "\n",
+       f"{RELEASE}::test_a_simulation_is_said_to_be_signed_by_nobody"),
     of("R31", "server/eigenveil_server/console/submission_pages.py",
        "        check_submission(said.submission)\n", "",
        "tests/server/console/test_pages.py"
@@ -56,6 +58,10 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", "server/eigenveil_server/console/submission.py", ', "--submission", submission)', ")", FORM),
     of("R31", SUBMISSIONS, "made = self._cache.take(words)", "made = None",
        f"{PLANNED}::test_a_submission_runs_the_plan_that_was_explained_and_plans_once"),
-    of("R31", CACHE, "canonical(dict(words))", 'canonical({**words, "analyst": ""})',
+    of("R31", CACHE, '- {"directory"}', '- {"directory", "analyst"}',
        f"{PLANNED}::test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of"),
+    of("R31", CACHE, ' if words["directory"] == self._directory else None', "",
+       f"{PLANNED}::test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of"),
+    of("R31", CACHE, "            self._plans.clear()\n", "            pass\n",
+       f"{PLANNED}::test_a_plan_of_another_directory_is_not_found_and_not_kept"),
 )  # fmt: skip

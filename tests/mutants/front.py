@@ -33,6 +33,7 @@ TRUSTED = "common/eigenveil_common/trusted_files.py"
 FILES = "common/eigenveil_common/files.py"
 LINKS = "common/eigenveil_common/web/links.py"
 OF_STREAMS = "tests/server/front/test_streams.py::"
+OF_ROOM = "tests/server/front/test_room.py::"
 OF_REPLIES = "tests/server/front/test_replies.py::"
 OF_CONSOLE = "tests/server/console/test_listener.py::"
 OF_FILES = "tests/common/test_trusted_files.py::"
@@ -69,8 +70,22 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", REQUESTS, "            self._make_room()\n", "            pass\n",
        f"{AT_ONCE}test_who_holds_several_messages_or_one_for_long_makes_room_for_others"),
     of("TM18", CONNECTION,
-       "self._host.requests.give(self.arrival.guest, self._sent.pop(stream))", "self._sent.pop(stream)",
-       f"{AT_ONCE}test_a_request_is_counted_until_its_answer_and_no_longer"),
+       "self._host.requests.give(self.arrival.guest, self._sent.pop(stream), whole=whole)",
+       "self._sent.pop(stream)", f"{AT_ONCE}test_a_request_is_counted_until_its_answer_and_no_longer"),
+    of("TM18", REQUESTS, "        if now - self._looked < LOOK_SECONDS:", "        if False:",
+       f"{AT_ONCE}test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second"),
+    of("TM18", REQUESTS, "one.reserved and one.sent > one.whole", "one.reserved",
+       f"{AT_ONCE}test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slow"),
+    of("TM18", REQUESTS, "            if held.sent == held.whole:", "            if False:",
+       f"{AT_ONCE}test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time"),
+    of("TM18", REQUESTS, "        held.guest = guest  #", "        #",
+       f"{AT_ONCE}test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now"),
+    of("TM18", CONNECTION, "        if self._inward.between:", "        if True:",
+       f"{OF_ROOM}test_a_request_is_complete_when_its_last_byte_has_passed"),
+    of("TM18", CONNECTION, "            self._streams.excuse(now)\n", "",
+       f"{OF_ROOM}test_who_is_kept_waiting_for_room_is_not_cut_for_it_and_has_its_time_afterwards"),
+    of("TM18", CONNECTION, "if self._inward.stopped and self._wait == ROOM_WAIT:",
+       "if self._inward.stopped:", f"{OF_ROOM}test_who_stands_at_the_limit_of_streams_is_not_excused"),
     # ---- what is read of others, and in how much memory it is planned
     of("TM18", "study/plain_values.py", "    check_bounds(text)\n", "", f"{BOUNDS}is_refused{KEPT}"),
     of("TM18", "study/toml_bounds.py", "path.depth > DEEPEST or path.keys", "path.keys",
@@ -130,13 +145,14 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM13", TRUSTED, "found.st_mode & 0o022", "found.st_mode & 0o002", CHANGED),
     of("TM13", TRUSTED, "found.st_mode & 0o022", "found.st_mode & 0o020", CHANGED),
     of("TM13", TRUSTED, '("", "-wal", "-shm", "-journal")', '("",)', CHANGED),
-    of("TM13", TRUSTED, "if above and (", "if (", f"{OF_FILES}test_folders_above_count_but_for_sticky_ones"),
+    of("TM13", TRUSTED, "(above and found.st_mode & stat.S_ISVTX)", "(found.st_mode & stat.S_ISVTX)",
+       f"{OF_FILES}test_folders_above_count_but_for_sticky_ones"),
     of("TM13", TRUSTED, "        above |= dict.fromkeys((*path.parents, *path.resolve().parents))\n",
        "        above |= dict.fromkeys(path.parents)\n",
        f"{OF_FILES}test_the_way_that_a_linked_folder_leads_counts_as_well"),
     of("TM13", TRUSTED, "set(group.gr_mem) <= {user.pw_name}", "bool(user)",
-       f"{OF_FILES}test_a_folder_above_may_belong_to_its_owners_own_group"),
-    of("TM13", TRUSTED, "if us and found.st_uid not in (us, 0):", "if False:",
+       f"{OF_FILES}test_files_and_folders_may_belong_to_their_owners_own_group"),
+    of("TM13", TRUSTED, "if found.st_uid not in (us, 0):", "if False:",
        f"{OF_FILES}test_another_users_file_is_not_trusted"),
     of("TM13", FILES, "os.O_NOFOLLOW | ", "", f"{OF_FILES}test_a_link_is_no_file_of_ours"),
     of("TM13", FILES, "if os.geteuid() and found.st_uid not in (os.geteuid(), 0):", "if False:",

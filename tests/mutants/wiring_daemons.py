@@ -114,7 +114,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("R10", f"{SERVER}/planning/submissions.py", "plan.cost, gaussian=plan.gaussian)",
        "plan.cost, gaussian=True)", EXPLAINED),
     of("R10", f"{SERVER}/planning/submissions.py",
-       "        self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)\n", "",
+       "            self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)\n", "",
        EXPLAINED),
     of("R10", f"{SERVER}/studies/operator_approvals.py",
        "if change.execute(said, (found.digest, APPROVED, REFUSED)):", "if False:",
@@ -154,9 +154,12 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM37", f"{SERVER}/rpc/study_list.py", "while not allowance.spend(1.0):", "while False:",
        f"{AT_SERVER}/rpc/test_study_list.py"
        "::test_after_a_burst_a_caller_has_so_many_looks_a_second_and_others_theirs"),
-    of("TM37", f"{SERVER}/rpc/study_list.py", "        if after not in turn.next:", "        if True:",
+    of("TM37", f"{SERVER}/rpc/study_list.py", "        if look is None:", "        if True:",
        f"{AT_SERVER}/rpc/test_study_list.py"
        "::test_calls_at_once_share_a_look_that_begins_after_they_came"),
+    of("TM37", f"{SERVER}/rpc/study_list.py", "                look.answer.cancel()\n", "",
+       f"{AT_SERVER}/rpc/test_study_list.py"
+       "::test_calls_that_are_taken_back_leave_nothing_and_the_next_has_its_turn"),
     of("TM37", f"{SITE}/daemon/agreements.py",
        "        if self._store.declined.get(plan.digest) is not None:", "        if False:",
        "tests/client/site/state/test_declined_plans.py"

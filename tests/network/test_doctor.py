@@ -33,8 +33,9 @@ from tests.client.site.support import FEDERATION, Coordinator, Stage, a_stage, s
 from tests.network.forwarders import ConnectProxy, Inspection
 
 ORDER = (
-    "configuration", "approval", "analysts", "disk", "permissions", "peers", "ledger", "records", "engine",
-    "identity", "certificate", "authorities", "proxy", "dns", "port", "tls", "coordinator", "clock",
+    "configuration", "approval", "analysts", "disk", "permissions", "peers", "analysts' keys", "ledger",
+    "records", "engine", "identity", "certificate", "authorities", "proxy", "dns", "port", "tls",
+    "coordinator", "clock",
 )  # fmt: skip
 
 
@@ -76,6 +77,7 @@ def found(checks: dict[str, Check], about: str, level: Level, *words: str) -> No
 
 def test_a_site_where_all_is_well(stage: Stage) -> None:
     stage.store().close()
+    stage.know_analyst()
     checks = asyncio.run(diagnosed(stage))
     assert tuple(checks) == ORDER
     assert [check.line() for check in checks.values() if check.level is not Level.OK] == []
@@ -335,7 +337,8 @@ def test_an_analyst_s_doctor(
 
     assert asyncio.run(scenario()) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[1] for line in lines] == [ORDER[4], *ORDER[ORDER.index("identity") :]]
+    order = ["permissions", "signing", *ORDER[ORDER.index("identity") :]]
+    assert [line.split()[1] for line in lines] == order
     (stage.config.identity / "profile.toml").write_text('proxy = "socks5://x"')
     words = ["eigenveil", "doctor", "--profile", str(stage.config.identity)]
     monkeypatch.setattr(sys, "argv", words)

@@ -23,6 +23,7 @@ from eigenveil.identity import Role
 from eigenveil_client.demo.federation import free_ports
 from eigenveil_client.site.daemon import metrics
 from eigenveil_client.site.daemon.metrics import Contact
+from eigenveil_common.storage.ledger_store import LedgerTotals
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
 from eigenveil_server import metrics_listener
@@ -159,7 +160,7 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
             config = replace(rig.config, metrics=address)
             with refused(Code.BAD_CONFIG, address, "for metrics"):
                 metrics_listener = Metrics().scrapes(
-                    config, rig.daemon.runtime.repository.store, rig.daemon.runtime.repository.ledger.ledger
+                    config, rig.daemon.runtime.repository.store, rig.daemon.runtime.repository.ledger
                 )
                 await metrics_listener.open(*split_listen(address))
             with refused(Code.BAD_CONFIG, address, "for health"):
@@ -195,7 +196,8 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
     contact = Contact(connected=True, connections=2, last=1000.0, ends=86400.0 * 3, lost=Counter(identity=1))
     ledger = Ledger(Budget(mixed=Cost(micro_rho=500)))
     ledger.apply(ledger.reserve("ab" * 32, Cost(micro_rho=200), at=1))
-    told = scraped(metrics.text(contact, ledger, 86400.0).decode())
+    totals = LedgerTotals.of(ledger)
+    told = scraped(metrics.text(contact, totals, 86400.0).decode())
     assert told['eigenveil_site_budget_micro_rho{part="total"}'] == 500
     assert told['eigenveil_site_budget_micro_rho{part="reserved"}'] == 200
     assert told["eigenveil_site_certificate_days_left"] == 2
@@ -206,14 +208,14 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
     path = tmp_path / "site.prom"
 
     async def scenario() -> None:
-        task = asyncio.create_task(metrics.keep_written(path, contact, lambda: ledger))
+        task = asyncio.create_task(metrics.keep_written(path, contact, lambda: totals))
         while not path.exists():
             await asyncio.sleep(0.001)
         for _ in range(50):
             assert path.read_text().endswith("\n")
             await asyncio.sleep(0.001)
         task.cancel()
-        gone = asyncio.create_task(metrics.keep_written(tmp_path / "gone" / "x", contact, lambda: ledger))
+        gone = asyncio.create_task(metrics.keep_written(tmp_path / "gone" / "x", contact, lambda: totals))
         await asyncio.sleep(0.05)
         assert not gone.done()
         gone.cancel()
@@ -226,7 +228,8 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
 
 def test_no_metric_speaks_of_records() -> None:
     names = re.compile(r"(record|row|cohort|norm|value|mean|variance)")
-    text = metrics.text(Contact(), Ledger(Budget(mixed=Cost(micro_rho=500))), 0.0).decode()
+    totals = LedgerTotals.of(Ledger(Budget(mixed=Cost(micro_rho=500))))
+    text = metrics.text(Contact(), totals, 0.0).decode()
     assert not names.search(text)
     source = (Path(__file__).parents[2] / "server/eigenveil_server/metrics.py").read_text()
     assert not [name for name in re.findall(r'"(eigenveil_[a-z_]+)"', source) if names.search(name)]

@@ -42,10 +42,13 @@ def test_units_are_hardened(unit: Path) -> None:
     assert float(found[1]) <= 3.0
 
 
-def test_a_study_whose_planning_runs_out_of_memory_does_not_end_the_coordinator() -> None:
-    """systemd stops a whole unit for one killed process unless it is told not to."""
-    (unit,) = (unit for unit in UNITS if "coordinator" in unit.name)
-    assert "OOMPolicy=continue" in unit.read_text().splitlines()
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_a_process_that_runs_out_of_memory_ends_alone_and_a_stop_is_told_to_the_daemon_alone(
+    unit: Path,
+) -> None:
+    """systemd stops a whole unit for one killed process, and tells all of its processes to stop, unless it is
+    told not to: a reader that is ended so looks like a damaged file."""
+    assert {"OOMPolicy=continue", "KillMode=mixed"} <= set(unit.read_text().splitlines())
 
 
 def commands(text: str) -> list[tuple[str, list[str]]]:

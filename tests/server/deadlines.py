@@ -1,12 +1,15 @@
-"""Rounds whose deadline passes when a test says so: nobody is late for it on a slow machine."""
+"""Rounds whose deadline passes, and releases whose tick comes, when a test says so: nobody is late on a slow
+machine."""
 
 from __future__ import annotations
 
-from asyncio import sleep
+import threading
+from asyncio import sleep, to_thread
 from collections.abc import Callable
 
 import pytest
 
+from eigenveil_server.rounds import journal
 from eigenveil_server.rounds.open_round import OpenRound
 from tests.server.rig import DEADLINE
 
@@ -35,3 +38,19 @@ def pass_without(monkeypatch: pytest.MonkeyPatch, silent: Callable[[str, Place],
         return all(silent(site, (opened.asked.round, opened.number_for(site))) for site in wanted)
 
     pass_when(monkeypatch, over)
+
+
+class Tick:
+    """Holds every release before its tick, drawn and not durable, until `go` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._due, self.go = threading.Event(), threading.Event()
+        monkeypatch.setattr(journal, "await_tick", self._wait)
+
+    def _wait(self) -> None:
+        self._due.set()
+        assert self.go.wait(60)
+
+    async def due(self) -> None:
+        """Wait until a release is held."""
+        assert await to_thread(self._due.wait, 60)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,7 +13,6 @@ from unittest import mock
 
 import grpc
 import numpy as np
-import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
@@ -38,7 +36,6 @@ from eigenveil_server.daemon import Daemon, Ports
 from eigenveil_server.front import door
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
-from eigenveil_server.rounds import journal
 from eigenveil_server.storage.submissions import SubmissionQuota
 from eigenveil_server.studies.poll import Poll
 from tests.support import a_hello, submitted
@@ -383,19 +380,3 @@ async def uncertified_hello(rig: Rig, port: int) -> pb.HelloResponse:
     credentials = grpc.ssl_channel_credentials(rig.ca)
     async with grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
         return await CoordinatorStub(channel).Hello(a_hello())
-
-
-class Tick:
-    """Holds every release before its tick, drawn and not durable, until `go` is set."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._due, self.go = threading.Event(), threading.Event()
-        monkeypatch.setattr(journal, "await_tick", self._wait)
-
-    def _wait(self) -> None:
-        self._due.set()
-        assert self.go.wait(60)
-
-    async def due(self) -> None:
-        """Wait until a release is held."""
-        assert await asyncio.to_thread(self._due.wait, 60)

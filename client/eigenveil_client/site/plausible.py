@@ -24,7 +24,10 @@ def reader(config: SiteConfig) -> Reader:
         RequestError: its dictionary cannot be read.
     """
     known = ranges(dictionary(config.dictionary))
-    return Reader(config.records, config.column, known, config.scratch, config.engine.reading)
+    return Reader(
+        config.records, config.column, known, config.scratch, config.engine.reading,
+        config.policy.maximum_records,
+    )  # fmt: skip
 
 
 def dictionary(path: Path | None) -> Dictionary:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import fields
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from typing import TypeVar
 
 from eigenveil.accounting.budget import Budget
@@ -25,6 +26,20 @@ Also = Callable[[Connection], None]
 AlsoAt = Callable[[Connection, Tip], None]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LedgerTotals:
+    """What a ledger adds up to at one moment; `limit` and `exact` as the ledger's."""
+
+    spent: Cost
+    committed: Cost
+    limit: Cost
+    exact: bool
+
+    @classmethod
+    def of(cls, ledger: Ledger) -> LedgerTotals:
+        return cls(spent=ledger.spent, committed=ledger.committed(), limit=ledger.limit, exact=ledger.exact)
+
+
 class LedgerStore:
     """The ledger of one data set, durable in `database` (whose schema includes this one).
 
@@ -33,6 +48,9 @@ class LedgerStore:
 
     `also` writes further rows in the same transaction as the entry (one sync for both, and neither
     without the other); it runs even when the entry is there already and nothing is appended.
+
+    `ledger` may change under whoever has not the lock (see `read`). `tip` and `totals` are values that are
+    replaced after every change, and may be read on any thread at any time.
     """
 
     def __init__(self, database: Database, budget: Budget, clock: Callable[[], int]) -> None:
@@ -40,7 +58,9 @@ class LedgerStore:
         self._clock = clock
         self._lock = threading.Lock()  # from the decision until the entry is in `ledger`
         self.ledger = replay(budget, self.entries())
-        self.tip = (self.ledger.head, self.ledger.size)  # one value: read without the lock
+        self.tip: Tip
+        self.totals: LedgerTotals
+        self._note()
 
     def entries(self) -> list[Entry]:
         return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
@@ -103,11 +123,24 @@ class LedgerStore:
 
     def refresh(self) -> None:
         """Take in what other processes have appended."""
-        with self._lock, self._database.transaction() as change:
+        with self._changing(), self._database.transaction() as change:
             self._catch_up(change)
 
-    def _append(self, decide: Callable[[], Entry | None], also: AlsoAt) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the lock. Also what fails may have taken in what others appended."""
         with self._lock:
+            try:
+                yield
+            finally:
+                self._note()
+
+    def _note(self) -> None:
+        self.tip = (self.ledger.head, self.ledger.size)
+        self.totals = LedgerTotals.of(self.ledger)
+
+    def _append(self, decide: Callable[[], Entry | None], also: AlsoAt) -> None:
+        with self._changing():
             with self._database.transaction() as change:
                 self._catch_up(change)
                 entry = decide()
@@ -116,7 +149,6 @@ class LedgerStore:
                 also(change, _tip(self.ledger, entry))
             if entry is not None:
                 self.ledger.apply(entry)
-            self.tip = (self.ledger.head, self.ledger.size)
 
     def _catch_up(self, change: Connection) -> None:
         """Take in what others appended. It is durable, so it stays even if this transaction fails."""

@@ -9,7 +9,7 @@ from typing import Any
 from eigenveil.analyst_signature.authorization import authorization_from_dict, check_authorization
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical
-from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.plan import SIMULATION, plan_from_json
 
 SIMULATED = "nobody: this is a simulation, which no analyst signs"
 
@@ -46,7 +46,9 @@ def asked_by(document: Mapping[str, Any]) -> AskedBy:
     """
     analyst, written = document["plan"]["analyst"], document.get("authorization")  # older ones have none
     if written is None:
-        return AskedBy(analyst=analyst, card="", fingerprint="", words=_unsigned(analyst))
+        simulated = not analyst or analyst == SIMULATION == document["plan"]["federation"]
+        words = SIMULATED if simulated else f"{analyst}, {signed_words('')}"
+        return AskedBy(analyst=analyst, card="", fingerprint="", words=words)
     try:
         signed = authorization_from_dict(written)
         plan = plan_from_json(canonical(document["plan"]))
@@ -65,10 +67,6 @@ def signed_words(fingerprint: str) -> str:
     if not fingerprint:
         return "by the coordinator's word alone: no key of the analyst's signed it"
     return f"signed by the key with the digits {fingerprint}"
-
-
-def _unsigned(analyst: str) -> str:
-    return f"{analyst}, {signed_words('')}" if analyst else SIMULATED
 
 
 def _bad(why: str) -> RequestError:

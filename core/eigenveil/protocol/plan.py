@@ -27,14 +27,15 @@ from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Choose, Extraction, Sca
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
 PLAN_VERSION = 6
+SIMULATION = "simulation"  # what a simulation calls its federation and its analyst
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What runs. `submission` tells two runs of one study apart (each has its own price); `analyst` is the
-    certified name of who asked, empty where nobody did (a simulation, or a study that is only explained). An
-    algorithm of the user's own has no federation, and no plan that was sent can name one. `micro_rho` and
-    `atto_delta` are what its rounds may spend, each tried once.
+    certified name of who asked, empty where nobody did (a study that is only explained) and `SIMULATION` in a
+    simulation. An algorithm of the user's own has no federation, and no plan that was sent can name one.
+    `micro_rho` and `atto_delta` are what its rounds may spend, each tried once.
 
     Raises:
         RequestError: `auto` was neither resolved nor left to the first releases, a federation would run an

@@ -129,11 +129,19 @@ def round_from_proto(message: pb.SealedRound, stated: RoundStatement) -> Release
         atto_delta=message.atto_delta,
         present=tuple(message.present),
     )
-    if release.digest != stated.release:
+    if not _is_stated(release, stated):
         raise PeerError(
             Code.PROTOCOL, f"the release of {spoken(stated.round)} is not the one that was stated"
         )
     return release
+
+
+def _is_stated(release: Release, stated: RoundStatement) -> bool:
+    """Whether `stated` covers a release; no release has a number that canonical JSON does not have."""
+    try:
+        return release.digest == stated.release
+    except ValueError:
+        return False
 
 
 def lists_to_proto(lists: Sequence[SignedList]) -> list[pb.SignedAuthorities]:

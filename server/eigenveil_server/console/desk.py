@@ -83,7 +83,8 @@ class Books:
 
     def left(self) -> Cost:
         """What is neither spent nor set aside."""
-        limit, committed = self.ledger.read(lambda ledger: (ledger.limit, ledger.committed()))
+        totals = self.ledger.totals
+        limit, committed = totals.limit, totals.committed
         return Cost(
             micro_rho=max(0, limit.micro_rho - committed.micro_rho),
             atto_delta=max(0, limit.atto_delta - committed.atto_delta),

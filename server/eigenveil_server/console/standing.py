@@ -66,19 +66,17 @@ class Budget:
 
 def budget(books: Books) -> Budget:
     """The federation's budget now."""
-    left = books.left()
-    spent, committed, limit, exact = books.ledger.read(
-        lambda ledger: (ledger.spent, ledger.committed(), ledger.limit, ledger.exact)
-    )
-    whole, told = max(1, limit.micro_rho), Conversion(delta=books.config.budget_delta, exact=exact)
+    left, totals = books.left(), books.ledger.totals
+    spent, limit, exact = totals.spent.micro_rho, totals.limit.micro_rho, totals.exact
+    whole, told = max(1, limit), Conversion(delta=books.config.budget_delta, exact=exact)
     recent = books.lists.latest(RECENT, tuple(set(StudyState) - {StudyState.FAILED}))
     plans = [(one.name, books.studies.plan_of(books.studies.get(one.digest))) for one in recent]
     return Budget(
-        total=told.spent(limit.micro_rho),
-        left=told.left(left.micro_rho, limit.micro_rho),
+        total=told.spent(limit),
+        left=told.left(left.micro_rho, limit),
         delta=books.config.budget_delta,
-        share_spent=spent.micro_rho / whole,
-        share_reserved=(committed.micro_rho - spent.micro_rho) / whole,
+        share_spent=spent / whole,
+        share_reserved=(totals.committed.micro_rho - spent) / whole,
         exact=exact,
         prices=tuple(
             Price(name=name, epsilon=plan.study.epsilon, left=studies_left(left, plan.cost))

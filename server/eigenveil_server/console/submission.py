@@ -225,7 +225,7 @@ def same_before(books: Books, study: Study, analyst: str) -> StudyLine | None:
 def prediction(found: Foreseen, books: Books, directory: Directory) -> Prediction:
     """What a study would be, for who is about to ask for it."""
     told, study, left = found.explanation, found.plan.study, books.left()
-    whole = max(1, books.ledger.ledger.limit.micro_rho)
+    whole = max(1, books.ledger.totals.limit.micro_rho)
     after = Cost(
         micro_rho=left.micro_rho - found.plan.cost.micro_rho,
         atto_delta=left.atto_delta - found.plan.cost.atto_delta,

@@ -7,7 +7,16 @@ import time
 from typing import Protocol, cast
 
 from eigenveil_server.front.admission import CALL, Arrival
-from eigenveil_server.front.frames import DATA, HEADERS, PREFACE_BYTES, RST_STREAM, Frame, Frames, goaway
+from eigenveil_server.front.frames import (
+    DATA,
+    END_STREAM,
+    HEADERS,
+    PREFACE_BYTES,
+    RST_STREAM,
+    Frame,
+    Frames,
+    goaway,
+)
 from eigenveil_server.front.requests import Requests
 from eigenveil_server.front.streams import Misframed, Streams
 
@@ -66,6 +75,8 @@ class Connection(asyncio.BufferedProtocol):
         self._outward = Frames(self._answers)
         self._streams = Streams()
         self._sent: dict[int, int] = {}  # bytes of requests without an answer that have passed
+        self._whole: dict[int, int] = {}  # of those, the requests that have come to their end
+        self._ending = 0  # the stream whose last frame is passing
         self._wait = LEAST_WAIT  # for a frame that may not pass yet
         self._stops = 0  # reasons not to read from the caller
         self._timer: asyncio.TimerHandle | None = None
@@ -97,6 +108,8 @@ class Connection(asyncio.BufferedProtocol):
         passed = self._inward.cut()
         if self.ended:
             return
+        if self._inward.between:
+            self._completed()
         if passed:
             self._inner.write(passed)
         if self._inward.stopped and self._timer is None:
@@ -113,6 +126,7 @@ class Connection(asyncio.BufferedProtocol):
         """Whether a frame may pass now: what its guest may do in a second is not done yet."""
         if self.arrival is None:
             return False
+        self._completed()  # the frame before has passed to its last byte
         self._wait = LEAST_WAIT
         if self._streams.new(frame) and not self._host.may_open(self):
             self._wait = STREAMS_WAIT
@@ -150,12 +164,21 @@ class Connection(asyncio.BufferedProtocol):
         if self.arrival is None or not self._host.requests.take(self.arrival.guest, frame.length):
             return False
         self._sent[frame.stream] = self._sent.get(frame.stream, 0) + frame.length
+        self._ending = frame.stream if frame.flags & END_STREAM else 0
         return True
+
+    def _completed(self) -> None:
+        """Whatever has passed has passed to its last byte, and so has a request that ended with it."""
+        stream, self._ending = self._ending, 0
+        if self.arrival is not None and stream in self._sent and stream not in self._whole:
+            self._whole[stream] = self._sent[stream]
+            self._host.requests.complete(self.arrival.guest, self._sent[stream])
 
     def _answered(self, stream: int) -> None:
         """Nothing of this request is kept any more."""
         if self.arrival is not None and stream in self._sent:
-            self._host.requests.give(self.arrival.guest, self._sent.pop(stream))
+            whole = self._whole.pop(stream, 0)
+            self._host.requests.give(self.arrival.guest, self._sent.pop(stream), whole=whole)
 
     def stop_reading(self) -> None:
         """One more reason not to read from the caller."""
@@ -203,8 +226,13 @@ class Connection(asyncio.BufferedProtocol):
         return len(self._streams)
 
     def overdue(self) -> str:
-        """Why it has to end: a request or a reply waits for the caller for too long. Empty if none does."""
-        return self._streams.overdue(time.monotonic())
+        """Why it has to end: a request or a reply waits for the caller for too long. Empty if none does, and
+        while frames of the caller wait here for room."""
+        now = time.monotonic()
+        if self._inward.stopped and self._wait == ROOM_WAIT:
+            self._streams.excuse(now)
+            return ""
+        return self._streams.overdue(now)
 
     # ------------------------------------------------------------ the end
 

@@ -13,8 +13,9 @@ from functools import partial
 
 from eigenveil.errors import Code, RequestError
 
-# Reads of up to 4 MiB each. Of one caller so many at a time, the others wait for their turn.
-READS = frozenset({"GetDictionary", "GetRelease", "GetRound", "ListSites", "ListStudies"})
+# Reads of up to 4 MiB each. Of one caller so many at a time, the others wait for their turn. `ListStudies`
+# has turns of its own (`rpc.study_list`): calls that waited here could not share an answer there.
+READS = frozenset({"GetDictionary", "GetRelease", "GetRound", "ListSites"})
 READS_AT_ONCE = 2
 MOST_BYTES = 8 * 2**20  # of one caller; memory holds each reply up to three times
 

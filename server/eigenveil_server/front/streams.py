@@ -153,6 +153,11 @@ class Streams:
                 return UNREAD if found.requested else UNFINISHED
         return ""
 
+    def excuse(self, now: float) -> None:
+        """Until now no stream waited for the client: what it sent is held back for want of room."""
+        for found in self._open.values():
+            found.since, found.moved = now, 0
+
     def _waits(self, found: Stream) -> bool:
         if not (found.requested and found.answered):
             return not found.requested

@@ -17,7 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
-from eigenveil.dictionary.admission import check_rules, check_study, directory_from_dict
+from eigenveil.dictionary.admission import (
+    Directory,
+    check_rules,
+    check_study,
+    directory_from_dict,
+    directory_to_dict,
+)
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.planning.choose import doubts
 from eigenveil.planning.dry_run import check_every_size, courses, rehearse
@@ -184,9 +190,16 @@ def read(stream: IO[bytes]) -> Any:
 
 
 def write(stream: IO[bytes], message: Any) -> None:
-    data = json.dumps(message).encode()
+    data = json.dumps(message, default=_plain).encode()
     stream.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
     stream.flush()
+
+
+def _plain(word: object) -> dict[str, Any]:
+    """A directory, which takes so long to spell out that no event loop may do it."""
+    if isinstance(word, Directory):
+        return directory_to_dict(word)
+    raise TypeError(f"a {type(word).__name__} is no word of a wish")
 
 
 def main() -> int:

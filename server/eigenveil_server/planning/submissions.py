@@ -10,7 +10,7 @@ from typing import Any
 
 from eigenveil.accounting.digits import percent_down, percent_up
 from eigenveil.analyst_signature.authorization import SignedAuthorization, check_authorization
-from eigenveil.dictionary.admission import Directory, directory_to_dict
+from eigenveil.dictionary.admission import Directory
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import Plan
@@ -171,14 +171,20 @@ class Submissions:
         told = await self._planning.ask(submission.analyst, work, **self._words(submission))
         plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
         check_price(plan, self._config)
-        if submission.id != DRAFT and await self._is_submitted(submission, plan):
+        if await self._is_submitted(submission, plan):
             return plan, told  # asked again, as after a lost answer: nothing more is set aside for it
-        await self._repository.store.read(self.check_quota, submission.analyst, plan.cost.micro_rho)
-        self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
+        try:
+            await self._repository.store.read(self.check_quota, submission.analyst, plan.cost.micro_rho)
+            self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
+        except RequestError:
+            if not await self._is_submitted(submission, plan):  # by a call at the same time
+                raise
         return plan, told
 
     async def _is_submitted(self, submission: Submission, plan: Plan) -> bool:
         """Raises RequestError, code `conflict`: another study was, under this id."""
+        if submission.id == DRAFT:
+            return False
         repository = self._repository
         known = await repository.store.read(
             repository.studies.by_submission, submission.analyst, submission.id
@@ -204,7 +210,7 @@ class Submissions:
             )
         running = [one for one in own if one.state is StudyState.RUNNING]
         held = sum(one.micro_rho - self._repository.ledger.spent(one.digest) for one in running)
-        whole = self._repository.ledger.ledger.limit.micro_rho
+        whole = self._repository.ledger.totals.limit.micro_rho
         most = int(self._config.max_share_per_analyst * whole)
         if held and held + micro_rho > most:
             raise RequestError(
@@ -220,7 +226,7 @@ class Submissions:
             "study_toml": submission.study_toml,
             "submission": submission.id,
             "analyst": submission.analyst,
-            "directory": directory_to_dict(submission.directory),
+            "directory": submission.directory,
             "most_columns": self._config.max_columns,
         }
 

@@ -45,11 +45,11 @@ def study_row(stored: ListedStudy, rounds: int, repository: Repository, caller: 
 def federation_budget(repository: Repository, delta: float) -> pb.FederationBudget:
     """What all studies may spend together, and what of it is spent or set aside: no more than the rows of the
     list and a refusal add up to. [R26]"""
-    ledger = repository.ledger.ledger
-    limit, committed = ledger.limit, ledger.committed()
+    totals = repository.ledger.totals
+    limit, committed = totals.limit, totals.committed
     return pb.FederationBudget(
         delta=delta,
-        gaussian=ledger.exact,
+        gaussian=totals.exact,
         micro_rho=limit.micro_rho,
         committed_micro_rho=committed.micro_rho,
         atto_delta=limit.atto_delta,

@@ -43,15 +43,31 @@ class StudyList:
             RequestError: code `not-found`: there is no such study.
         """
         turn = self._turns[caller.uri]
-        if after not in turn.next:
-            turn.next[after] = asyncio.ensure_future(self._in_turn(turn, caller, after))
-        turn.waiting += 1
+        look = turn.next.get(after)
+        if look is None:
+            look = turn.next[after] = self._look(turn, caller, after)
+        look.waiting += 1
         try:
-            return await asyncio.shield(turn.next[after])
+            return await asyncio.shield(look.answer)
         finally:
-            turn.waiting -= 1
-            if not turn.waiting:
-                self._turns.pop(caller.uri, None)
+            look.waiting -= 1
+            if not look.waiting and turn.next.get(after) is look:  # one that has begun ends in its turn
+                del turn.next[after]
+                look.answer.cancel()
+
+    def _look(self, turn: CallersTurn, caller: Identity, after: str) -> Look:
+        look = Look(answer=asyncio.ensure_future(self._in_turn(turn, caller, after)))
+        turn.looks.append(look)
+
+        def ended(answer: asyncio.Future[pb.ListStudiesResponse]) -> None:
+            if not answer.cancelled():
+                answer.exception()  # seen, though nobody may wait for it any more: asyncio would log it
+            turn.looks.remove(look)
+            if not turn.looks:
+                del self._turns[caller.uri]
+
+        look.answer.add_done_callback(ended)
+        return look
 
     async def _in_turn(self, turn: CallersTurn, caller: Identity, after: str) -> pb.ListStudiesResponse:
         async with turn.lock:
@@ -94,11 +110,24 @@ class StudyList:
         return [study_row(one, rounds.get(one.digest, 0), self._repository, caller) for one in studies]
 
 
+@dataclass(slots=True, eq=False)
+class Look:
+    """One part in the making, and how many calls wait for it. With none, it ends unless it has begun."""
+
+    answer: asyncio.Future[pb.ListStudiesResponse]
+    waiting: int = 0
+
+
 @dataclass(slots=True)
 class CallersTurn:
-    """The parts of one caller: `next` are those that will be read, by what they are behind; `waiting` calls
-    wait for any."""
+    """The parts of one caller, until the last has ended: `next` are those that have not begun, by what they
+    are behind."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    next: dict[str, asyncio.Future[pb.ListStudiesResponse]] = field(default_factory=dict)
-    waiting: int = 0
+    next: dict[str, Look] = field(default_factory=dict)
+    looks: list[Look] = field(default_factory=list)
+
+    @property
+    def waiting(self) -> int:
+        """How many calls wait for any."""
+        return sum(look.waiting for look in self.looks)

@@ -47,7 +47,11 @@ def _statements(schema: str, *beginnings: str) -> str:
     return "".join(f"{one};\n" for one in found)
 
 
-_SIGNED = "ALTER TABLE studies ADD COLUMN authorization_json TEXT NOT NULL DEFAULT '';\n"
+def _column(schema: str, name: str) -> str:
+    """The one column of this name in `schema`, as it is declared there."""
+    lines = [line.strip().removesuffix(",") for line in schema.splitlines()]
+    (found,) = [line for line in lines if line.startswith(f"{name} ")]
+    return found
 
 
 def _submissions(schema: str) -> str:
@@ -55,7 +59,8 @@ def _submissions(schema: str) -> str:
     indexes = ("studies_by_state", "studies_by_time")
     dropped = "".join(f"DROP INDEX {name};\n" for name in indexes)
     made = _statements(schema, *(f"CREATE INDEX {name} " for name in indexes), "CREATE TABLE submissions ")
-    return f"{_SIGNED}{dropped}{made}{_statements(schema, 'CREATE INDEX submissions_by_analyst ')}{_FILL}"
+    signed = f"ALTER TABLE studies ADD COLUMN {_column(schema, 'authorization_json')};\n"
+    return f"{signed}{dropped}{made}{_statements(schema, 'CREATE INDEX submissions_by_analyst ')}{_FILL}"
 
 
 MIGRATIONS: Migrations = ((12, _submissions(_SQLITE)),)

@@ -191,6 +191,8 @@ class StudyRun:
         """Off the event loop: the algorithm sees a release that is charged and stored [P27]."""
         session.feed(release)
         failpoint("round-followed")
+        if session.pending is not None:
+            self._stop_if_cancelled()  # an attempt at a masked round is charged when it is opened
         return follow()
 
     def _announce(self, offer: Offer) -> None:

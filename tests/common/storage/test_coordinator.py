@@ -132,7 +132,7 @@ def test_a_masked_study_with_a_lost_site_survives_a_kill(tmp_path: Path, url: st
         held = await enrolled(config)
         async with serving(config) as rig:
             sites = {
-                name: site_of(rig, rig.connect(held[name]), lambda *at: at >= ("carl", (1, 1)))
+                name: site_of(rig, rig.connect(held[name]), lambda *at: at >= ("carl", (1, 0)))
                 for name in SITES
             }
         await life(sites, held, last=False)

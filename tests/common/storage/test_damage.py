@@ -26,6 +26,7 @@ from eigenveil_server.daemon import Daemon
 from eigenveil_server.storage import sealed
 from eigenveil_server.storage.database import only_one, open_store
 from eigenveil_server.storage.integrity import check_start, check_whole
+from eigenveil_server.storage.study_lists import StudyLists
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
 from tests.client.site.support import Stage, a_plan, a_stage, work
 from tests.server.rig import answering, made, serving, study_toml
@@ -140,9 +141,16 @@ def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> None:
     [
         (
             "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB)",
+            (lambda studies, stored: studies.plan_of(stored),),
+        ),
+        (
+            (
+                "UPDATE studies SET plan_json = CAST(replace(plan_json, '1', '2') AS BLOB);"
+                "UPDATE submissions SET content = NULL"  # as of an older study: lists read the plan
+            ),
             (
                 lambda studies, stored: studies.plan_of(stored),
-                lambda studies, stored: studies.content(stored),
+                lambda studies, stored: StudyLists(studies._reader).get(stored.digest),
             ),
         ),
         (

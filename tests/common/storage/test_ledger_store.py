@@ -6,8 +6,10 @@ import os
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.storage.database import Connection
-from eigenveil_common.storage.ledger_store import SCHEMA, LedgerStore
+from eigenveil_common.storage.ledger_store import SCHEMA, LedgerStore, LedgerTotals
 from eigenveil_common.storage.sqlite import Database
 from tests.support import refused
 
@@ -205,3 +207,46 @@ def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "state.db").write_bytes(b"not a database, but long enough to look like a header")
     with refused(Code.STORAGE, "state.db"):
         open_store(tmp_path / "state.db")
+
+
+def test_totals_are_those_of_the_ledger_after_every_change(path: Path) -> None:
+    store, other = open_store(path), open_store(path)
+    assert store.totals == LedgerTotals.of(store.ledger)
+    assert (store.totals.spent.micro_rho, store.totals.committed.micro_rho) == (20, 50)
+
+    def told(*changes: Callable[[], object]) -> None:
+        for change in changes:
+            change()
+            assert store.totals == LedgerTotals.of(store.ledger)
+            assert store.tip == (store.ledger.head, store.ledger.size)
+
+    told(
+        lambda: store.charge(STUDY, 1, QUERY, Cost(micro_rho=5)),
+        lambda: store.beside(lambda change, tip: None),
+        lambda: other.reserve(OTHER, Cost(micro_rho=7)),
+        store.refresh,
+    )
+    assert store.totals.committed.micro_rho == 57
+    other.settle(OTHER)
+    with refused(Code.BUDGET):  # and what others appended is known from then on
+        told(lambda: store.reserve("c" * 64, Cost(micro_rho=1000)))
+    assert store.totals == LedgerTotals.of(store.ledger) == other.totals
+    told(lambda: store.settle(STUDY))
+    assert store.totals.committed == store.totals.spent == Cost(micro_rho=25, atto_delta=10**16)
+
+
+def test_totals_are_read_while_another_thread_changes_the_ledger(path: Path) -> None:
+    """As of before: neither waiting for the lock, nor adding up what changes meanwhile."""
+    store = open_store(path)
+    before, seen = store.totals, list[LedgerTotals]()
+
+    def also(change: Connection) -> None:
+        reader = threading.Thread(target=lambda: seen.append(store.totals))
+        reader.start()
+        reader.join(60)
+
+    store.reserve(OTHER, Cost(micro_rho=7), also)
+    assert seen == [before]
+    assert store.totals.committed.micro_rho == before.committed.micro_rho + 7
+    with pytest.raises(FrozenInstanceError):
+        before.spent = store.totals.spent  # type: ignore[misc]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -53,8 +54,11 @@ def test_a_signature_of_another_kind_or_over_too_many_bytes_is_refused() -> None
 
 @pytest.mark.parametrize(
     "change",
-    [{"sigma": 3.0}, {"micro_rho": 10}, {"atto_delta": 1}, {"values": bytes(24)}, {"present": ["a"]}],
-)
+    [
+        {"sigma": 3.0}, {"micro_rho": 10}, {"atto_delta": 1}, {"values": bytes(24)}, {"present": ["a"]},
+        {"micro_rho": 2**63}, {"sigma": math.inf}, {"sigma": math.nan},  # of which there is no canonical JSON
+    ],
+)  # fmt: skip
 def test_a_release_is_believed_only_as_it_was_stated(change: dict[str, Any]) -> None:
     release = Release(
         round=2, query="b" * 64, values=frozen([1, -2, 3]), sigma=2.5, micro_rho=9, atto_delta=0,

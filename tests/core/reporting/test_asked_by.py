@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil import simulate
 from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.analyst_signature.authorization import authorization_from_dict
 from eigenveil.errors import Code
@@ -76,6 +78,11 @@ def test_a_simulation_is_said_to_be_signed_by_nobody() -> None:
     assert document["authorization"] is None
     assert "which no analyst signs" in asked_by(document).words
     assert "which no analyst signs" in render(document)
+    records = {site: np.eye(3).repeat(50, axis=0) for site in plan.study.federation.sites}
+    simulated = simulate(plan.study, records).document
+    assert "which no analyst signs" in asked_by(simulated).words
+    simulated["plan"]["federation"] = "test"  # there is nothing in the name alone
+    assert "by the coordinator's word alone" in asked_by(simulated).words
 
 
 def _flipped(where: str) -> Callable[[dict[str, Any]], None]:

@@ -141,8 +141,8 @@ def test_it_says_what_it_must(unpainted: None) -> None:
     for entry in source["rounds"]:
         assert number(entry["micro_rho"]) in text
     for rounds in (source["rounds"], [one for one in source["rounds"] if "site-b" in one["present"]]):
-        share = sum(entry["micro_rho"] for entry in rounds) / source["plan"]["micro_rho"]
-        assert f"{100 * share:.1f} %" in text
+        tenths = -(-1000 * sum(entry["micro_rho"] for entry in rounds) // source["plan"]["micro_rho"])
+        assert f"{tenths // 10}.{tenths % 10} %" in text  # rounded up, as what is spent is
     for value in np.array(source["result"]["components"]).flat:
         assert f"{value:+.3f}".replace("-", "−") in text
     assert number(source["result"]["predicted_sin_angle"]) in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from eigenveil_server.front.admission import Guest
 from eigenveil_server.front.requests import (
     FREE_BYTES,
     LONG_SECONDS,
+    LOOK_SECONDS,
     MOST_BYTES,
     MOST_OF_ONE_BYTES,
     Requests,
@@ -91,6 +93,7 @@ def test_who_holds_several_messages_or_one_for_long_makes_room_for_others() -> N
     assert desk.take(GUESTS[-1], WHOLE)
     desk.requests.give(GUESTS[3], WHOLE)
     assert desk.take(GUESTS[9], 1)
+    desk.now += 2 * LOOK_SECONDS
     assert desk.take(GUESTS[-2], WHOLE), "nine had two"
     assert desk.cut == [GUESTS[9].name]
     assert desk.take(GUESTS[-3], WHOLE)
@@ -99,6 +102,84 @@ def test_who_holds_several_messages_or_one_for_long_makes_room_for_others() -> N
     desk.now = LONG_SECONDS
     assert desk.take(GUESTS[-4], WHOLE)
     assert desk.cut == [GUESTS[9].name, GUESTS[0].name], "the oldest"
+
+
+def full(desk: Desk) -> None:
+    """All room is taken by guests with one message each, the first of them by the oldest."""
+    for guest in GUESTS[: MOST_BYTES // WHOLE]:
+        assert desk.take(guest, WHOLE)
+        desk.now += 0.001
+
+
+def test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second() -> None:
+    desk, visits = Desk(), 0
+
+    class Counted(dict[str, requests._Held]):
+        def values(self) -> Any:
+            nonlocal visits
+            visits += 1
+            return super().values()
+
+    desk.requests._of = Counted()
+    full(desk)
+    for _ in range(10):
+        for guest in GUESTS[MOST_BYTES // WHOLE :]:
+            assert not desk.take(guest, WHOLE)
+        desk.now += 1.01 * LOOK_SECONDS
+    assert 10 <= visits <= 2 * 10, "a look may visit them twice"
+
+
+def test_who_was_refused_room_and_has_sent_nothing_is_forgotten() -> None:
+    desk = Desk()
+    full(desk)
+    assert not desk.take(GUESTS[-1], WHOLE)
+    assert GUESTS[-1].name not in desk.requests._of
+    assert desk.take(GUESTS[-1], 1)
+    assert not desk.take(GUESTS[-1], WHOLE)
+    assert desk.requests._of[GUESTS[-1].name].sent == 1
+
+
+def test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now() -> None:
+    shut: list[Guest] = []
+    held = Requests(shut.append, clock=lambda: 0.0)
+    old, new = (Guest(name="eve", role=Role.SITE) for _ in range(2))
+    assert held.take(old, 1)
+    assert held.take(new, MOST_OF_ONE_BYTES - 1)
+    assert not held.take(new, 1)
+    assert len(shut) == 1
+    assert shut[0] is new
+
+
+def test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slow() -> None:
+    desk = Desk()
+    full(desk)
+    slow = GUESTS[MOST_BYTES // WHOLE - 1]
+    for guest in GUESTS[: MOST_BYTES // WHOLE - 1]:
+        desk.requests.complete(guest, WHOLE)
+    desk.now = 0.9 * LONG_SECONDS
+    assert not desk.take(GUESTS[-1], WHOLE)
+    desk.now += LONG_SECONDS
+    assert desk.take(GUESTS[-1], WHOLE)
+    assert desk.cut == [slow.name], "not the oldest but the only one that has not sent all"
+    desk.requests.complete(GUESTS[-1], WHOLE)
+    desk.now += 10 * LONG_SECONDS
+    assert not desk.take(slow, WHOLE), "complete requests keep their room: gRPC keeps their bytes"
+    desk.requests.give(GUESTS[0], WHOLE, whole=WHOLE)
+    assert desk.take(slow, WHOLE)
+    assert desk.cut == [slow.name]
+
+
+def test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time() -> None:
+    desk = Desk()
+    for guest in GUESTS[: MOST_BYTES // WHOLE]:
+        assert desk.take(guest, WHOLE - 10)
+        desk.requests.complete(guest, WHOLE - 10)
+    desk.now = 2 * LONG_SECONDS
+    assert desk.take(GUESTS[0], 1)
+    assert not desk.take(GUESTS[-1], WHOLE)
+    desk.now += LONG_SECONDS
+    assert desk.take(GUESTS[-1], WHOLE)
+    assert desk.cut == [GUESTS[0].name]
 
 
 @given(

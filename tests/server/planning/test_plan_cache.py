@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from eigenveil.dictionary.admission import Directory, directory_to_dict
+from eigenveil.dictionary.statement import SiteStatement
 from eigenveil.identity import Role
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.planning import plan_cache
+from eigenveil_server.planning import plan_cache, planner
 from eigenveil_server.planning.plan_cache import MOST_PLANS, PlanCache
 from eigenveil_server.planning.pool import PlanningPool
 from tests.server.rig import in_loop, made, serving, study_toml
@@ -29,6 +34,61 @@ def test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of() -> None
         assert cache.take(WORDS | {key: "other"}) is None, key
     assert cache.take(dict(reversed(WORDS.items()))) == {"plan": "a plan", "rounds": 3, "warnings": ["small"]}
     assert cache.take(WORDS) is None
+
+
+def a_directory(max_missing: float = 0.1) -> Directory:
+    """Of 50 sites that offer 2,000 columns each. Statements are the same objects as often as it is made, but
+    for one with another threshold."""
+    sites = dict(STATED)
+    if max_missing != sites["site 7"].max_missing:
+        sites["site 7"] = replace(sites["site 7"], max_missing=max_missing)
+    columns = tuple(name for name in NAMES)  # another tuple, as for every call
+    return Directory(federation="f", sites=sites, columns=columns, approval_seconds=1.0)
+
+
+NAMES = [f"column {number}" for number in range(2000)]
+STATED = {
+    f"site {number}": SiteStatement(
+        offers=tuple(NAMES), asks=False, max_missing=0.1, max_unreadable=0.1, max_out_of_bounds=0.1
+    )
+    for number in range(50)
+}
+
+
+def test_no_statement_is_spelled_out_to_look_for_a_plan() -> None:
+    cache = PlanCache()
+    with mock.patch.object(SiteStatement, "to_dict", side_effect=AssertionError):
+        cache.put(WORDS | {"directory": a_directory()}, planned())
+        with mock.patch.object(SiteStatement, "__eq__", side_effect=AssertionError):
+            assert cache.take(WORDS | {"directory": a_directory()}) is not None
+
+
+def test_a_plan_of_another_directory_is_not_found_and_not_kept() -> None:
+    cache, now, later = PlanCache(), a_directory(), a_directory(max_missing=0.2)
+    cache.put(WORDS | {"directory": now}, planned())
+    assert cache.take(WORDS | {"directory": later}) is None
+    cache.put(WORDS | {"directory": later, "submission": "two"}, planned())
+    assert cache.take(WORDS | {"directory": now}) is None
+    assert cache.take(WORDS | {"directory": later}) is None
+    assert cache.take(WORDS | {"directory": later, "submission": "two"}) is not None
+
+
+@in_loop
+async def test_a_directory_is_spelled_out_in_the_thread_that_asks_for_a_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def spelled(directory: Directory) -> dict[str, Any]:
+        threads.append(threading.current_thread().name)
+        return directory_to_dict(directory)
+
+    monkeypatch.setattr(planner, "directory_to_dict", spelled)
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        await ada.submit(study_toml(), "one")
+        assert [name.partition("_")[0] for name in threads] == ["small"], "once, when it was explained"
 
 
 def test_the_oldest_plans_give_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,7 @@ def peak(process: int) -> int:
 
 def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned() -> None:
     words = {"most_columns": 4096, "directory": a_directory(), "submission": "draft", "analyst": "eve"}
-    wide = words | {"study_toml": study_toml(columns=3000, components=2900, algorithm="dp-pca")}
+    wide = words | {"study_toml": study_toml(columns=500, components=480, algorithm="dp-pca")}
     process = apart("eigenveil_server.planning.planner")
     assert process.stdin is not None
     assert process.stdout is not None

@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import pytest
+
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from eigenveil_server.planning.submissions import Submission, Submissions
 from tests.server.rig import in_loop, made, refusal, serving, study_toml
 from tests.support import signed_by_analyst, signed_request
 
@@ -71,3 +74,23 @@ async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(tmp
         assert (await ada.stub.ExplainStudy(again)).plan_json == answer.plan.plan_json
         other = pb.ExplainStudyRequest(study_toml=study_toml(epsilon=0.5), submission="s")
         assert (await refusal(ada.stub.ExplainStudy(other))).code is Code.CONFLICT
+
+
+@in_loop
+async def test_a_study_is_explained_also_while_the_same_one_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was not there yet when it was looked for, and it is reserved when its cost is checked."""
+    looks, look = list[bool](), Submissions._is_submitted
+
+    async def early(self: Submissions, submission: Submission, plan: Plan) -> bool:
+        looks.append(await look(self, submission, plan))
+        return looks[-1] and len(looks) != 2
+
+    monkeypatch.setattr(Submissions, "_is_submitted", early)
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        digests = [await ada.submit(study_toml(), "s") for _ in range(2)]
+        assert digests[0] == digests[1]
+        assert looks == [False, True, True]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
+from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import study_list
@@ -84,3 +87,75 @@ async def test_after_a_burst_a_caller_has_so_many_looks_a_second_and_others_thei
             assert await listed(ada) == []
         assert not more.done()
         more.cancel()
+
+
+@in_loop
+async def test_calls_that_are_taken_back_leave_nothing_and_the_next_has_its_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each asks behind a study of its own invention, while another call of the caller waits, or none does."""
+    go, at_once = asyncio.Event(), [0, 0]
+
+    async def held(self: StudyList, caller: Identity, after: str) -> pb.ListStudiesResponse:
+        at_once[0] += 1
+        at_once[1] = max(at_once)
+        await go.wait()
+        at_once[0] -= 1
+        return pb.ListStudiesResponse()
+
+    monkeypatch.setattr(StudyList, "_part", held)
+    monkeypatch.setattr(study_list, "BURST", 3.0)
+    monkeypatch.setattr(study_list, "RATE", 1e-9)
+    monkeypatch.setattr(study_list, "LEAST_PAUSE", 3600.0)
+    studies = StudyList(mock.Mock(), mock.Mock(), 1e-6)
+    eve = Identity(federation="test-fed", role=Role.ANALYST, name="eve")
+    before = len(asyncio.all_tasks())
+
+    async def taken_back(names: range) -> None:
+        calls = [asyncio.ensure_future(studies.part(eve, f"none-{name}")) for name in names]
+        await asyncio.sleep(0)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        await asyncio.sleep(0.01)
+
+    first = asyncio.ensure_future(studies.part(eve, ""))
+    await taken_back(range(500))
+    assert len(asyncio.all_tasks()) == before + 2, "the call that waits, and its look"
+    first.cancel()
+    await taken_back(range(500, 501))
+    second = asyncio.ensure_future(studies.part(eve, ""))
+    await asyncio.sleep(0.01)
+    go.set()
+    await second
+    assert at_once == [0, 1], "one part at a time"
+    await taken_back(range(501, 1000))  # the first of them has the last look there is
+    await taken_back(range(1000, 1500))  # and of these the first waits for the allowance
+    assert len(asyncio.all_tasks()) == before
+    assert studies._turns == {}
+
+
+@in_loop
+async def test_a_refusal_that_nobody_waits_for_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, go, logged = asyncio.Event(), asyncio.Event(), list[object]()
+
+    async def refused(self: StudyList, caller: Identity, after: str) -> pb.ListStudiesResponse:
+        begun.set()
+        await go.wait()
+        raise RequestError(Code.NOT_FOUND, "there is no such study")
+
+    monkeypatch.setattr(StudyList, "_part", refused)
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
+    studies = StudyList(mock.Mock(), mock.Mock(), 1e-6)
+    call = asyncio.ensure_future(
+        studies.part(Identity(federation="test-fed", role=Role.ANALYST, name="eve"), "none")
+    )
+    await begun.wait()
+    call.cancel()
+    await asyncio.gather(call, return_exceptions=True)
+    del call  # its traceback holds the look
+    go.set()
+    while studies._turns:
+        await asyncio.sleep(0)
+    gc.collect()
+    assert not logged

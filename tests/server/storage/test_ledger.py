@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -14,9 +16,12 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import total_length
 from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_server.metrics import _Standing
+from eigenveil_server.rpc.answers import federation_budget
 from eigenveil_server.storage.database import open_store
 from tests.core.recorder import QUERIES, Recorder, in_a_pass, plan_of, query_of
 from tests.core.specification import Setting
+from tests.server.rig import made
 from tests.support import MemoryStore
 
 PLENTY = Cost(micro_rho=10**9, atto_delta=10**17)
@@ -54,3 +59,19 @@ def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, 
         for query in asked
     ]
     assert books.spent(plan.digest) == 500_000
+
+
+def test_what_is_told_of_the_budget_reads_no_ledger_that_another_thread_may_change(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = made(tmp_path / "c", budget_epsilon=10.0)
+    with closing(open_store(config.store)) as store:
+        books = LedgerStore(store.writer, config.budget, lambda: 0)
+        books.reserve("a" * 64, Cost(micro_rho=7), lambda change: None)
+        books.charge("a" * 64, 0, "b" * 64, Cost(micro_rho=3))
+        monkeypatch.setattr(books, "ledger", None)
+        told = federation_budget(SimpleNamespace(ledger=books), 1e-6)  # type: ignore[arg-type]
+        assert told.committed_micro_rho == 7
+        (budget, *_) = _Standing(config, store, books).collect()
+        parts = {one.labels["part"]: one.value for one in budget.samples}
+        assert (parts["spent"], parts["reserved"], parts["total"]) == (3, 4, told.micro_rho)

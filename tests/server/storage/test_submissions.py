@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.storage.database import Row
-from eigenveil_common.storage.sqlite import Database
 from eigenveil_server.clock import as_datetime
-from eigenveil_server.storage import database as store_module
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import POSTGRESQL_MIGRATIONS, SCHEMA, VERSION, Store, open_store
+from eigenveil_server.storage.database import Store, open_store
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_lists import StudyLists
 from eigenveil_server.storage.study_reads import StoredStudy
@@ -165,24 +163,3 @@ def test_what_each_analyst_submitted_is_told(store: Store) -> None:
     (told,) = submitted(store.reader, 2 * DAY_MS + 1)
     assert (told.analyst, told.studies, told.bytes, told.unrun) == ("ada", 2, 300, 300)
     assert (told.studies_today, told.bytes_today) == (1, 200)
-
-
-def test_tables_of_version_11_are_brought_up_and_their_studies_count(tmp_path: Path) -> None:
-    old = SCHEMA
-    for name in ("studies_by_state", "studies_by_time", "submissions_by_analyst"):
-        old = old.replace(store_module._statements(SCHEMA, f"CREATE INDEX {name} "), "")
-    old = old.replace(store_module._statements(SCHEMA, "CREATE TABLE submissions "), "")
-    old += "CREATE INDEX studies_by_state ON studies (state);"
-    old += "CREATE INDEX studies_by_time ON studies (submitted_at, digest);"
-    with closing(Database(tmp_path / "state.db", old, 11)) as before, before.transaction() as change:
-        plan = PLAN
-        stored = {name: getattr(a_study(1, 1, plan), name) for name in StoredStudy.__dataclass_fields__}
-        change.insert("studies", stored | {"state": "failed"})
-    fresh, migrated = tmp_path / "fresh.db", tmp_path / "state.db"
-    with closing(open_store(fresh)) as new, closing(open_store(migrated)) as store:
-        said = "SELECT name, sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name"
-        tables = [{row[0]: row[1] for row in one.reader.rows(said)} for one in (new, store)]
-        assert tables[0] == tables[1]
-        (told,) = submitted(store.reader, 2)
-        assert (told.studies_today, told.bytes) == (1, len(plan))
-    assert POSTGRESQL_MIGRATIONS[-1][0] == VERSION

@@ -22,8 +22,8 @@ from eigenveil_server.storage.consents import Standing
 from eigenveil_server.storage.states import Decline
 from eigenveil_server.studies.contributions import Contributions
 from eigenveil_server.studies.poll import Poll
-from tests.server.deadlines import Place, pass_when, pass_without
-from tests.server.rig import DEADLINE, Client, Rig, Tick, answering, made, refusal, serving, study_toml
+from tests.server.deadlines import Place, Tick, pass_when, pass_without
+from tests.server.rig import DEADLINE, Client, Rig, answering, made, refusal, serving, study_toml
 
 MARK = 59_873  # a count that is found nowhere else
 

@@ -22,6 +22,7 @@ from eigenveil_server.planning.pool import Worker
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.studies.study_run import StudyRun
 from tests.server.rig import SITES, Client, answering, made, serving, study_toml
+from tests.support import signed_request
 
 ROUNDS = 7
 
@@ -66,17 +67,18 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_submission_is_rehearsed_once(tmp_path: Path, counted: Counter[str]) -> None:
     async def submitted(ada: Client, sites: Mapping[str, Client]) -> None:
         before = Counter(counted)
+        signed = await signed_request(ada.stub, study_toml(), "one")
         async with answering(sites):
-            digest = await ada.submit(study_toml())
-            assert await ada.submit(study_toml()) == digest
+            digest = (await ada.stub.SubmitStudy(signed)).plan_digest.hex()
+            assert (await ada.stub.SubmitStudy(signed)).plan_digest.hex() == digest  # its answer was lost
             (*_, end) = await ada.events(digest)
         assert (end.state, end.round) == (pb.STUDY_STATE_RELEASED, ROUNDS - 1)
         done = counted - before
         assert done["rehearsed"] == 1
         assert done["__init__"] <= 2, "a session for the rehearsal and one for the run"
         # Once where it was planned, once where it runs and once where the repetition is looked at; and at
-        # each site.
-        assert done["plan_to_dict"] <= 3 + len(SITES)
+        # its analyst, who signs it, and at each site.
+        assert done["plan_to_dict"] <= 4 + len(SITES)
 
     async def scenario() -> None:
         async with serving(made(tmp_path / "c")) as rig:

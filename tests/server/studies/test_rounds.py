@@ -18,12 +18,11 @@ from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.storage.consents import Consent, Standing
 from eigenveil_server.storage.study_reads import Answers
 from eigenveil_server.studies import contributions
-from tests.server.deadlines import Place, pass_without
+from tests.server.deadlines import Place, Tick, pass_without
 from tests.server.rig import (
     SITES,
     Client,
     Rig,
-    Tick,
     answering,
     made,
     refusal,
@@ -35,8 +34,8 @@ from tests.support import a_plan
 
 def spent(rig: Rig) -> tuple[int, int]:
     """Micro-rho spent, and spent or reserved."""
-    books = rig.daemon.runtime.repository.ledger.ledger
-    return books.spent.micro_rho, books.committed().micro_rho
+    books = rig.daemon.runtime.repository.ledger  # an end is stored a moment before this ledger has it
+    return books.read(lambda ledger: (ledger.spent.micro_rho, ledger.committed().micro_rho))
 
 
 async def declining(client: Client, reason: pb.DeclineReason.ValueType) -> None:

@@ -168,6 +168,10 @@ class Federation:
             "--minimum-records", "80", *BUDGET,
             "--algorithm", "private-oja", "--algorithm", "gauss-cov", "--algorithm", "dp-pca",
         )  # fmt: skip
+        config = Path(self.config(name))
+        said = config.read_text()
+        assert "\ntrust = []\n" in said  # else nothing but masked studies once its peers are known
+        config.write_text(said.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
 
     async def join(self, name: str, role: str = "site") -> str:
         """A new join file."""

@@ -44,6 +44,7 @@ KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERA
 IN_PROCESS = {"study-cancelling", "answer-late"}  # below
 BY_FAILURE = {"failure-charged"}  # tests/server/recovery/test_lost_draws.py
 BY_ROLLOVER = {"authorities-listed"}  # tests/integration/test_rollover.py
+BY_RULE = {"plan-declining"}  # tests/client/site/state/test_declined_plans.py
 PLACES = ("core", "common", "server", "client")
 STUDY, OTHER = "a" * 64, "b" * 64
 
@@ -60,7 +61,7 @@ def called(name: str) -> Iterator[tuple[Path, str]]:
 def test_every_failpoint_has_one_name_and_is_killed_at_or_passed_in_a_scenario() -> None:
     names = [name for _, name in called("failpoint")]
     assert len(names) == len(set(names)) >= 25
-    assert set(names) == KILLED | IN_PROCESS | BY_FAILURE | BY_ROLLOVER
+    assert set(names) == KILLED | IN_PROCESS | BY_FAILURE | BY_ROLLOVER | BY_RULE
     assert set(CORE) < KILLED
 
 

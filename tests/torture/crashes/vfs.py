@@ -156,8 +156,8 @@ class Disk:
         return {name: content.survived(random) for name, content in sorted(names.items())}
 
     def load(self, folder: Path) -> None:
-        """Take the files of `folder` as certain."""
-        for path in folder.iterdir():
+        """Take the files of `folder` as certain; a folder beside them holds none of SQLite's."""
+        for path in filter(Path.is_file, folder.iterdir()):
             content = Content(durable=bytearray(path.read_bytes()))
             self.names[str(path)] = self.durable[str(path)] = content
 

@@ -72,16 +72,20 @@ def endless(stage: Stage) -> Responses:
     return question(stage, plan, signed_by_analyst(plan, expires=int(time.time()) + 40 * 86_400))
 
 
-def another_plan_under_a_used_id(stage: Stage) -> Responses:
-    """The analyst signed both, as after "that one was lost, sign again"."""
-    plan = a_plan(GREEDY, submission=a_plan().submission)
-    return question(stage, plan, signed_by_analyst(plan))
-
-
 def another_analyst(stage: Stage) -> Responses:
     """Certified by the coordinator, with a key of its own, whom nobody here has compared."""
     plan = a_plan(submission="stranger", analyst="mallory")
     return question(stage, plan, signed_by_analyst(plan))
+
+
+def under_the_id_of(used: Plan) -> Evil:
+    """Another plan, which the analyst signed as well, as after "that one was lost, sign again"."""
+
+    def evil(stage: Stage) -> Responses:
+        plan = a_plan(GREEDY, submission=used.submission)
+        return question(stage, plan, signed_by_analyst(plan))
+
+    return evil
 
 
 def ended_and_replayed(plan: Plan) -> Evil:
@@ -102,6 +106,5 @@ ATTACKS: Mapping[str, tuple[str, Evil]] = {
     "a signature of an older form": ("code=version", in_an_older_form),
     "a signature that has expired": ("code=authorization-expired", expired),
     "a signature that hardly ends": ("code=authorization", endless),
-    "another plan under a used id": ("code=conflict", another_plan_under_a_used_id),
     "an analyst whom nobody compared": ("code=unconfirmed-analyst", another_analyst),
 }

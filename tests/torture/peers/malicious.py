@@ -167,6 +167,8 @@ IMPERSONATIONS = (
     *(Attack(name=name, seen=seen, evil=evil, pins=True,
              settled=DECIDED if "key" in name and IDENTITY not in seen else ())
       for name, (seen, evil) in impersonation.ATTACKS.items()),
+    Attack(name="another plan under a used id", seen="code=conflict", pins=True,
+           evil=impersonation.under_the_id_of(PLAN)),
     Attack(name="her study again after its end", seen=PROTOCOL, honest=QUERIES, pins=True,
            evil=impersonation.ended_and_replayed(PLAN)),
     Attack(name="her study again after its end and a restart", seen=PROTOCOL, honest=QUERIES, pins=True,

@@ -29,7 +29,8 @@ from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.engine.local import LocalEngine
 from eigenveil_client.site.engine_config import EngineConfig
 from tests.client.records.apart import hostile
-from tests.client.records.apart.test_reader import NOBODY, STUDY, study_of
+from tests.client.records.apart.support import NOBODY, STUDY
+from tests.client.records.apart.test_reader import study_of
 from tests.fuzz.mutations import mutate_bytes
 from tests.torture.line import Line
 

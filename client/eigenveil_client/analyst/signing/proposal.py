@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from eigenveil.accounting.digits import shown
 from eigenveil.analyst_signature.authorization import MAX_AUTHORIZATION_SECONDS
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
@@ -29,7 +30,7 @@ class Proposal:
         chosen = " (chosen by auto)" if study.algorithm is Algorithm.AUTO else ""
         return (
             f"You sign {study.name}: {study.components} of {study.dimension} directions by "
-            f"{plan.algorithm.value}{chosen}, epsilon {study.epsilon:g} at delta {study.delta:g} "
+            f"{plan.algorithm.value}{chosen}, epsilon {shown(study.epsilon)} at delta {shown(study.delta)} "
             f"({study.neighbours.value}), trust {study.trust.value}, at {', '.join(study.federation.sites)}; "
             f"good until {datetime.fromtimestamp(expires, UTC):%Y-%m-%d %H:%M} UTC. Your key: {fingerprint}"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
@@ -12,6 +12,7 @@ from eigenveil_client.records.quality import ColumnQuality
 
 MOST_TEXT = 2**16  # characters of a name
 MOST = 2**62
+MOST_NAMES = 2**20
 
 Given = ParamSpec("Given")
 Made = TypeVar("Made")
@@ -58,6 +59,14 @@ def digest_of(value: Any) -> bytes:
     if len(found) != 32:
         raise Broken
     return found
+
+
+def add(found: list[Made], more: Sequence[Made], most: int | None = None) -> None:
+    """Put `more` behind what is `found`, or raise Broken: there would be more than `most`, or than
+    there may be names."""
+    if len(found) + len(more) > (MOST_NAMES if most is None else most):
+        raise Broken
+    found.extend(more)
 
 
 @strict

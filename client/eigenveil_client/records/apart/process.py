@@ -34,7 +34,7 @@ from eigenveil_common.files import make_folder
 MIB = 2**20
 MEMORY_MIB = 3072  # of a reader, besides the memory_mib of a site: a SELECT over files takes 2,048 of them
 SECONDS, SECONDS_A_MIB = 600.0, 4.0  # for any request, and for each MiB of files besides
-MOST_ITEMS_BYTES = 2**28
+MOST_ITEMS_BYTES = 2**26
 MOST_WORDS, MOST_ABOUT = 4096, 256  # characters
 ENDING_TRIES, ENDING_SECONDS = 100, 0.02
 WAL = slice(18, 20)  # of a SQLite file: which form its changes have
@@ -75,13 +75,21 @@ def ask(
     own = Path(tempfile.mkdtemp(prefix="eigenveil-read-"))
     try:
         request = Request(
-            said=said, work=work, memory=limits.memory_mib * MIB, seconds=seconds,
+            said=said, work=work, begins=_here(), memory=limits.memory_mib * MIB, seconds=seconds,
             folders=tuple(one for one in (scratch, *_beside(said), own) if one is not None),
             environment=_environment(said),
         )  # fmt: skip
         return _asked(request, item, keep, check)
     finally:
         shutil.rmtree(own, ignore_errors=True)
+
+
+def _here() -> Path:
+    """The folder in which relative paths begin here; the root, where a folder is that was removed."""
+    try:
+        return Path.cwd()
+    except OSError:
+        return Path("/")
 
 
 def _asked(
@@ -162,7 +170,7 @@ def _beside(said: RecordsConfig) -> tuple[Path, ...]:
         return ()
     with suppress(OSError), said.source.open("rb") as file:
         if file.read(WAL.stop)[WAL] == b"\2\2":
-            return (said.source.absolute().parent,)
+            return (said.source.resolve().parent,)  # of a link, where the database is
     return ()
 
 

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import tempfile
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -37,7 +38,8 @@ LINGER_SECONDS = 60.0
 
 def main() -> int:
     """Serve until nobody is there, or has asked for a while."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
+    for one in (signal.SIGINT, signal.SIGTERM):  # are for whoever asks, which ends us; forks inherit it
+        signal.signal(one, signal.SIG_IGN)
     control = socket.socket(fileno=0)
     pa.array(np.zeros(1))  # loads what each reader would load otherwise, for half a second
     gc.freeze()
@@ -77,11 +79,31 @@ def _serve(there: socket.socket) -> int:
         limit(memory=request.memory, seconds=request.seconds)
         tempfile.tempdir = str(request.folders[-1])
         os.environ.update(request.environment)
-        confine(network=request.network, folders=request.folders)
-        _work(request, there)
+        _go_to(request.begins)
+        if _confined(request, there):
+            _work(request, there)
     except (OSError, EOFError, ValueError):  # nobody listens any more, or what it would say is no frame
         return 1
     return 0
+
+
+def _confined(request: Request, there: socket.socket) -> bool:
+    """Set this process's limits, or say why that is not possible: then it reads nothing."""
+    try:
+        confine(network=request.network, folders=request.folders)
+    except OSError as problem:
+        said = f"{request.about} is not read: its reader cannot be confined ({problem})"
+        send(there, Kind.ERROR, [Code.BAD_DATA.value, said, "reader-limits"])
+        return False
+    return True
+
+
+def _go_to(folder: Path) -> None:
+    """Have relative paths begin in `folder`; in the root, where nothing is found, if it is not open to us."""
+    try:
+        os.chdir(folder)
+    except OSError:
+        os.chdir("/")
 
 
 def _request(there: socket.socket) -> Request:

@@ -11,7 +11,7 @@ from typing import Any
 
 from eigenveil.study.grid import GridRows, stored_dtype
 from eigenveil.study.study import Study
-from eigenveil_client.records.apart.checked import column_profile, count, digest_of, quality, text, texts
+from eigenveil_client.records.apart.checked import add, column_profile, count, digest_of, quality, text, texts
 from eigenveil_client.records.apart.frames import Broken
 from eigenveil_client.records.apart.process import USUAL, Limits, ask
 from eigenveil_client.records.apart.works import (
@@ -19,6 +19,7 @@ from eigenveil_client.records.apart.works import (
     Digest,
     ListColumns,
     ListVariants,
+    Open,
     Places,
     ProfileColumns,
     ReadRecords,
@@ -31,6 +32,7 @@ from eigenveil_client.records.quality import NO_RANGES, Bounds, ColumnQuality, R
 from eigenveil_client.records.records import LINES, Counted, Keep, Records, Rules, check_study
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_common.log import event
 
 BAD_COLUMNS = 4  # columns with bad cells for each that a study or a rule names: what is read beside it
@@ -69,20 +71,22 @@ def stream(
     unreadable: Callable[[Unreadable], None] | None = None,
     scratch: Scratch = SYSTEM,
     limits: Limits = USUAL,
+    most: int | None = None,
 ) -> Counted:
-    """`records.stream` in a process of its own: rows within the grid, no more than there are persons. `keep`
-    and `unreadable` are called here; the latter at the end, once for each column.
+    """`records.stream` in a process of its own: rows within the grid, no more than there are persons or
+    than `most` (without it, than the study allows). `keep` and `unreadable` are called here; the latter at
+    the end, once for each column.
 
     Raises:
         RequestError: as `records.stream`; code `bad-config`, a library is not installed.
-        BadRecords: as there, or the reader died of the records.
+        BadRecords: as there, or there are too many records, or the reader died of them.
     """
     check_study(study, rules, plausible)  # here: which of our own words is told, no record decides
-    got = _Got(keep, BAD_COLUMNS * (study.dimension + len(rules)))
+    got = _Got(study, rules, keep, study.max_records if most is None else most)
     work = ReadRecords(
         study=study, rules=rules, plausible=dict(plausible), tolerant=unreadable is not None, scratch=scratch
     )
-    done = ask(said, work, item=got.item, keep=got.rows, limits=limits, check=lambda one: got.end(study, one))
+    done = ask(said, work, item=got.item, keep=got.rows, limits=limits, check=got.end)
     for one in got.bad if unreadable is not None else ():
         unreadable(one)  # type: ignore[misc]
     return done
@@ -91,34 +95,41 @@ def stream(
 class _Got:
     """What a reader of records has said so far."""
 
-    def __init__(self, keep: Keep, most_bad: int) -> None:
+    def __init__(self, study: Study, rules: Rules, keep: Keep, most: int) -> None:
+        self._study = study
         self._keep = keep
-        self._most_bad = most_bad
+        self._most = most
+        self._most_bad = BAD_COLUMNS * (study.dimension + len(rules))
         self._records = 0
         self._counts: list[Any] = []
         self.bad: list[Unreadable] = []
 
     def rows(self, rows: GridRows) -> None:
         self._records += len(rows)
+        if self._records > self._most:  # a small file can state any number: each would be stored here
+            raise BadRecords(
+                f"there are over {self._most} records, the most that there may be; is the file damaged? If "
+                "not, raise maximum_records in site.toml, or the study's max_records",
+                about="too-many",
+            )
         self._keep(rows)
 
     def item(self, one: Any) -> None:
         if isinstance(one, list) and len(one) == len(COUNTS):
-            self._counts.append(one)
+            add(self._counts, [one], self._study.dimension)
             return
         column, cells, first, what = _four(one)
         name = None if column is None else text(column)
-        self.bad.append(Unreadable(column=name, cells=count(cells), first=count(first), what=text(what)))
-        if len(self.bad) > self._most_bad:
-            raise Broken
+        bad = Unreadable(column=name, cells=count(cells), first=count(first), what=text(what))
+        add(self.bad, [bad], self._most_bad)
 
-    def end(self, study: Study, done: Any) -> Counted:
-        if not isinstance(done, dict) or len(self._counts) != study.dimension:
+    def end(self, done: Any) -> Counted:
+        if not isinstance(done, dict) or len(self._counts) != self._study.dimension:
             raise Broken
         persons = count(done.get("persons"))
         found: tuple[ColumnQuality, ...] = tuple(
             quality(column.name, counts, persons)
-            for column, counts in zip(study.columns, self._counts, strict=True)
+            for column, counts in zip(self._study.columns, self._counts, strict=True)
         )
         if self._records > persons:
             raise Broken
@@ -129,6 +140,11 @@ def _four(one: Any) -> list[Any]:
     if not isinstance(one, list) or len(one) != 4:
         raise Broken
     return one
+
+
+def check_opens(said: RecordsConfig, limits: Limits = USUAL) -> None:
+    """Insist that the records can be opened, whatever columns they have. Raises as `stream`."""
+    ask(said, Open(), check=lambda done: None, limits=limits)
 
 
 def columns(said: RecordsConfig, limits: Limits = USUAL) -> tuple[str, ...]:
@@ -149,9 +165,9 @@ def _listed(said: RecordsConfig, limits: Limits) -> tuple[tuple[str, ...], tuple
 
     def item(one: Any) -> None:
         if isinstance(one, str):
-            paths.append(Path(text(one)))
+            add(paths, [Path(text(one))])
         else:
-            names.extend(texts(one))
+            add(names, texts(one))
 
     def check(done: Any) -> tuple[Path, ...] | None:
         if done not in (None, len(paths)):
@@ -176,9 +192,10 @@ def places(said: RecordsConfig, rows: Sequence[tuple[int, bool]], limits: Limits
             raise Broken
         return found
 
-    return ask(
-        said, Places(rows=tuple(rows)), item=lambda one: found.append(text(one)), limits=limits, check=check
-    )
+    def item(one: Any) -> None:
+        add(found, [text(one)], len(rows))
+
+    return ask(said, Places(rows=tuple(rows)), item=item, limits=limits, check=check)
 
 
 def profile(
@@ -198,9 +215,10 @@ def profile(
             raise Broken
         return found
 
-    return ask(
-        said, work, item=lambda one: found.append(column_profile(one, COUNTS)), limits=limits, check=check
-    )
+    def item(one: Any) -> None:
+        add(found, [column_profile(one, COUNTS)], len(wanted))
+
+    return ask(said, work, item=item, limits=limits, check=check)
 
 
 def variants(path: Path, limits: Limits = USUAL) -> Listed:
@@ -208,7 +226,7 @@ def variants(path: Path, limits: Limits = USUAL) -> Listed:
     names: list[str] = []
     said = RecordsConfig(source=path)
     left_out = ask(
-        said, ListVariants(path=path), item=lambda one: names.extend(texts(one)), limits=limits, check=count
+        said, ListVariants(path=path), item=lambda one: add(names, texts(one)), limits=limits, check=count
     )
     return Listed(columns=tuple(names), left_out=left_out)
 
@@ -228,12 +246,14 @@ class Reader:
         plausible: Ranges,
         scratch: Scratch,
         limits: Limits = USUAL,
+        most: int | None = None,
     ) -> None:
         self._said = said
         self._rules = rules
         self._plausible = plausible
         self._scratch = scratch
         self._limits = limits
+        self._most = most
         self._warned: set[str] = set()
 
     def __call__(self, study: Study, keep: Keep = lambda rows: None) -> Counted:
@@ -242,7 +262,7 @@ class Reader:
         tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
         taken = stream(
             self._said, study, keep, rules=self._rules, plausible=self._plausible,
-            unreadable=tell, scratch=self._scratch, limits=self._limits,
+            unreadable=tell, scratch=self._scratch, limits=self._limits, most=self._most,
         )  # fmt: skip
         if found - self._warned:
             event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))

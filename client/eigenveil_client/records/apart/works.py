@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records import profile as profiles
+from eigenveil_client.records.apart.checked import MOST_NAMES
 from eigenveil_client.records.genotypes.listed import listed
 from eigenveil_client.records.overflow.scratch import Scratch
 from eigenveil_client.records.quality import Bounds, Ranges
@@ -19,6 +20,7 @@ from eigenveil_client.records.sources.columnar import ParquetTable
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
 
 AT_ONCE = 64  # names in one frame
 MEMORY, SURPRISE = "reader-memory", "reader"  # what errors of a reader are about that are none of a file's
@@ -68,14 +70,20 @@ COUNTS = ("persons", "missing", "unreadable", "below", "above", "at_bound", "imp
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Open:
+    """Whether the source can be opened, and nothing of it: a daemon starts with however many columns."""
+
+    def run(self, said: RecordsConfig, item: Item, keep: Keep) -> Any:
+        open_source(said).schema()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListColumns:
     """The names of the columns. It ends with how many Parquet files they are of, None if of another kind."""
 
     def run(self, said: RecordsConfig, item: Item, keep: Keep) -> Any:
         source = open_source(said)
-        headers = source.schema().names
-        for start in range(0, len(headers), AT_ONCE):
-            item(headers[start : start + AT_ONCE])
+        _tell_names(source.schema().names, said, item)
         if not isinstance(source, ParquetTable):
             return None
         for path in source.paths:
@@ -125,21 +133,31 @@ class ListVariants:
 
     def run(self, said: RecordsConfig, item: Item, keep: Keep) -> Any:
         found = listed(self.path)
-        for start in range(0, len(found.columns), AT_ONCE):
-            item(found.columns[start : start + AT_ONCE])
+        _tell_names(found.columns, self.path, item)
         return found.left_out
 
 
-AnyWork = ReadRecords | ListColumns | Digest | Places | ProfileColumns | ListVariants
+def _tell_names(names: Sequence[str], of: object, item: Item) -> None:
+    if len(names) > MOST_NAMES:
+        raise BadRecords(
+            f"{of} has {len(names)} columns, over {MOST_NAMES}, too many to list; list those of a part of it"
+        )
+    for start in range(0, len(names), AT_ONCE):
+        item(names[start : start + AT_ONCE])
+
+
+AnyWork = Open | ReadRecords | ListColumns | Digest | Places | ProfileColumns | ListVariants
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A work, and what its process may take: bytes of memory, seconds of processor time, folders to write
-    in, of which the last is for what has no other place, and settings of libpq where there is a database."""
+    """A work, the folder in which relative paths begin, and what its process may take: bytes of memory,
+    seconds of processor time, folders to write in, of which the last is for what has no other place, and
+    settings of libpq where there is a database."""
 
     said: RecordsConfig
     work: AnyWork
+    begins: Path
     memory: int
     seconds: float
     folders: Sequence[Path]

@@ -6,6 +6,7 @@ A cell of SQLite has its own type whatever its column says: all are text here, a
 from __future__ import annotations
 
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -69,8 +70,15 @@ def _distrust(connection: sqlite3.Connection) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_CELL)
     connection.setlimit(sqlite3.SQLITE_LIMIT_COLUMN, MOST_COLUMNS)
     connection.setlimit(sqlite3.SQLITE_LIMIT_SQL_LENGTH, MOST_STATEMENT)
-    for words in DISTRUST:
+    for words in (*DISTRUST, *_sorting()):
         connection.execute(words).close()
+
+
+def _sorting() -> tuple[str, str]:
+    """Where SQLite sorts what memory has no room for: where all of ours is put, and a reader may write. What
+    the environment says is read once in the life of a process."""
+    folder = tempfile.gettempdir().replace("'", "''")
+    return "PRAGMA temp_store = FILE", f"PRAGMA temp_store_directory = '{folder}'"
 
 
 def _check_whole(connection: sqlite3.Connection, path: Path) -> None:

@@ -47,8 +47,15 @@ def require(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: f
         _checked(folder, plan, signed, now)
     except RequestError as problem:
         if problem.code is Code.UNCONFIRMED and signed is not None:
-            Roster(ANALYSTS, folder).mark_changed(plan.analyst, signed.card.check().digest)
+            _mark_changed(Roster(ANALYSTS, folder), signed.card.check())
         raise
+
+
+def _mark_changed(roster: Roster[AnalystCard], card: AnalystCard) -> None:
+    """Contradict the confirmed card of an analyst, but by none that people here have put aside themselves:
+    studies that were signed before a new key are still about."""
+    if not any(one.card == card for one in roster.held().earlier):
+        roster.mark_changed(card.analyst, card.digest)
 
 
 def may_yet_be_confirmed(folder: Path, plan: Plan) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eigenveil.analyst_signature.authorization import MOST_SENT, authorization_from_proto
+from eigenveil.analyst_signature.authorization import authorization_from_proto
 from eigenveil.dictionary.verdict import ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.planning.dry_run import courses
@@ -67,14 +67,13 @@ class Agreements:
         if self._store.declined.get(plan.digest) is not None:
             self._know_declined(plan.digest)
             return plan.digest
-        authorization = signed.authorization.SerializeToString()
         seen = ReceivedPlan(
             plan=plan.digest,
             plan_json=signed.plan_json,
             signature=signed.signature,
             standing=Decision.PENDING,
             at=self._store.now(),
-            authorization=authorization[:MOST_SENT],  # a longer one is refused, and not kept whole
+            authorization=signed.authorization.SerializeToString(),  # one that is too long is refused below
         )
         try:
             self._invited(plan)
@@ -90,7 +89,7 @@ class Agreements:
                 self._store.accept(plan, seen, self._policy.yearly)
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
-            if problem.code is not Code.STORAGE:
+            if problem.code not in (Code.STORAGE, Code.BAD_CONFIG):  # a damaged roster is no word on a plan
                 self._store.decline_by_rule(plan, problem.code, _rule(problem))
                 self._know_declined(plan.digest)
             raise

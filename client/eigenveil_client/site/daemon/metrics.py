@@ -17,10 +17,10 @@ from prometheus_client import Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily as Counted
 from prometheus_client.core import GaugeMetricFamily as Gauge
 
-from eigenveil.accounting.ledger import Ledger
 from eigenveil.errors import EigenveilError
 from eigenveil_common.files import write_durably
 from eigenveil_common.log import event
+from eigenveil_common.storage.ledger_store import LedgerTotals
 
 EVERY_SECONDS = 15.0
 DAY = 86400.0
@@ -44,12 +44,12 @@ class SiteMetrics:
     """The metrics at the Unix time `now`, as a collector."""
 
     contact: Contact
-    ledger: Ledger
+    totals: LedgerTotals
     now: float
 
     def collect(self) -> Iterator[Metric]:
-        contact, ledger = self.contact, self.ledger
-        committed, spent = ledger.committed().micro_rho, ledger.spent.micro_rho
+        contact, totals = self.contact, self.totals
+        committed, spent = totals.committed.micro_rho, totals.spent.micro_rho
         days = max(0.0, (contact.ends - self.now) / DAY)
         yield _gauge("connected", "1 while connected.", float(contact.connected))
         yield Counted("eigenveil_site_connections", "Connections made.", contact.connections)
@@ -65,7 +65,7 @@ class SiteMetrics:
         yield _gauge("certificate_days_left", "Days until the certificate in use ends.", days)
         budget = Gauge("eigenveil_site_budget_micro_rho", "This site's budget.", labels=["part"])
         for part, value in (
-            ("total", ledger.limit.micro_rho), ("spent", spent), ("reserved", committed - spent)
+            ("total", totals.limit.micro_rho), ("spent", spent), ("reserved", committed - spent)
         ):  # fmt: skip
             budget.add_metric([part], value)
         yield budget
@@ -76,15 +76,15 @@ def _gauge(name: str, about: str, value: float) -> Metric:
     return Gauge(f"eigenveil_site_{name}", about, value)
 
 
-def text(contact: Contact, ledger: Ledger, now: float) -> bytes:
-    return generate_latest(SiteMetrics(contact=contact, ledger=ledger, now=now))
+def text(contact: Contact, totals: LedgerTotals, now: float) -> bytes:
+    return generate_latest(SiteMetrics(contact=contact, totals=totals, now=now))
 
 
-async def keep_written(path: Path, contact: Contact, ledger: Callable[[], Ledger]) -> None:
+async def keep_written(path: Path, contact: Contact, totals: Callable[[], LedgerTotals]) -> None:
     """Write the file anew for ever. One that cannot be written is told once, and ends nothing."""
     told = False
     while True:
-        data = text(contact, ledger(), time.time())
+        data = text(contact, totals(), time.time())
         try:
             await asyncio.to_thread(write_durably, path, data)
         except (EigenveilError, OSError) as problem:

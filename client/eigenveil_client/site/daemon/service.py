@@ -83,9 +83,8 @@ def serve(config: SiteConfig) -> None:
         return replace(check_role(load_identity(config.identity), config.name), proxy=config.proxy_rule)
 
     first = identity()
-    reader.columns(
-        config.records, config.engine.reading
-    )  # records that are not there should stop the start, not a study
+    # Records that are not there should stop the start, not a study.
+    reader.check_opens(config.records, config.engine.reading)
     with alone(config.state), opened(config) as store:
         worker = SiteWorker(first, config.policy, store, engine(config))
         about = {
@@ -115,7 +114,7 @@ def serve(config: SiteConfig) -> None:
 async def _until_stopped(daemon: SiteDaemon, metrics: Path | None, store: SiteStore) -> None:
     task = asyncio.ensure_future(daemon.run())
     if metrics is not None:
-        written = asyncio.ensure_future(keep_written(metrics, daemon.contact, lambda: store.ledger.ledger))
+        written = asyncio.ensure_future(keep_written(metrics, daemon.contact, lambda: store.ledger.totals))
         task.add_done_callback(lambda _: written.cancel())
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)

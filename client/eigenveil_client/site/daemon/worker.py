@@ -162,7 +162,7 @@ class SiteWorker:
         digest = digest_from_bytes(response.consent)
         if response.HasField("query") or admitted not in (None, digest):
             raise PeerError(Code.PROTOCOL, "consent is asked for one plan, and nothing else beside it")
-        self._agreements.accepted(digest)
+        self._agreements.agreed(digest)
 
     def _answer(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import Enum
 
 from eigenveil.analyst_signature.authorization import SignedAuthorization, authorization_from_proto
@@ -224,26 +224,19 @@ class ReceivedPlans:
         return rows[0]["plan_json"] if rows else None
 
     def decide(
-        self,
-        seen: ReceivedPlan,
-        standing: Decision,
-        change: Connection,
-        reason: str = "",
-        *,
-        person: PersonsWord | None = None,
+        self, seen: ReceivedPlan, standing: Decision, change: Connection, *, person: PersonsWord | None = None
     ) -> None:
-        """Remember a plan that is new here, or move one that waits. Otherwise as `move`.
+        """Remember a plan that is new here and was not declined, or move one that waits. Otherwise as `move`.
 
         Raises:
             RequestError: code `conflict`, another plan that was not declined has the id of its submission.
         """
         if self.get(seen.plan) is None:
             failpoint("plan-storing")
-            if standing is not Decision.DECLINED:
-                self._use_id(seen, change)
-            change.insert("studies", asdict(replace(seen, reason=reason)) | {"standing": standing.value})
+            self._use_id(seen, change)
+            change.insert("studies", asdict(seen) | {"standing": standing.value})
         else:
-            self.move(seen.plan, standing, change, reason, person=person)
+            self.move(seen.plan, standing, change, person=person)
 
     @staticmethod
     def _use_id(seen: ReceivedPlan, change: Connection) -> None:

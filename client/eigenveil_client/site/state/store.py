@@ -193,15 +193,15 @@ class SiteStore:
         return most.micro_rho - self.this_year(yearly)
 
     def decline(self, seen: ReceivedPlan, reason: Code, *, person: PersonsWord) -> None:
-        """Remember a plan, new or pending, that `person` refused."""
+        """Remember that `person` refused a plan that waits. Raises as `ReceivedPlans.move`."""
         with self.database.transaction() as change:
-            self.studies.decide(seen, Decision.DECLINED, change, reason.value, person=person)
+            self.studies.move(seen.plan, Decision.DECLINED, change, reason.value, person=person)
 
     def decline_by_rule(self, plan: Plan, reason: Code, rule: str) -> None:
         """Store the digest of a new plan that `rule` refused, and count it; of the plan nothing stays."""
         with self.database.transaction() as change:
             self.declined.add(plan.digest, reason, change, analyst=plan.analyst, rule=rule)
-            failpoint("decline-storing")
+            failpoint("plan-declining")
 
     def withdraw(self, digest: str, person: PersonsWord) -> Cost:
         """Answer a study no more, by a person's word; what was set aside for it is free and returned.

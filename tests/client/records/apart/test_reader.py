@@ -8,9 +8,9 @@ import random
 import resource
 import signal
 import socket
-import threading
-import time
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,48 +19,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from eigenveil.errors import Code, RequestError
-from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study.study import Column, Study
 from eigenveil_client.records import records
 from eigenveil_client.records.apart import process, reader
 from eigenveil_client.records.apart.fork_server import SERVER
-from eigenveil_client.records.apart.form import form_of
-from eigenveil_client.records.apart.frames import HEAD, MOST_SAID, Broken, Kind, receive, send, send_rows
 from eigenveil_client.records.apart.process import MIB, Limits
 from eigenveil_client.records.genotypes import vcf_zarr
-from eigenveil_client.records.sources.columnar import checked
+from eigenveil_client.records.sources.columnar import checked as checked_batch
 from eigenveil_client.records.sources.opening import open_source
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import BadRecords
 from tests.client.records.apart import hostile
 from tests.client.records.apart.hostile import GOOD, HANGS, SEGFAULT, Ends
+from tests.client.records.apart.support import NOBODY, STUDY, refusal
 
-STUDY = Study(
-    name="bites",
-    columns=tuple(Column(name=name, unit="", lower=0, upper=300) for name in ("a", "b", "c")),
-    epsilon=1.0,
-    delta=1e-6,
-    components=1,
-    federation=Federation(sites=("north",)),
-)
 OF_GENOTYPES = replace(
     STUDY, columns=tuple(Column(name=name, unit="", lower=0, upper=2) for name in ("rs0_A", "rs1_A", "rs2_G"))
 )
-NOBODY = RecordsConfig(source=Path("nowhere.csv"))
 
 
 def study_of(name: str) -> Study:
     return OF_GENOTYPES if name.endswith((".bed", ".zarr")) else STUDY
-
-
-def refusal(call: Callable[[], Any]) -> BadRecords:
-    """The error of a call: of the records, and in one line that begins like every other."""
-    with pytest.raises(BadRecords) as found:
-        call()
-    assert found.value.code is Code.BAD_DATA
-    assert len(str(found.value).splitlines()) == 1
-    return found.value
 
 
 @pytest.fixture
@@ -94,6 +74,20 @@ def test_bad_cells_are_told_of_once_for_each_column_with_the_first_place(tmp_pat
     assert reader.places(said, [(0, True), (0, False)]) == ["line 2", "line 4"]
 
 
+def test_a_relative_path_begins_where_whoever_asks_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = RecordsConfig(source=Path("records.csv"))
+    for name in ("one", "other"):  # one fork server serves both, and stays where it was started
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        Path("records.csv").write_text(f"{name},b,c\n1,2,3\n")
+        assert reader.columns(said) == (name, "b", "c")
+    (tmp_path / "other" / "records.csv").unlink()
+    (tmp_path / "other").rmdir()
+    assert "records.csv cannot be read" in str(refusal(lambda: reader.columns(said)))
+
+
 # ------------------------------------------------------------------ what was measured
 
 
@@ -118,9 +112,9 @@ def test_offsets_beyond_a_columns_bytes_are_refused_and_not_read() -> None:
     offsets[5] = 2**30
     column = pa.Array.from_buffers(pa.string(), 10, [None, pa.py_buffer(offsets), pa.py_buffer(b"0" * 10)])
     with pytest.raises(pa.ArrowInvalid):
-        checked(pa.record_batch([column], names=["b"]))
+        checked_batch(pa.record_batch([column], names=["b"]))
     no_text = pa.array([b"\xff", b"1"]).view(pa.string())
-    assert checked(pa.record_batch([no_text], names=["b"])).num_rows == 2
+    assert checked_batch(pa.record_batch([no_text], names=["b"])).num_rows == 2
 
 
 def test_a_workbook_with_one_far_cell_is_a_refusal_within_the_limit(tmp_path: Path) -> None:
@@ -156,6 +150,31 @@ def test_a_hostile_schema_of_sqlite_makes_no_large_cell_and_damage_is_seen(tmp_p
     data[4096 + 3 : 4096 + 5] = (9).to_bytes(2, "big")  # fewer cells on the table's first page than there are
     said.source.write_bytes(data)
     refusal(lambda: reader.read(said, STUDY))
+
+
+def test_sqlite_sorts_more_rows_than_its_memory_holds(tmp_path: Path) -> None:
+    """It writes them to a file, where the system lets a reader write one."""
+    path = tmp_path / "records.db"
+    with closing(sqlite3.connect(path)) as database, database:
+        database.execute(
+            "CREATE TABLE records AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n "
+            "WHERE i < 600000) SELECT (i * 7919) % 600011 AS a, 1 AS b, 2 AS c FROM n"
+        )
+    said = RecordsConfig(
+        source=path, sql="SELECT min(a) AS a, b, c FROM records GROUP BY a % 600000, b, c LIMIT 5"
+    )
+    assert len(reader.read(said, STUDY).rows) == 5
+
+
+def test_a_linked_database_in_wal_mode_is_read_where_it_is(tmp_path: Path) -> None:
+    for name in ("there", "here"):
+        (tmp_path / name).mkdir()
+    said = hostile.sqlite(tmp_path / "there" / "records.db")
+    link = tmp_path / "here" / "link.db"
+    link.symlink_to(tmp_path / "there" / "records.db")
+    with closing(sqlite3.connect(link)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+    assert len(reader.read(replace(said, source=link), STUDY).rows) == 300
 
 
 # ------------------------------------------------------------------ how a reader ends
@@ -247,129 +266,22 @@ def test_a_reader_may_not_reach_out(tmp_path: Path, ending: Callable[..., BadRec
     assert outside.read_text() == "kept"
 
 
-# ------------------------------------------------------------------ what a reader says
-
-
-FORM = form_of(STUDY)
-ROW = FORM.row_bytes
-
-
-def heard(data: bytes, limit: float = 5.0) -> tuple[Kind, Any, int]:
-    ours, theirs = socket.socketpair()
-    with ours:
-        threading.Thread(target=_say, args=(theirs, data)).start()
-        return receive(ours, time.monotonic() + limit, FORM)
-
-
-def _say(there: socket.socket, data: bytes) -> None:
-    with there:
-        there.sendall(data)
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        b"",
-        HEAD.pack(9, 0, 0),
-        HEAD.pack(Kind.ITEM, 0, MOST_SAID + 1),
-        HEAD.pack(Kind.ITEM, 1, 2) + b"{}",
-        HEAD.pack(Kind.DONE, 0, 2**63),
-        HEAD.pack(Kind.DONE, 0, 4) + b"{}",
-        HEAD.pack(Kind.DONE, 0, 2) + b"{{",
-        HEAD.pack(Kind.DONE, 0, 200_000) + b"[" * 200_000,
-        HEAD.pack(Kind.ROWS, 0, 0),
-        HEAD.pack(Kind.ROWS, 2**32 - 1, (2**32 - 1) * ROW),
-        HEAD.pack(Kind.ROWS, 1, ROW + 1) + bytes(ROW + 1),
-        HEAD.pack(Kind.ROWS, 1, ROW) + b"\xff\x7f" * 3,  # beyond the grid
-        HEAD.pack(Kind.ROWS, 1, ROW) + b"\x00\x80" * 3,
-        HEAD.pack(Kind.ROWS, 2, 2 * ROW) + bytes(ROW),
-    ],
-)
-def test_what_is_no_frame_is_refused_before_anything_is_allocated(frame: bytes) -> None:
-    with pytest.raises(Broken):
-        heard(frame)
-
-
-def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigenveil_client.records.apart.frames.MOST_ROWS", 4 * ROW)
-    edge = STUDY.grid_steps
-    rows = np.array([[-edge, edge, number] for number in range(10)], dtype=FORM.dtype)
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        send_rows(theirs, rows, FORM)
-        found = [receive(ours, time.monotonic() + 5, FORM)[1] for _ in range(3)]
-    assert [len(one) for one in found] == [4, 4, 2]
-    assert np.array_equal(np.concatenate(found), rows)
-
-
-def saying(*frames: tuple[Kind, Any]) -> BadRecords:
-    """What comes of a reader of records that says these frames, and no more."""
-
-    def lying() -> tuple[int, socket.socket]:
-        pid, there = original()
-        there.close()
-        ours, theirs = socket.socketpair()
-        for kind, what in frames:
-            if kind is Kind.ROWS:
-                send_rows(theirs, what, FORM)
-            else:
-                send(theirs, kind, what)
-        theirs.shutdown(socket.SHUT_WR)
-        kept.append(theirs)
-        return pid, ours
-
-    kept: list[socket.socket] = []
-    original = SERVER.reader
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SERVER, "reader", lying)
-        try:
-            return refusal(lambda: reader.read(NOBODY, STUDY))
-        finally:
-            kept.pop().close()
-
-
-GOOD_COUNTS = [2, 0, 0, 0, 0, 0, 0]
-DONE = (Kind.DONE, {"persons": 2, "file": "00" * 32})
-
-
-@pytest.mark.parametrize(
-    "frames",
-    [
-        [DONE],
-        [(Kind.ITEM, GOOD_COUNTS)] * 2 + [DONE],
-        [(Kind.ITEM, GOOD_COUNTS)] * 4 + [DONE],
-        [(Kind.ITEM, [3, 0, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(Kind.ITEM, [2, 3, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(Kind.ITEM, [2, -1, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(Kind.ITEM, [2, 0.5, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(Kind.ITEM, GOOD_COUNTS)] * 3 + [(Kind.DONE, {"persons": 2, "file": "00"})],
-        [(Kind.ITEM, GOOD_COUNTS)] * 3 + [(Kind.DONE, {"persons": True, "file": "00" * 32})],
-        [(Kind.ITEM, GOOD_COUNTS)] * 3 + [(Kind.DONE, [])],
-        [(Kind.ROWS, np.zeros((3, 3), dtype=np.int16)), *[(Kind.ITEM, GOOD_COUNTS)] * 3, DONE],
-        [(Kind.ITEM, ["a", 1, 0, "what"])] * 20 + [DONE],
-        [(Kind.ITEM, ["a"])],
-        [(Kind.ERROR, ["bug", 3, ""])],
-        [(Kind.ERROR, "no")],
-        [(Kind.ERROR, ["no-code", "words", "file"])],
-        [(Kind.ERROR, ["bad-data", "x" * 5000, "file"])],
-    ],
-)
-def test_a_reader_that_lies_is_not_believed(frames: list[tuple[Kind, Any]]) -> None:
-    assert saying(*frames).about == "reader"
-
-
-@pytest.mark.parametrize("code", ["site-policy", "storage", "bug", "protocol", "budget-exhausted"])
-def test_no_reader_chooses_the_word_that_leaves_nor_ends_a_daemon(code: str) -> None:
-    problem = saying((Kind.ERROR, [code, "two\nlines", "file"]))
-    assert (problem.code, str(problem)) == (Code.BAD_DATA, "two lines")
-
-
-def test_a_study_that_names_cells_past_the_sites_rules_is_refused_without_a_reader(
-    monkeypatch: pytest.MonkeyPatch,
+def test_a_reader_that_cannot_be_confined_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SERVER, "reader", lambda: pytest.fail("no record is read"))
-    from eigenveil_client.records.quality import Range
+    said = hostile.csv(tmp_path / "records.csv")
+    monkeypatch.setattr(process, "_beside", lambda said: (tmp_path / "gone",))
+    problem = refusal(lambda: reader.columns(said))
+    assert (problem.about, "cannot be confined" in str(problem)) == ("reader-limits", True)
 
-    with pytest.raises(RequestError) as found:
-        reader.read(NOBODY, STUDY, plausible={"a": Range(lower=0, upper=1, unit="mmol")})
-    assert found.value.code is Code.POLICY
+
+def test_a_stop_is_for_whoever_asks(tmp_path: Path) -> None:
+    """A unit, or a terminal, may tell all of its processes to end."""
+    said = hostile.csv(tmp_path / "records.csv")
+    reader.columns(said)
+    assert SERVER._process is not None
+    server = SERVER._process.pid
+    for number in (signal.SIGTERM, signal.SIGINT):
+        os.kill(server, number)
+    assert reader.columns(said) == ("a", "b", "c")
+    assert SERVER._process.pid == server

@@ -21,7 +21,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.session import Session
 from eigenveil.study.study import Column, Federation
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.records import records
+from eigenveil_client.records.apart import reader
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
@@ -306,7 +306,7 @@ def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
         raise ValueError(f"could not convert string to float: {SECRET}")
 
     with monkeypatch.context() as broken, process(stage) as (store, worker):
-        broken.setattr(records, "stream", load)
+        broken.setattr(reader, "stream", load)
         refusal = ask(stage, worker)
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_FAILURE

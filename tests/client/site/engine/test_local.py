@@ -21,6 +21,7 @@ from eigenveil_client.records.overflow import grid_file
 from eigenveil_client.records.overflow.grid_file import GridFile
 from eigenveil_client.records.overflow.scratch import Scratch
 from eigenveil_client.records.recoding import blocks
+from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_client.site.commands import recompute
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.engine.local import LocalEngine, LocalRecords
@@ -67,6 +68,15 @@ def test_memory_disk_and_encrypted_disk_answer_alike(
             assert (held.records, held.persons) == (3000, 3000)
             answers[-1].append(held.file)
     assert answers[0] == answers[1] == answers[2]
+
+
+def test_more_records_than_the_site_ever_has_are_not_held(stage: Stage) -> None:
+    """Whoever made the file: a small one can state any number of rows."""
+    write_records(stage.records, rows=3000)
+    policy = replace(stage.config.policy, maximum_records=2999)
+    with pytest.raises(BadRecords, match="over 2999 records") as caught:
+        engine(replace(stage.config, policy=policy)).load(PLANS[0])
+    assert caught.value.about == "too-many"
 
 
 def test_a_study_goes_on_when_its_site_holds_records_elsewhere_and_ends_when_they_change(

@@ -16,9 +16,8 @@ from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state import declined_plans
-from eigenveil_client.site.state import store as site_store
-from eigenveil_client.site.state.store import SCHEMA, SiteStore
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import Stage, a_plan, a_stage, a_study
 
@@ -174,14 +173,20 @@ def test_what_is_left_of_a_declined_plan_is_said_to_who_looks_for_it(closed: Sta
         assert store.studies.digest_of(plan(1).digest[:8]) == plan(1).digest
 
 
-def test_a_state_of_schema_8_is_brought_up(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
-    with process(stage) as (store, _):
-        path = Path(store.database.name)
-    old = SCHEMA.replace(declined_plans.SCHEMA, "")
-    for file in path.parent.glob(f"{path.name}*"):
-        file.unlink()
-    Database(path, old, 8).close()
-    with process(stage) as (store, _):
-        assert store.declined.counts() == []
-        assert store.database.version() == site_store.VERSION
+def test_a_crash_while_a_decline_is_stored_leaves_nothing_and_it_is_declined_anew(closed: Stage) -> None:
+    class Crash(BaseException):
+        pass
+
+    def crash() -> None:
+        raise Crash
+
+    arm("plan-declining", crash)
+    try:
+        with process(closed) as (_, worker), pytest.raises(Crash):
+            declined(closed, worker, plan(1))
+    finally:
+        disarm()
+    with process(closed) as (store, worker):
+        assert (store.declined.get(plan(1).digest), store.declined.counts()) == (None, [])
+        declined(closed, worker, plan(1))
+        assert [one.plans for one in store.declined.counts()] == [1]

@@ -2,52 +2,77 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from contextlib import closing
-from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
 from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.state import received_plans
-from eigenveil_client.site.state.egress import Fingerprints
-from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
-from eigenveil_client.site.state.store import SCHEMA, VERSION
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.state.store import VERSION
+from tests.client.site.state import schema_8
+from tests.client.site.state.schema_8 import make_older_state
 from tests.client.site.stated import work
-from tests.client.site.support import Stage, a_plan, a_study
+from tests.client.site.support import Stage, a_plan, a_stage, a_study
 
-SIGNED_SINCE = 9
-OLD_STUDIES = received_plans.SCHEMA.split("CREATE TABLE submissions")[0].replace(
-    ",\n  authorization BLOB NOT NULL DEFAULT x''", ""
-)
-OLD = SCHEMA.replace(received_plans.SCHEMA, OLD_STUDIES)
 ENDED, DECLINED = a_plan(submission="ended"), a_plan(submission="declined")
+NEW = {"declined", "decline_counts", "submissions"}
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from eigenveil_client.site.state.store import MIGRATIONS, SCHEMA, VERSION
+from eigenveil_common.storage.sqlite import Database
+name, path = sys.argv[1:]
+done = getattr(Database, name)
+def killed(*words):
+    done(*words)
+    os.kill(os.getpid(), signal.SIGKILL)
+setattr(Database, name, killed)
+Database(Path(path), SCHEMA, VERSION, migrations=MIGRATIONS)
+"""
 
 
 @pytest.fixture
 def older(stage: Stage) -> Stage:
     """A site with a state of the version before, in which one study ended and one was declined."""
-    assert "authorization" not in OLD
-    Fingerprints(stage.config.state.with_name("egress.key"), stage.config.state)  # makes its key
-    with closing(Database(stage.config.state, OLD, SIGNED_SINCE - 1)) as database:
-        for plan, standing in ((ENDED, Decision.ENDED), (DECLINED, Decision.DECLINED)):
-            sent = stage.signed(plan)
-            seen = ReceivedPlan(
-                plan=plan.digest, plan_json=sent.plan_json, signature=sent.signature, standing=standing, at=1
-            )
-            row = asdict(seen) | {"standing": standing.value}
-            del row["authorization"]
-            with database.transaction() as change:
-                change.insert("studies", row)
+    make_older_state(stage, {ENDED: Decision.ENDED, DECLINED: Decision.DECLINED})
     return stage
 
 
+def tables(state: Path) -> dict[str, Any]:
+    """The columns of each table, its indices, and the triggers; nobody here has the file open."""
+    with closing(apsw.Connection(str(state))) as database:
+        names = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        found: dict[str, Any] = {
+            name: [
+                sorted(database.execute(f"PRAGMA {about}({name})"), key=str)
+                for about in ("table_xinfo", "index_list")
+            ]
+            for name in names
+        }
+        return found | {
+            "triggers": list(
+                database.execute("SELECT name, sql FROM sqlite_master WHERE type = 'trigger' ORDER BY name")
+            )
+        }
+
+
+def version(state: Path) -> int:
+    with closing(apsw.Connection(str(state))) as database:
+        return int(next(iter(database.execute("PRAGMA user_version")))[0])
+
+
 def test_an_older_state_is_brought_up_and_its_ids_stay_used(older: Stage) -> None:
-    assert VERSION >= SIGNED_SINCE
     with closing(older.store()) as store:
         assert store.studies.find(ENDED.digest).signed is None
+        assert store.declined.counts() == []
         again = {name: a_plan(a_study(epsilon=0.5), submission=name) for name in ("ended", "declined")}
         replies = {
             name: older.worker(store).work(work(rehearse(plan)[0], older.signed(plan)))
@@ -57,4 +82,30 @@ def test_an_older_state_is_brought_up_and_its_ids_stay_used(older: Stage) -> Non
             "ended": True,
             "declined": False,
         }
-        assert store.studies.find(again["ended"].digest).reason == Code.CONFLICT.value
+        declined = store.declined.get(again["ended"].digest)
+        assert declined is not None
+        assert declined.reason is Code.CONFLICT
+
+
+def test_what_was_brought_up_has_the_tables_of_a_new_state(older: Stage, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    new = a_stage(tmp_path / "new")
+    before = tables(older.config.state)
+    for one in (older, new):
+        one.store().close()
+    assert NEW.isdisjoint(before)
+    assert tables(older.config.state) == tables(new.config.state)
+    assert tables(older.config.state).keys() == before.keys() | NEW
+
+
+@pytest.mark.parametrize("at", ["keep_copy", "set_version"])
+def test_a_kill_while_it_is_brought_up_leaves_the_older_state(older: Stage, at: str) -> None:
+    state = older.config.state
+    before = tables(state)
+    for _ in range(2):
+        ended = subprocess.run([sys.executable, "-c", KILLED, at, str(state)], check=False)
+        assert ended.returncode == -signal.SIGKILL
+        assert (version(state), tables(state)) == (schema_8.VERSION, before)
+    with closing(older.store()) as store:
+        assert {seen.plan for seen in store.studies.all()} == {ENDED.digest, DECLINED.digest}
+    assert version(state) == VERSION

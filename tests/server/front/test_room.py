@@ -1,0 +1,118 @@
+"""A connection whose frames wait for room: what it has sent, and what its guest is not blamed for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+
+from eigenveil.identity import Role
+from eigenveil_server.front import streams
+from eigenveil_server.front.admission import Arrival, Guest
+from eigenveil_server.front.connection import Connection
+from eigenveil_server.front.requests import FREE_BYTES, MOST_BYTES, MOST_OF_ONE_BYTES, Requests
+from eigenveil_server.front.streams import UNFINISHED
+from tests.server.rig import in_loop
+from tests.torture.front.frames import END_HEADERS, HEADERS, PREFACE, data, frame
+
+
+class Host:
+    """A door with one connection, whose other guests can take all room."""
+
+    def __init__(self) -> None:
+        self.requests = Requests(lambda guest: None)
+        self.room = memoryview(bytearray(2**20))
+        self.may = True
+
+    def __getattr__(self, name: str) -> mock.Mock:
+        return mock.Mock()
+
+    def may_open(self, connection: Connection) -> bool:
+        return self.may
+
+    def fill(self) -> None:
+        for number in range(MOST_BYTES // MOST_OF_ONE_BYTES):
+            assert self.requests.take(Guest(name=f"other {number}", role=Role.SITE), MOST_OF_ONE_BYTES)
+
+    def clear(self) -> None:
+        for number in range(MOST_BYTES // MOST_OF_ONE_BYTES):
+            self.requests.give(Guest(name=f"other {number}", role=Role.SITE), MOST_OF_ONE_BYTES)
+
+
+@contextmanager
+def connected(host: Host) -> Iterator[tuple[Connection, mock.Mock]]:
+    """The connection and gRPC's end of it, which is told nothing that does not pass."""
+    made, inner = Connection(host), mock.Mock()
+    made.connection_made(mock.Mock())
+    made.arrival = Arrival(peer="", certificate=b"", guest=Guest(name="eve", role=Role.SITE))
+    made.begin(inner)
+    said(made, PREFACE)
+    yield made, inner
+    made.end()
+
+
+def said(made: Connection, *frames: bytes) -> None:
+    text = b"".join(frames)
+    for at in range(0, len(text), 2**20):
+        piece = text[at : at + 2**20]
+        made.get_buffer(0)[: len(piece)] = piece
+        made.buffer_updated(len(piece))
+
+
+def opened(number: int = 1) -> bytes:
+    return frame(HEADERS, END_HEADERS, number, b"x")
+
+
+@in_loop
+async def test_who_is_kept_waiting_for_room_is_not_cut_for_it_and_has_its_time_afterwards() -> None:
+    host, begun = Host(), time.monotonic()
+    with connected(host) as (made, _), mock.patch.object(time, "monotonic") as now:
+        now.return_value = begun
+        host.fill()
+        said(made, opened(), data(1, bytes(FREE_BYTES), end=False))
+        assert made.overdue() == "", "it has moved enough for now"
+        said(made, data(1, bytes(1000), end=False))
+        for _ in range(100):
+            now.return_value += streams.STUCK_SECONDS / 10
+            assert made.overdue() == ""
+        host.clear()
+        made._go_on()
+        now.return_value += streams.STUCK_SECONDS - 1.0
+        assert made.overdue() == ""
+        now.return_value += 2.0
+        assert made.overdue() == UNFINISHED
+
+
+@in_loop
+async def test_who_stands_at_the_limit_of_streams_is_not_excused() -> None:
+    host, begun = Host(), time.monotonic()
+    with connected(host) as (made, _), mock.patch.object(time, "monotonic") as now:
+        now.return_value = begun
+        said(made, opened())
+        host.may = False
+        said(made, opened(3))
+        assert made._inward.stopped
+        now.return_value += 1.0 + streams.STUCK_SECONDS
+        assert made.overdue() == UNFINISHED
+
+
+@pytest.mark.parametrize("answer", [True, False])
+@in_loop
+async def test_a_request_is_complete_when_its_last_byte_has_passed(answer: bool) -> None:
+    host = Host()
+    with connected(host) as (made, _):
+        request = data(1, bytes(100_000))
+        said(made, opened(), request[:-1])
+        held = host.requests._of["eve"]
+        assert (held.sent, held.whole) == (100_000, 0), "the head of the last frame says that it is the last"
+        said(made, request[-1:])
+        assert (held.sent, held.whole) == (100_000, 100_000)
+        said(made, opened(3), data(3, bytes(1000), end=False))
+        assert (held.sent, held.whole) == (101_000, 100_000)
+        if answer:
+            made.say(frame(HEADERS, END_HEADERS, 1, b"x"))
+            assert (held.sent, held.whole) == (1000, 0)
+    assert not host.requests._of
