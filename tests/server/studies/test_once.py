@@ -4,9 +4,9 @@ are run in one process here, and counted together."""
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,22 @@ class Here:
     serves = True
 
     def ask(self, wish: dict[str, Any]) -> Any:
-        """The answer, through JSON as between processes."""
-        return json.loads(json.dumps(planner.answer(wish["work"], json.loads(json.dumps(wish["words"])))))
+        """The answer, in the messages that go between processes."""
+        heard = _passed(wish)
+        return _passed(planner.answer(heard["work"], heard["words"]))
 
     def end(self) -> None:
         """Nothing to end."""
 
     gone = end
+
+
+def _passed(message: Any) -> Any:
+    """A message, written and read."""
+    stream = BytesIO()
+    planner.write(stream, message)
+    stream.seek(0)
+    return planner.read(stream)
 
 
 @pytest.fixture

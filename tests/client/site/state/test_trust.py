@@ -22,7 +22,7 @@ def test_a_site_refuses_a_ledger_that_others_can_change(stage: Stage, name: str)
     with closing(stage.store()) as store:
         assert isinstance(store, SiteStore)
         path = stage.config.state.with_name(name)
-        path.chmod(0o620)
+        path.chmod(0o602)
         message = f"others can change {path}; run: chmod go-w {path}"
         with pytest.raises(RequestError, match=message), opening.opened(stage.config):
             pass
