@@ -16,6 +16,7 @@ def main() -> int:
     """Run the checks, or those named by --only, at --scale of their full size."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=CHECKS, default=tuple(CHECKS), metavar="NAME")
+    parser.add_argument("--without", nargs="+", choices=CHECKS, default=(), metavar="NAME", help="not these")
     parser.add_argument("--scale", type=float, default=1.0, help="1 is what is promised")
     parser.add_argument("--jobs", type=int, default=1, help="checks at once (memory and time: alone)")
     parser.add_argument("--check", action="store_true", help="only say what this machine lacks")
@@ -23,8 +24,9 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.jobs < 1:
         parser.error(f"--jobs {chosen.jobs}: give 1 or more")
-    problems = preflight.lacking(chosen.only)
-    left_out = [name for name in chosen.only if preflight.lacking([name])] if chosen.possible else []
+    wanted = [name for name in chosen.only if name not in chosen.without]
+    problems = preflight.lacking(wanted)
+    left_out = [name for name in wanted if preflight.lacking([name])] if chosen.possible else []
     for reason in problems if chosen.possible else ():
         print(f"not run: {reason}", flush=True)
     if problems and not chosen.possible:
@@ -33,7 +35,7 @@ def main() -> int:
     if chosen.check:
         return 0
     passed, began = True, time.monotonic()
-    names = [name for name in chosen.only if name not in left_out]
+    names = [name for name in wanted if name not in left_out]
     for line, seconds in run(names, chosen.scale, chosen.jobs):
         print(f"{line}  [{seconds:.0f} s]", flush=True)
         passed = passed and line.passed
