@@ -48,6 +48,10 @@ CHANGED = f"{OF_FILES}test_a_file_that_others_can_change_is_named_with_the_comma
 OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", STRANGERS, "        if len(self._all) >= self._most:\n            self._make_room()\n", "",
        f"{DOOR}test_whoever_holds_handshakes_open_gives_way_to_newcomers"),
+    of("TM11", "server/eigenveil_server/front/by_address.py",
+       "        if self._most not in self._sized:\n            self._most -= 1\n", "",
+       "tests/server/front/test_by_address.py::"
+       "test_the_oldest_of_the_address_with_the_most_is_known_at_every_moment"),
     of("TM11", STRANGERS, "elif stranger.wanted > HEADER.size:", "elif stranger.wanted:", WHOLE),
     of("TM11", STRANGERS, "0 < length <= MOST_RECORD_BYTES", "0 < length", RECORDS),
     of("TM11", STRANGERS, "kind == HANDSHAKE and ", "", RECORDS),

@@ -13,11 +13,11 @@ import errno
 import ipaddress
 import socket
 import struct
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from eigenveil_common.rpc import HANDSHAKE_MS
+from eigenveil_server.front.by_address import ByAddress
 
 MOST_STRANGERS = 1024  # before or in their handshake: after a restart every site comes back at once
 BACKLOG = 2048  # in the kernel; beyond it a newcomer is tried again after a second
@@ -54,7 +54,7 @@ class Strangers:
         self._greet = greet
         self._told = told
         self._most = most
-        self._all: dict[Stranger, None] = {}  # the oldest first
+        self._all = ByAddress[Stranger]()
         self._listeners: list[socket.socket] = []
 
     def __len__(self) -> int:
@@ -80,7 +80,7 @@ class Strangers:
         for listener in self._listeners:
             asyncio.get_running_loop().remove_reader(listener)
             listener.close()
-        for stranger in tuple(self._all):
+        for stranger in self._all.all():
             self.end(stranger)
 
     def _accept(self, listener: socket.socket) -> None:
@@ -114,16 +114,16 @@ class Strangers:
             self._make_room()
         loop = asyncio.get_running_loop()
         stranger.sock.setblocking(False)
-        self._all[stranger] = None
+        self._all.add(stranger, stranger.network)
         stranger.timer = loop.call_later(HANDSHAKE_MS / 1000, self.end, stranger)
         _wait_for(stranger.sock, stranger.wanted)
-        loop.add_reader(stranger.sock, self._look, stranger)
+        # By its number: asyncio spells a socket out whenever it finds that it was not watched yet.
+        loop.add_reader(stranger.sock.fileno(), self._look, stranger)
 
     def _make_room(self) -> None:
         """Let go the oldest stranger of the address with the most."""
-        ((busiest, _),) = Counter(one.network for one in self._all).most_common(1)
         self._told()
-        self.end(next(one for one in self._all if one.network == busiest))
+        self.end(self._all.oldest_of_most())
 
     def _look(self, stranger: Stranger) -> None:
         """As much has come as was waited for, the header or the whole record; or the other end has closed."""
@@ -146,7 +146,7 @@ class Strangers:
             self.end(stranger)
 
     def _stop_looking(self, stranger: Stranger) -> None:
-        asyncio.get_running_loop().remove_reader(stranger.sock)
+        asyncio.get_running_loop().remove_reader(stranger.sock.fileno())
         if stranger.timer is not None:
             stranger.timer.cancel()
 
@@ -161,7 +161,7 @@ class Strangers:
 
     def left(self, stranger: Stranger) -> None:
         """It is a stranger no longer."""
-        self._all.pop(stranger, None)
+        self._all.remove(stranger)
 
 
 def record_bytes(header: bytes) -> int:
@@ -173,11 +173,13 @@ def record_bytes(header: bytes) -> int:
 
 def network_of(address: str) -> str:
     """An address; of IPv6 the network, of which one machine may have every address."""
+    if ":" not in address:
+        return address
     try:
-        known = ipaddress.ip_address(address.partition("%")[0])
+        known = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
-    if known.version == 4 or known.ipv4_mapped is not None:
+    if known.ipv4_mapped is not None:
         return address
     return str(ipaddress.ip_network((known, 64), strict=False))
 
