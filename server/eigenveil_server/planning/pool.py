@@ -1,7 +1,8 @@
 """Planning beside everything else: in processes that may be killed, small studies apart from wide ones.
 
 One analyst plans one study at a time, and nobody's second wish queues before another's first. Whatever turns
-out not to be small goes on in the wide lane, so that it keeps no small one waiting.
+out not to be small goes on in the wide lane, and so does all that the same analyst asks for a while: three
+certificates that ask for such studies without end keep a small one waiting for a hundredth of the time.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import threading
+import time
 from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -20,12 +22,13 @@ from eigenveil_server.planning import planner
 
 SMALL_BYTES = 32 * 1024  # 500 columns, planned in half a second
 MOST_BYTES = 2 * 2**20  # 20,000 columns with names, units and bounds as they are
-SMALL_SECONDS, WIDE_SECONDS = 3, 120  # of processor time; refined-cov of 1,000 columns takes ten
+SMALL_SECONDS, WIDE_SECONDS = 1, 120  # of processor time; refined-cov of 1,000 columns takes ten
 SMALL_MEMORY = 512 * 2**20  # a process that has planned nothing yet has 101 MiB of data, 74 of them resident
 MOST_MEMORY = 4 * 2**30
 # refined-cov of 2,048 columns and 180 components, nearly all that fit a message, takes 581 MB.
 WIDE_MEMORY, WIDE_BYTES = 256 * 2**20, 160  # to begin with, and for each pair of columns of a study
 IDLE_BYTES = 128 * 2**20  # a process that holds more is not kept for the next wish
+WIDE_AGAIN_SECONDS = 300.0  # for whoever asked for what was not small
 LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
 
 
@@ -47,11 +50,9 @@ class Worker:
     def ready(cls) -> Worker:
         """An idle one, unless it was ended meanwhile, or a new one."""
         with suppress(IndexError):
-            while True:
-                worker = cls.idle.pop()
-                if worker._process.poll() is None:
-                    return worker
-                ended(worker._process)
+            while not (worker := cls.idle.pop()).alive:
+                pass
+            return worker
         return cls()
 
     def ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
@@ -69,6 +70,14 @@ class Worker:
         return found
 
     @property
+    def alive(self) -> bool:
+        """Whether nobody has ended it while it was idle."""
+        if alive := self._process.poll() is None:
+            return alive
+        ended(self._process)
+        return alive
+
+    @property
     def serves(self) -> bool:
         """Whether it may be asked again."""
         return self._process.returncode is None
@@ -84,7 +93,7 @@ def _end_the_idle() -> None:
 
 
 class Lane:
-    """One wish at a time, on a thread and in a process of its own."""
+    """One wish at a time, on a thread and in a process of its own; once warm it has the next process ready."""
 
     def __init__(self, name: str, seconds: int, memory: int) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -92,6 +101,8 @@ class Lane:
         self.memory = memory
         self._lock = threading.Lock()  # nobody is ended who has just answered
         self._busy: tuple[object, Worker] | None = None
+        self._kept: Worker | None = None
+        self._warm = False
 
     async def ask(self, work: str, words: planner.Words) -> dict[str, Any] | None:
         """The answer; None if it takes more seconds than this lane has. If the caller goes away, so does the
@@ -105,14 +116,32 @@ class Lane:
             raise
 
     def _ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
-        worker = Worker.ready()
+        worker, self._kept = self._kept, None
+        if worker is None or not worker.alive:
+            worker = Worker.ready()
         self._busy = (wish, worker)
         found = worker.ask(wish)
         with self._lock:
             self._busy = None
         if found is not None and worker.serves:
-            Worker.idle.append(worker)
+            self._keep(worker)
+        elif self._warm:
+            self._keep(Worker.ready())
         return found
+
+    def _keep(self, worker: Worker) -> None:
+        """For the next wish; what became warm meanwhile has one already."""
+        with self._lock:
+            if self._kept is None:
+                self._kept = worker
+            else:
+                Worker.idle.append(worker)
+
+    def warm(self) -> None:
+        """Have a process ready before anybody waits for it, from now on."""
+        self._warm = True
+        if self._kept is None:
+            self._keep(Worker.ready())
 
     def _give_up(self, wish: object) -> None:
         with self._lock:
@@ -121,10 +150,14 @@ class Lane:
                 busy[1].end()
 
     def close(self) -> None:
+        self._warm = False
         with self._lock:
             if self._busy is not None:
                 self._busy[1].end()
         self._thread.shutdown(cancel_futures=True)
+        if self._kept is not None:
+            Worker.idle.append(self._kept)
+            self._kept = None
 
 
 class PlanningPool:
@@ -134,7 +167,7 @@ class PlanningPool:
         self._small = Lane("small", SMALL_SECONDS, SMALL_MEMORY)
         self._wide = Lane("wide", WIDE_SECONDS, wide_memory(most_columns))
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._slow: set[str] = set()  # whose last wish was not small
+        self._wide_until: dict[str, float] = {}  # for whom the wide lane plans, and how long
 
     async def ask(self, analyst: str, work: str, /, **words: Any) -> Any:
         """What came of a work of `planner.WORKS`.
@@ -166,20 +199,17 @@ class PlanningPool:
         raise error(Code(found["code"]), found["why"])
 
     async def _found(self, analyst: str, size: int, work: str, words: planner.Words) -> dict[str, Any] | None:
-        if size <= SMALL_BYTES and analyst not in self._slow:
+        now = time.monotonic()
+        if size <= SMALL_BYTES and now >= self._wide_until.get(analyst, now):
             found = await self._small.ask(work, words)
             if found is not None and "memory" not in found:
                 return found
-            self._slow.add(analyst)
-        found = await self._wide.ask(work, words)
-        if found is not None and "memory" not in found and size <= SMALL_BYTES:
-            self._slow.discard(analyst)
-        return found
+            self._wide_until[analyst] = time.monotonic() + WIDE_AGAIN_SECONDS
+        return await self._wide.ask(work, words)
 
     def warm(self) -> None:
-        """Start a process before anybody waits for it."""
-        if not Worker.idle:
-            Worker.idle.append(Worker())
+        """Start a process for small studies before anybody waits for it."""
+        self._small.warm()
 
     def close(self) -> None:
         self._small.close()

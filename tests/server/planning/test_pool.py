@@ -98,13 +98,16 @@ def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_wi
         with pytest.raises(RequestError) as refused:
             await ask(here, "eve", str(wide + 1))
         assert await ask(here, "bob", "1") == "planned"
+        assert await ask(here, "ada", "1") == "planned"
+        now = time.monotonic() + pool.WIDE_AGAIN_SECONDS
+        monkeypatch.setattr(time, "monotonic", lambda: now)
         assert await ask(here, "eve", "1") == "planned"
         here.close()
         return refused.value
 
     refused = asyncio.run(scenario())
     small = pool.SMALL_MEMORY
-    assert asked == [small, small, wide, small, wide, small, wide], "eve's last one was not small"
+    assert asked == [small, small, wide, small, wide, wide, small, small], "bob has to wait with the wide ones"
     assert refused.code is Code.BAD_STUDY
     assert f"over {wide // 2**20} MiB of memory" in str(refused)
     assert "ask for fewer columns or components" in str(refused)
@@ -142,6 +145,38 @@ def test_a_deep_key_is_refused_in_next_to_no_memory(monkeypatch: pytest.MonkeyPa
     pool.Worker.idle.clear()
 
 
+def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[pool.Worker] = []
+    plain = pool.Worker.__init__
+
+    def start(self: pool.Worker) -> None:
+        plain(self)
+        started.append(self)
+
+    monkeypatch.setattr(pool.Worker, "idle", [])
+    monkeypatch.setattr(pool.Worker, "__init__", start)
+    wide = SMALL + "\n" * pool.SMALL_BYTES
+
+    async def scenario() -> list[int]:
+        here, counts = PlanningPool(4096), list[int]()
+        here.warm()
+        for toml in (SMALL, wide, SMALL):
+            assert await ask(here, "ada", toml)
+            counts.append(len(started))
+        monkeypatch.setattr(pool, "IDLE_BYTES", 2**20)
+        for _ in range(2):
+            assert await ask(here, "ada", SMALL)
+            counts.append(len(started))
+        here.close()
+        pool._end_the_idle()
+        return counts
+
+    # One of each lane; then each small one ends its own, and finds the next process ready.
+    assert asyncio.run(scenario()) == [1, 2, 2, 3, 4]
+
+
 def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "SMALL_SECONDS", 0)
     monkeypatch.setattr(pool, "WIDE_SECONDS", 0)
@@ -174,6 +209,7 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
     monkeypatch.setattr(pool.Worker, "ready", classmethod(lambda cls: cls()))
     monkeypatch.setattr(pool.Worker, "ask", plan)
     monkeypatch.setattr(pool.Worker, "serves", True)
+    monkeypatch.setattr(pool.Worker, "alive", True)
 
     async def scenario() -> None:
         here = PlanningPool(4096)

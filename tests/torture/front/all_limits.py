@@ -287,7 +287,7 @@ async def federation(folder: Path, scale: float) -> AsyncIterator[Federation]:
             channel = siege.channel(siege.held[name])
             clients[name] = Client(name=name, stub=CoordinatorStub(channel), channel=channel)
         async with answering({name: clients[name] for name in denial.SITES}):
-            yield Federation(siege=siege, held=siege.held, ada=clients["ada"])
+            yield Federation(siege=siege, held=siege.held, ada=clients["ada"], repeats=True)
 
 
 async def besiege(folder: Path, names: Sequence[str], scale: float) -> Line:

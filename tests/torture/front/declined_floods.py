@@ -17,10 +17,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import grpc
 
 from eigenveil.identity import Role
+from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.daemon import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
@@ -39,16 +41,20 @@ from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION
 from tests.client.site.support import write_records
 from tests.integration.living import config_of, enrolled
 from tests.server.rig import Credentials, Rig, study_toml
+from tests.support import signed_by_analyst
 from tests.torture.front import denial
 from tests.torture.front.besieged import Siege, besieged
 from tests.torture.line import Line
+
+if TYPE_CHECKING:
+    from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
 
 MEMBERS = {"eve": Role.ANALYST, **{name: denial.MEMBERS[name] for name in ("ada", *denial.SITES)}}
 SITE = "dora"
 LISTS = 60
 SUBMISSIONS = 4  # at once
 BURN = (0.5, denial.CALM_SECONDS)  # share of a processor, seconds
-WIDE = 300  # columns, of names as long as may be
+WIDE = 1900  # columns, of names as long as may be: a plan of 840 KiB
 SITE_GROWTH = 2**20  # digests, counts and a row of the egress ledger for each refusal; no plan
 LOG_GROWTH = 4 * 2**20  # at the coordinator beyond the quota: ledger, events, consents, indexes
 
@@ -92,10 +98,16 @@ async def _flood(port: int, held: Credentials, seconds: float) -> dict[str, int]
     ) as channel:
         stub = CoordinatorStub(channel)
 
+        plans = {toml: await _plan(stub, toml) for toml in (wide, small)}
+
         async def submit() -> None:
-            number = counted.total()
-            toml = wide if number % 8 == 0 else small
-            wanted = pb.SubmitStudyRequest(submission=os.urandom(8).hex(), study_toml=toml)
+            toml = wide if counted.total() % 8 == 0 else small
+            one = replace(plans[toml], submission=os.urandom(8).hex())
+            wanted = pb.SubmitStudyRequest(
+                submission=one.submission,
+                study_toml=toml,
+                authorization=signed_by_analyst(one).to_proto(),
+            )
             try:
                 await stub.SubmitStudy(wanted, timeout=seconds)
                 counted["taken"] += 1
@@ -110,6 +122,11 @@ async def _flood(port: int, held: Credentials, seconds: float) -> dict[str, int]
             denial.many(SUBMISSIONS, seconds, submit), denial.many(LISTS - SUBMISSIONS, seconds, ask)
         )
     return dict(counted)
+
+
+async def _plan(stub: CoordinatorAsyncStub, toml: str) -> Plan:
+    asked = pb.ExplainStudyRequest(study_toml=toml, submission="one")
+    return plan_from_json((await stub.ExplainStudy(asked)).plan_json)
 
 
 def _wide() -> str:
