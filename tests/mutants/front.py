@@ -103,7 +103,7 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{PLANNED}test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there"),
     of("TM18", POOL, "        elif self._warm:\n            self._keep(Worker.ready())\n", "",
        f"{PLANNED}test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_start"),
-    of("TM18", POOL, "SMALL_SECONDS, SMALL_MEMORY)", "SMALL_SECONDS, wide_memory(most_columns))",
+    of("TM18", POOL, "memory=SMALL_MEMORY", "memory=wide_memory(most_columns)",
        f"{PLANNED}test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there"),
     of("TM18", "server/eigenveil_server/planning/planner.py", "(memory if most < 0", "(most if most < 0",
        f"{PLANNED}test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned"),

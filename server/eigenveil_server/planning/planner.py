@@ -41,7 +41,6 @@ from eigenveil_common.rpc import MESSAGE_BYTES
 DRAFT = "draft"  # the submission of a plan that is only explained
 ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
 LENGTH_BYTES = 8
-NICE = 10  # rounds and calls go first
 Words = Mapping[str, Any]
 
 
@@ -202,16 +201,22 @@ def _plain(word: object) -> dict[str, Any]:
     raise TypeError(f"a {type(word).__name__} is no word of a wish")
 
 
+def _yield_to_others(nice: int) -> None:
+    """Have at most this priority from now on; it does not rise again."""
+    with suppress(PermissionError):  # a hardened unit forbids it
+        if (more := nice - os.getpriority(os.PRIO_PROCESS, 0)) > 0:
+            os.nice(more)
+
+
 def main() -> int:
     """Answer until nobody asks any more; the system ends this process in the middle of a wish that takes
     more than its seconds, and gives none more than its memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
-    with suppress(PermissionError):  # a hardened unit forbids it
-        os.nice(NICE)
     _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less
     while (wish := read(sys.stdin.buffer)) is not None:
         until = int(time.process_time() + wish["seconds"]) + 1
         resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        _yield_to_others(wish["nice"])
         memory = wish["memory"]
         resource.setrlimit(resource.RLIMIT_DATA, (memory if most < 0 else min(memory, most), most))
         found = answer(wish["work"], wish["words"])

@@ -28,6 +28,7 @@ MOST_MEMORY = 4 * 2**30
 # refined-cov of 2,048 columns and 180 components, nearly all that fit a message, takes 581 MB.
 WIDE_MEMORY, WIDE_BYTES = 256 * 2**20, 160  # to begin with, and for each pair of columns of a study
 IDLE_BYTES = 128 * 2**20  # a process that holds more is not kept for the next wish
+SMALL_NICE, WIDE_NICE = 5, 15  # rounds and calls go first, then small studies
 WIDE_AGAIN_SECONDS = 300.0  # for whoever asked for what was not small
 LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
 
@@ -93,11 +94,11 @@ def _end_the_idle() -> None:
 
 
 class Lane:
-    """One wish at a time, on a thread and in a process of its own; once warm it has the next process ready."""
+    """One wish at a time, on a thread and in a process of its own; a warm one has the next process ready."""
 
-    def __init__(self, name: str, seconds: int, memory: int) -> None:
+    def __init__(self, name: str, *, seconds: int, memory: int, nice: int) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._seconds = seconds
+        self._seconds, self._nice = seconds, nice
         self.memory = memory
         self._lock = threading.Lock()  # nobody is ended who has just answered
         self._busy: tuple[object, Worker] | None = None
@@ -108,7 +109,8 @@ class Lane:
         """The answer; None if it takes more seconds than this lane has. If the caller goes away, so does the
         work: at once if it has not begun, and soon if it has."""
         loop = asyncio.get_running_loop()
-        wish = {"work": work, "words": words, "seconds": self._seconds, "memory": self.memory}
+        limits = {"seconds": self._seconds, "memory": self.memory, "nice": self._nice}
+        wish = {"work": work, "words": words, **limits}
         try:
             return await loop.run_in_executor(self._thread, self._ask, wish)
         except asyncio.CancelledError:
@@ -164,8 +166,8 @@ class PlanningPool:
     """Where the wishes of all analysts go; studies have at most `most_columns`."""
 
     def __init__(self, most_columns: int) -> None:
-        self._small = Lane("small", SMALL_SECONDS, SMALL_MEMORY)
-        self._wide = Lane("wide", WIDE_SECONDS, wide_memory(most_columns))
+        self._small = Lane("small", seconds=SMALL_SECONDS, memory=SMALL_MEMORY, nice=SMALL_NICE)
+        self._wide = Lane("wide", seconds=WIDE_SECONDS, memory=wide_memory(most_columns), nice=WIDE_NICE)
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._wide_until: dict[str, float] = {}  # for whom the wide lane plans, and how long
 

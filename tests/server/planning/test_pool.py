@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,7 @@ def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_pl
     assert process.stdout is not None
     answers = []
     for wish in (wide, words | {"study_toml": SMALL}):
-        asked = {"work": "explained", "words": wish, "seconds": 60, "memory": LITTLE}
+        asked = {"work": "explained", "words": wish, "seconds": 60, "memory": LITTLE, "nice": 0}
         planner.write(process.stdin, asked)
         answers.append(planner.read(process.stdout))
     most = peak(process.pid)
@@ -107,7 +108,7 @@ def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_wi
 
     refused = asyncio.run(scenario())
     small = pool.SMALL_MEMORY
-    assert asked == [small, small, wide, small, wide, wide, small, small], "bob has to wait with the wide ones"
+    assert asked == [small, small, wide, small, wide, wide, small, small], "bob waits with the wide"
     assert refused.code is Code.BAD_STUDY
     assert f"over {wide // 2**20} MiB of memory" in str(refused)
     assert "ask for fewer columns or components" in str(refused)
@@ -159,12 +160,16 @@ def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_star
     monkeypatch.setattr(pool.Worker, "__init__", start)
     wide = SMALL + "\n" * pool.SMALL_BYTES
 
+    def nice(worker: pool.Worker) -> int:
+        return os.getpriority(os.PRIO_PROCESS, worker._process.pid)
+
     async def scenario() -> list[int]:
         here, counts = PlanningPool(4096), list[int]()
         here.warm()
         for toml in (SMALL, wide, SMALL):
             assert await ask(here, "ada", toml)
             counts.append(len(started))
+        assert nice(started[0]) < nice(started[1]), "the small one goes first"
         monkeypatch.setattr(pool, "IDLE_BYTES", 2**20)
         for _ in range(2):
             assert await ask(here, "ada", SMALL)
