@@ -12,7 +12,6 @@ import os
 import resource
 import signal
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
@@ -214,8 +213,8 @@ def main() -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
     _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less
     while (wish := read(sys.stdin.buffer)) is not None:
-        until = int(time.process_time() + wish["seconds"]) + 1
-        resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        # SIGPROF ends the process when it has used so much processor time; RLIMIT_CPU counts whole seconds.
+        signal.setitimer(signal.ITIMER_PROF, wish["seconds"])
         _yield_to_others(wish["nice"])
         memory = wish["memory"]
         resource.setrlimit(resource.RLIMIT_DATA, (memory if most < 0 else min(memory, most), most))

@@ -22,7 +22,7 @@ from eigenveil_server.planning import planner
 
 SMALL_BYTES = 32 * 1024  # 500 columns, planned in half a second
 MOST_BYTES = 2 * 2**20  # 20,000 columns with names, units and bounds as they are
-SMALL_SECONDS, WIDE_SECONDS = 1, 120  # of processor time; refined-cov of 1,000 columns takes ten
+SMALL_SECONDS, WIDE_SECONDS = 1.0, 120.0  # of processor time; refined-cov of 1,000 columns takes ten
 SMALL_MEMORY = 512 * 2**20  # a process that has planned nothing yet has 101 MiB of data, 74 of them resident
 MOST_MEMORY = 4 * 2**30
 # refined-cov of 2,048 columns and 180 components, nearly all that fit a message, takes 581 MB.
@@ -96,7 +96,7 @@ def _end_the_idle() -> None:
 class Lane:
     """One wish at a time, on a thread and in a process of its own; a warm one has the next process ready."""
 
-    def __init__(self, name: str, *, seconds: int, memory: int, nice: int) -> None:
+    def __init__(self, name: str, *, seconds: float, memory: int, nice: int) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
         self._seconds, self._nice = seconds, nice
         self.memory = memory
@@ -187,8 +187,8 @@ class PlanningPool:
         if found is None:
             raise RequestError(
                 Code.BAD_STUDY,
-                f"planning this study was stopped: it takes over {WIDE_SECONDS} s of processor time, or more "
-                "memory than there is; ask for fewer columns, components or batches",
+                f"planning this study was stopped: it takes over {WIDE_SECONDS:.0f} s of processor time, or "
+                "more memory than there is; ask for fewer columns, components or batches",
             )
         if "memory" in found:
             raise RequestError(

@@ -183,8 +183,8 @@ def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_star
 
 
 def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool, "SMALL_SECONDS", 0)
-    monkeypatch.setattr(pool, "WIDE_SECONDS", 0)
+    monkeypatch.setattr(pool, "SMALL_SECONDS", 0.01)
+    monkeypatch.setattr(pool, "WIDE_SECONDS", 0.01)
     monkeypatch.setattr(pool, "SMALL_BYTES", len(SLOW))
 
     async def scenario() -> RequestError:

@@ -29,7 +29,7 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.planning.pool import SMALL_BYTES
 from tests.fuzz.hunt import resident_bytes
 from tests.server.rig import Client, Credentials, answering, study_toml
-from tests.torture.front import denial, half_sent
+from tests.torture.front import declined_floods, denial, half_sent, unread_replies
 from tests.torture.front.besieged import HELLO, attackers_tls, besieged, client_hello
 from tests.torture.front.denial import Attack, Federation
 from tests.torture.front.frames import HELLO as OPENING
@@ -39,9 +39,9 @@ MOST_BYTES = 2 * 2**30
 SECONDS, LEAST_SECONDS = 90.0, 30.0
 LOOK_SECONDS = 0.02
 STRANGERS, CROWD = 1200, 96  # sockets; certificates with 16 connections each fill the listener
-WIDE = 2000  # columns: an answer of 16 MB, of which four fit the places for uploads
+WIDE = unread_replies.COLUMNS  # columns: an answer of 16 MB, of which four fit the places for uploads
 UPLOADERS = ("dora", "emil", "fred", "gina")
-ANALYSTS = ("eve", "mallory", "trudy")
+ANALYSTS = ("eve", "mallory", "trudy", "ruth")
 POLLS, WATCHES, LISTS, LARGE = 32, 16, 8, 3
 HALF_SENT = 3  # of one certificate, which may send four
 HELD_SECONDS = 600
@@ -133,7 +133,7 @@ async def large(port: int, held: Mapping[str, Credentials], folder: Path, second
 
 async def plans(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Studies that take all the memory of each lane of planning."""
-    rows = ",".join(f'{{name="{n}",unit="",lower=0,upper=1}}' for n in range(700))
+    rows = ",".join(f'{{name="c{n}",unit="",lower=0,upper=1}}' for n in range(700))
     narrow = study_toml(columns=0, components=690, algorithm="dp-pca", sites=UPLOADERS)
     small = f"columns=[{rows}]\n{narrow}"
     assert len(small) <= SMALL_BYTES
@@ -211,6 +211,19 @@ async def readers(port: int, held: Mapping[str, Credentials], folder: Path, seco
         await _stay(seconds, acts)
 
 
+async def unread(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    """Dictionaries that are asked for and not read, on the connections of three certificates."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await unread_replies.hold("no window", port, held, folder)
+
+
+async def submissions(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
+    """Signed studies as fast as they are taken, and lists of them."""
+    wide, small = (study_toml(columns=columns, sites=("anna",), epsilon=0.3) for columns in (WIDE, 4))
+    await declined_floods.submit_and_list(port, held["ruth"], seconds, wide, small)
+
+
 ATTACKS: dict[str, Attack] = {
     "strangers": strangers,
     "connections": connections,
@@ -220,6 +233,8 @@ ATTACKS: dict[str, Attack] = {
     "uploads": uploads,
     "long polls": polls,
     "watches and lists": readers,
+    "unread replies": unread,
+    "submissions": submissions,
 }
 
 
@@ -281,7 +296,7 @@ async def federation(folder: Path, scale: float) -> AsyncIterator[Federation]:
     many = [f"crowd-{n}" for n in range(max(3, int(CROWD * scale)))]
     members = dict(denial.MEMBERS)
     members |= dict.fromkeys((*many, *UPLOADERS), Role.SITE) | dict.fromkeys(ANALYSTS, Role.ANALYST)
-    async with besieged(folder, members=members) as siege:
+    async with besieged(folder, members=members, prepare=unread_replies.publish) as siege:
         clients = {}
         for name in ("ada", *denial.SITES):
             channel = siege.channel(siege.held[name])

@@ -87,11 +87,14 @@ def faults(before: Disks, after: Disks, quota: Config) -> list[str]:
 def flood(port: int, held: Credentials, seconds: float) -> dict[str, int]:
     """Submit and list for so long; how many submissions were taken, or refused with which code."""
     os.setpriority(os.PRIO_PROCESS, 0, denial.LOWEST)
-    return asyncio.run(_flood(port, held, seconds))
+    small = study_toml(sites=(SITE,), epsilon=0.3)
+    return asyncio.run(submit_and_list(port, held, seconds, _wide(), small))
 
 
-async def _flood(port: int, held: Credentials, seconds: float) -> dict[str, int]:
-    wide, small = _wide(), study_toml(sites=(SITE,), epsilon=0.3)
+async def submit_and_list(
+    port: int, held: Credentials, seconds: float, wide: str, small: str
+) -> dict[str, int]:
+    """As `flood`, beside whatever else this process does; every eighth study is the wide one."""
     counted: Counter[str] = Counter()
     async with grpc.aio.secure_channel(
         f"127.0.0.1:{port}", grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)

@@ -119,17 +119,22 @@ class Seen:
 def attack(name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Let three certificates do this until the time is over."""
     os.setpriority(os.PRIO_PROCESS, 0, LOWEST)
-    asyncio.run(_attack(ATTACKS[name], port, held, folder, seconds))
+    asyncio.run(_attack(name, port, held, folder, seconds))
 
 
 async def _attack(
-    one: Attack, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float
+    name: str, port: int, held: Mapping[str, Credentials], folder: Path, seconds: float
 ) -> None:
     asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)  # broken TLS is the point
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            ways = [attackers_tls(held[name], folder) for name in ATTACKERS for _ in range(CONNECTIONS)]
-            await asyncio.gather(*(_again(one, port, tls) for tls in ways))
+            await hold(name, port, held, folder)
+
+
+async def hold(name: str, port: int, held: Mapping[str, Credentials], folder: Path) -> None:
+    """One of `ATTACKS` by all connections of three certificates, without end."""
+    ways = [attackers_tls(held[attacker], folder) for attacker in ATTACKERS for _ in range(CONNECTIONS)]
+    await asyncio.gather(*(_again(ATTACKS[name], port, tls) for tls in ways))
 
 
 async def _again(one: Attack, port: int, tls: ssl.SSLContext) -> None:
