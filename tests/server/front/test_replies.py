@@ -48,9 +48,10 @@ async def test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken() 
     assert tasks.begun == READS_AT_ONCE
     await tasks.start(partial(replies.turn, "Hello", "eve"))
     await tasks.start(partial(replies.turn, "GetRelease", "ada"))
-    assert tasks.begun == READS_AT_ONCE + 2, "what is small and what is another's need not wait"
+    await tasks.start(partial(replies.turn, "GetDictionary", "ada"))
+    assert tasks.begun == READS_AT_ONCE + 3, "what is small and what is another's need not wait"
     await tasks.taken(tasks.all[0], tasks.all[READS_AT_ONCE])  # one that reads, and one that waits
-    assert tasks.begun == READS_AT_ONCE + 3
+    assert tasks.begun == READS_AT_ONCE + 4
     await tasks.taken()
     assert not replies._of
 
@@ -72,6 +73,25 @@ async def test_bytes_that_were_not_taken_are_bounded() -> None:
     await tasks.taken(first)
     await tasks.start(partial(owe, "eve", MOST_BYTES))
     assert tasks.begun == 3
+    await tasks.taken()
+    assert not replies._of
+
+
+@in_loop
+async def test_a_call_that_ends_takes_nothing_from_what_the_others_of_its_caller_are_held_to() -> None:
+    replies, tasks = Replies(), Tasks()
+
+    async def owe(size: int) -> None:
+        replies.owe("eve", size)
+
+    for _ in range(READS_AT_ONCE):
+        await tasks.start(partial(replies.turn, "GetDictionary", "eve"))
+    await tasks.start(partial(owe, MOST_BYTES - 1))
+    await tasks.taken(await tasks.start(partial(owe, 1)))
+    await tasks.start(partial(replies.turn, "GetDictionary", "eve"))
+    assert tasks.begun == READS_AT_ONCE + 2, "its turn has not come"
+    with pytest.raises(RequestError, match="were not read yet"):
+        await asyncio.wait_for(await tasks.start(partial(owe, 2)), 30)
     await tasks.taken()
     assert not replies._of
 
