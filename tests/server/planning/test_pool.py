@@ -6,6 +6,7 @@ import asyncio
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -184,6 +185,17 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
 
     asyncio.run(scenario())
     assert planned == ["ada's 0", "bob's", "ada's 1", "ada's 2"]
+
+
+def test_who_goes_away_ends_no_work_but_their_own() -> None:
+    """What is given up may have been answered meanwhile, or have waited behind another's."""
+    lane, worker, wish, others = pool.Lane("lane", 1, 2**20), mock.Mock(), dict[str, str](), dict[str, str]()
+    lane._busy = others, worker
+    lane._give_up(wish)
+    assert not worker.end.mock_calls
+    lane._give_up(others)
+    assert worker.end.mock_calls == [mock.call()]
+    lane.close()
 
 
 def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_password(

@@ -252,3 +252,16 @@ def test_every_place_says_by_whose_word_a_study_is_in_a_name(tmp_path: Path) -> 
             (verdict,) = [one for one in told["policy"] if one["rule"] == "signature"]
             assert verdict["passed"] is (word != "invalid")
             assert ("coordinator's word alone" in verdict["text"]) is (word != "invalid")
+
+
+def test_a_damaged_roster_is_no_word_on_a_study(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    file = stage.config.identity / "analysts.json"
+    whole = file.read_bytes()
+    file.write_bytes(b"{")
+    with closing(stage.store()) as store:
+        assert isinstance(asked(stage, store, by()), Refusal)
+        assert declined_for(store) is None
+        file.write_bytes(whole)
+        assert not isinstance(asked(stage, store, by()), Refusal)
