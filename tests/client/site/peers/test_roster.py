@@ -221,3 +221,12 @@ def test_the_daemon_neither_calls_nor_stays_while_a_change_is_undecided(stage: S
                 await until(lambda: coordinator.asked)
 
     asyncio.run(scenario())
+
+
+def test_the_first_card_that_contradicted_a_confirmed_one_stays_as_evidence(stage: Stage) -> None:
+    one = knowing(stage, OLD)
+    for number in (8, 9):
+        one.mark_changed("hospital-b", theirs("hospital-b", number).check().digest)
+    seen = one.held().pins["hospital-b"].seen
+    assert seen is not None
+    assert seen.digest == theirs("hospital-b", 8).check().digest
