@@ -8,6 +8,7 @@ SERVER, SITE = "server/eigenveil_server", "client/eigenveil_client/site"
 FRONT = f"{SERVER}/front"
 IN_FRONT = "tests/server/front"
 STREAMS, ROOM = f"{IN_FRONT}/test_streams.py", f"{IN_FRONT}/test_room.py"
+STRANGERS = f"{IN_FRONT}/test_strangers.py"
 REPLIES, LISTENER = f"{IN_FRONT}/test_replies.py", "tests/server/console/test_listener.py"
 ANALYSTS, AGGREGATION = "tests/client/site/analysts/test_rule.py", "tests/core/test_aggregation.py"
 TAKEN_BACK = f"{ROOM}::test_a_request_that_is_taken_back_leaves_its_room_and_its_stream_to_others"
@@ -102,10 +103,28 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "return self",
        "tests/core/dictionary/test_rules.py"
        "::test_what_a_site_states_is_told_to_an_analyst_without_the_others_whom_it_allows"),
+    of("R10", f"{SERVER}/rounds/open_round.py",
+       "                self._torn = True  # and it stays so, whatever is added to its end after it\n", "",
+       "tests/server/studies/test_rounds.py"
+       "::test_a_sum_to_which_an_answer_was_added_in_part_is_no_total"),
+    of("P27", "common/eigenveil_common/storage/transactions.py",
+       "            self._in_doubt = problem\n            self._roll_back()\n",
+       "            self._in_doubt = problem\n",
+       "tests/common/storage/test_failing_disk.py"
+       "::test_what_a_commit_that_failed_had_written_is_rolled_back_and_nothing_follows_it"),
     of("P15", "aggregation.py", "for site in sorted(self._votes)]", "for site in self._votes]",
        f"{AGGREGATION}::test_what_is_put_side_by_side_stands_in_the_order_of_names_whoever_came_first"),
     of("P30", "client/eigenveil_client/records/overflow/grid_file.py",
        "len(held.memory) >= size and not held.in_use", "len(held.memory) >= size",
        "tests/client/records/overflow/test_grid_file.py"
        "::test_slices_from_the_front_to_the_back_are_the_rows_and_stay_so"),
+    of("TM18", f"{FRONT}/admission.py", "return idle and not self.open", "return idle",
+       f"{STREAMS}::test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet"),
+    of("TM11", f"{FRONT}/turns.py", "if there.waiting or there.begun or not there.allowance.full",
+       "if there.waiting or there.begun",
+       f"{STRANGERS}::test_an_address_is_not_forgotten_before_its_allowance_is_full_again"),
+    of("TM11", f"{FRONT}/strangers.py",
+       "self.end(next(one for one in self._all if one.network == busiest))",
+       "self.end(next(iter(self._all)))",
+       f"{STRANGERS}::test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room"),
 )  # fmt: skip

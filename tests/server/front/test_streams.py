@@ -278,6 +278,18 @@ def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of
     assert [one.why for one in callers] == ["", "streams", ""]
 
 
+def test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet() -> None:
+    """Whoever came next under that name would have all of its limits anew."""
+    here = Places(lambda one, why: one.end(why), Share(strangers=1, connections=9, calls=40, for_sites=3))
+    guest = here.guest(None, "::1")
+    Calling(guest)
+    here.forget()
+    assert here.guest(None, "::1") is guest
+    guest.open.clear()
+    here.forget()
+    assert here.guest(None, "::1") is not guest
+
+
 def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_connections(tmp_path: Path) -> None:
     share = Share(strangers=1, connections=9, calls=40, for_sites=3)
     refuse = mock.Mock()
