@@ -186,7 +186,7 @@ def test_an_address_is_not_forgotten_before_its_allowance_is_full_again() -> Non
     with mock.patch.object(time, "monotonic") as now:
         now.return_value = 0.0
         here = turns.Turns[str](mock.Mock())
-        here._addresses["crowd"] = crowd = turns._Address()
+        here._addresses["crowd"] = crowd = turns._Address[str]()
         while crowd.allowance.spend(1):
             pass
         here.forget()
