@@ -118,6 +118,18 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "len(held.memory) >= size and not held.in_use", "len(held.memory) >= size",
        "tests/client/records/overflow/test_grid_file.py"
        "::test_slices_from_the_front_to_the_back_are_the_rows_and_stay_so"),
+    of("TM37", f"{SITE}/state/store.py",
+       "        if self.egress.any_of(digest, change):\n            return\n", "",
+       "tests/client/site/state/test_declined_plans.py"
+       "::test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends"),
+    of("TM39", "client/eigenveil_client/records/sources/columnar.py",
+       "                    if rows != file.metadata.num_rows:\n", "                    if False:\n",
+       "tests/client/records/sources/test_columnar.py"
+       "::test_a_file_that_gives_other_rows_than_it_states_is_refused"),
+    of("R10", f"{SERVER}/rounds/open_round.py",
+       "        self._stored.update(sites)\n        self._look()", "        self._stored.update(sites)",
+       "tests/server/studies/test_rounds.py"
+       "::test_a_decline_ends_the_wait_for_its_site_as_soon_as_it_is_stored"),
     of("TM18", f"{FRONT}/admission.py", "return idle and not self.open", "return idle",
        f"{STREAMS}::test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet"),
     of("TM11", f"{FRONT}/turns.py", "if there.waiting or there.begun or not there.allowance.full",

@@ -14,6 +14,7 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.reporting.verify import load_release
+from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.storage.consents import Consent, Standing
@@ -332,3 +333,22 @@ def test_a_sum_to_which_an_answer_was_added_in_part_is_no_total() -> None:
             opened.total()
 
     asyncio.run(scenario())
+
+
+def test_a_decline_ends_the_wait_for_its_site_as_soon_as_it_is_stored() -> None:
+    async def whole(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
+        add(site, values)
+
+    async def scenario() -> list[bool]:
+        plan = a_plan(federation=Federation(sites=SITES, quorum=2))
+        asked = rehearse(plan)[0]
+        opened = OpenRound(asked, plan.study.federation, Answers(macs={}, declined={}))
+        for site in SITES[:2]:
+            await opened.put(site, b"mac", frozen([1] * asked.query.length), whole)
+        found = [opened.ready.is_set()]
+        opened.decline(SITES[2], "policy")
+        found.append(opened.ready.is_set())
+        opened.stored([SITES[2]])
+        return [*found, opened.ready.is_set()]
+
+    assert asyncio.run(scenario()) == [False, False, True]
