@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import time
 from pathlib import Path
 from typing import Any
@@ -255,3 +256,18 @@ def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -> None
 def test_a_defect_of_planning_is_told_by_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "WORKS", {"broken": {}.pop})
     assert planner.answer("broken", {}) == {"code": Code.BUG.value, "why": "planning met TypeError"}
+
+
+def test_the_time_of_a_wish_is_counted_from_its_own_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has planned for others is not ended for what they took."""
+    wishes = iter([{"work": "again", "words": {}, "seconds": 3, "memory": LITTLE}, None])
+    limits = mock.Mock()
+    monkeypatch.setattr(planner, "read", lambda stream: next(wishes))
+    monkeypatch.setattr(planner, "write", mock.Mock())
+    monkeypatch.setattr(planner, "signal", mock.Mock())
+    monkeypatch.setattr("os.nice", mock.Mock())
+    monkeypatch.setattr(time, "process_time", lambda: 100.5)
+    monkeypatch.setattr(resource, "setrlimit", limits)
+    assert planner.main() == 0
+    soft = {what: most for what, (most, _) in (one.args for one in limits.mock_calls)}
+    assert soft[resource.RLIMIT_CPU] == 104
