@@ -6,6 +6,7 @@ import tracemalloc
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -25,10 +26,12 @@ from eigenveil.queries import (
     Gram,
     Query,
     ShuffledRecord,
+    SpanVotes,
     Votes,
     possible,
 )
 from eigenveil.queries.batch import pass_key
+from eigenveil.queries.fingerprints import Subsamples
 from eigenveil.queries.possible import is_gram
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
@@ -223,3 +226,13 @@ def test_a_sum_is_exact_and_free_of_order(values: list[int]) -> None:
     parts = {f"s{i}": frozen([value]) for i, value in enumerate(values)}
     turned = dict(reversed(parts.items()))
     assert aggregate(query, parts).tolist() == aggregate(query, turned).tolist() == [sum(values)]
+
+
+def test_what_is_put_side_by_side_stands_in_the_order_of_names_whoever_came_first() -> None:
+    """Who was quick is nobody's business, and a signed release is the same for the same answers."""
+    spec = Subsamples(centre=frozen([0] * 4), rank=2, count=6, key=pass_key(DIGEST, 0, 6))
+    query = SpanVotes(subsamples=spec)
+    said = {site: np.full(query.length, number) for number, site in enumerate("abc")}
+    for order in permutations(said):
+        found = aggregate(a_query(query), {site: said[site] for site in order})
+        assert found.tolist() == np.concatenate(list(said.values())).tolist()

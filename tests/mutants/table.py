@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from tests.mutants.analysts import OF_ANALYSTS
 from tests.mutants.crashes import OF_CRASHES
+from tests.mutants.fresh_eyes import OF_FRESH_EYES
 from tests.mutants.front import OF_FRONT
 from tests.mutants.ledgers import OF_LEDGERS
 from tests.mutants.masked import OF_MASKED
@@ -266,6 +267,7 @@ MUTANTS: tuple[Mutant, ...] = (
        "        self.pending = asked",
        f"{BOUNDS}::test_a_coordinator_cannot_reword_a_question_to_beyond_them"),
     *OF_ANALYSTS,
+    *OF_FRESH_EYES,
     *OF_FRONT,
     *OF_LEDGERS,
     *OF_CRASHES,

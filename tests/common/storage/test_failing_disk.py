@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,9 @@ import pytest
 
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.storage import sqlite
+from eigenveil_common.storage.database import Row
 from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.transactions import Transactions
 from tests.support import refused
 
 SCHEMA = "CREATE TABLE t (i INTEGER PRIMARY KEY) STRICT;"
@@ -128,3 +130,20 @@ def test_a_database_is_made_whole_or_not_at_all(tmp_path: Path, disk: Disk, sync
     again = Database(tmp_path / "x.db", SCHEMA, 1)
     assert len(again.rows("SELECT * FROM t")) in (0, 1)
     again.close()
+
+
+def test_what_a_commit_that_failed_had_written_is_rolled_back_and_nothing_follows_it() -> None:
+    """Read on, it would be believed; and its locks would keep every other process waiting."""
+    ran: list[str] = []
+
+    def run(statement: str, parameters: Sequence[object]) -> list[Row]:
+        ran.append(statement)
+        if statement == "COMMIT":
+            raise InternalError(Code.STORAGE, "the disk failed")
+        return []
+
+    transactions = Transactions(run, "BEGIN", lambda: True)
+    for _ in range(2):
+        with refused(Code.STORAGE, "the disk failed"), transactions():
+            pass
+    assert ran == ["BEGIN", "COMMIT", "ROLLBACK"]

@@ -86,6 +86,16 @@ def test_an_analyst_is_told_of_no_other_analyst() -> None:
         assert said[0] == said[1]
 
 
+def test_what_a_site_states_is_told_to_an_analyst_without_the_others_whom_it_allows() -> None:
+    stated = directory(anna=replace(OPEN, analysts=("eve", "ada"))).sites["anna"]
+    assert stated is not None
+    for analyst, told in (("ada", ("ada",)), ("mallory", ())):
+        seen = stated.seen_by(analyst)
+        assert seen.allows is not None
+        assert seen.allows.analysts == told
+        assert replace(seen, allows=stated.allows) == stated, "and nothing else is changed"
+
+
 def test_rules_come_through_messages_and_processes_as_they_are() -> None:
     there = directory(anna=CLOSED)
     assert directory_from_dict(directory_to_dict(there)) == there

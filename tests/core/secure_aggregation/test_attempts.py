@@ -18,7 +18,7 @@ from eigenveil.queries import Count, batch_of
 from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
 from eigenveil.simulation import MemoryJournal
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import MAX_SITES, Trust
+from eigenveil.study.study import MAX_ATTEMPTS, MAX_SITES, Trust
 from tests.core.conversions import mu_for
 from tests.support import a_plan, a_query, refused
 
@@ -49,6 +49,14 @@ def test_an_attempt_is_at_one_question_of_one_round_of_one_plan(change: dict[str
     mine = Attempt.at(asked, 1, STATED.members)
     assert mine.is_of(asked)
     assert not replace(mine, **change).is_of(asked)
+
+
+def test_attempts_are_numbered_from_one_to_the_most_that_a_study_may_have() -> None:
+    for number in (1, MAX_ATTEMPTS):
+        assert Attempt.read(replace(STATED, number=number).said).number == number
+    for number in (0, MAX_ATTEMPTS + 1):
+        with refused(Code.PROTOCOL):
+            replace(STATED, number=number)
 
 
 def test_what_is_longer_than_all_sites_there_can_be_is_not_even_hashed() -> None:

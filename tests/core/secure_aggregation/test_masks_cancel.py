@@ -14,10 +14,12 @@ from hashlib import sha256
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.secure_aggregation.masks import add_mask, mask_key, masked
+from eigenveil.secure_aggregation.masks import AT_ONCE, add_mask, mask_key, masked
 from tests.core.secure_aggregation.test_equivocation import NAMES, repeated, ways
 from tests.core.secure_aggregation.unmasking import Answer, Shown, cancelling, laid_open
 
@@ -84,6 +86,16 @@ def test_a_copied_key_does_not_take_a_mask_away() -> None:
     shared = secret("a", "b")
     zero = np.zeros(WORDS, np.int64)
     assert np.all(masked(zero, zero.copy(), "b", {"a": shared, "z": shared}, to) != 0)
+
+
+def test_the_mask_of_a_long_answer_is_one_stream_of_which_nothing_comes_twice() -> None:
+    """A mask that began anew would hide the difference of two words behind nothing."""
+    key, words = bytes(range(32)), np.zeros(2 * AT_ONCE + 5, np.uint64)
+    add_mask(words, key, negative=False)
+    stream = Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(words.nbytes))
+    assert np.array_equal(words, np.frombuffer(stream, dtype="<u8"))
+    add_mask(words, key, negative=True)
+    assert not words.any()
 
 
 def test_what_is_masked_is_the_answer_with_its_share() -> None:

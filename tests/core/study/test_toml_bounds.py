@@ -144,6 +144,11 @@ def test_depth_is_counted_from_each_header_and_each_line_anew() -> None:
     assert parse_toml(text) == tomllib.loads(text)
 
 
+def test_depth_is_counted_from_each_comma_of_an_inline_table_anew() -> None:
+    text = "t = {" + ", ".join(f"k{n}.a.b = [[{n}], {{c.d = 1}}]" for n in range(50)) + "}"
+    assert parse_toml(text) == tomllib.loads(text)
+
+
 @given(document=DOCUMENTS, lines=st.booleans())
 @example(document={"a": {"b.c": [{"d": [[{}]]}]}}, lines=True)
 def test_whatever_is_read_within_the_bounds_is_accepted(document: dict[str, Any], lines: bool) -> None:

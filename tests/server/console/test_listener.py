@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -29,6 +30,12 @@ async def speaking(browser: Browser, words: str) -> AsyncIterator[Connection]:
         yield reader, writer
     finally:
         writer.transport.abort()
+
+
+def _never_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is closed is closed for another reason than its time."""
+    for name in ("IDLE_SECONDS", "REQUEST_SECONDS"):
+        monkeypatch.setattr(listener, name, 10 * SECONDS)
 
 
 async def gone(connection: Connection, *, more: bytes = b"") -> None:
@@ -95,6 +102,7 @@ async def test_one_certificate_or_address_has_no_more_than_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     monkeypatch.setattr(listener, bound, 3)
+    _never_late(monkeypatch)
     async with visited(tmp_path / "c") as visits, AsyncExitStack() as held:
         ada, olga = await visits.visitor(Role.ANALYST, "ada"), await visits.visitor(Role.OPERATOR, "olga")
         for one in (ada, ada, ada):
@@ -111,6 +119,7 @@ async def test_of_all_connections_those_of_the_certificate_with_the_most_make_ro
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listener, "MOST_CONNECTIONS", 5)
+    _never_late(monkeypatch)
     async with visited(tmp_path / "c") as visits, AsyncExitStack() as held:
         eve, ada = await visits.visitor(Role.ANALYST, "eve"), await visits.visitor(Role.ANALYST, "ada")
         first = await held.enter_async_context(speaking(ada, ""))
@@ -160,3 +169,12 @@ async def test_a_socket_that_is_gone_or_no_client_of_tls_leaves_nothing(tmp_path
             while len(here._listener._strangers) or here._listener._greetings:
                 await asyncio.sleep(0.01)
         assert (await olga.get("/")).status == 200
+
+
+def test_a_newcomer_makes_no_room_for_itself() -> None:
+    """It is not idle yet, and shows the certificate of which there are most."""
+    here = listener.Listener(mock.Mock(), proxies=frozenset(), refuse=mock.Mock(), closed=mock.Mock())
+    newest, busy, other = (mock.Mock(certificate=shown, idle=False) for shown in (b"eve", b"eve", b"ada"))
+    assert here._make_room([newest, other, busy], newest)
+    ended = [bool(one.transport.abort.mock_calls) for one in (newest, other, busy)]
+    assert ended == [False, False, True]

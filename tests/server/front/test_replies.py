@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.identity import Role
+from eigenveil_server.front import replies, streams
 from eigenveil_server.front.replies import MOST_BYTES, READS_AT_ONCE, Replies
 from eigenveil_server.rpc import calls
 from eigenveil_server.rpc.calls import Calls
-from tests.server.rig import in_loop
+from tests.server.front.test_door import connected, heard
+from tests.server.rig import in_loop, made, serving
+from tests.support import a_hello
+from tests.torture.front.frames import PREFACE, call, message, settings
 
 
 class Tasks:
@@ -42,25 +48,26 @@ class Tasks:
 
 @in_loop
 async def test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken() -> None:
-    replies, tasks = Replies(), Tasks()
+    here, tasks = Replies(), Tasks()
     for _ in range(2 * READS_AT_ONCE):
-        await tasks.start(partial(replies.turn, "GetDictionary", "eve"))
+        await tasks.start(partial(here.turn, "GetDictionary", "eve"))
     assert tasks.begun == READS_AT_ONCE
-    await tasks.start(partial(replies.turn, "Hello", "eve"))
-    await tasks.start(partial(replies.turn, "GetRelease", "ada"))
-    assert tasks.begun == READS_AT_ONCE + 2, "what is small and what is another's need not wait"
+    await tasks.start(partial(here.turn, "Hello", "eve"))
+    await tasks.start(partial(here.turn, "GetRelease", "ada"))
+    await tasks.start(partial(here.turn, "GetDictionary", "ada"))
+    assert tasks.begun == READS_AT_ONCE + 3, "what is small and what is another's need not wait"
     await tasks.taken(tasks.all[0], tasks.all[READS_AT_ONCE])  # one that reads, and one that waits
-    assert tasks.begun == READS_AT_ONCE + 3
+    assert tasks.begun == READS_AT_ONCE + 4
     await tasks.taken()
-    assert not replies._of
+    assert not here._of
 
 
 @in_loop
 async def test_bytes_that_were_not_taken_are_bounded() -> None:
-    replies, tasks = Replies(), Tasks()
+    here, tasks = Replies(), Tasks()
 
     async def owe(caller: str, size: int) -> None:
-        replies.owe(caller, size)
+        here.owe(caller, size)
 
     first = await tasks.start(partial(owe, "eve", MOST_BYTES))
     refused = await tasks.start(partial(owe, "eve", 1))
@@ -73,7 +80,26 @@ async def test_bytes_that_were_not_taken_are_bounded() -> None:
     await tasks.start(partial(owe, "eve", MOST_BYTES))
     assert tasks.begun == 3
     await tasks.taken()
-    assert not replies._of
+    assert not here._of
+
+
+@in_loop
+async def test_a_call_that_ends_takes_nothing_from_what_the_others_of_its_caller_are_held_to() -> None:
+    here, tasks = Replies(), Tasks()
+
+    async def owe(size: int) -> None:
+        here.owe("eve", size)
+
+    for _ in range(READS_AT_ONCE):
+        await tasks.start(partial(here.turn, "GetDictionary", "eve"))
+    await tasks.start(partial(owe, MOST_BYTES - 1))
+    await tasks.taken(await tasks.start(partial(owe, 1)))
+    await tasks.start(partial(here.turn, "GetDictionary", "eve"))
+    assert tasks.begun == READS_AT_ONCE + 2, "its turn has not come"
+    with pytest.raises(RequestError, match="were not read yet"):
+        await asyncio.wait_for(await tasks.start(partial(owe, 2)), 30)
+    await tasks.taken()
+    assert not here._of
 
 
 @in_loop
@@ -110,3 +136,20 @@ async def test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_
     await tasks.taken()
     assert not here._calls
     assert not here._of
+
+
+def test_what_a_caller_does_not_take_counts_against_its_next_reply(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replies, "MOST_BYTES", 1)
+    monkeypatch.setattr(streams, "STUCK_SECONDS", 1.5)
+    window = 4  # INITIAL_WINDOW_SIZE
+    greeting = message(a_hello().SerializeToString())
+    said = PREFACE + settings((window, 0)) + call(1, "Hello", greeting) + call(3, "Hello", greeting)
+
+    async def scenario() -> bytes:
+        async with serving(made(tmp_path / "c")) as rig:
+            eve = await rig.credentials(Role.ANALYST, "eve")
+            return await heard(await connected(rig, eve, tmp_path, said))
+
+    assert b"answers to you were not read yet" in asyncio.run(scenario())

@@ -16,7 +16,7 @@ from eigenveil_server.front.connection import Connection
 from eigenveil_server.front.requests import FREE_BYTES, MOST_BYTES, MOST_OF_ONE_BYTES, Requests
 from eigenveil_server.front.streams import UNFINISHED
 from tests.server.rig import in_loop
-from tests.torture.front.frames import END_HEADERS, HEADERS, PREFACE, data, frame
+from tests.torture.front.frames import END_HEADERS, HEADERS, PREFACE, RST_STREAM, data, frame
 
 
 class Host:
@@ -26,6 +26,7 @@ class Host:
         self.requests = Requests(lambda guest: None)
         self.room = memoryview(bytearray(2**20))
         self.may = True
+        self.closed = mock.Mock()
 
     def __getattr__(self, name: str) -> mock.Mock:
         return mock.Mock()
@@ -116,3 +117,12 @@ async def test_a_request_is_complete_when_its_last_byte_has_passed(answer: bool)
             made.say(frame(HEADERS, END_HEADERS, 1, b"x"))
             assert (held.sent, held.whole) == (1000, 0)
     assert not host.requests._of
+
+
+@in_loop
+async def test_a_request_that_is_taken_back_leaves_its_room_and_its_stream_to_others() -> None:
+    host = Host()
+    with connected(host) as (made, _):
+        said(made, opened(), data(1, bytes(1000), end=False), frame(RST_STREAM, 0, 1, bytes(4)))
+        assert not host.requests._of
+        assert host.closed.mock_calls == [mock.call(made, 1)]

@@ -9,6 +9,7 @@ import socket
 import time
 from asyncio import sslproto
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -168,3 +169,28 @@ def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once(tmp
                     await asyncio.sleep(0.01)
 
     asyncio.run(scenario())
+
+
+def test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room() -> None:
+    told, tasks = mock.Mock(), [mock.Mock() for _ in range(4)]
+    here = strangers.Strangers(mock.Mock(), told, most=4)
+    for network, task in zip("abbc", tasks, strict=True):
+        here._all[strangers.Stranger(mock.Mock(), network, 1, network, task=task)] = None
+    here._make_room()
+    assert [bool(task.cancel.mock_calls) for task in tasks] == [False, True, False, False]
+    assert told.mock_calls == [mock.call()]
+
+
+def test_an_address_is_not_forgotten_before_its_allowance_is_full_again() -> None:
+    """Forgotten with each look of the watchdog, it would have all of its handshakes anew."""
+    with mock.patch.object(time, "monotonic") as now:
+        now.return_value = 0.0
+        here = turns.Turns[str](mock.Mock())
+        here._addresses["crowd"] = crowd = turns._Address[str]()
+        while crowd.allowance.spend(1):
+            pass
+        here.forget()
+        assert "crowd" in here._addresses
+        now.return_value += 1 + turns.HANDSHAKES / turns.HANDSHAKES_A_SECOND
+        here.forget()
+        assert not here._addresses

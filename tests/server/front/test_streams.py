@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from eigenveil.identity import Role
 from eigenveil_server.front import places, streams
 from eigenveil_server.front.admission import Arrival, Guest
+from eigenveil_server.front.connection import Connection
+from eigenveil_server.front.door import Door, House
 from eigenveil_server.front.frames import Frame, Frames
 from eigenveil_server.front.places import Places, Share
 from eigenveil_server.front.streams import LEAST_BYTES, STUCK_SECONDS, UNFINISHED, UNREAD, Misframed, Streams
@@ -185,6 +188,21 @@ def test_a_slow_client_that_reads_is_let_alone() -> None:
     assert line.after(2 * STUCK_SECONDS) == UNREAD
 
 
+def test_what_leaves_for_a_stream_that_was_taken_back_uses_up_the_connections_window() -> None:
+    """gRPC had sent it before it heard; no frame of the client makes room for it again."""
+    line = Line().client(asked()).server(answered()).client(frame(RST_STREAM, 0, 1, bytes(4)))
+    line.server(sent(FIRST_WINDOW)).client(asked(3)).server(answered(3))
+    assert line.after(2 * STUCK_SECONDS) == UNREAD
+
+
+def test_a_reply_has_its_own_time_however_long_its_request_took() -> None:
+    line = Line().client(settings((WINDOW, 0)), frame(HEADERS, END_HEADERS, 1, b"x"))
+    assert line.after(STUCK_SECONDS - 1) == ""
+    line.client(frame(DATA, END_STREAM, 1, b"y")).server(answered())
+    assert line.after(STUCK_SECONDS - 1) == ""
+    assert line.after(2.0) == UNREAD
+
+
 def test_who_waits_for_the_coordinator_is_let_alone() -> None:
     """A long poll, whatever its window; and a watch without events, that grants one."""
     assert Line().client(settings((WINDOW, 0)), asked()).after(10 * STUCK_SECONDS) == ""
@@ -234,14 +252,57 @@ def test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room() -> N
         assert here.may_open(eve)
         opened(eve)
     assert not here.may_open(eve), "a quarter of all calls"
-    for guest in [anna] * 30 + [ada] * 9:
+    for guest in [anna] * 30 + [ada] * 10:
         opened(guest)
+    assert [one.why for one in callers.values()] == ["", "", ""], "half of all calls, and none beyond"
     eve.streams += 5
     here._others += 5
     opened(ada)
     assert [one.why for one in callers.values()] == ["streams", "", ""]
     here.closed(eve, 15)
-    assert (here.may_open(eve), here._others) == (True, 10)
+    assert (here.may_open(eve), here._others) == (True, 11)
+
+
+def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of_several_the_oldest() -> None:
+    share = Share(strangers=1, connections=9, calls=40, for_sites=3)
+    here, eve = Places(lambda one, why: one.end(why), share), Guest(name="eve", role=Role.ANALYST)
+    here._guests = {"eve": eve}
+    callers = [Calling(eve) for _ in range(3)]
+    for number, one in enumerate(callers):
+        assert one.arrival is not None
+        one.arrival.began, one.streams = float(number), 9
+    callers[0].streams = 2
+    for _ in range(20):
+        here.opened(eve)
+    here.opened(eve)
+    assert [one.why for one in callers] == ["", "streams", ""]
+
+
+def test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet() -> None:
+    """Whoever came next under that name would have all of its limits anew."""
+    here = Places(lambda one, why: one.end(why), Share(strangers=1, connections=9, calls=40, for_sites=3))
+    guest = here.guest(None, "::1")
+    Calling(guest)
+    here.forget()
+    assert here.guest(None, "::1") is guest
+    guest.open.clear()
+    here.forget()
+    assert here.guest(None, "::1") is not guest
+
+
+def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_connections(tmp_path: Path) -> None:
+    share = Share(strangers=1, connections=9, calls=40, for_sites=3)
+    refuse = mock.Mock()
+    house = House(tls=refuse, name=refuse, stays=refuse, closed=refuse, share=share)
+    door, eve = Door(tmp_path / "door", house), Guest(name="eve", role=Role.ANALYST)
+    one, other = Connection(door), Connection(door)
+    for connection in (one, other):
+        connection.arrival = Arrival(peer="", certificate=b"", guest=eve)
+    for _ in range(share.streams_of_one):
+        assert door.may_open(other)
+        door.opened(one)
+    assert not door.may_open(other)
+    asyncio.run(door.close())
 
 
 def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams(

@@ -348,3 +348,14 @@ async def test_who_may_get_ready_for_what(tmp_path: Path) -> None:
         query = await carl.client.query()
         refused = await refusal(carl.ready(query))
         assert (refused.code, "are not masked" in str(refused)) == (Code.BAD_ARGUMENT, True)
+
+
+def test_every_attempt_before_is_known_as_one_that_has_passed() -> None:
+    plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=3, federation=Federation(sites=SITES, quorum=2))
+    asked = rehearse(plan)[0]
+    cards = dict.fromkeys(SITES, "ab" * 32)
+    attempts = [Attempt.at(asked, number, cards) for number in (1, 2, 3)]
+    stage = MaskedRound(asked, plan.study.federation, Answers(macs={}, declined={}))
+    for number, attempt in enumerate(attempts):
+        stage = stage.fixed(attempt)
+        assert [stage.passed(one.digest) for one in attempts] == [at < number for at in range(3)]

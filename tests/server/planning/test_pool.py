@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -227,6 +229,17 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
     assert planned == ["ada's 0", "bob's", "ada's 1", "ada's 2"]
 
 
+def test_who_goes_away_ends_no_work_but_their_own() -> None:
+    """What is given up may have been answered meanwhile, or have waited behind another's."""
+    lane, worker, wish, others = pool.Lane("lane", 1, 2**20), mock.Mock(), dict[str, str](), dict[str, str]()
+    lane._busy = others, worker
+    lane._give_up(wish)
+    assert not worker.end.mock_calls
+    lane._give_up(others)
+    assert worker.end.mock_calls == [mock.call()]
+    lane.close()
+
+
 def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,3 +297,16 @@ def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -> None
 def test_a_defect_of_planning_is_told_by_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(planner, "WORKS", {"broken": {}.pop})
     assert planner.answer("broken", {}) == {"code": Code.BUG.value, "why": "planning met TypeError"}
+
+
+def test_the_time_of_a_wish_is_counted_from_its_own_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that has planned for others is not ended for what they took."""
+    wish = {"work": "again", "words": {}, "memory": LITTLE, "nice": 0}
+    wishes, timer = iter([wish | {"seconds": 3.0}, wish | {"seconds": 5.0}, None]), mock.Mock()
+    monkeypatch.setattr(planner, "read", lambda stream: next(wishes))
+    monkeypatch.setattr(planner, "write", mock.Mock())
+    monkeypatch.setattr(signal, "signal", mock.Mock())
+    monkeypatch.setattr(signal, "setitimer", timer)
+    monkeypatch.setattr(planner.resource, "setrlimit", mock.Mock())
+    assert planner.main() == 0
+    assert [one.args for one in timer.mock_calls] == [(signal.ITIMER_PROF, 3.0), (signal.ITIMER_PROF, 5.0)]

@@ -9,7 +9,9 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
+from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
+from eigenveil.study.toml import parse_study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning.submissions import Submission, Submissions
 from tests.server.rig import in_loop, made, refusal, serving, study_toml
@@ -94,3 +96,19 @@ async def test_a_study_is_explained_also_while_the_same_one_is_taken(
         digests = [await ada.submit(study_toml(), "s") for _ in range(2)]
         assert digests[0] == digests[1]
         assert looks == [False, True, True]
+
+
+@in_loop
+async def test_a_plan_that_was_signed_unexplained_costs_no_more_than_one_study_may(tmp_path: Path) -> None:
+    """An analyst can make the plan that the coordinator will make, and sign it without asking."""
+    toml = study_toml(epsilon=1.0)
+    async with serving(made(tmp_path / "c", max_epsilon_per_study=0.5)) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        names = {"federation": rig.config.federation, "submission": "s", "analyst": "ada"}
+        signed = signed_by_analyst(make_plan(parse_study(toml), **names)).to_proto()
+        request = pb.SubmitStudyRequest(study_toml=toml, submission="s", authorization=signed)
+        refused = await refusal(ada.stub.SubmitStudy(request))
+        assert refused.code is Code.BUDGET
+        assert "max_epsilon_per_study" in str(refused)
+        assert not rig.daemon.runtime.repository.studies.all()

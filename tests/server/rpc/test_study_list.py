@@ -50,15 +50,16 @@ async def listed(client: Client) -> list[str]:
     return [row.name for row in found.studies]
 
 
+@pytest.mark.parametrize("count", [4, 5])
 @in_loop
 async def test_a_part_is_bounded_and_the_parts_make_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
     monkeypatch.setattr(study_list, "STUDIES_AT_ONCE", 2)
     async with serving(made(tmp_path / "c")) as rig:
         await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
-        for number in range(5):
+        for number in range(count):
             await ada.submit(study_toml(name=f"s{number}", epsilon=0.2), str(number))
         found: list[str] = []
         after, more = b"", True
@@ -67,7 +68,7 @@ async def test_a_part_is_bounded_and_the_parts_make_the_whole(
             assert len(part.studies) <= 2
             found += [row.name for row in part.studies]
             after, more = part.studies[-1].plan_digest, part.more
-        assert found == [f"s{number}" for number in range(5)]
+        assert found == [f"s{number}" for number in range(count)]
 
 
 @in_loop

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.numerics.encoding import frozen
+from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.reporting.verify import load_release
+from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.storage.consents import Consent, Standing
@@ -29,7 +31,7 @@ from tests.server.rig import (
     serving,
     study_toml,
 )
-from tests.support import a_plan
+from tests.support import a_plan, refused
 
 
 def spent(rig: Rig) -> tuple[int, int]:
@@ -307,3 +309,46 @@ def test_studies_run_side_by_side(tmp_path: Path) -> None:
             assert spent(rig) == (charged, charged)
 
     asyncio.run(scenario())
+
+
+def test_a_sum_to_which_an_answer_was_added_in_part_is_no_total() -> None:
+    async def in_part(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
+        add(site, values)
+        raise MemoryError
+
+    async def whole(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
+        add(site, values)
+
+    async def scenario() -> None:
+        plan = a_plan()
+        asked = rehearse(plan)[0]
+        opened = OpenRound(asked, plan.study.federation, Answers(macs={}, declined={}))
+        values = frozen([1] * asked.query.length)
+        first, second = plan.study.federation.sites[:2]
+        with pytest.raises(MemoryError):
+            await opened.put(first, b"mac", values, in_part)
+        await opened.put(second, b"mac", values, whole)
+        await opened.close()
+        with refused(Code.BUG, "added in part"):
+            opened.total()
+
+    asyncio.run(scenario())
+
+
+def test_a_decline_ends_the_wait_for_its_site_as_soon_as_it_is_stored() -> None:
+    async def whole(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
+        add(site, values)
+
+    async def scenario() -> list[bool]:
+        plan = a_plan(federation=Federation(sites=SITES, quorum=2))
+        asked = rehearse(plan)[0]
+        opened = OpenRound(asked, plan.study.federation, Answers(macs={}, declined={}))
+        for site in SITES[:2]:
+            await opened.put(site, b"mac", frozen([1] * asked.query.length), whole)
+        found = [opened.ready.is_set()]
+        opened.decline(SITES[2], "policy")
+        found.append(opened.ready.is_set())
+        opened.stored([SITES[2]])
+        return [*found, opened.ready.is_set()]
+
+    assert asyncio.run(scenario()) == [False, False, True]

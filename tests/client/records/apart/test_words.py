@@ -201,3 +201,12 @@ def test_a_study_that_names_cells_past_the_sites_rules_is_refused_without_a_read
     with pytest.raises(RequestError) as found:
         reader.read(NOBODY, STUDY, plausible={"a": Range(lower=0, upper=1, unit="mmol")})
     assert found.value.code is Code.POLICY
+
+
+def test_all_that_a_reader_says_is_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "MOST_ITEMS_BYTES", 100)
+    names, done = (Kind.ITEM, ["a" * 60]), (Kind.DONE, None)
+    call = partial(reader.columns, NOBODY)
+    with pytest.raises(pytest.fail.Exception):  # it does not raise
+        saying(names, done, call=call)
+    assert saying(names, names, done, call=call).about == "reader"

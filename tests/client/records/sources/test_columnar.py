@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
+from eigenveil_client.records.sources import columnar
 from eigenveil_client.records.sources.opening import open_table
 from eigenveil_client.records.tables.table import BadRecords
 
@@ -43,3 +44,16 @@ def test_a_folder_without_records_and_a_file_that_is_cut_off_are_refused(tmp_pat
         (tmp_path / name).write_bytes(b"PAR1 and no more")
         with pytest.raises(BadRecords, match=f"{name} cannot be read"):
             open_table(tmp_path / name)
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_a_file_that_gives_other_rows_than_it_states_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    """A damaged page can hold fewer values than its row group counts."""
+    write(tmp_path / "a.parquet", x=[1, 2, 3])
+    table = open_table(tmp_path)
+    given = pa.table({"x": list(range(rows))}).to_batches()
+    monkeypatch.setattr(columnar, "_batches", lambda *_: iter(given))
+    with pytest.raises(BadRecords, match=r"a\.parquet"):
+        list(table.batches(["x"], None))

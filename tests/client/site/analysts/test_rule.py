@@ -13,6 +13,7 @@ from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
+from eigenveil_client.site.analysts.asker import asker
 from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.refusals import Refusal
@@ -252,3 +253,38 @@ def test_every_place_says_by_whose_word_a_study_is_in_a_name(tmp_path: Path) -> 
             (verdict,) = [one for one in told["policy"] if one["rule"] == "signature"]
             assert verdict["passed"] is (word != "invalid")
             assert ("coordinator's word alone" in verdict["text"]) is (word != "invalid")
+
+
+def test_a_damaged_roster_is_no_word_on_a_study(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    file = stage.config.identity / "analysts.json"
+    whole = file.read_bytes()
+    file.write_bytes(b"{")
+    with closing(stage.store()) as store:
+        assert isinstance(asked(stage, store, by()), Refusal)
+        assert declined_for(store) is None
+        file.write_bytes(whole)
+        assert not isinstance(asked(stage, store, by()), Refusal)
+
+
+def test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    told = asker(stage.config.identity, PLAN, by(key=EVE), NOW)
+    assert told["signature"] == "not-compared"
+    assert told["expires"] == NOW + 3600
+    assert asker(stage.config.identity, PLAN, by(), NOW)["signature"] == "confirmed"
+
+
+def test_a_key_that_people_put_aside_contradicts_its_successor_no_more(tmp_path: Path) -> None:
+    """Studies that were signed before are still about, and must not lock their analyst out."""
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    replaced(stage)
+    roster(stage).confirm("ada", analyst_card("ada", FEDERATION, EVE).check().fingerprint, "Kim")
+    with closing(stage.store()) as store:
+        assert isinstance(asked(stage, store, by()), Refusal)
+        roster(stage).check_unchanged()
+        second = a_plan(submission="two")
+        assert not isinstance(asked(stage, store, by(second, key=EVE), second), Refusal)

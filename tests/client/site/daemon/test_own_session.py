@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +18,15 @@ import pytest
 
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import PeerError, RequestError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, frozen
 from eigenveil.planning.dry_run import rehearse, rehearsed
 from eigenveil.protocol.agreement import same_question
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import SignedRound
-from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.protocol.statements import RoundStatement, SignedRound
+from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_to_proto
 from eigenveil.queries import ClippedSum, Gram, RadiusSearch, RowNorms
 from eigenveil.queries.limits import least_row_radius
 from eigenveil.reporting.document import RoundRecord, build, seal_bundle
@@ -36,11 +37,13 @@ from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.price import MAX_ROUNDS
 from eigenveil.study.study import Column, Federation, Scaling
+from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.stated import RELEASE_KEY, sealed, work
+from tests.client.site.stated import RELEASE_KEY, sealed, state, work
 from tests.client.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until
+from tests.support import refused
 from tests.torture.peers.steering import lied
 
 PLAN = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=2)))
@@ -334,3 +337,18 @@ def test_one_unit_is_the_same_question_and_two_are_another() -> None:
     assert same_question(asked, moved(asked, 1))
     assert not same_question(asked, moved(asked, 2))
     assert not same_question(asked, replace(asked, micro_rho=asked.micro_rho + 1))
+
+
+def test_a_second_statement_of_a_release_that_is_known_names_the_same_question(stage: Stage) -> None:
+    first = rehearse(PLAN)[0]
+    stated = state(first, HONEST, HONEST[0].digest)
+    read = json.loads(stated.said) | {"query": "ee" * 32}
+    other = RoundStatement(**read).signed(RELEASE_KEY.sign)
+    with closing(stage.store()) as store:
+        own = OwnSession(PLAN, RELEASE_KEY.public_key().public_bytes_raw(), store.transcript)
+        known = round_to_proto(HONEST[0], stated)
+        for _ in range(2):
+            own.follow([known])
+        with refused(Code.PROTOCOL, "signed two different releases"):
+            own.follow([round_to_proto(HONEST[0], other)])
+        assert [one.followed for one in own.unkept()] == [True, False], "both are kept as evidence"

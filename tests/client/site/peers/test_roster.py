@@ -13,6 +13,7 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.secure_aggregation.card import CARD_SIGNED, Card, SignedCard, sign_card
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.peer_secrets import PeerSecrets
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.kind import PEERS
 from eigenveil_client.site.roster.content import Outcome
@@ -221,3 +222,20 @@ def test_the_daemon_neither_calls_nor_stays_while_a_change_is_undecided(stage: S
                 await until(lambda: coordinator.asked)
 
     asyncio.run(scenario())
+
+
+def test_the_first_card_that_contradicted_a_confirmed_one_stays_as_evidence(stage: Stage) -> None:
+    one = knowing(stage, OLD)
+    for number in (8, 9):
+        one.mark_changed("hospital-b", theirs("hospital-b", number).check().digest)
+    seen = one.held().pins["hospital-b"].seen
+    assert seen is not None
+    assert seen.digest == theirs("hospital-b", 8).check().digest
+
+
+def test_a_secret_is_shared_with_a_card_and_not_with_a_name(stage: Stage) -> None:
+    """A running daemon masks for the card that people confirmed last."""
+    keys = OwnKeys.make(stage.config.identity)
+    secrets = PeerSecrets(load_identity(stage.config.identity))
+    for card in (OLD.check(), NEW.check(), OLD.check()):
+        assert secrets._secret(keys, card) == keys.secret_with(card)

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
+from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands import consent
@@ -19,6 +21,7 @@ from eigenveil_client.site.state import declined_plans
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.stated import work
 from tests.client.site.support import Stage, a_plan, a_stage, a_study
 
 MARK = "a purpose that is written nowhere"
@@ -190,3 +193,13 @@ def test_a_crash_while_a_decline_is_stored_leaves_nothing_and_it_is_declined_ane
         assert (store.declined.get(plan(1).digest), store.declined.counts()) == (None, [])
         declined(closed, worker, plan(1))
         assert [one.plans for one in store.declined.counts()] == [1]
+
+
+def test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends(tmp_path: Path) -> None:
+    stage, one = a_stage(tmp_path), plan(1)
+    with process(stage) as (store, worker):
+        assert isinstance(worker.work(work(rehearse(one)[0], stage.signed(one))), Contribution)
+        worker.work(over(one))
+        (seen,) = store.studies.all()
+        assert (seen.plan, seen.whole) == (one.digest, True)
+        assert store.declined.counts() == []

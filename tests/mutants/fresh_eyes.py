@@ -1,0 +1,145 @@
+"""Faults that somebody chose who had not written the code, and that no test noticed at first."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant, of
+
+SERVER, SITE = "server/eigenveil_server", "client/eigenveil_client/site"
+FRONT = f"{SERVER}/front"
+IN_FRONT = "tests/server/front"
+STREAMS, ROOM = f"{IN_FRONT}/test_streams.py", f"{IN_FRONT}/test_room.py"
+STRANGERS = f"{IN_FRONT}/test_strangers.py"
+REPLIES, LISTENER = f"{IN_FRONT}/test_replies.py", "tests/server/console/test_listener.py"
+ANALYSTS, AGGREGATION = "tests/client/site/analysts/test_rule.py", "tests/core/test_aggregation.py"
+TAKEN_BACK = f"{ROOM}::test_a_request_that_is_taken_back_leaves_its_room_and_its_stream_to_others"
+
+OF_FRESH_EYES: tuple[Mutant, ...] = (
+    of("TM18", f"{FRONT}/streams.py",
+       "        if frame.kind == DATA:\n            self._window -= frame.length\n",
+       "        if frame.kind == DATA and found is not None:\n            self._window -= frame.length\n",
+       f"{STREAMS}::test_what_leaves_for_a_stream_that_was_taken_back_uses_up_the_connections_window"),
+    of("TM18", f"{FRONT}/streams.py", "found.answered, found.since, found.moved = True, now, 0",
+       "found.answered = True",
+       f"{STREAMS}::test_a_reply_has_its_own_time_however_long_its_request_took"),
+    of("TM18", f"{FRONT}/connection.py",
+       "            self._answered(frame.stream)\n            self._host.closed(self, 1)\n        if taken",
+       "            self._answered(frame.stream)\n        if taken", TAKEN_BACK),
+    of("TM18", f"{FRONT}/connection.py",
+       "            self._answered(frame.stream)\n            self._host.closed(self, 1)\n        if taken",
+       "            self._host.closed(self, 1)\n        if taken", TAKEN_BACK),
+    of("TM18", f"{FRONT}/door.py", "self._places.may_open(connection.arrival.guest)",
+       "connection.streams < self._house.share.streams_of_one",
+       f"{STREAMS}::test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_connections"),
+    of("TM18", f"{FRONT}/places.py", "self._others > self._share.streams_of_others",
+       "self._others >= self._share.streams_of_others",
+       f"{STREAMS}::test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room"),
+    of("TM18", f"{FRONT}/places.py", "(-one.streams, one.arrival.began)", "(one.streams, one.arrival.began)",
+       f"{STREAMS}::test_of_a_guests_connections_the_one_with_the_most_streams_makes_room"
+       "_and_of_several_the_oldest"),
+    of("TM18", f"{FRONT}/replies.py", "            held = self._use(caller)\n            await",
+       "            held = self._use(method)\n            await",
+       f"{REPLIES}::test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken"),
+    of("TM18", f"{FRONT}/replies.py", "        if not held.users:\n            del self._of[caller]",
+       "        self._of.pop(caller, None)",
+       f"{REPLIES}::test_a_call_that_ends_takes_nothing_from_what_the_others_of_its_caller_are_held_to"),
+    of("TM18", f"{SERVER}/rpc/interceptor.py",
+       "                    self._replies.owe(caller, reply.ByteSize())\n", "",
+       f"{REPLIES}::test_what_a_caller_does_not_take_counts_against_its_next_reply"),
+    of("TM11", f"{SERVER}/console/listener.py", "near > MOST_OF_ADDRESS or ", "",
+       f"{LISTENER}::test_one_certificate_or_address_has_no_more_than_its_share"),
+    of("TM11", f"{SERVER}/console/listener.py", "if one is not newest and (one.idle", "if (one.idle",
+       f"{LISTENER}::test_a_newcomer_makes_no_room_for_itself"),
+    of("TM18", f"{SERVER}/rpc/study_list.py", "len(rows) > STUDIES_AT_ONCE", "len(rows) >= STUDIES_AT_ONCE",
+       "tests/server/rpc/test_study_list.py::test_a_part_is_bounded_and_the_parts_make_the_whole"),
+    of("TM18", f"{SERVER}/planning/pool.py", "if busy is not None and busy[0] is wish:",
+       "if busy is not None:",
+       "tests/server/planning/test_pool.py::test_who_goes_away_ends_no_work_but_their_own"),
+    of("TM18", f"{SERVER}/planning/planner.py", 'signal.setitimer(signal.ITIMER_PROF, wish["seconds"])',
+       'signal.setitimer(signal.ITIMER_VIRTUAL, wish["seconds"])',
+       "tests/server/planning/test_pool.py::test_the_time_of_a_wish_is_counted_from_its_own_beginning"),
+    of("TM18", "study/toml_bounds.py",
+       "                around, self._in_key = self._open[-1]\n                self.depth = around + 1",
+       "                _, self._in_key = self._open[-1]",
+       "tests/core/study/test_toml_bounds.py"
+       "::test_depth_is_counted_from_each_comma_of_an_inline_table_anew"),
+    of("R31", f"{SERVER}/planning/submissions.py",
+       "        check_authorization(signed, plan, at / 1000)\n        check_price(plan, self._config)\n",
+       "        check_authorization(signed, plan, at / 1000)\n",
+       "tests/server/rpc/test_signed_studies.py"
+       "::test_a_plan_that_was_signed_unexplained_costs_no_more_than_one_study_may"),
+    of("R31", f"{SITE}/daemon/agreements.py", "problem.code not in (Code.STORAGE, Code.BAD_CONFIG)",
+       "problem.code is not Code.STORAGE", f"{ANALYSTS}::test_a_damaged_roster_is_no_word_on_a_study"),
+    of("R31", f"{SITE}/analysts/asker.py", "same = pin is not None and pin.card == card and pin",
+       "same = pin is not None and pin",
+       f"{ANALYSTS}::test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one"),
+    of("R31", f"{SITE}/analysts/rule.py",
+       "    if not any(one.card == card for one in roster.held().earlier):\n        roster",
+       "    if True:\n        roster",
+       f"{ANALYSTS}::test_a_key_that_people_put_aside_contradicts_its_successor_no_more"),
+    of("R30", f"{SITE}/roster/roster.py", "seen = pin.seen or Sighting(", "seen = Sighting(",
+       "tests/client/site/peers/test_roster.py"
+       "::test_the_first_card_that_contradicted_a_confirmed_one_stays_as_evidence"),
+    of("TM39", "client/eigenveil_client/records/apart/process.py", "                said += size\n", "",
+       "tests/client/records/apart/test_words.py::test_all_that_a_reader_says_is_bounded_together"),
+    of("P31", "secure_aggregation/masks.py", "    for start in range(0, values.size, AT_ONCE):\n",
+       "    for start in range(0, values.size, AT_ONCE):\n"
+       "        stream = Cipher(ChaCha20(key, NONCE), mode=None).encryptor()\n",
+       "tests/core/secure_aggregation/test_masks_cancel.py"
+       "::test_the_mask_of_a_long_answer_is_one_stream_of_which_nothing_comes_twice"),
+    of("R29", "secure_aggregation/attempt.py", "1 <= self.number <= MAX_ATTEMPTS",
+       "1 <= self.number < MAX_ATTEMPTS",
+       "tests/core/secure_aggregation/test_attempts.py"
+       "::test_attempts_are_numbered_from_one_to_the_most_that_a_study_may_have"),
+    of("R29", f"{SERVER}/masked/masked_round.py", "        stage._before |= self._before\n", "",
+       "tests/server/masked/test_masked_rounds.py"
+       "::test_every_attempt_before_is_known_as_one_that_has_passed"),
+    of("R28", f"{SITE}/daemon/peer_secrets.py", "pair = keys.card.digest, card.digest",
+       "pair = keys.card.digest, card.owner",
+       "tests/client/site/peers/test_roster.py::test_a_secret_is_shared_with_a_card_and_not_with_a_name"),
+    of("P25", f"{SITE}/daemon/own_session.py",
+       "if (stated.query, stated.release) != (known.query, known.digest):",
+       "if stated.release != known.digest:",
+       "tests/client/site/daemon/test_own_session.py"
+       "::test_a_second_statement_of_a_release_that_is_known_names_the_same_question"),
+    of("R23", "dictionary/statement.py",
+       "return self if self.allows is None else replace(self, allows=self.allows.seen_by(analyst))",
+       "return self",
+       "tests/core/dictionary/test_rules.py"
+       "::test_what_a_site_states_is_told_to_an_analyst_without_the_others_whom_it_allows"),
+    of("R10", f"{SERVER}/rounds/open_round.py",
+       "                self._torn = True  # and it stays so, whatever is added to its end after it\n", "",
+       "tests/server/studies/test_rounds.py"
+       "::test_a_sum_to_which_an_answer_was_added_in_part_is_no_total"),
+    of("P27", "common/eigenveil_common/storage/transactions.py",
+       "            self._in_doubt = problem\n            self._roll_back()\n",
+       "            self._in_doubt = problem\n",
+       "tests/common/storage/test_failing_disk.py"
+       "::test_what_a_commit_that_failed_had_written_is_rolled_back_and_nothing_follows_it"),
+    of("P15", "aggregation.py", "for site in sorted(self._votes)]", "for site in self._votes]",
+       f"{AGGREGATION}::test_what_is_put_side_by_side_stands_in_the_order_of_names_whoever_came_first"),
+    of("P30", "client/eigenveil_client/records/overflow/grid_file.py",
+       "len(held.memory) >= size and not held.in_use", "len(held.memory) >= size",
+       "tests/client/records/overflow/test_grid_file.py"
+       "::test_slices_from_the_front_to_the_back_are_the_rows_and_stay_so"),
+    of("TM37", f"{SITE}/state/store.py",
+       "        if self.egress.any_of(digest, change):\n            return\n", "",
+       "tests/client/site/state/test_declined_plans.py"
+       "::test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends"),
+    of("TM39", "client/eigenveil_client/records/sources/columnar.py",
+       "                    if rows != file.metadata.num_rows:\n", "                    if False:\n",
+       "tests/client/records/sources/test_columnar.py"
+       "::test_a_file_that_gives_other_rows_than_it_states_is_refused"),
+    of("R10", f"{SERVER}/rounds/open_round.py",
+       "        self._stored.update(sites)\n        self._look()", "        self._stored.update(sites)",
+       "tests/server/studies/test_rounds.py"
+       "::test_a_decline_ends_the_wait_for_its_site_as_soon_as_it_is_stored"),
+    of("TM18", f"{FRONT}/admission.py", "return idle and not self.open", "return idle",
+       f"{STREAMS}::test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet"),
+    of("TM11", f"{FRONT}/turns.py", "if there.waiting or there.begun or not there.allowance.full",
+       "if there.waiting or there.begun",
+       f"{STRANGERS}::test_an_address_is_not_forgotten_before_its_allowance_is_full_again"),
+    of("TM11", f"{FRONT}/strangers.py",
+       "self.end(next(one for one in self._all if one.network == busiest))",
+       "self.end(next(iter(self._all)))",
+       f"{STRANGERS}::test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room"),
+)  # fmt: skip
