@@ -166,7 +166,8 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     """Every study that came here and was not declined by the rules: plain values, the oldest first. `reason`
     is which of the rules nobody can agree against yet, or what its last refusal was for; `by`, `word` and
     `text` are a person's: all for the eyes of this site's people. `declined` are counts of what the rules
-    declined, by day, analyst and rule."""
+    declined, by day, analyst (empty: all others) and rule; `proofs` are the declined plans that are
+    stored whole."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for seen in store.studies.all():
@@ -190,7 +191,8 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
         })  # fmt: skip
     pending = sum(row["standing"] == "pending" for row in rows)
     declined = [asdict(one) for one in store.declined.counts()]
-    return {"studies": rows, "pending": pending, "declined": declined}
+    proofs = [one.to_dict() for one in store.proofs.all()]
+    return {"studies": rows, "pending": pending, "declined": declined, "proofs": proofs}
 
 
 def _against(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan) -> str:
@@ -212,6 +214,7 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
         )
     show(listed)
     _show_declined(told["declined"])
+    _show_proofs(told["proofs"])
     if told["pending"]:
         console.print(f"{told['pending']} of them wait; decide about each:")
         for word in ("explain", "approve", "decline"):
@@ -222,11 +225,24 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
 def _show_declined(counts: list[dict[str, Any]]) -> None:
     if not counts:
         return
-    title = "Declined by the rules; the plans are not stored"
+    title = "Declined by the rules; but for proofs, the plans are not stored"
     listed = table("day (UTC)", "analyst", "rule", "studies", title=title)
     for one in counts:
-        listed.add_row(one["day"], *plain(one["analyst"], one["rule"]), str(one["plans"]))
+        listed.add_row(one["day"], *plain(one["analyst"] or "(others)", one["rule"]), str(one["plans"]))
     show(listed)
+
+
+def _show_proofs(proofs: list[dict[str, Any]]) -> None:
+    if not proofs:
+        return
+    title = "Stored whole, as proof: the coordinator signed these in a name whose key did not"
+    listed = table("came (UTC)", "study", "name", "analyst", "why", title=title)
+    for one in proofs:
+        listed.add_row(
+            moment(one["at"]), *plain(one["study"][:12], one["name"], one["analyst"], one["reason"])
+        )
+    show(listed)
+    console.print("Telephone these analysts: did they submit this? --json shows the signed bytes.")
 
 
 def _decided(row: dict[str, Any]) -> str:

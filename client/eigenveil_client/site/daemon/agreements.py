@@ -18,8 +18,11 @@ from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.log import event
+from eigenveil_common.log import alarm, event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+# A plan in an analyst's name: nobody signed it, another key did, or the signature is void or another plan's.
+PROOFS = frozenset({Code.UNSIGNED, Code.UNCONFIRMED, Code.IDENTITY, Code.AUTHORIZATION})
 
 
 class Waiting(Exception):
@@ -90,13 +93,23 @@ class Agreements:
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
             if problem.code not in (Code.STORAGE, Code.BAD_CONFIG):  # a damaged roster is no word on a plan
-                self._store.decline_by_rule(plan, problem.code, _rule(problem))
-                self._know_declined(plan.digest)
+                self._decline(plan, seen, problem)
             raise
         self._held[plan.digest] = None
         state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
         event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
         return plan.digest
+
+    def _decline(self, plan: Plan, seen: ReceivedPlan, problem: EigenveilError) -> None:
+        """Store a decline by rule; whole, if the coordinator signed the plan in a name without that name's
+        key: those bytes are proof."""
+        proves = problem.code in PROOFS and not (
+            problem.code is Code.UNCONFIRMED and analysts.may_yet_be_confirmed(self._member.folder, plan)
+        )
+        self._store.decline_by_rule(plan, problem.code, _rule(problem), proof=seen if proves else None)
+        self._know_declined(plan.digest)
+        if problem.code is Code.UNSIGNED:
+            alarm("unsigned-study", study=plan.digest, analyst=plan.analyst)
 
     def _invited(self, plan: Plan) -> None:
         identity = self._member.identity
@@ -134,8 +147,8 @@ class Agreements:
             raise error(declined.reason, "this study was declined")
 
     def agreed(self, digest: str) -> Plan:
-        """The plan that a question is about, if it is answered. Raises as `accepted`; code `site-policy`; or
-        as `analysts.rule.require`."""
+        """The plan that a question is about, if it is answered: when the question comes, and when its
+        answer is committed. Raises as `accepted`; code `site-policy`; or as `analysts.rule.require`."""
         seen = self.accepted(digest)
         plan = self._plan(seen)
         # Again: time passes, and site.toml or a roster may have changed since, or the program.

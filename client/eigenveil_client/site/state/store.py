@@ -24,6 +24,7 @@ from eigenveil_client.site.state import (
     attempts,
     checkpoints,
     declined_plans,
+    declined_proofs,
     egress,
     received_plans,
     traffic,
@@ -32,6 +33,7 @@ from eigenveil_client.site.state import (
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.attempts import Attempts
 from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans
+from eigenveil_client.site.state.declined_proofs import DeclinedProofs
 from eigenveil_client.site.state.egress import Fingerprints
 from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan, ReceivedPlans
@@ -47,7 +49,7 @@ from eigenveil_common.storage.sqlite import Database
 
 # 8 knows attempts, and nothing older can be read.
 VERSION = 9
-MIGRATIONS: Migrations = ((9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA),)
+MIGRATIONS: Migrations = ((9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA + declined_proofs.SCHEMA),)
 SCHEMA = "".join(
     room.SCHEMA
     for room in (
@@ -56,6 +58,7 @@ SCHEMA = "".join(
         traffic,
         received_plans,
         declined_plans,
+        declined_proofs,
         checkpoints,
         transcript,
         answered_rounds,
@@ -101,6 +104,7 @@ class SiteStore:
         self.egress = egress.EgressLedger(self.database, self.now)
         self.traffic = traffic.Traffic(self.database, self.now)
         self.declined = DeclinedPlans(self.database, self.now)
+        self.proofs = DeclinedProofs(self.database)
         self.studies = ReceivedPlans(self.database, self.declined, self.now)
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
@@ -197,10 +201,15 @@ class SiteStore:
         with self.database.transaction() as change:
             self.studies.move(seen.plan, Decision.DECLINED, change, reason.value, person=person)
 
-    def decline_by_rule(self, plan: Plan, reason: Code, rule: str) -> None:
-        """Store the digest of a new plan that `rule` refused, and count it; of the plan nothing stays."""
+    def decline_by_rule(
+        self, plan: Plan, reason: Code, rule: str, *, proof: ReceivedPlan | None = None
+    ) -> None:
+        """Store the digest of a new plan that `rule` refused, and count it; of the plan nothing stays, unless
+        it is `proof` of what the coordinator signed."""
         with self.database.transaction() as change:
             self.declined.add(plan.digest, reason, change, analyst=plan.analyst, rule=rule)
+            if proof is not None:
+                self.proofs.add(proof, reason, change)
             failpoint("plan-declining")
 
     def withdraw(self, digest: str, person: PersonsWord) -> Cost:
