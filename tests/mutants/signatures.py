@@ -14,6 +14,7 @@ UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_anything_else_does_not_follow"
 RULE, RULES = f"{SITE}/analysts/rule.py", f"{AT_SITE}/analysts/test_rule.py"
 AGREEMENTS, PLANS = f"{SITE}/daemon/agreements.py", f"{SITE}/state/received_plans.py"
 TRUST, TRUSTED = f"{SITE}/peers/rule.py", f"{AT_SITE}/peers/test_trust.py"
+MEANWHILE = f"{AT_SITE}/daemon/test_changed_meanwhile.py"
 FATES = f"{RULES}::test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it"
 SUBMITTED = "tests/server/rpc/test_signed_studies.py::test_a_study_that_its_analyst_did_not_sign_is_not_taken"
 ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
@@ -96,6 +97,19 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SITE}/commands/consent.py",
        "    rule.require_trust(config.identity, plan, config.policy.secrecy)\n", "",
        f"{TRUSTED}::test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever"),
+    # ---- what changes while an answer is computed
+    of("R31", f"{SITE}/state/outgoing.py", "        self.require(asked.plan_digest)\n", "",
+       f"{MEANWHILE}::test_an_exact_answer_is_not_committed_after_its_analyst_s_key_or_signature_is_void"),
+    of("R31", f"{SITE}/daemon/worker.py", ".requiring(self._agreements.agreed)", "",
+       f"{MEANWHILE}::test_a_masked_answer_is_not_committed_after_the_signature_is_void"),
+    of("R31", AGREEMENTS, "        try:\n            self.agreed(digest)\n",
+       "        try:\n            self.accepted(digest)\n",
+       f"{MEANWHILE}::test_a_committed_answer_is_held_back_once_the_signature_is_void"),
+    of("R29", f"{SITE}/daemon/masked.py",
+       "        values = self._values(plan, asked)\n        secrets = self._secrets.of(plan, attempt, keys)",
+       "        secrets = self._secrets.of(plan, attempt, keys)\n        values = self._values(plan, asked)",
+       f"{MEANWHILE}"
+       "::test_no_answer_is_masked_for_a_peer_whose_card_was_removed_while_it_was_computed"),
     # ---- what the coordinator takes
     of("R31", f"{SERVER}/planning/submissions.py",
        "        check_authorization(signed, plan, at / 1000)\n", "",

@@ -156,6 +156,18 @@ class Agreements:
         self._require_policy(plan)
         return plan
 
+    def stands(self, digest: str) -> bool:
+        """Whether a study is answered, as of this moment. Raises InternalError, code `storage`."""
+        try:
+            self.agreed(digest)
+        except Waiting:
+            return False
+        except EigenveilError as problem:
+            if problem.code is Code.STORAGE:
+                raise
+            return False
+        return True
+
     def _plan(self, seen: ReceivedPlan) -> Plan:
         if seen.plan not in self._plans:
             self._plans[seen.plan] = plan_from_json(seen.plan_json)

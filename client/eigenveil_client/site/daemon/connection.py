@@ -90,7 +90,7 @@ class SiteConnection:
                 reply = await asyncio.to_thread(self._worker.work, response, fetched)
                 idle = response.ByteSize() == 0 or self._worker.known_plans() != known
                 await self._slow_down(reply, idle)
-                if reply is not None and self._held_back(reply):
+                if reply is not None and await self._held_back(reply):
                     reply = None
                 self._going = reply if goes_along(reply, self._limits) else None
                 self._pending = self._ask()
@@ -111,7 +111,7 @@ class SiteConnection:
                 return self._pending.result()
             if self._words() != self._said:
                 await self._give_up()
-                if self._going is not None and self._held_back(self._going):
+                if self._going is not None and await self._held_back(self._going):
                     self._going = None
                 self._pending = self._ask()
 
@@ -194,8 +194,8 @@ class SiteConnection:
         if self._odd > 1:
             await asyncio.sleep(pause(self._odd))
 
-    def _held_back(self, reply: Reply) -> bool:
-        held_back = not self._worker.stands(reply)
+    async def _held_back(self, reply: Reply) -> bool:
+        held_back = not await asyncio.to_thread(self._worker.stands, reply)
         if held_back:
             event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round)
         return held_back
