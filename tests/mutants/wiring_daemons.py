@@ -51,7 +51,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "            self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)\n",
        f"{AT_SITE}/state/test_store.py"
        "::test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew"),
-    of("TM23", f"{SITE}/daemon/worker.py", "return agreed or isinstance(reply, Refusal)", "return True",
+    of("TM23", f"{SITE}/daemon/worker.py",
+       "return isinstance(reply, Refusal) or self._agreements.stands(reply.plan_digest)", "return True",
        f"{AT_SITE}/daemon/test_consent.py"
        "::test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to"),
     of("TM23", f"{SITE}/daemon/agreements.py",

@@ -50,7 +50,7 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str
         PeerError: its analyst's signature does not hold.
     """
     plan = plan_from_json(seen.plan_json)
-    analysts.require(config.identity, plan, seen.signed, store.now())
+    analysts.require(config.identity, plan, seen.signed, store.clock_time())
     config.policy.require(plan, store.now())
     rule.require_trust(config.identity, plan, config.policy.secrecy)
     rule.require(config.identity, config.name, plan)
@@ -88,7 +88,7 @@ def verdicts(
     """What every rule here says of a plan, of who asks, and of who else is invited."""
     return (
         *config.policy.verdicts(plan, store.now()),
-        *analysts.verdicts(config.identity, plan, signed, store.now()),
+        *analysts.verdicts(config.identity, plan, signed, store.clock_time()),
         *rule.verdicts(config.identity, config.name, plan, config.policy.secrecy),
     )
 
@@ -103,7 +103,7 @@ def explained(
             {"rule": v.rule, "passed": v.passed, "text": v.text}
             for v in verdicts(config, store, plan, signed)
         ],
-        "asked_by": asker(config.identity, plan, signed, store.now()),
+        "asked_by": asker(config.identity, plan, signed, store.clock_time()),
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
         "studies_left": more(store, plan, config.policy.yearly),
@@ -176,7 +176,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "study": seen.plan,
             "name": plan.study.name,
             "analyst": plan.analyst,
-            "signature": asker(config.identity, plan, seen.signed, store.now())["signature"],
+            "signature": asker(config.identity, plan, seen.signed, store.clock_time())["signature"],
             "standing": seen.standing.value,
             "person": seen.person,
             "by": seen.said_by,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eigenveil.analyst_signature.authorization import authorization_from_proto
+from eigenveil.analyst_signature.authorization import LastsTooLong, authorization_from_proto
 from eigenveil.dictionary.verdict import ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.planning.dry_run import courses
@@ -92,7 +92,8 @@ class Agreements:
                 self._store.accept(plan, seen, self._policy.yearly)
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
-            if problem.code not in (Code.STORAGE, Code.BAD_CONFIG):  # a damaged roster is no word on a plan
+            # A damaged roster is no word on a plan, and what lasts too long from now on holds later.
+            if not (problem.code in (Code.STORAGE, Code.BAD_CONFIG) or isinstance(problem, LastsTooLong)):
                 self._decline(plan, seen, problem)
             raise
         self._held[plan.digest] = None
@@ -152,7 +153,7 @@ class Agreements:
         seen = self.accepted(digest)
         plan = self._plan(seen)
         # Again: time passes, and site.toml or a roster may have changed since, or the program.
-        analysts.require(self._member.folder, plan, seen.signed, self._store.now())
+        analysts.require(self._member.folder, plan, seen.signed, self._store.clock_time())
         self._require_policy(plan)
         return plan
 
@@ -178,7 +179,7 @@ class Agreements:
         if self._policy.approval is Approval.ASK:
             raise Waiting
         plan = self._plan(seen)
-        analysts.require(self._member.folder, plan, seen.signed, self._store.now())
+        analysts.require(self._member.folder, plan, seen.signed, self._store.clock_time())
         self._require_policy(plan)
         self._require_peers(plan)
         self._store.accept(plan, seen, self._policy.yearly)
@@ -188,7 +189,7 @@ class Agreements:
         named = sent.HasField("authorization") and sent.authorization.ByteSize() > 0
         signed = authorization_from_proto(sent.authorization) if named else None
         try:
-            analysts.require(self._member.folder, plan, signed, self._store.now())
+            analysts.require(self._member.folder, plan, signed, self._store.clock_time())
         except RequestError as problem:
             waits = self._policy.approval is Approval.ASK and problem.code is Code.UNCONFIRMED
             if not (waits and analysts.may_yet_be_confirmed(self._member.folder, plan)):

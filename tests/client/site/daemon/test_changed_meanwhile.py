@@ -39,7 +39,7 @@ def analyst_contradicted(stage: Stage, _: SiteStore) -> None:
 
 
 def signature_ended(_: Stage, store: SiteStore) -> None:
-    store._latest = UNTIL
+    store._clock = lambda: UNTIL
 
 
 CHANGES = pytest.mark.parametrize("change", [analyst_removed, analyst_contradicted, signature_ended])
