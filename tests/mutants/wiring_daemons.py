@@ -173,6 +173,9 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM37", f"{SITE}/state/declined_plans.py", "MAX(number) FROM", "MIN(number) FROM",
        "tests/client/site/state/test_declined_plans.py"
        "::test_digests_and_counts_are_bounded_and_the_latest_stay"),
+    of("TM37", f"{SITE}/daemon/connection.py", "await asyncio.to_thread(self._named)", "self._named()",
+       f"{AT_SITE}/daemon/test_questions_for_work.py"
+       "::test_a_question_for_work_takes_as_many_queries_for_one_plan_as_for_a_thousand"),
     of("TM37", f"{SITE}/state/declined_plans.py", "OTHERS if full else analyst", "analyst",
        f"{PROOFS}::test_invented_names_are_counted_together_and_displace_no_other_day"),
     of("TM38", f"{SITE}/daemon/agreements.py", "proof=seen if proves else None", "proof=None",

@@ -62,6 +62,17 @@ class SiteWorker:
         """Plans that are here and have not ended, oldest first."""
         return list(self._agreements.known)
 
+    def held_of_known(self) -> dict[str, int]:
+        """The known plans, oldest first, and of how many rounds of each the releases are here: of what was
+        declined there are none. One query, for as many plans as may be."""
+        stored = self.store.transcript.held_of(
+            plan for plan in self._agreements.held if plan not in self._own
+        )
+        return {
+            plan: stored.get(plan, 0) if (own := self._own.get(plan)) is None else own.held
+            for plan in self.known_plans()
+        }
+
     def held(self, plan: str) -> int:
         """Of how many rounds of a plan the releases are here."""
         own = self._own.get(plan)
