@@ -140,10 +140,11 @@ def amount(
     micro_rho: int, config: SiteConfig, gaussian_only: bool, *, of: int | None = None
 ) -> dict[str, Any]:
     """A price in micro-rho as epsilons of one record added or removed, by zCDP and, if it is of Gaussian
-    noise alone, exactly; and of one replaced. What is left of a budget says `of` how much."""
+    noise alone, exactly; and of one replaced. What is left of a budget says `of` how much. `but_for` is the
+    probability with which the whole budget's promise does not hold."""
     delta = config.policy.budget_delta
     by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
-    told = Conversion(delta=delta, exact=gaussian_only)
+    told, whole = Conversion(delta=delta, exact=gaussian_only), config.policy.budget.limit(gaussian=False)
     return {
         "micro_rho": micro_rho,
         "neighbours": Neighbours.ADD_REMOVE.value,
@@ -151,6 +152,7 @@ def amount(
         "epsilon_gaussian": exactly,
         "epsilon_replace_one": told.replaced(micro_rho),
         "of_micro_rho": of,
+        "but_for": told.but_for(whole),
     }
 
 
@@ -159,7 +161,7 @@ def amount_words(amount: dict[str, Any], delta: float) -> str:
     told = Conversion(delta=delta, exact=amount["epsilon_gaussian"] is not None)
     micro_rho, whole = amount["micro_rho"], amount["of_micro_rho"]
     words = told.spent(micro_rho) if whole is None else told.left(micro_rho, whole)
-    return f"{words}, except with probability {shown(delta)}"
+    return f"{words}, except with probability {amount['but_for']}"
 
 
 def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
@@ -322,7 +324,8 @@ def show_move(seen: ReceivedPlan, standing: Decision, cost: Cost, config: SiteCo
     }
     words = f"study {seen.plan[:12]} is {standing.value} (it was {seen.standing.value})"
     if cost.micro_rho:
-        words += f"; free again: {amount_words(freed, delta)}"
+        again = Conversion(delta=delta, exact=freed["epsilon_gaussian"] is not None).free(cost.micro_rho)
+        words += f"; free again: {again}, except with probability {freed['but_for']}"
     say(told, as_json, words)
 
 
