@@ -93,6 +93,11 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        f"{CONVERSION}::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own"),
     of("P5", "accounting/digits.py", "prec=FRACTION_DIGITS, rounding=rounding", "prec=3",
        "tests/core/accounting/test_digits.py::test_a_fraction_is_rounded_to_the_side_that_is_asked_for"),
+    of("P4", "client/eigenveil_client/site/state/store.py",
+       "return self.ledger.read(lambda ledger: self._of_year(yearly, ledger))",
+       "return self._of_year(yearly, self.ledger.ledger)",
+       "tests/client/site/state/test_store.py"
+       "::test_what_a_year_has_is_read_while_nothing_is_appended_to_the_ledger"),
     of("P27", "server/eigenveil_server/storage/database.py", "{signed}{uncompressed}", "{signed}",
        "tests/common/storage/test_upgrade.py"
        "::test_tables_of_version_11_become_those_that_are_made_today_and_their_studies_count"),

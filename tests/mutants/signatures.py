@@ -103,6 +103,12 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SITE}/state/store.py",
        "        return self._clock()\n", "        return self.now()\n",
        f"{CLOCKS}::test_signatures_hold_again_once_a_clock_that_was_ahead_goes_right"),
+    of("R31", PLANS, "0 if seen.signed is None else seen.signed.read().expires", "0",
+       f"{AT_SITE}/state/test_ids.py"
+       "::test_a_signed_study_that_ended_unanswered_keeps_its_id_until_its_signature_has_ended"),
+    of("R31", PLANS, '            change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))\n', "",
+       f"{AT_SITE}/state/test_ids.py"
+       "::test_the_ids_of_studies_that_nobody_signed_and_nothing_left_for_do_not_fill_the_disk"),
     # ---- what changes while an answer is computed
     of("R31", f"{SITE}/state/outgoing.py", "        self.require(asked.plan_digest)\n", "",
        f"{MEANWHILE}::test_an_exact_answer_is_not_committed_after_its_analyst_s_key_or_signature_is_void"),

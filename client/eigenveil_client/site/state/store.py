@@ -13,7 +13,7 @@ from pathlib import Path
 
 from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.digits import percent_up
-from eigenveil.accounting.ledger import EntryKind
+from eigenveil.accounting.ledger import EntryKind, Ledger
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -180,15 +180,21 @@ class SiteStore:
 
     def this_year(self, yearly: YearlyLimit) -> int:
         """Micro-rho spent in the current year or set aside, which may all be spent before the year ends."""
+        return self.ledger.read(lambda ledger: self._of_year(yearly, ledger))
+
+    def _of_year(self, yearly: YearlyLimit, ledger: Ledger) -> int:
+        """The same, by who holds the ledger's lock."""
         kinds = ", ".join(f"'{kind.value}'" for kind in EntryKind if kind.spends)
         statement = f"SELECT COALESCE(SUM(micro_rho), 0) FROM ledger WHERE kind IN ({kinds}) AND at >= ?"
         spent: int = self.database.rows(statement, (yearly.year.began(self.now()),))[0][0]
-        return spent + sum(reserved.micro_rho for reserved in self.ledger.ledger.reserved.values())
+        return spent + sum(reserved.micro_rho for reserved in ledger.reserved.values())
 
     def _check_year(self, plan: Plan, yearly: YearlyLimit | None) -> None:
+        """Within the transaction that reserves, which holds the ledger's lock."""
         if yearly is None:
             return
-        committed, left = self.this_year(yearly), self.left_this_year(plan, yearly)
+        ledger = self.ledger.ledger
+        committed, left = self._of_year(yearly, ledger), self._left_of_year(plan, yearly, ledger)
         if plan.cost.micro_rho > left:
             raise RequestError(
                 Code.BUDGET,
@@ -198,8 +204,11 @@ class SiteStore:
 
     def left_this_year(self, plan: Plan, yearly: YearlyLimit) -> int:
         """Micro-rho that studies with the noise of `plan` may still take this year; below 0 if over."""
-        most = yearly.budget.limit(gaussian=plan.gaussian and self.ledger.ledger.gaussian)
-        return most.micro_rho - self.this_year(yearly)
+        return self.ledger.read(lambda ledger: self._left_of_year(plan, yearly, ledger))
+
+    def _left_of_year(self, plan: Plan, yearly: YearlyLimit, ledger: Ledger) -> int:
+        most = yearly.budget.limit(gaussian=plan.gaussian and ledger.gaussian)
+        return most.micro_rho - self._of_year(yearly, ledger)
 
     def decline(self, seen: ReceivedPlan, reason: Code, *, person: PersonsWord) -> None:
         """Remember that `person` refused a plan that waits. Raises as `ReceivedPlans.move`."""
@@ -237,7 +246,7 @@ class SiteStore:
         it; its digest stays, and a count."""
         if self.egress.any_of(digest, change):
             return
-        plan_json = self.studies.forget_undecided(digest, change)
+        plan_json = self.studies.forget_undecided(digest, change, self.clock_time())
         if plan_json is not None:
             analyst = plan_from_json(plan_json).analyst
             self.declined.add(digest, Code.PROTOCOL, change, analyst=analyst, rule=UNANSWERED, ended=True)
