@@ -90,7 +90,7 @@ def _template() -> Template:
     environment.filters["number"] = number
     environment.filters["bound"] = bound
     environment.filters["taken"] = lambda share: f"{percent_up(share, 1, 1)} %"
-    environment.filters["percent"] = lambda value: f"{100 * value:.1f} %"
+    environment.filters["percent"] = lambda value: f"{float(100 * value):.1f} %"
     return environment.get_template("report.html.j2")
 
 
