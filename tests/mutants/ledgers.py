@@ -98,6 +98,11 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "return self._of_year(yearly, self.ledger.ledger)",
        "tests/client/site/state/test_store.py"
        "::test_what_a_year_has_is_read_while_nothing_is_appended_to_the_ledger"),
+    of("P33", "server/eigenveil_server/studies/study_run.py",
+       "            self._stop_if_cancelled()  # an attempt at a masked",
+       "            pass  # an attempt at a masked",
+       "tests/server/masked/test_cancelled_while_fed.py"
+       "::test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled"),
     of("P27", "server/eigenveil_server/storage/database.py", "{signed}{uncompressed}", "{signed}",
        "tests/common/storage/test_upgrade.py"
        "::test_tables_of_version_11_become_those_that_are_made_today_and_their_studies_count"),
