@@ -154,8 +154,6 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{OF_FILES}test_each_link_of_a_chain_counts_with_the_folders_on_its_own_way"),
     of("TM13", TRUSTED, "            yield from _owned(one, one.lstat())\n", "            pass\n",
        f"{OF_FILES}test_a_link_of_another_user_in_a_folder_for_all_is_not_trusted"),
-    of("TM13", TRUSTED, " and links < MOST_LINKS", "",
-       f"{OF_FILES}test_links_in_a_circle_are_refused_and_end"),
     of("TM13", TRUSTED, "path.absolute() for path in paths",
        "Path(os.path.abspath(path)) for path in paths",
        f"{OF_FILES}test_a_step_back_is_taken_from_where_a_link_leads_and_not_from_its_name"),
