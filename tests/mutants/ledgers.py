@@ -61,7 +61,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        'gaussian=held.get("gaussian") is True,', "gaussian=True,",
        "tests/client/site/state/test_rollback_guard.py"),
     of("P4", "client/eigenveil_client/site/state/store.py",
-       "gaussian=plan.gaussian and self.ledger.ledger.gaussian", "gaussian=plan.gaussian",
+       "gaussian=plan.gaussian and ledger.gaussian", "gaussian=plan.gaussian",
        "tests/client/site/commands/test_consent.py"),
     of("P4", "accounting/ledger.py", "gaussian=self.budget.gaussian is not None)", "gaussian=gaussian)",
        "tests/core/accounting/test_ledger.py"),
