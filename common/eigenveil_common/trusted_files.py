@@ -3,7 +3,8 @@
 What a daemon believes (settings, authorities, peers, keys, its ledger) it believes because of where it lies.
 So at each start:
 
-- every such file and every folder on the way to it belongs to this user or to root;
+- every such file, and every folder and link on the way to it, belongs to this user or to root: of a chain of
+  links each one, with the folders on its own way;
 - none of them may be written by others, nor by a group;
 - but by a group that is its owner's own: of the same name, with nobody else in it, as `useradd` makes it
   (with such groups the usual umask is 002);
@@ -28,6 +29,7 @@ from eigenveil_common.files import HAS_OWNERS, user_name
 
 # Of a folder whose other files are nobody's concern here.
 BELIEVED = (".json", ".toml", ".pem", ".key", ".draft", ".lock")
+MOST_LINKS = 40  # of one path, as Linux follows them
 BESIDE_DATABASE = ("", "-wal", "-shm", "-journal")
 
 
@@ -59,18 +61,20 @@ def distrusted(paths: Iterable[Path]) -> Iterator[Distrusted]:
     if not HAS_OWNERS:
         return
     above = dict[Path, None]()
-    listed = dict.fromkeys(Path(os.path.abspath(path)) for path in paths)
+    listed = dict.fromkeys(path.absolute() for path in paths)
     for path in listed:
-        above |= dict.fromkeys((*path.parents, *path.resolve().parents))
+        above |= dict.fromkeys(_way(path))
         if path.is_symlink() and not path.is_dir():
             target = path.resolve()
             todo = f"rm {_quoted(path)} && cp -p {_quoted(target)} {_quoted(path)}"
             yield Distrusted(what=f"{path} is a link to {target}", todo=todo)
         else:
             yield from _wrong(path)
-    for folder in above:
-        if folder not in listed and folder != folder.parent:
-            yield from _wrong(folder, above=True)
+    for one in above:
+        if one.is_symlink():
+            yield from _owned(one, one.lstat())
+        elif one not in listed and one != one.parent:
+            yield from _wrong(one, above=True)
 
 
 def check_trusted(paths: Iterable[Path]) -> None:
@@ -83,6 +87,32 @@ def check_trusted(paths: Iterable[Path]) -> None:
         raise RequestError(Code.BAD_CONFIG, str(one))
 
 
+def _way(path: Path) -> Iterator[Path]:
+    """Every folder and link that the system goes through to `path`, which is absolute: it follows `..` and
+    the targets of links as it meets them."""
+    place, names, links = Path(path.anchor), [*reversed(path.parts[1:])], 0
+    while names:
+        name = names.pop()
+        if name == os.pardir:
+            place = place.parent
+            continue
+        yield place
+        place /= name
+        target = _target(place)
+        if target is not None and links < MOST_LINKS:  # beyond, `stat` says that it cannot be followed
+            yield place
+            links += 1
+            place = Path(target.anchor) if target.is_absolute() else place.parent
+            names += reversed(target.parts[1:] if target.is_absolute() else target.parts)
+
+
+def _target(path: Path) -> Path | None:
+    try:
+        return path.readlink()
+    except OSError:  # no link, not there, or not to be looked at, which `stat` says
+        return None
+
+
 def _wrong(path: Path, *, above: bool = False) -> Iterator[Distrusted]:
     try:
         found = path.stat()
@@ -90,18 +120,22 @@ def _wrong(path: Path, *, above: bool = False) -> Iterator[Distrusted]:
         return
     except OSError as problem:
         raise RequestError(Code.BAD_CONFIG, f"cannot look at {path}: {problem.strerror}") from problem
-    us = os.geteuid()
-    if found.st_uid not in (us, 0):
-        owner = user_name(found.st_uid)
-        todo = (
-            f"sudo chown {user_name(us)} {_quoted(path)}" if us else f"this as that user, sudo -u {owner} ..."
-        )
-        yield Distrusted(what=f"{path} belongs to {owner}, who can change it", todo=todo)
+    yield from _owned(path, found)
     writers = found.st_mode & 0o022
     if (above and found.st_mode & stat.S_ISVTX) or (writers == 0o020 and _private(found)):
         return
     if writers:
         yield Distrusted(what=f"others can change {path}", todo=f"chmod go-w {_quoted(path)}")
+
+
+def _owned(path: Path, found: os.stat_result) -> Iterator[Distrusted]:
+    """What is wrong with the owner of `path`: of a link in a folder for all, as /tmp, its owner disposes."""
+    us = os.geteuid()
+    if found.st_uid not in (us, 0):
+        owner, also = user_name(found.st_uid), "-h " if path.is_symlink() else ""
+        mended = f"sudo chown {also}{user_name(us)} {_quoted(path)}"
+        todo = mended if us else f"this as that user, sudo -u {owner} ..."
+        yield Distrusted(what=f"{path} belongs to {owner}, who can change it", todo=todo)
 
 
 def _private(found: os.stat_result) -> bool:

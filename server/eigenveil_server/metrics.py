@@ -167,7 +167,12 @@ class _Standing(Collector):
         yield _gauge("eigenveil_studies", "Studies by state.", "state", found)
         told = submitted(self._store.reader, unix_ms())
         stored = {one.analyst: one.bytes for one in told}
-        yield _gauge("eigenveil_submitted_bytes", "Bytes of stored plans.", "analyst", stored)
+        yield _gauge(
+            "eigenveil_submitted_bytes",
+            "Bytes of stored studies: plans, signatures, what sites stated.",
+            "analyst",
+            stored,
+        )
         today = {one.analyst: one.studies_today for one in told}
         about = "Studies submitted in the last 24 hours."
         yield _gauge("eigenveil_submitted_today", about, "analyst", today)

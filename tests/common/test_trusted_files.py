@@ -127,6 +127,51 @@ def test_the_way_that_a_linked_folder_leads_counts_as_well(state: Path, tmp_path
     assert told(state / "way" / "a.json") == [f"others can change {elsewhere}; run: chmod go-w {elsewhere}"]
 
 
+def test_each_link_of_a_chain_counts_with_the_folders_on_its_own_way(state: Path, tmp_path: Path) -> None:
+    """Neither the first folder nor the last: the one in between, in which others replace the second link."""
+    last, between = tmp_path / "last", tmp_path / "between"
+    for folder in (last, between):
+        folder.mkdir()
+    write_secret(last / "a.json", b"x")
+    (between / "second").symlink_to(last)
+    (state / "first").symlink_to(Path("..") / "between" / "second")
+    assert told(state / "first" / "a.json") == []
+    between.chmod(0o777)
+    assert told(state / "first" / "a.json") == [f"others can change {between}; run: chmod go-w {between}"]
+
+
+def test_a_step_back_is_taken_from_where_a_link_leads_and_not_from_its_name(
+    state: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    (elsewhere / "inner").mkdir(parents=True)
+    write_secret(elsewhere / "a.json", b"x")
+    (state / "way").symlink_to(elsewhere / "inner")
+    elsewhere.chmod(0o777)
+    assert told(state / "way" / ".." / "a.json") == [
+        f"others can change {elsewhere}; run: chmod go-w {elsewhere}"
+    ]
+
+
+@AS_ROOT
+def test_a_link_of_another_user_in_a_folder_for_all_is_not_trusted(state: Path, tmp_path: Path) -> None:
+    everybody = tmp_path / "everybody"
+    everybody.mkdir()
+    everybody.chmod(0o1777)
+    (everybody / "link").symlink_to(state)
+    assert told(everybody / "link" / "site.toml") == []
+    os.lchown(everybody / "link", OTHER, -1)
+    (there,) = told(everybody / "link" / "site.toml")
+    assert there.startswith(f"{everybody / 'link'} belongs to #{OTHER}, who can change it")
+
+
+def test_links_in_a_circle_are_refused_and_end(state: Path) -> None:
+    (state / "a").symlink_to(state / "b")
+    (state / "b").symlink_to(state / "a")
+    with pytest.raises(RequestError, match="cannot look at"):
+        told(state / "a" / "site.toml")
+
+
 @AS_ROOT
 def test_another_users_file_is_not_trusted(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.chown(state / "site.toml", OTHER, -1)

@@ -14,10 +14,12 @@ UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_anything_else_does_not_follow"
 RULE, RULES = f"{SITE}/analysts/rule.py", f"{AT_SITE}/analysts/test_rule.py"
 AGREEMENTS, PLANS = f"{SITE}/daemon/agreements.py", f"{SITE}/state/received_plans.py"
 TRUST, TRUSTED = f"{SITE}/peers/rule.py", f"{AT_SITE}/peers/test_trust.py"
+CLOCKS = f"{AT_SITE}/daemon/test_clocks_and_signatures.py"
+MEANWHILE = f"{AT_SITE}/daemon/test_changed_meanwhile.py"
 FATES = f"{RULES}::test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it"
 SUBMITTED = "tests/server/rpc/test_signed_studies.py::test_a_study_that_its_analyst_did_not_sign_is_not_taken"
 ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
-REQUIRED = "analysts.require(self._member.folder, plan, seen.signed, self._store.now())\n"
+REQUIRED = "analysts.require(self._member.folder, plan, seen.signed, self._store.clock_time())\n"
 
 OF_SIGNATURES: tuple[Mutant, ...] = (
     # ---- one authorization, for one plan
@@ -80,7 +82,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", AGREEMENTS, "self._policy.approval is Approval.ASK and problem.code is Code.UNCONFIRMED",
        "problem.code is Code.UNCONFIRMED", f"{RULES}::test_where_the_rules_decide_a_new_analyst_is_declined"),
     of("R31", f"{SITE}/commands/consent.py",
-       "    analysts.require(config.identity, plan, seen.signed, store.now())\n", "",
+       "    analysts.require(config.identity, plan, seen.signed, store.clock_time())\n", "",
        f"{RULES}::test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not"),
     of("R31", PLANS, "if change.execute(used, seen.run):", "if False:",
        ONCE),
@@ -96,6 +98,30 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SITE}/commands/consent.py",
        "    rule.require_trust(config.identity, plan, config.policy.secrecy)\n", "",
        f"{TRUSTED}::test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever"),
+    of("R31", AGREEMENTS, " or isinstance(problem, LastsTooLong)", "",
+       f"{CLOCKS}::test_a_signature_that_lasts_too_long_by_a_slow_clock_is_looked_at_again"),
+    of("R31", f"{SITE}/state/store.py",
+       "        return self._clock()\n", "        return self.now()\n",
+       f"{CLOCKS}::test_signatures_hold_again_once_a_clock_that_was_ahead_goes_right"),
+    of("R31", PLANS, "0 if seen.signed is None else seen.signed.read().expires", "0",
+       f"{AT_SITE}/state/test_ids.py"
+       "::test_a_signed_study_that_ended_unanswered_keeps_its_id_until_its_signature_has_ended"),
+    of("R31", PLANS, '            change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))\n', "",
+       f"{AT_SITE}/state/test_ids.py"
+       "::test_the_ids_of_studies_that_nobody_signed_and_nothing_left_for_do_not_fill_the_disk"),
+    # ---- what changes while an answer is computed
+    of("R31", f"{SITE}/state/outgoing.py", "        self.require(asked.plan_digest)\n", "",
+       f"{MEANWHILE}::test_an_exact_answer_is_not_committed_after_its_analyst_s_key_or_signature_is_void"),
+    of("R31", f"{SITE}/daemon/worker.py", ".requiring(self._agreements.agreed)", "",
+       f"{MEANWHILE}::test_a_masked_answer_is_not_committed_after_the_signature_is_void"),
+    of("R31", AGREEMENTS, "        try:\n            self.agreed(digest)\n",
+       "        try:\n            self.accepted(digest)\n",
+       f"{MEANWHILE}::test_a_committed_answer_is_held_back_once_the_signature_is_void"),
+    of("R29", f"{SITE}/daemon/masked.py",
+       "        values = self._values(plan, asked)\n        secrets = self._secrets.of(plan, attempt, keys)",
+       "        secrets = self._secrets.of(plan, attempt, keys)\n        values = self._values(plan, asked)",
+       f"{MEANWHILE}"
+       "::test_no_answer_is_masked_for_a_peer_whose_card_was_removed_while_it_was_computed"),
     # ---- what the coordinator takes
     of("R31", f"{SERVER}/planning/submissions.py",
        "        check_authorization(signed, plan, at / 1000)\n", "",

@@ -28,6 +28,7 @@ ENCRYPTED = (
     f"{AT_SITE}/engine/test_dask.py"
     "::test_a_connection_has_to_be_encrypted_and_its_key_is_readable_to_nobody_else"
 )
+PROOFS = f"{AT_SITE}/state/test_declined_proofs.py"
 CARD = f"{SITE}/commands/console/card.py"
 CHARGED = "if plan.masked or (asked.plan_digest, asked.round) not in ledger.charged:"
 
@@ -50,7 +51,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "            self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)\n",
        f"{AT_SITE}/state/test_store.py"
        "::test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew"),
-    of("TM23", f"{SITE}/daemon/worker.py", "return agreed or isinstance(reply, Refusal)", "return True",
+    of("TM23", f"{SITE}/daemon/worker.py",
+       "return isinstance(reply, Refusal) or self._agreements.stands(reply.plan_digest)", "return True",
        f"{AT_SITE}/daemon/test_consent.py"
        "::test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to"),
     of("TM23", f"{SITE}/daemon/agreements.py",
@@ -146,6 +148,9 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM37", f"{SERVER}/storage/submissions.py",
        "    quota.check(change.execute(LATEST, (analyst, now - DAY_MS)), size)\n", "    pass\n",
        f"{AT_SERVER}/storage/test_submissions.py::test_a_day_is_counted_back_from_each_submission"),
+    of("TM37", f"{SERVER}/storage/study_reads.py", "self.submission, self.stated, self.authorization_json)",
+       "self.submission)",
+       f"{AT_SERVER}/storage/test_submissions.py::test_all_that_is_stored_of_a_study_counts"),
     of("TM37", f"{SERVER}/storage/submissions.py", "stored + size > self.bytes\n", "False\n",
        f"{AT_SERVER}/storage/test_submissions.py::test_bytes_count_as_studies_do"),
     of("TM37", f"{SERVER}/storage/submissions.py", "WHERE analyst = ? AND at > ? ORDER",
@@ -171,6 +176,26 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM37", f"{SITE}/state/declined_plans.py", "MAX(number) FROM", "MIN(number) FROM",
        "tests/client/site/state/test_declined_plans.py"
        "::test_digests_and_counts_are_bounded_and_the_latest_stay"),
+    of("TM37", f"{SITE}/daemon/connection.py", "await asyncio.to_thread(self._named)", "self._named()",
+       f"{AT_SITE}/daemon/test_questions_for_work.py"
+       "::test_a_question_for_work_takes_as_many_queries_for_one_plan_as_for_a_thousand"),
+    of("TM37", f"{SITE}/state/declined_plans.py", "OTHERS if full else analyst", "analyst",
+       f"{PROOFS}::test_invented_names_are_counted_together_and_displace_no_other_day"),
+    of("TM38", f"{SITE}/daemon/agreements.py", "proof=seen if proves else None", "proof=None",
+       f"{PROOFS}::test_a_plan_in_a_pinned_name_without_its_key_is_stored_as_it_was_signed"),
+    of("TM38", f"{SITE}/daemon/agreements.py", "problem.code in PROOFS and not (", "not (",
+       f"{PROOFS}::test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone"),
+    of("TM38", f"{SITE}/daemon/agreements.py",
+       "problem.code is Code.UNCONFIRMED and analysts.may_yet_be_confirmed(self._member.folder, plan)",
+       "False",
+       f"{PROOFS}::test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone"),
+    of("TM38", f"{SITE}/daemon/agreements.py", "if problem.code is Code.UNSIGNED:", "if False:",
+       f"{PROOFS}::test_an_unsigned_study_is_alarmed_once_where_people_have_confirmed_a_key"),
+    of("TM38", f"{SITE}/state/declined_proofs.py", 'stored["plans"] < MOST_PROOFS and ', "",
+       f"{PROOFS}::test_the_first_proofs_stay_and_take_bounded_room"),
+    of("TM38", f"{SITE}/state/declined_proofs.py",
+       ' and stored["bytes"] + proof.size <= MOST_PROOF_BYTES', "",
+       f"{PROOFS}::test_the_first_proofs_stay_and_take_bounded_room"),
     of("TM37", f"{SITE}/state/store.py", "if standing is Decision.ENDED:", "if False:",
        "tests/client/site/state/test_declined_plans.py"
        "::test_a_study_that_ends_before_anything_left_for_it_leaves_no_plan"),

@@ -25,6 +25,11 @@ IN_TEMPLATES = NAMES | {"wanted", "used", "free"}
 OTHER = {
     ("common/eigenveil_common/doctor.py", "left"),  # days
 }
+SHOWN = {"console", "commands", "admin", "analyst", "web", "reporting"}  # folders whose values are shown
+SHARES = NAMES | {"used", "wanted", "share"}
+UNITS = {"MICRO", "ATTO"}  # in which amounts are counted: a quotient by one is the amount, and no share
+# A float for programs, which is shown as `percent_up` of its integers.
+FLOATS = {("client/eigenveil_client/analyst/python/run.py", "row.spent_micro_rho / max(row.micro_rho, 1)")}
 DIGITS = re.compile(r"[.,\d]*[eEfFgG%]$|\.\d+$")
 BY_PERCENT = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?[eEfFgG]")
 PLACE = re.compile(r"\{(\w+):[^{}]*[eEfFgG%]\}")  # of `str.format`
@@ -86,6 +91,18 @@ def shortened(source: str, path: str = "") -> list[str]:
     return found
 
 
+def divided(source: str, path: str = "") -> list[str]:
+    """Shares of an amount that Python source makes a float of: the nearest, which may lie on either side."""
+    quotients = [
+        node
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
+        if words_of(node.left) & SHARES and ast.unparse(node.right) not in UNITS
+    ]
+    found = [(one.lineno, ast.unparse(one)) for one in quotients]
+    return [f"{line}: {text}" for line, text in found if (path, text) not in FLOATS]
+
+
 def shortened_in_template(source: str) -> list[str]:
     """The same of a template: a filter that rounds on a value whose name tells an amount."""
     found = []
@@ -102,6 +119,22 @@ def test_python_rounds_no_amount_by_itself() -> None:
     assert len(sources) > 250
     found = {shown(path): shortened(path.read_text(), shown(path)) for path in sources}
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_no_share_of_an_amount_that_is_shown_is_a_float() -> None:
+    sources = [path for path in files("*.py", *PRODUCT) if SHOWN & set(path.parts)]
+    assert len(sources) > 60
+    found = {shown(path): divided(path.read_text(), shown(path)) for path in sources}
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+@pytest.mark.parametrize(
+    "planted",
+    ["used / limit.micro_rho", "price.micro_rho / limit", "(committed.micro_rho - spent) / whole"],
+)
+def test_a_planted_quotient_is_found(planted: str) -> None:
+    assert divided(planted)
+    assert not divided("Fraction(used, limit) + seconds / 60 + micro_rho / MICRO + used // limit")
 
 
 def test_a_template_rounds_no_amount_to_the_nearest() -> None:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from gettext import GNUTranslations, NullTranslations
 from pathlib import Path
 
-from eigenveil.accounting.digits import shown_down, shown_up
+from eigenveil.accounting.digits import Amount, shown_down, shown_up
 
 DOMAIN = "eigenveil"
 ENGLISH = "en"
@@ -52,11 +52,11 @@ class Words:
         """A number in at most so many significant digits, whole ones in full."""
         return self._set(f"{value:,}" if isinstance(value, int) else f"{value:,.{digits}g}")
 
-    def up(self, value: float, digits: int = 4) -> str:
+    def up(self, value: Amount, digits: int = 4) -> str:
         """What is spent or promised of privacy, rounded up [P5]."""
         return self._set(shown_up(value, digits))
 
-    def down(self, value: float, digits: int = 4) -> str:
+    def down(self, value: Amount, digits: int = 4) -> str:
         """What is left or allowed of privacy, rounded down [P5]."""
         return self._set(shown_down(value, digits))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 from markupsafe import Markup
 
@@ -10,13 +11,13 @@ WIDTH, HEIGHT = 640, 180
 LEFT, BOTTOM = 8, 24
 
 
-def gauge(used: float, wanted: float, words: str) -> Markup:
+def gauge(used: float | Fraction, wanted: float | Fraction, words: str) -> Markup:
     """A bar of what is used and, after it, of what is wanted besides: shares of the whole.
 
     `words` say what it shows, to who does not see it.
     """
-    first = min(max(used, 0.0), 1.0)
-    second = min(max(wanted, 0.0), 1.0 - first)
+    first = min(max(float(used), 0.0), 1.0)
+    second = min(max(float(wanted), 0.0), 1.0 - first)
     return Markup(
         '<svg class="gauge" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="{}">'
         '<rect class="whole" width="100" height="6"/>'

@@ -8,14 +8,17 @@ Gaussian noise up to one limit and other noise up to another is held by neither.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
+from fractions import Fraction
 
 from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.digits import shown_down, shown_up
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
 
+ABOVE = 1 + 1e-12  # beyond the last digits of an exponential
 BELOW = 1 - 2e-9  # what a conversion gives is at most a relative 1e-9 above the least epsilon
 
 
@@ -94,7 +97,24 @@ class Conversion:
         """What is left of `whole`: rounded down, but all that was promised where nothing was taken."""
         if micro_rho == whole:
             return self.spent(micro_rho, digits)
+        return self.free(micro_rho, digits)
+
+    def free(self, micro_rho: int, digits: int = 4) -> str:
+        """What is free again, rounded down."""
         return _both(*(shown_down(one * BELOW, digits) for one in self._amounts(micro_rho)))
+
+    def but_for(self, whole: Cost) -> str:
+        """The probability with which the epsilons do not hold, rounded up, where `whole` is the total [P4].
+
+        Mechanisms with a delta of their own add theirs; where all noise is Gaussian there are none. One with
+        (epsilon_0, delta_0) has (1 + e^epsilon_0) delta_0 for a record replaced, and pays epsilon_0^2 / 2.
+        """
+        stated, own = Fraction(repr(self.delta)), Fraction(whole.atto_delta, ATTO)
+        if self.exact or not own:
+            return shown_up(stated)
+        chain = 1 + Fraction(math.exp(math.sqrt(2 * whole.micro_rho / MICRO)) * ABOVE)
+        added, replaced = (shown_up(min(Fraction(1), stated + one)) for one in (own, own * chain))
+        return f"{added} ({Neighbours.ADD_REMOVE.value}; as {Neighbours.REPLACE_ONE.value}: {replaced})"
 
     def _amounts(self, micro_rho: int) -> tuple[float, float]:
         return self.epsilon(micro_rho), self.replaced(micro_rho)

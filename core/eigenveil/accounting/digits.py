@@ -16,7 +16,9 @@ PLAIN = 16  # digits before the point, beyond which a number is written with an 
 SMALL = -5  # the power of ten from which on downwards it is as well
 WIDE = Context(prec=PLAIN + 340, Emin=-999999, Emax=999999)  # room for every float
 
-Amount = float | int | Decimal
+FRACTION_DIGITS = 40  # of a fraction, rounded to the same side as what is shown of it
+
+Amount = float | int | Decimal | Fraction
 
 
 def shown_up(value: Amount, digits: int = 4) -> str:
@@ -39,7 +41,7 @@ def shown_down(value: Amount, digits: int = 4) -> str:
     return _text(_rounded(value, digits, ROUND_FLOOR))
 
 
-def shown(value: Amount) -> str:
+def shown(value: float | int | Decimal) -> str:
     """A stated number, with every digit that it was stated with.
 
     >>> shown(1.0), shown(0.1), shown(1e-6), shown(1.2344833)
@@ -59,7 +61,7 @@ def fixed_up(value: Amount, places: int) -> str:
     >>> fixed_up(0.2367, 6), fixed_up(1.0000001, 6)
     ('0.236700', '1.000001')
     """
-    return _places(math.ceil(Fraction(_decimal(value)) * 10**places), places)
+    return _places(math.ceil(_exact(value) * 10**places), places)
 
 
 def percent_up(part: Amount, whole: Amount, places: int = 0) -> str:
@@ -79,27 +81,36 @@ def percent_down(part: Amount, whole: Amount, places: int = 0) -> str:
 
 
 def _parts(part: Amount, whole: Amount, places: int) -> Fraction:
-    share = Fraction(_decimal(part)) / Fraction(_decimal(whole))
-    return share * Fraction(100 * 10**places)
+    return _exact(part) / _exact(whole) * Fraction(100 * 10**places)
 
 
 def _places(count: int, places: int) -> str:
     return format(Decimal(count).scaleb(-places, WIDE), "f")
 
 
-def _decimal(value: Amount) -> Decimal:
+def _exact(value: Amount) -> Fraction:
+    return value if isinstance(value, Fraction) else Fraction(_decimal(value))
+
+
+def _decimal(value: float | int | Decimal) -> Decimal:
     """The shortest decimal that reads back as this float."""
     return Decimal(value) if isinstance(value, int | Decimal) else Decimal(repr(float(value)))
 
 
 def _rounded(value: Amount, digits: int, rounding: str) -> Decimal:
-    exact = _decimal(value)
+    exact = _quotient(value, rounding) if isinstance(value, Fraction) else _decimal(value)
     if not exact.is_finite() or not exact:
         return exact
     lowest = exact.adjusted() - digits + 1  # the power of ten of the last digit shown
     if exact.adjusted() < PLAIN:
         lowest = min(lowest, 0)
     return exact.quantize(Decimal(1).scaleb(lowest, WIDE), rounding=rounding, context=WIDE)
+
+
+def _quotient(value: Fraction, rounding: str) -> Decimal:
+    return Context(prec=FRACTION_DIGITS, rounding=rounding).divide(
+        Decimal(value.numerator), Decimal(value.denominator)
+    )
 
 
 def _text(value: Decimal) -> str:

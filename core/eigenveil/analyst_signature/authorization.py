@@ -27,6 +27,10 @@ MAX_AUTHORIZATION_SECONDS = 31 * 86_400  # how far ahead an expiry may lie
 SHOULD_SIGN_AGAIN = "explain the study, and sign it again"
 
 
+class LastsTooLong(RequestError):
+    """An authorization ends later than any may from now: by a right clock, or in time, it holds."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyAuthorization:
     """An analyst's statement that this plan, and no other, runs under this submission until `expires`.
@@ -175,8 +179,8 @@ def check_authorization(signed: SignedAuthorization, plan: Plan, now: float) -> 
     Raises:
         PeerError: code `identity`, a signature does not hold; `protocol` or `version`, a statement or card
             cannot be read.
-        RequestError: code `authorization`, it is for something else or lasts too long;
-            `authorization-expired`.
+        RequestError: code `authorization`, it is for something else; `authorization-expired`.
+        LastsTooLong: code `authorization`.
     """
     card = signed.card.check()
     check_signature(
@@ -190,11 +194,15 @@ def check_authorization(signed: SignedAuthorization, plan: Plan, now: float) -> 
     if now >= stated.expires:
         raise RequestError(
             Code.AUTHORIZATION_EXPIRED,
-            f"the signature of {card.analyst} under this study has expired; {SHOULD_SIGN_AGAIN}",
+            f"the signature of {card.analyst} under this study has expired: it ended at {stated.expires} "
+            f"(Unix time), and the clock here says {now:.0f}; {SHOULD_SIGN_AGAIN}",
         )
     if stated.expires > now + MAX_AUTHORIZATION_SECONDS:
-        raise _for_another(
-            f"lasts longer than {MAX_AUTHORIZATION_SECONDS // 86_400} days from now; {SHOULD_SIGN_AGAIN}"
+        raise LastsTooLong(
+            Code.AUTHORIZATION,
+            "the analyst's signature under this study lasts longer than "
+            f"{MAX_AUTHORIZATION_SECONDS // 86_400} days from now; {SHOULD_SIGN_AGAIN}, or set the clock of "
+            "this machine right",
         )
     return card
 

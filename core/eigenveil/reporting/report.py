@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from fractions import Fraction
 from functools import cache
 from typing import Any
 
@@ -89,7 +90,7 @@ def _template() -> Template:
     environment.filters["number"] = number
     environment.filters["bound"] = bound
     environment.filters["taken"] = lambda share: f"{percent_up(share, 1, 1)} %"
-    environment.filters["percent"] = lambda value: f"{100 * value:.1f} %"
+    environment.filters["percent"] = lambda value: f"{float(100 * value):.1f} %"
     return environment.get_template("report.html.j2")
 
 
@@ -177,7 +178,7 @@ def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             "kind": kind,
             "meaning": KINDS[kind].meaning if kind in KINDS else "",
             "rounds": len(mine := [entry for entry in rounds if entry["kind"] == kind]),
-            "share": sum(entry["micro_rho"] for entry in mine) / total,
+            "share": Fraction(sum(entry["micro_rho"] for entry in mine), total),
         }
         for kind in kinds
     ]
@@ -201,11 +202,11 @@ def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def _share(micro_rho: int, document: Mapping[str, Any]) -> float:
+def _share(micro_rho: int, document: Mapping[str, Any]) -> Fraction:
     """Of the most that the study may spend, with every attempt."""
     plan = document["plan"]
     most = int(plan["micro_rho"]) * int(plan["study"]["privacy"].get("attempts", 1))
-    return micro_rho / max(most, 1)
+    return Fraction(micro_rho, max(most, 1))
 
 
 def _stated(document: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from eigenveil.accounting.budget import Conversion, epsilons
-from eigenveil.accounting.digits import percent_up, shown
+from eigenveil.accounting.digits import percent_up
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.analyst_signature.asked_by import signed_words
@@ -59,6 +59,7 @@ def _budget(config: Config, ledger: Ledger, studies: Sequence[ListedStudy]) -> d
     return {
         "epsilon": config.budget_epsilon,
         "delta": config.budget_delta,
+        "but_for": told.but_for(ledger.limit),
         "micro_rho": budget,
         "spent_micro_rho": spent,
         "reserved_micro_rho": committed - spent,
@@ -151,7 +152,7 @@ def _budget_text(budget: dict[str, Any]) -> str:
     told = Conversion(delta=delta, exact=budget["exact"])
     spent = Conversion(delta=delta, exact=budget["spent_epsilon_gaussian"] is not None)
     return (
-        f"Budget     {told.spent(whole)}, but for {shown(delta)}{_kind(budget)}\n"
+        f"Budget     {told.spent(whole)}, but for {budget['but_for']}{_kind(budget)}\n"
         f"  left: {told.left(max(0, budget['left_micro_rho']), whole)}{_like(budget)}\n"
         f"  spent: {spent.spent(budget['spent_micro_rho'])}; "
         f"set aside for studies under way: {percent_up(budget['reserved_micro_rho'], whole)} % of it"

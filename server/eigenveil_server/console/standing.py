@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 
 from cryptography import x509
 
@@ -47,13 +48,14 @@ class Price:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """All amounts as epsilons at `delta`, in words that name the neighbours, and as shares of the whole."""
+    """All amounts as epsilons, in words that name the neighbours, and as shares of the whole. `but_for`: the
+    probability with which the whole does not hold."""
 
     total: str
     left: str
-    delta: float
-    share_spent: float
-    share_reserved: float
+    but_for: str
+    share_spent: Fraction
+    share_reserved: Fraction
     exact: bool
     prices: tuple[Price, ...]
 
@@ -74,9 +76,9 @@ def budget(books: Books) -> Budget:
     return Budget(
         total=told.spent(limit),
         left=told.left(left.micro_rho, limit),
-        delta=books.config.budget_delta,
-        share_spent=spent / whole,
-        share_reserved=(totals.committed.micro_rho - spent) / whole,
+        but_for=told.but_for(totals.limit),
+        share_spent=Fraction(spent, whole),
+        share_reserved=Fraction(totals.committed.micro_rho - spent, whole),
         exact=exact,
         prices=tuple(
             Price(name=name, epsilon=plan.study.epsilon, left=studies_left(left, plan.cost))

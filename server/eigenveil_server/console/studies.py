@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from eigenveil.accounting.budget import studies_left
@@ -81,7 +82,7 @@ class StudyLine:
     state: str
     tone: str
     price: float
-    share_spent: float
+    share_spent: Fraction
     rounds: int
     expected_rounds: int
     submitted: float
@@ -185,7 +186,7 @@ def line(books: Books, stored: ListedStudy, *, own: bool = False) -> StudyLine:
         state=STATES[stored.state],
         tone=TONES[stored.state],
         price=stored.summary.epsilon,
-        share_spent=books.ledger.spent(stored.digest) / max(1, stored.micro_rho),
+        share_spent=Fraction(books.ledger.spent(stored.digest), max(1, stored.micro_rho)),
         rounds=books.studies.rounds(stored.digest),
         expected_rounds=stored.expected_rounds,
         submitted=stored.submitted_at / 1000,

@@ -60,7 +60,9 @@ def _submissions(schema: str) -> str:
     dropped = "".join(f"DROP INDEX {name};\n" for name in indexes)
     made = _statements(schema, *(f"CREATE INDEX {name} " for name in indexes), "CREATE TABLE submissions ")
     signed = f"ALTER TABLE studies ADD COLUMN {_column(schema, 'authorization_json')};\n"
-    return f"{signed}{dropped}{made}{_statements(schema, 'CREATE INDEX submissions_by_analyst ')}{_FILL}"
+    uncompressed = _statements(schema, "ALTER TABLE ")  # of PostgreSQL, for what is stored from now on
+    by_analyst = _statements(schema, "CREATE INDEX submissions_by_analyst ")
+    return f"{signed}{uncompressed}{dropped}{made}{by_analyst}{_FILL}"
 
 
 MIGRATIONS: Migrations = ((12, _submissions(_SQLITE)),)

@@ -46,6 +46,14 @@ class StoredStudy:
     authorization_json: str = ""
 
     @property
+    def size(self) -> int:
+        """The bytes that it takes once it is submitted: what the sites stated is kept along, and its analyst
+        chooses whom it invites."""
+        texts = (self.name, self.submission, self.stated, self.authorization_json)
+        written = len(self.plan_json) + len(self.signature) + self.begun.ByteSize()
+        return written + sum(len(one.encode()) for one in texts)
+
+    @property
     def authorization(self) -> SignedAuthorization | None:
         """Its analyst's signature, which held when it was submitted."""
         if not self.authorization_json:

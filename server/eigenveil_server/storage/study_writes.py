@@ -45,7 +45,7 @@ def add_study(
         raise RequestError(
             Code.CONFLICT, f"submission {stored.submission} was used before; choose a new submission id"
         )
-    check_in_transaction(change, quota, stored.analyst, len(stored.plan_json), stored.submitted_at)
+    check_in_transaction(change, quota, stored.analyst, stored.size, stored.submitted_at)
     row = {name: getattr(stored, name) for name in COLUMNS}
     change.insert("studies", {**row, "state": stored.state.value})
     add_submission(change, stored, summary)

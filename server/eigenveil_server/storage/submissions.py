@@ -47,7 +47,7 @@ def add_submission(change: Connection, stored: StoredStudy, summary: PlanSummary
     told = (None, None, None) if summary is None else _columns(summary)
     signed = stored.authorization
     signer = "" if signed is None else signed.card.check().fingerprint
-    row = (stored.digest, stored.analyst, stored.submitted_at, len(stored.plan_json), *told, signer)
+    row = (stored.digest, stored.analyst, stored.submitted_at, stored.size, *told, signer)
     change.execute("INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
 
 
@@ -66,8 +66,8 @@ def summary_from(row: Row) -> PlanSummary | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubmissionQuota:
-    """What one analyst may submit in any 24 hours: so many studies, whose plans have so many bytes. A study
-    that was refused does not count, one that was cancelled or failed does.
+    """What one analyst may submit in any 24 hours: so many studies of so many bytes (`StoredStudy.size`). A
+    study that was refused does not count, one that was cancelled or failed does.
 
     The time is the coordinator's. If its clock was set back, what was submitted before counts until the clock
     has passed it by a day: never more in a day than the quota.
@@ -91,9 +91,9 @@ class SubmissionQuota:
         if size > self.bytes:
             raise RequestError(
                 Code.QUOTA,
-                f"the plan of this study has {size / MIB:.2f} MiB, and the operator lets one analyst submit "
-                f"{self.bytes / MIB:g} MiB a day (max_submitted_mib_per_day); nothing was stored: ask for "
-                "fewer columns",
+                f"this study takes {size / MIB:.2f} MiB, with its plan and what its sites state, and the "
+                f"operator lets one analyst submit {self.bytes / MIB:g} MiB a day "
+                "(max_submitted_mib_per_day); nothing was stored: ask for fewer columns or sites",
             )
         count, stored = len(rows), sum(row["bytes"] for row in rows)
         over = count + 1 > self.studies, stored + size > self.bytes

@@ -1,4 +1,5 @@
--- The coordinator's tables beside the ledger. tables.sqlite.sql says the same.
+-- The coordinator's tables beside the ledger. tables.sqlite.sql says the same. What a release is made of is
+-- stored EXTERNAL, uncompressed: how well it is compressed would depend on the draw of its noise.
 CREATE TABLE tokens (
   hash BYTEA PRIMARY KEY,
   role TEXT COLLATE "C" NOT NULL,
@@ -140,6 +141,10 @@ CREATE TABLE releases_continued (
   PRIMARY KEY (study, round, piece),
   FOREIGN KEY (study, round) REFERENCES releases (study, round)
 );
+ALTER TABLE releases ALTER COLUMN "values" SET STORAGE EXTERNAL;
+ALTER TABLE releases ALTER COLUMN said SET STORAGE EXTERNAL;
+ALTER TABLE releases_continued ALTER COLUMN "values" SET STORAGE EXTERNAL;
+ALTER TABLE studies ALTER COLUMN release SET STORAGE EXTERNAL;
 CREATE TRIGGER a_set_of_sites_never_changes BEFORE UPDATE ON attempts
   FOR EACH ROW EXECUTE FUNCTION refuse('the set of sites of an attempt never changes');
 CREATE TRIGGER a_set_of_sites_is_never_deleted BEFORE DELETE ON attempts

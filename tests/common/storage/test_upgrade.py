@@ -26,7 +26,12 @@ from tests.common.storage.places import Place
 from tests.server.rig import UNLIMITED
 from tests.support import a_plan
 
-NEW = ("CREATE TABLE submissions ", "CREATE INDEX submissions_by_analyst ", "CREATE INDEX studies_by_")
+NEW = (
+    "ALTER TABLE ",
+    "CREATE TABLE submissions ",
+    "CREATE INDEX submissions_by_analyst ",
+    "CREATE INDEX studies_by_",
+)
 OLD_INDEXES = (
     "CREATE INDEX studies_by_state ON studies (state);\n"
     "CREATE INDEX studies_by_time ON studies (submitted_at, digest);\n"
@@ -49,6 +54,11 @@ ON_SERVER = (
         "WHERE connamespace = 'public'::regnamespace ORDER BY 1, 2"
     ),
     "SELECT pg_get_triggerdef(oid) FROM pg_trigger WHERE NOT tgisinternal ORDER BY 1",
+    (
+        "SELECT c.relname, a.attname, a.attstorage::text FROM pg_attribute a "
+        "JOIN pg_class c ON c.oid = a.attrelid "
+        "WHERE c.relnamespace = 'public'::regnamespace AND c.relkind = 'r' AND a.attnum > 0 ORDER BY 1, 2"
+    ),
 )
 PLAN = a_plan()
 

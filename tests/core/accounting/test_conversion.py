@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from fractions import Fraction
 
@@ -9,7 +10,7 @@ import pytest
 
 from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.budget import Conversion, NoiseRule, budget_for
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
 
 DELTA = 1e-6
 
@@ -52,3 +53,33 @@ def test_what_is_spent_is_never_told_as_less_and_what_is_left_never_as_more(exac
 
 def test_of_nothing_nothing_is_told() -> None:
     assert numbers(Conversion(delta=DELTA, exact=False).spent(0)) == [0, 0]
+
+
+OWN = Cost(micro_rho=1_519_000, atto_delta=10**13)  # 1e-5
+
+
+def test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own() -> None:
+    told = re.fullmatch(
+        r"(\S+) \(add-remove; as replace-one: (\S+)\)", Conversion(delta=DELTA, exact=False).but_for(OWN)
+    )
+    assert told is not None
+    added, replaced = (Fraction(one) for one in told.groups())
+    own, stated = Fraction(OWN.atto_delta, ATTO), Fraction("1e-6")
+    assert added == stated + own
+    # The dearest that one mechanism can be: (epsilon_0, own) in a chain of two [P4].
+    most = math.sqrt(2 * OWN.micro_rho / MICRO)
+    chain = stated + own * Fraction(1 + math.exp(most))
+    assert chain <= replaced <= chain * Fraction("1.001")
+
+
+def test_where_all_noise_is_gaussian_or_no_delta_is_own_the_probability_is_delta() -> None:
+    assert Conversion(delta=DELTA, exact=True).but_for(OWN) == "1e-06"
+    assert Conversion(delta=DELTA, exact=False).but_for(Cost(micro_rho=1)) == "1e-06"
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_is_free_again_is_never_told_as_more(exact: bool) -> None:
+    told = Conversion(delta=DELTA, exact=exact)
+    for micro_rho in (1, 77, 12_345, 999_999):
+        amounts = [told.epsilon(micro_rho), told.replaced(micro_rho)]
+        assert all(free < one for free, one in zip(numbers(told.free(micro_rho)), amounts, strict=True))

@@ -73,3 +73,14 @@ def test_shares_are_rounded_up_when_spent_and_down_when_left() -> None:
     assert (percent_up(1, 3), percent_down(1, 3), percent_up(1, 3, 1)) == ("34", "33", "33.4")
     assert (percent_up(0.07, 1), percent_up(0, 5), percent_down(5, 5, 1)) == ("7", "0", "100.0")
     assert (fixed_up(0.2367, 6), fixed_up(Decimal("0.12345600001"), 6)) == ("0.236700", "0.123457")
+
+
+@pytest.mark.parametrize("digits", [3, 4])
+def test_a_fraction_is_rounded_to_the_side_that_is_asked_for(digits: int) -> None:
+    """A float of it is the nearest, which may lie on the other side."""
+    for share in (Fraction(1, 3), Fraction(2, 3), Fraction(10**20 + 1, 10**21), Fraction(5, 10**6 + 7)):
+        up, down = Fraction(shown_up(share, digits)), Fraction(shown_down(share, digits))
+        assert down < share < up
+        assert up - down <= share / 10 ** (digits - 1)
+    assert (shown_up(Fraction(1, 10)), shown_down(Fraction(1, 10))) == ("0.1", "0.1")
+    assert percent_up(Fraction(1, 3), 1, 1) == "33.4"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -64,12 +66,29 @@ def test_a_day_is_counted_back_from_each_submission(store: Store) -> None:
 
 
 def test_bytes_count_as_studies_do(store: Store) -> None:
-    add(store, a_study(0, 0, bytes(600)))
+    rest = a_study(0, 0, b"").size
+    add(store, a_study(0, 0, bytes(600 - rest)))
     with pytest.raises(RequestError, match="max_submitted_mib_per_day"):
-        add(store, a_study(1, 1, bytes(401)))
-    add(store, a_study(2, 1, bytes(400)))
+        add(store, a_study(1, 1, bytes(401 - rest)))
+    add(store, a_study(2, 1, bytes(400 - rest)))
     with pytest.raises(RequestError, match="ask for fewer columns"):
-        add(store, a_study(3, 10 * DAY_MS, bytes(1001)))
+        add(store, a_study(3, 10 * DAY_MS, bytes(1001 - rest)))
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"stated": "x" * 1000},
+        {"authorization_json": "x" * 1000},
+        {"signature": bytes(1000)},
+        {"name": "x" * 1000},
+    ],
+)
+def test_all_that_is_stored_of_a_study_counts(store: Store, more: dict[str, Any]) -> None:
+    """Found here: an analyst who invites a thousand sites had what each of them states stored for nothing."""
+    with pytest.raises(RequestError, match="max_submitted_mib_per_day"):
+        add(store, replace(a_study(0, 0), **more))
+    assert store.reader.rows("SELECT COUNT(*) FROM studies")[0][0] == 0
 
 
 def test_each_analyst_has_a_quota_of_their_own(store: Store) -> None:
@@ -158,8 +177,9 @@ def test_a_list_is_read_from_an_index_alone(store: Store) -> None:
 
 
 def test_what_each_analyst_submitted_is_told(store: Store) -> None:
-    add(store, a_study(0, 0, bytes(100)))
-    add(store, a_study(1, 2 * DAY_MS, bytes(200)))
+    rest = a_study(0, 0, b"").size
+    add(store, a_study(0, 0, bytes(100 - rest)))
+    add(store, a_study(1, 2 * DAY_MS, bytes(200 - rest)))
     (told,) = submitted(store.reader, 2 * DAY_MS + 1)
     assert (told.analyst, told.studies, told.bytes, told.unrun) == ("ada", 2, 300, 300)
     assert (told.studies_today, told.bytes_today) == (1, 200)

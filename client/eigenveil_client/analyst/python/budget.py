@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eigenveil.accounting.budget import Conversion, studies_left
-from eigenveil.accounting.digits import shown
 from eigenveil.accounting.zcdp import MICRO, Cost
 from eigenveil.errors import Code, PeerError
 from eigenveil.reporting.notebook import card, lines
@@ -47,7 +46,7 @@ class FederationBudget:
         left, whole = self.left.micro_rho, self.total.micro_rho
         told = [
             ("left", self._told.left(left, whole)),
-            ("of", f"{self._told.spent(whole)}, except with probability {shown(self.delta)}"),
+            ("of", f"{self._told.spent(whole)}, except with probability {self._told.but_for(self.total)}"),
         ]
         if self.like is None:
             return told

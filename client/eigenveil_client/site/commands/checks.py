@@ -37,6 +37,7 @@ from eigenveil_common.notify.outbox import check_notify
 from eigenveil_common.trusted_files import database_files
 
 NAMED = 100  # columns whose names are said
+AHEAD_SECONDS = 3600  # of the state before the clock: nothing that summer time or a slow clock does
 LEFT_OUT = "lines that are left out"
 MISSING = "cells that cannot be read and count as missing"
 
@@ -53,6 +54,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         analysts(config.policy),
         examine("records", partial(_file, config)),
         examine("engine", partial(_engine, config, plan)),
+        *_state_time(now),
     ]
     if plan is not None:
         verdicts = [*config.policy.verdicts(plan, now)]
@@ -97,6 +99,7 @@ def site_checks(config_file: Path) -> list[Check]:
         examine("ledger", partial(_ledger, config)),
         examine("records", partial(_records, config)),
         examine("engine", partial(_engine, config, None)),
+        *_state_time(_clock(config)),
         *check_notify(config.notify),
         *doctor.identity_and_network(
             config.identity, lambda: config.proxy_rule, lambda stored: check_role(stored, config.name)
@@ -111,6 +114,19 @@ def _clock(config: SiteConfig) -> int:
             with opened(config) as store:
                 return store.now()
     return int(time.time())
+
+
+def _state_time(latest: int) -> list[Check]:
+    """A line if the `latest` time of the state lies ahead of this machine's clock."""
+    ahead = latest - time.time()
+    if ahead <= AHEAD_SECONDS:
+        return []
+    text = (
+        f"the state holds a time that lies {ahead / 86_400:.1f} days ahead of this machine's clock: the "
+        "approval and the year go by that time, signatures by the clock"
+    )
+    todo = "set the clock right if it is behind; if it was ahead once, set approval_ends later, or wait"
+    return [warn("state's time", text, todo)]
 
 
 def _identity(config: SiteConfig) -> Check:

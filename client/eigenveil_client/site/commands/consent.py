@@ -50,7 +50,7 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str
         PeerError: its analyst's signature does not hold.
     """
     plan = plan_from_json(seen.plan_json)
-    analysts.require(config.identity, plan, seen.signed, store.now())
+    analysts.require(config.identity, plan, seen.signed, store.clock_time())
     config.policy.require(plan, store.now())
     rule.require_trust(config.identity, plan, config.policy.secrecy)
     rule.require(config.identity, config.name, plan)
@@ -88,7 +88,7 @@ def verdicts(
     """What every rule here says of a plan, of who asks, and of who else is invited."""
     return (
         *config.policy.verdicts(plan, store.now()),
-        *analysts.verdicts(config.identity, plan, signed, store.now()),
+        *analysts.verdicts(config.identity, plan, signed, store.clock_time()),
         *rule.verdicts(config.identity, config.name, plan, config.policy.secrecy),
     )
 
@@ -103,7 +103,7 @@ def explained(
             {"rule": v.rule, "passed": v.passed, "text": v.text}
             for v in verdicts(config, store, plan, signed)
         ],
-        "asked_by": asker(config.identity, plan, signed, store.now()),
+        "asked_by": asker(config.identity, plan, signed, store.clock_time()),
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
         "studies_left": more(store, plan, config.policy.yearly),
@@ -140,10 +140,11 @@ def amount(
     micro_rho: int, config: SiteConfig, gaussian_only: bool, *, of: int | None = None
 ) -> dict[str, Any]:
     """A price in micro-rho as epsilons of one record added or removed, by zCDP and, if it is of Gaussian
-    noise alone, exactly; and of one replaced. What is left of a budget says `of` how much."""
+    noise alone, exactly; and of one replaced. What is left of a budget says `of` how much. `but_for` is the
+    probability with which the whole budget's promise does not hold."""
     delta = config.policy.budget_delta
     by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
-    told = Conversion(delta=delta, exact=gaussian_only)
+    told, whole = Conversion(delta=delta, exact=gaussian_only), config.policy.budget.limit(gaussian=False)
     return {
         "micro_rho": micro_rho,
         "neighbours": Neighbours.ADD_REMOVE.value,
@@ -151,6 +152,7 @@ def amount(
         "epsilon_gaussian": exactly,
         "epsilon_replace_one": told.replaced(micro_rho),
         "of_micro_rho": of,
+        "but_for": told.but_for(whole),
     }
 
 
@@ -159,14 +161,15 @@ def amount_words(amount: dict[str, Any], delta: float) -> str:
     told = Conversion(delta=delta, exact=amount["epsilon_gaussian"] is not None)
     micro_rho, whole = amount["micro_rho"], amount["of_micro_rho"]
     words = told.spent(micro_rho) if whole is None else told.left(micro_rho, whole)
-    return f"{words}, except with probability {shown(delta)}"
+    return f"{words}, except with probability {amount['but_for']}"
 
 
 def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     """Every study that came here and was not declined by the rules: plain values, the oldest first. `reason`
     is which of the rules nobody can agree against yet, or what its last refusal was for; `by`, `word` and
     `text` are a person's: all for the eyes of this site's people. `declined` are counts of what the rules
-    declined, by day, analyst and rule."""
+    declined, by day, analyst (empty: all others) and rule; `proofs` are the declined plans that are
+    stored whole."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
     for seen in store.studies.all():
@@ -175,7 +178,7 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "study": seen.plan,
             "name": plan.study.name,
             "analyst": plan.analyst,
-            "signature": asker(config.identity, plan, seen.signed, store.now())["signature"],
+            "signature": asker(config.identity, plan, seen.signed, store.clock_time())["signature"],
             "standing": seen.standing.value,
             "person": seen.person,
             "by": seen.said_by,
@@ -190,7 +193,8 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
         })  # fmt: skip
     pending = sum(row["standing"] == "pending" for row in rows)
     declined = [asdict(one) for one in store.declined.counts()]
-    return {"studies": rows, "pending": pending, "declined": declined}
+    proofs = [one.to_dict() for one in store.proofs.all()]
+    return {"studies": rows, "pending": pending, "declined": declined, "proofs": proofs}
 
 
 def _against(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan) -> str:
@@ -212,6 +216,7 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
         )
     show(listed)
     _show_declined(told["declined"])
+    _show_proofs(told["proofs"])
     if told["pending"]:
         console.print(f"{told['pending']} of them wait; decide about each:")
         for word in ("explain", "approve", "decline"):
@@ -222,11 +227,24 @@ def show_studies(told: dict[str, Any], config_file: Path) -> None:
 def _show_declined(counts: list[dict[str, Any]]) -> None:
     if not counts:
         return
-    title = "Declined by the rules; the plans are not stored"
+    title = "Declined by the rules; but for proofs, the plans are not stored"
     listed = table("day (UTC)", "analyst", "rule", "studies", title=title)
     for one in counts:
-        listed.add_row(one["day"], *plain(one["analyst"], one["rule"]), str(one["plans"]))
+        listed.add_row(one["day"], *plain(one["analyst"] or "(others)", one["rule"]), str(one["plans"]))
     show(listed)
+
+
+def _show_proofs(proofs: list[dict[str, Any]]) -> None:
+    if not proofs:
+        return
+    title = "Stored whole, as proof: the coordinator signed these in a name whose key did not"
+    listed = table("came (UTC)", "study", "name", "analyst", "why", title=title)
+    for one in proofs:
+        listed.add_row(
+            moment(one["at"]), *plain(one["study"][:12], one["name"], one["analyst"], one["reason"])
+        )
+    show(listed)
+    console.print("Telephone these analysts: did they submit this? --json shows the signed bytes.")
 
 
 def _decided(row: dict[str, Any]) -> str:
@@ -306,7 +324,8 @@ def show_move(seen: ReceivedPlan, standing: Decision, cost: Cost, config: SiteCo
     }
     words = f"study {seen.plan[:12]} is {standing.value} (it was {seen.standing.value})"
     if cost.micro_rho:
-        words += f"; free again: {amount_words(freed, delta)}"
+        again = Conversion(delta=delta, exact=freed["epsilon_gaussian"] is not None).free(cost.micro_rho)
+        words += f"; free again: {again}, except with probability {freed['but_for']}"
     say(told, as_json, words)
 
 

@@ -33,7 +33,8 @@ def _reason(stated: str | None, *, ask: bool) -> DeclineWord:
 def studies(config_file: Path, as_json: bool) -> None:
     """List every study that came here, and what was decided about it.
 
-    Of studies that the rules of site.toml declined it shows a count for each day, analyst and rule.
+    Of studies that the rules of site.toml declined it shows a count for each day, analyst and rule. The first
+    that the coordinator signed in a name whose own key did not are stored whole: --json shows the bytes.
     """
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands import consent

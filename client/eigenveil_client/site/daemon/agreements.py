@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eigenveil.analyst_signature.authorization import authorization_from_proto
+from eigenveil.analyst_signature.authorization import LastsTooLong, authorization_from_proto
 from eigenveil.dictionary.verdict import ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.planning.dry_run import courses
@@ -18,8 +18,11 @@ from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.log import event
+from eigenveil_common.log import alarm, event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+# A plan in an analyst's name: nobody signed it, another key did, or the signature is void or another plan's.
+PROOFS = frozenset({Code.UNSIGNED, Code.UNCONFIRMED, Code.IDENTITY, Code.AUTHORIZATION})
 
 
 class Waiting(Exception):
@@ -89,14 +92,25 @@ class Agreements:
                 self._store.accept(plan, seen, self._policy.yearly)
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
-            if problem.code not in (Code.STORAGE, Code.BAD_CONFIG):  # a damaged roster is no word on a plan
-                self._store.decline_by_rule(plan, problem.code, _rule(problem))
-                self._know_declined(plan.digest)
+            # A damaged roster is no word on a plan, and what lasts too long from now on holds later.
+            if not (problem.code in (Code.STORAGE, Code.BAD_CONFIG) or isinstance(problem, LastsTooLong)):
+                self._decline(plan, seen, problem)
             raise
         self._held[plan.digest] = None
         state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
         event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
         return plan.digest
+
+    def _decline(self, plan: Plan, seen: ReceivedPlan, problem: EigenveilError) -> None:
+        """Store a decline by rule; whole, if the coordinator signed the plan in a name without that name's
+        key: those bytes are proof."""
+        proves = problem.code in PROOFS and not (
+            problem.code is Code.UNCONFIRMED and analysts.may_yet_be_confirmed(self._member.folder, plan)
+        )
+        self._store.decline_by_rule(plan, problem.code, _rule(problem), proof=seen if proves else None)
+        self._know_declined(plan.digest)
+        if problem.code is Code.UNSIGNED:
+            alarm("unsigned-study", study=plan.digest, analyst=plan.analyst)
 
     def _invited(self, plan: Plan) -> None:
         identity = self._member.identity
@@ -134,14 +148,26 @@ class Agreements:
             raise error(declined.reason, "this study was declined")
 
     def agreed(self, digest: str) -> Plan:
-        """The plan that a question is about, if it is answered. Raises as `accepted`; code `site-policy`; or
-        as `analysts.rule.require`."""
+        """The plan that a question is about, if it is answered: when the question comes, and when its
+        answer is committed. Raises as `accepted`; code `site-policy`; or as `analysts.rule.require`."""
         seen = self.accepted(digest)
         plan = self._plan(seen)
         # Again: time passes, and site.toml or a roster may have changed since, or the program.
-        analysts.require(self._member.folder, plan, seen.signed, self._store.now())
+        analysts.require(self._member.folder, plan, seen.signed, self._store.clock_time())
         self._require_policy(plan)
         return plan
+
+    def stands(self, digest: str) -> bool:
+        """Whether a study is answered, as of this moment. Raises InternalError, code `storage`."""
+        try:
+            self.agreed(digest)
+        except Waiting:
+            return False
+        except EigenveilError as problem:
+            if problem.code is Code.STORAGE:
+                raise
+            return False
+        return True
 
     def _plan(self, seen: ReceivedPlan) -> Plan:
         if seen.plan not in self._plans:
@@ -153,7 +179,7 @@ class Agreements:
         if self._policy.approval is Approval.ASK:
             raise Waiting
         plan = self._plan(seen)
-        analysts.require(self._member.folder, plan, seen.signed, self._store.now())
+        analysts.require(self._member.folder, plan, seen.signed, self._store.clock_time())
         self._require_policy(plan)
         self._require_peers(plan)
         self._store.accept(plan, seen, self._policy.yearly)
@@ -163,7 +189,7 @@ class Agreements:
         named = sent.HasField("authorization") and sent.authorization.ByteSize() > 0
         signed = authorization_from_proto(sent.authorization) if named else None
         try:
-            analysts.require(self._member.folder, plan, signed, self._store.now())
+            analysts.require(self._member.folder, plan, signed, self._store.clock_time())
         except RequestError as problem:
             waits = self._policy.approval is Approval.ASK and problem.code is Code.UNCONFIRMED
             if not (waits and analysts.may_yet_be_confirmed(self._member.folder, plan)):

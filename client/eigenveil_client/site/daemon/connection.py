@@ -81,7 +81,7 @@ class SiteConnection:
     async def run(self, over: Callable[[], bool]) -> None:
         """Work until the connection is lost, old or `over`. Raises `Lost`, or what the worker raised."""
         began = time.monotonic()
-        self._pending = self._ask()
+        self._pending = await self._ask()
         try:
             while time.monotonic() - began < CONNECTION_SECONDS and not over():
                 response = await self._word()
@@ -90,10 +90,10 @@ class SiteConnection:
                 reply = await asyncio.to_thread(self._worker.work, response, fetched)
                 idle = response.ByteSize() == 0 or self._worker.known_plans() != known
                 await self._slow_down(reply, idle)
-                if reply is not None and self._held_back(reply):
+                if reply is not None and await self._held_back(reply):
                     reply = None
                 self._going = reply if goes_along(reply, self._limits) else None
-                self._pending = self._ask()
+                self._pending = await self._ask()
                 if reply is not None and self._going is None:
                     await self._deliver(reply)
             if (last := self._going) is not None:  # the call that it was to go in never begins
@@ -109,11 +109,11 @@ class SiteConnection:
             done, _ = await asyncio.wait({self._pending}, timeout=seconds)
             if done:
                 return self._pending.result()
-            if self._words() != self._said:
+            if await asyncio.to_thread(self._words) != self._said:
                 await self._give_up()
-                if self._going is not None and self._held_back(self._going):
+                if self._going is not None and await self._held_back(self._going):
                     self._going = None
-                self._pending = self._ask()
+                self._pending = await self._ask()
 
     async def _give_up(self) -> None:
         self._pending.cancel()
@@ -124,22 +124,27 @@ class SiteConnection:
         agreed = self._worker.agreed()  # first: a plan that is approved in between is in neither, not in both
         return self._worker.awaiting(), agreed
 
-    def _ask(self) -> asyncio.Task[pb.NextWorkResponse]:
-        self._said = awaiting, agreed = self._words()
+    async def _ask(self) -> asyncio.Task[pb.NextWorkResponse]:
+        """The next question, on its way; what it names is read beside the event loop."""
+        self._said = awaiting, agreed = await asyncio.to_thread(self._words)
+        known, checkpoint = await asyncio.to_thread(self._named)
         request = pb.NextWorkRequest(
             awaiting=[bytes.fromhex(plan) for plan in sorted(awaiting)],
             agreed=[
                 pb.Agreed(plan_digest=bytes.fromhex(plan), person=person) for plan, person in agreed.items()
             ],
-            known_plans=[bytes.fromhex(plan) for plan in self._worker.known_plans()],
-            held=[self._worker.held(plan) for plan in self._worker.known_plans()],
+            known_plans=[bytes.fromhex(plan) for plan in known],
+            held=list(known.values()),
             answered=[
                 pb.Answered(plan_digest=bytes.fromhex(plan), round=round, attempt=number)
                 for plan, (round, number) in self._answered.items()
             ],
-            checkpoint_digest=self._worker.store.checkpoints.digest(),
+            checkpoint_digest=checkpoint,
         )
         return asyncio.create_task(self._next_work(request))
+
+    def _named(self) -> tuple[dict[str, int], bytes]:
+        return self._worker.held_of_known(), self._worker.store.checkpoints.digest()
 
     async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
         began = time.monotonic()
@@ -194,8 +199,8 @@ class SiteConnection:
         if self._odd > 1:
             await asyncio.sleep(pause(self._odd))
 
-    def _held_back(self, reply: Reply) -> bool:
-        held_back = not self._worker.stands(reply)
+    async def _held_back(self, reply: Reply) -> bool:
+        held_back = not await asyncio.to_thread(self._worker.stands, reply)
         if held_back:
             event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round)
         return held_back

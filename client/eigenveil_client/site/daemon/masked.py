@@ -26,6 +26,7 @@ from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.peer_secrets import PeerSecrets
 from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.state.attempts import Proved
+from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.log import alarm, event
@@ -64,11 +65,15 @@ class Masked:
 
 
 class MaskedAnswers:
-    """Replies to the questions of masked studies. `answers` computes what they are made of."""
+    """Replies to the questions of masked studies. `answers` computes what they are made of, and `outgoing`
+    writes them down."""
 
-    def __init__(self, member: StoredIdentity, store: SiteStore, answers: Answers) -> None:
+    def __init__(
+        self, member: StoredIdentity, store: SiteStore, outgoing: Outgoing, answers: Answers
+    ) -> None:
         self._member = member
         self._store = store
+        self._outgoing = outgoing
         self._answers = answers
         self._secrets = PeerSecrets(member)
         self._exact: dict[str, tuple[str, IntArray]] = {}  # the latest question of a plan, and its answer
@@ -98,20 +103,20 @@ class MaskedAnswers:
             return self._ready(plan, asked, keys, own)
         proved = self._proved(asked, signed)
         try:
-            secrets = self._secrets.of(plan, proved.attempt, keys)
+            self._secrets.of(plan, proved.attempt, keys)
             again = self._known(plan, proved.attempt)
         except (PeerError, RequestError):
             self._store.attempts.refuse(proved)
             raise
         if again is None:
-            return self._masked(plan, asked, proved, secrets, own)
-        self._store.outgoing.again(asked, again, own.unkept())
+            return self._masked(plan, asked, proved, keys, own)
+        self._outgoing.again(asked, again, own.unkept())
         own.kept()
         return Masked(contribution=again, number=proved.attempt.number)
 
     def _ready(self, plan: Plan, asked: RoundQuery, keys: OwnKeys, own: OwnSession) -> Ready:
         self._values(plan, asked)
-        self._store.outgoing.ready(asked, own.unkept())
+        self._outgoing.ready(asked, own.unkept())
         own.kept()
         event("round-ready", study=asked.plan_digest, round=asked.round)
         return Ready(
@@ -152,7 +157,7 @@ class MaskedAnswers:
         plan: Plan,
         asked: RoundQuery,
         proved: Proved,
-        secrets: dict[str, bytes],
+        keys: OwnKeys,
         own: OwnSession,
     ) -> Masked:
         """Charge an attempt and keep its answer, before it may be sent.
@@ -161,13 +166,14 @@ class MaskedAnswers:
         """
         attempt, name = proved.attempt, self._member.identity.name
         values = self._values(plan, asked)
+        secrets = self._secrets.of(plan, attempt, keys)  # again: a card may have been removed meanwhile
         share = OsNoise().draw(share_spec(asked, plan.study, len(attempt.members)))
         failpoint("share-drawn")
         sent = masked(values, share, name, secrets, attempt)
         answer = Contribution.to(asked, name, sent, attempt.digest)
         failpoint("answer-masked")
         await_tick()  # how long the share took tells of it
-        self._store.outgoing.masked(plan, asked, proved, answer, own.unkept())
+        self._outgoing.masked(plan, asked, proved, answer, own.unkept())
         own.kept()
         if attempt.number == plan.study.attempts:
             self._exact.pop(plan.digest)

@@ -53,13 +53,25 @@ class SiteWorker:
         self.store = store
         self._engine = engine
         self._answers = Answers(policy, store, engine)
-        self._masked = MaskedAnswers(member, store, self._answers)
         self._agreements = Agreements(member, policy, store, engine)
+        self._outgoing = store.outgoing.requiring(self._agreements.agreed)
+        self._masked = MaskedAnswers(member, store, self._outgoing, self._answers)
         self._own: dict[str, OwnSession] = {}
 
     def known_plans(self) -> list[str]:
         """Plans that are here and have not ended, oldest first."""
         return list(self._agreements.known)
+
+    def held_of_known(self) -> dict[str, int]:
+        """The known plans, oldest first, and of how many rounds of each the releases are here: of what was
+        declined there are none. One query, for as many plans as may be."""
+        stored = self.store.transcript.held_of(
+            plan for plan in self._agreements.held if plan not in self._own
+        )
+        return {
+            plan: stored.get(plan, 0) if (own := self._own.get(plan)) is None else own.held
+            for plan in self.known_plans()
+        }
 
     def held(self, plan: str) -> int:
         """Of how many rounds of a plan the releases are here."""
@@ -95,9 +107,9 @@ class SiteWorker:
         self.store.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
 
     def stands(self, reply: Reply) -> bool:
-        """Whether `reply` may still be sent: an answer leaves only while its study is agreed to."""
-        agreed = self.store.studies.standing(reply.plan_digest) is Decision.ACCEPTED
-        return agreed or isinstance(reply, Refusal)
+        """Whether `reply` may still be sent: an answer leaves only while its study is agreed to, and all that
+        `Agreements.agreed` asks holds. Raises InternalError, code `storage`."""
+        return isinstance(reply, Refusal) or self._agreements.stands(reply.plan_digest)
 
     def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
         """Settle what ended, then answer or refuse what is asked; None if nothing is. `fetched` are the
@@ -190,7 +202,7 @@ class SiteWorker:
         values = self._answers.values(plan, asked)
         contribution = Contribution.to(asked, self._member.identity.name, values)
         failpoint("answer-computed")
-        self.store.outgoing.answer(plan, asked, octets(contribution.values), own.unkept())
+        self._outgoing.answer(plan, asked, octets(contribution.values), own.unkept())
         own.kept()
         event("round-answered", study=asked.plan_digest, round=asked.round)
         return contribution
@@ -229,7 +241,7 @@ class SiteWorker:
         tell = alarm if refusal.reason == pb.DECLINE_REASON_PROTOCOL else event
         tell("declined", study=digest, round=round, code=problem.code.value, **told(problem))
         own = self._own.pop(digest, None)  # whatever it was in the middle of: it is replayed the next time
-        self.store.outgoing.refuse(digest, round, _meaning(problem), () if own is None else own.unkept())
+        self._outgoing.refuse(digest, round, _meaning(problem), () if own is None else own.unkept())
         return refusal
 
 

@@ -1,9 +1,12 @@
-"""What a site stores of plans that its rules declined: a digest of each, and counts; never the plan.
+"""What a site stores of plans that its rules declined: a digest of each, and counts.
+
+No plan is stored but those of `declined_proofs`.
 
 An analyst whom no rule allows could otherwise fill this disk with plans. The latest `MOST_DIGESTS` digests
 are stored, so that a decline is repeated alike after a restart, and the latest `MOST_COUNTS` counts, one for
-each day (UTC), analyst and rule. A study that ended before a person decided about it, and of which nothing
-left this site, leaves the same.
+each day (UTC), analyst and rule. The coordinator may invent names: of a day `MOST_OF_A_DAY` rows have one,
+and the rest is counted together, by rule, as `OTHERS`, so that few counts of other days give way. A study
+that ended before a person decided about it, and of which nothing left this site, leaves the same.
 """
 
 from __future__ import annotations
@@ -33,6 +36,8 @@ CREATE TABLE decline_counts (
 """
 MOST_DIGESTS = 4096
 MOST_COUNTS = 1000
+MOST_OF_A_DAY = 32  # rows with a name; a row for each rule comes to these
+OTHERS = ""  # in place of an analyst, whose name is never empty
 MOST_OPEN = 1024  # that one question for work names; poll.py takes 4,096 plans in all
 UNANSWERED = "ended-unanswered"  # in place of a rule: the study ended before this site answered anything
 
@@ -49,7 +54,8 @@ class DeclinedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclineCount:
-    """Plans of one analyst that one rule declined on one day; a rule is a key of site.toml or a code."""
+    """Plans of one analyst (or `OTHERS`) that one rule declined on one day; a rule is a key of site.toml or a
+    code."""
 
     day: str
     analyst: str
@@ -93,11 +99,21 @@ class DeclinedPlans:
         change.execute(
             "DELETE FROM declined WHERE number <= (SELECT MAX(number) FROM declined) - ?", (MOST_DIGESTS,)
         )
+        self._count(analyst, rule, change)
+
+    def _count(self, analyst: str, rule: str, change: Connection) -> None:
         day = f"{datetime.fromtimestamp(self._clock(), UTC):%Y-%m-%d}"
+        named = {
+            (row["analyst"], row["rule"])
+            for row in change.execute(
+                "SELECT analyst, rule FROM decline_counts WHERE day = ? AND analyst <> ?", (day, OTHERS)
+            )
+        }
+        full = len(named) >= MOST_OF_A_DAY and (analyst, rule) not in named
         change.execute(
             "INSERT INTO decline_counts VALUES (?, ?, ?, 1) ON CONFLICT (day, analyst, rule) "
             "DO UPDATE SET plans = decline_counts.plans + 1",
-            (day, analyst, rule),
+            (day, OTHERS if full else analyst, rule),
         )
         change.execute(
             "DELETE FROM decline_counts WHERE rowid IN "

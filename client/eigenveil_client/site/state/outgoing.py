@@ -7,8 +7,8 @@ is answered for that round. That transaction is the one sync of a round [P27].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError, RequestError, spoken
@@ -31,11 +31,12 @@ from eigenveil_common.storage.ledger_store import LedgerStore, Tip
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outgoing:
     """The rooms of one site's store that have a part in it. `stated` is what the coordinator stated to be
-    told this; the last checkpoint that it showed is kept along.
+    told this; the last checkpoint that it showed is kept along. `require` insists, within the
+    transaction that commits an answer, that a study is still answered: meanwhile a key may have been removed.
 
     Raises:
-        EigenveilError: as `Ledger.charge` and `AnsweredRounds.pay`, or code `site-policy`: the study was
-            withdrawn meanwhile; then nothing may be sent.
+        EigenveilError: as `Ledger.charge`, `AnsweredRounds.pay` and `require`, or code `site-policy`: the
+            study was withdrawn meanwhile; then nothing may be sent.
     """
 
     database: Database
@@ -47,6 +48,11 @@ class Outgoing:
     fingerprints: Fingerprints
     checkpoints: HeldCheckpoints
     transcript: Transcript
+    require: Callable[[str], object] = lambda study: None
+
+    def requiring(self, require: Callable[[str], object]) -> Outgoing:
+        """The same, with this last look at the rules, which is given the digest of the plan."""
+        return replace(self, require=require)
 
     def answer(
         self,
@@ -141,6 +147,7 @@ class Outgoing:
         self, asked: RoundQuery, sent: Sent, stated: Sequence[Stated], taken: Taken | None, change: Connection
     ) -> None:
         self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)
+        self.require(asked.plan_digest)
         self.checkpoints.keep(taken, change)
         self.transcript.keep(stated, change)
         self.egress.append(sent, change)

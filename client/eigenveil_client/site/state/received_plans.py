@@ -37,6 +37,7 @@ CREATE TABLE submissions (
   analyst TEXT NOT NULL,
   submission TEXT NOT NULL,
   plan TEXT NOT NULL,
+  until INTEGER,
   PRIMARY KEY (analyst, submission)
 ) STRICT;
 """
@@ -47,11 +48,12 @@ CREATE TABLE submissions (
   analyst TEXT NOT NULL,
   submission TEXT NOT NULL,
   plan TEXT NOT NULL,
+  until INTEGER,
   PRIMARY KEY (analyst, submission)
 ) STRICT;
 INSERT OR IGNORE INTO submissions
   SELECT json_extract(CAST(plan_json AS TEXT), '$.analyst'),
-    json_extract(CAST(plan_json AS TEXT), '$.submission'), plan
+    json_extract(CAST(plan_json AS TEXT), '$.submission'), plan, NULL
   FROM studies WHERE standing != 'declined' ORDER BY at, plan;
 """
 
@@ -180,10 +182,10 @@ class ReceivedPlans:
         return Decision(rows[0]["standing"]) if rows else None
 
     def words(self, digests: Iterable[str]) -> dict[str, tuple[Decision, bool]]:
-        """What was decided about each of these plans as of now, and whether a person did."""
-        asked = "SELECT standing, person FROM studies WHERE plan = ?"
-        rows = {digest: self._database.rows(asked, (digest,))[0] for digest in digests}
-        return {digest: (Decision(row["standing"]), bool(row["person"])) for digest, row in rows.items()}
+        """What was decided about each of these plans as of now, and whether a person did; one query."""
+        asked = "SELECT plan, standing, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
+        rows = self._database.rows(asked, (json.dumps(list(digests)),))
+        return {row["plan"]: (Decision(row["standing"]), bool(row["person"])) for row in rows}
 
     def find(self, wanted: str) -> ReceivedPlan:
         """The one plan whose digest begins with `wanted` (at least 6 characters), or whose name it is.
@@ -217,11 +219,20 @@ class ReceivedPlans:
     def _declined_alike(self, wanted: str) -> list[str]:
         return self._declined.starting(wanted.lower()) if len(wanted) >= 6 else []
 
-    def forget_undecided(self, digest: str, change: Connection) -> bytes | None:
-        """Drop a plan about which no person decided, within the transaction `change`; the plan, if so."""
-        dropped = "DELETE FROM studies WHERE plan = ? AND person = '' RETURNING plan_json"
-        rows = change.execute(dropped, (digest,))
-        return rows[0]["plan_json"] if rows else None
+    def forget_undecided(self, digest: str, change: Connection, clock: int) -> bytes | None:
+        """Drop a plan about which no person decided, within the transaction `change`; the plan, if so.
+
+        Its id stays used until its signature has ended by the `clock`, so that the same cannot come again;
+        without a signature it is free, as whoever made the plan up may as well make up another id.
+        """
+        dropped = "DELETE FROM studies WHERE plan = ? AND person = '' RETURNING *"
+        rows = [_seen(row) for row in change.execute(dropped, (digest,))]
+        for seen in rows:
+            until = 0 if seen.signed is None else seen.signed.read().expires
+            used = "UPDATE submissions SET until = ? WHERE (analyst, submission) = (?, ?)"
+            change.execute(used, (until, *seen.run))
+            change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))
+        return rows[0].plan_json if rows else None
 
     def decide(
         self, seen: ReceivedPlan, standing: Decision, change: Connection, *, person: PersonsWord | None = None
@@ -240,7 +251,7 @@ class ReceivedPlans:
 
     @staticmethod
     def _use_id(seen: ReceivedPlan, change: Connection) -> None:
-        """An id runs once: what was not declined keeps it for ever."""
+        """An id runs once: what was not declined keeps it, for ever if anything left or a person decided."""
         used = "SELECT 1 FROM submissions WHERE (analyst, submission) = (?, ?)"
         if change.execute(used, seen.run):
             analyst, submission = seen.run

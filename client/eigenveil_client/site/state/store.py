@@ -13,7 +13,7 @@ from pathlib import Path
 
 from eigenveil.accounting.budget import Budget
 from eigenveil.accounting.digits import percent_up
-from eigenveil.accounting.ledger import EntryKind
+from eigenveil.accounting.ledger import EntryKind, Ledger
 from eigenveil.accounting.zcdp import NOTHING, Cost
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -24,6 +24,7 @@ from eigenveil_client.site.state import (
     attempts,
     checkpoints,
     declined_plans,
+    declined_proofs,
     egress,
     received_plans,
     traffic,
@@ -32,6 +33,7 @@ from eigenveil_client.site.state import (
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.attempts import Attempts
 from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans
+from eigenveil_client.site.state.declined_proofs import DeclinedProofs
 from eigenveil_client.site.state.egress import Fingerprints
 from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan, ReceivedPlans
@@ -47,7 +49,7 @@ from eigenveil_common.storage.sqlite import Database
 
 # 8 knows attempts, and nothing older can be read.
 VERSION = 9
-MIGRATIONS: Migrations = ((9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA),)
+MIGRATIONS: Migrations = ((9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA + declined_proofs.SCHEMA),)
 SCHEMA = "".join(
     room.SCHEMA
     for room in (
@@ -56,6 +58,7 @@ SCHEMA = "".join(
         traffic,
         received_plans,
         declined_plans,
+        declined_proofs,
         checkpoints,
         transcript,
         answered_rounds,
@@ -101,6 +104,7 @@ class SiteStore:
         self.egress = egress.EgressLedger(self.database, self.now)
         self.traffic = traffic.Traffic(self.database, self.now)
         self.declined = DeclinedPlans(self.database, self.now)
+        self.proofs = DeclinedProofs(self.database)
         self.studies = ReceivedPlans(self.database, self.declined, self.now)
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
@@ -117,6 +121,11 @@ class SiteStore:
         is set back gives no second year and revives no approval."""
         self._latest = max(self._latest, self._clock())
         return self._latest
+
+    def clock_time(self) -> int:
+        """Unix seconds by the system's clock alone, by which analysts' signatures end: by `now`, a clock that
+        was ahead once would end all of them for as long as it was ahead. An id runs once by any clock."""
+        return self._clock()
 
     def hold(self, seen: ReceivedPlan) -> None:
         """Remember a plan that waits for a person's word."""
@@ -171,15 +180,21 @@ class SiteStore:
 
     def this_year(self, yearly: YearlyLimit) -> int:
         """Micro-rho spent in the current year or set aside, which may all be spent before the year ends."""
+        return self.ledger.read(lambda ledger: self._of_year(yearly, ledger))
+
+    def _of_year(self, yearly: YearlyLimit, ledger: Ledger) -> int:
+        """The same, by who holds the ledger's lock."""
         kinds = ", ".join(f"'{kind.value}'" for kind in EntryKind if kind.spends)
         statement = f"SELECT COALESCE(SUM(micro_rho), 0) FROM ledger WHERE kind IN ({kinds}) AND at >= ?"
         spent: int = self.database.rows(statement, (yearly.year.began(self.now()),))[0][0]
-        return spent + sum(reserved.micro_rho for reserved in self.ledger.ledger.reserved.values())
+        return spent + sum(reserved.micro_rho for reserved in ledger.reserved.values())
 
     def _check_year(self, plan: Plan, yearly: YearlyLimit | None) -> None:
+        """Within the transaction that reserves, which holds the ledger's lock."""
         if yearly is None:
             return
-        committed, left = self.this_year(yearly), self.left_this_year(plan, yearly)
+        ledger = self.ledger.ledger
+        committed, left = self._of_year(yearly, ledger), self._left_of_year(plan, yearly, ledger)
         if plan.cost.micro_rho > left:
             raise RequestError(
                 Code.BUDGET,
@@ -189,18 +204,26 @@ class SiteStore:
 
     def left_this_year(self, plan: Plan, yearly: YearlyLimit) -> int:
         """Micro-rho that studies with the noise of `plan` may still take this year; below 0 if over."""
-        most = yearly.budget.limit(gaussian=plan.gaussian and self.ledger.ledger.gaussian)
-        return most.micro_rho - self.this_year(yearly)
+        return self.ledger.read(lambda ledger: self._left_of_year(plan, yearly, ledger))
+
+    def _left_of_year(self, plan: Plan, yearly: YearlyLimit, ledger: Ledger) -> int:
+        most = yearly.budget.limit(gaussian=plan.gaussian and ledger.gaussian)
+        return most.micro_rho - self._of_year(yearly, ledger)
 
     def decline(self, seen: ReceivedPlan, reason: Code, *, person: PersonsWord) -> None:
         """Remember that `person` refused a plan that waits. Raises as `ReceivedPlans.move`."""
         with self.database.transaction() as change:
             self.studies.move(seen.plan, Decision.DECLINED, change, reason.value, person=person)
 
-    def decline_by_rule(self, plan: Plan, reason: Code, rule: str) -> None:
-        """Store the digest of a new plan that `rule` refused, and count it; of the plan nothing stays."""
+    def decline_by_rule(
+        self, plan: Plan, reason: Code, rule: str, *, proof: ReceivedPlan | None = None
+    ) -> None:
+        """Store the digest of a new plan that `rule` refused, and count it; of the plan nothing stays, unless
+        it is `proof` of what the coordinator signed."""
         with self.database.transaction() as change:
             self.declined.add(plan.digest, reason, change, analyst=plan.analyst, rule=rule)
+            if proof is not None:
+                self.proofs.add(proof, reason, change)
             failpoint("plan-declining")
 
     def withdraw(self, digest: str, person: PersonsWord) -> Cost:
@@ -223,7 +246,7 @@ class SiteStore:
         it; its digest stays, and a count."""
         if self.egress.any_of(digest, change):
             return
-        plan_json = self.studies.forget_undecided(digest, change)
+        plan_json = self.studies.forget_undecided(digest, change, self.clock_time())
         if plan_json is not None:
             analyst = plan_from_json(plan_json).analyst
             self.declined.add(digest, Code.PROTOCOL, change, analyst=analyst, rule=UNANSWERED, ended=True)

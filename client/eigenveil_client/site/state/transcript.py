@@ -8,6 +8,7 @@ sign others without end, and any few of them are proof.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -86,6 +87,15 @@ class Transcript:
         """How many releases are here."""
         statement = "SELECT COUNT(*) FROM rounds WHERE plan = ? AND release != '' AND followed"
         return int(self._database.rows(statement, (plan,))[0][0])
+
+    def held_of(self, plans: Iterable[str]) -> dict[str, int]:
+        """The same of each of these plans of which any is here; one query."""
+        statement = (
+            "SELECT plan, COUNT(*) AS held FROM rounds WHERE plan IN (SELECT value FROM json_each(?)) "
+            "AND release != '' AND followed GROUP BY plan"
+        )
+        rows = self._database.rows(statement, (json.dumps(list(plans)),))
+        return {row["plan"]: row["held"] for row in rows}
 
     def check_whole(self) -> None:
         """Insist that each statement is as it came: a signature covers no values. Raises InternalError, code

@@ -170,7 +170,7 @@ def test_nothing_leaves_after_the_signature_has_ended(tmp_path: Path) -> None:
     with closing(stage.store()) as store:
         signed = by(expires=NOW + 2)
         assert not isinstance(asked(stage, store, signed), Refusal)
-        store._latest = NOW + 2  # the later of the clock and all that was written
+        store._clock = lambda: NOW + 2
         assert isinstance(asked(stage, store, signed, round=1), Refusal)
 
 
@@ -182,7 +182,7 @@ def test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not(tmp_pa
             assert asked(stage, store, signed, plans[name]) is None
         stage.know_analyst()
         assert asked(stage, store, by(plans["good"]), plans["good"]) is None
-        store._latest = NOW + 2
+        store._clock = lambda: NOW + 2
         for name, code in (("unsigned", Code.UNSIGNED), ("ended", Code.AUTHORIZATION_EXPIRED)):
             with refused(code, "sign"):
                 consent.approve(stage.config, store, store.studies.find(plans[name].digest), by="ida")

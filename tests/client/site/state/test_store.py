@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
+from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
@@ -17,6 +20,7 @@ from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.received_plans import PersonsWord
 from eigenveil_client.site.state.rollback_guard import RollbackGuard, Seen
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.yearly_limit import Year, YearlyLimit
 from eigenveil_common.storage.transactions import Transactions
 from tests.client.site.state.test_checkpoints import ROWS, signed, take
 from tests.client.site.support import Stage, a_plan, a_stage, work
@@ -98,3 +102,17 @@ def test_two_threads_that_keep_checkpoints_leave_the_later_one(stage: Stage) -> 
         with store.database.transaction() as change:
             store.checkpoints.keep(early, change)
         assert store.checkpoints.size() == 7
+
+
+def test_what_a_year_has_is_read_while_nothing_is_appended_to_the_ledger(stage: Stage) -> None:
+    yearly = YearlyLimit(year=Year.ROLLING, budget=Budget(mixed=Cost(micro_rho=10**9)))
+    with closing(stage.store()) as store:
+
+        class Watched(dict[str, Cost]):
+            def values(self) -> Any:
+                assert store.ledger._lock.locked(), "another thread may change it meanwhile"
+                return super().values()
+
+        store.ledger.ledger.reserved = Watched(store.ledger.ledger.reserved)
+        assert store.this_year(yearly) == 0
+        assert store.left_this_year(PLAN, yearly) == 10**9

@@ -50,12 +50,12 @@ class Share:
     """Of all that studies may ever spend here: what is used or set aside besides this one, what this one
     takes, and how many like it fit after it. Shares are of 1."""
 
-    used: float
-    wanted: float
+    used: Fraction
+    wanted: Fraction
     more: int
 
     @property
-    def after(self) -> float:
+    def after(self) -> Fraction:
         return self.used + self.wanted
 
 
@@ -168,8 +168,8 @@ def _share(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan)
     used = committed.micro_rho - (price.micro_rho if seen.standing is Decision.ACCEPTED else 0)
     besides = price if seen.standing is Decision.PENDING else NOTHING
     return Share(
-        used=used / limit.micro_rho,
-        wanted=price.micro_rho / limit.micro_rho,
+        used=Fraction(used, limit.micro_rho),
+        wanted=Fraction(price.micro_rho, limit.micro_rho),
         more=consent.more(store, plan, config.policy.yearly, besides=besides) or 0,
     )
 

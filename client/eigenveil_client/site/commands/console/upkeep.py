@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Any
 
 from markupsafe import Markup
@@ -82,16 +83,18 @@ def _budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     limit, entries = state.limit.micro_rho, store.ledger.entries()
     used, amounts = _over_time(entries), _amounts(config, store)
     return {
-        "used": state.committed().micro_rho / limit,
-        "spent": state.spent.micro_rho / limit,
+        "used": Fraction(state.committed().micro_rho, limit),
+        "spent": Fraction(state.spent.micro_rho, limit),
         "rows": [
-            (entry, names.get(entry.study, ""), total / limit)
+            (entry, names.get(entry.study, ""), Fraction(total, limit))
             for entry, total in list(zip(entries, used, strict=True))[::-1][:100]
         ],
-        "points": [(entry.at, total / limit) for entry, total in zip(entries, used, strict=True)],
+        "points": [
+            (entry.at, float(Fraction(total, limit))) for entry, total in zip(entries, used, strict=True)
+        ],
         "right_ever": right_ever(store),
         "amounts": amounts,
-        "delta": config.policy.budget_delta,
+        "but_for": Conversion(delta=config.policy.budget_delta, exact=state.exact).but_for(state.limit),
         "yearly": config.policy.yearly is not None,
         "sites_per_person": config.policy.sites_per_person,
     }

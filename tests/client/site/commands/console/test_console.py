@@ -11,6 +11,7 @@ import pytest
 
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.planning.dry_run import rehearse
 from eigenveil.queries import NAMES
 from eigenveil.reporting.one_person import ever_guessed, most_guessed
 from eigenveil.study.algorithm import Algorithm
@@ -20,11 +21,13 @@ from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console import program, words
 from eigenveil_client.site.commands.console.card import card
 from eigenveil_client.site.config import load
+from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.odds import of_hundred
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.opening import opened
 from eigenveil_client.site.state.received_plans import Decision
 from tests.client.site.commands.console.rig import Rig, rigged, study_plan
+from tests.client.site.stated import work
 from tests.client.site.support import SITE, a_plan
 from tests.common.web.asgi import Browser
 
@@ -352,3 +355,14 @@ def test_a_masked_study_says_so_in_big_words_and_who_else_is_in_the_sum(rig: Rig
     assert "together with at most 1 of the other sites" in page
     assert central.count("exact figures") > 1
     assert "Masked" not in central
+
+
+def test_a_plan_that_is_kept_as_proof_is_shown_with_whose_name_it_misused(rig: Rig) -> None:
+    rig.stage.know_analyst()
+    lie = study_plan(submission="lie")
+    with opened(rig.stage.config) as store:
+        asked = work(rehearse(lie)[0], rig.stage.signed(lie))
+        assert isinstance(rig.stage.worker(store).work(asked), Refusal)
+    page = rig.browser().get("/").text
+    assert "Kept as proof" in page
+    assert lie.digest[:12] in page

@@ -1,0 +1,103 @@
+"""Declined plans that are stored whole, because each is proof: the coordinator signed them in a name whose
+owner's key did not.
+
+The first `MOST_PROOFS` stay, of at most `MOST_PROOF_BYTES` in all, so that no later plan displaces one. Who
+made a plan up, the coordinator or somebody who submitted it there, the bytes do not say; that the coordinator
+sent it under this name, its release key says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from eigenveil.analyst_signature.authorization import authorization_from_proto
+from eigenveil.errors import Code
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil_client.site.state.received_plans import ReceivedPlan
+from eigenveil_common.storage.database import Connection, Database
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+SCHEMA = """
+CREATE TABLE declined_proofs (
+  plan TEXT PRIMARY KEY,
+  plan_json BLOB NOT NULL,
+  signature BLOB NOT NULL,
+  authorization BLOB NOT NULL,
+  reason TEXT NOT NULL,
+  at INTEGER NOT NULL
+) STRICT;
+"""
+MOST_PROOFS = 16
+MOST_PROOF_BYTES = 4 * 2**20
+STORED = (
+    "SELECT COUNT(*) AS plans, "
+    "COALESCE(SUM(LENGTH(plan_json) + LENGTH(signature) + LENGTH(authorization)), 0) AS bytes "
+    "FROM declined_proofs"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeclinedProof:
+    """A plan as the release key signed it, the analyst's `authorization` beside it (as it travels, empty for
+    none), the error code of the decline, and the Unix time at which it came."""
+
+    plan: str
+    plan_json: bytes
+    signature: bytes
+    authorization: bytes
+    reason: Code
+    at: int
+
+    @property
+    def size(self) -> int:
+        return len(self.plan_json) + len(self.signature) + len(self.authorization)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values: whose name, what came, and the signed bytes."""
+        plan = plan_from_json(self.plan_json)
+        return {
+            "study": self.plan,
+            "name": plan.study.name,
+            "analyst": plan.analyst,
+            "reason": self.reason.value,
+            "at": self.at,
+            "plan": self.plan_json.decode(),
+            "signature": self.signature.hex(),
+            "authorization": self._authorization(),
+        }
+
+    def _authorization(self) -> dict[str, str] | None:
+        """The fields as they came: nothing of an invalid signature is read."""
+        if not self.authorization:
+            return None
+        came = authorization_from_proto(pb.SignedAuthorization.FromString(self.authorization))
+        return {
+            "said": came.said.hex(),
+            "signature": came.signature.hex(),
+            "card_said": came.card.said.hex(),
+            "card_signature": came.card.signature.hex(),
+        }
+
+
+class DeclinedProofs:
+    """The rows in `database` (whose schema includes `SCHEMA`)."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, seen: ReceivedPlan, reason: Code, change: Connection) -> None:
+        """Store a plan within the transaction `change`, unless it is there or there is no room."""
+        proof = DeclinedProof(
+            plan=seen.plan, plan_json=seen.plan_json, signature=seen.signature,
+            authorization=seen.authorization, reason=reason, at=seen.at,
+        )  # fmt: skip
+        (stored,) = change.execute(STORED, ())
+        room = stored["plans"] < MOST_PROOFS and stored["bytes"] + proof.size <= MOST_PROOF_BYTES
+        if room and not change.execute("SELECT 1 FROM declined_proofs WHERE plan = ?", (proof.plan,)):
+            change.insert("declined_proofs", asdict(proof) | {"reason": reason.value})
+
+    def all(self) -> list[DeclinedProof]:
+        """Every one, the oldest first."""
+        rows = self._database.rows("SELECT * FROM declined_proofs ORDER BY at, plan")
+        return [DeclinedProof(**dict(row) | {"reason": Code(row["reason"])}) for row in rows]
