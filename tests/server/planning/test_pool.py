@@ -231,7 +231,8 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
 
 def test_who_goes_away_ends_no_work_but_their_own() -> None:
     """What is given up may have been answered meanwhile, or have waited behind another's."""
-    lane, worker, wish, others = pool.Lane("lane", 1, 2**20), mock.Mock(), dict[str, str](), dict[str, str]()
+    lane, worker = pool.Lane("lane", seconds=1, memory=2**20, nice=0), mock.Mock()
+    wish, others = dict[str, str](), dict[str, str]()
     lane._busy = others, worker
     lane._give_up(wish)
     assert not worker.end.mock_calls
