@@ -12,6 +12,7 @@ OTHER = f"{AUTHORIZATION}::test_an_authorization_of_anything_else_is_refused"
 CARDS = "tests/core/analyst_signature/test_analyst_card.py"
 UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_anything_else_does_not_follow"
 RULE, RULES = f"{SITE}/analysts/rule.py", f"{AT_SITE}/analysts/test_rule.py"
+HEARD = f"{AT_SITE}/analysts/test_digits.py::test_no_output_has_the_digits_of_a_key_that_nobody_has_confirmed"
 AGREEMENTS, PLANS = f"{SITE}/daemon/agreements.py", f"{SITE}/state/received_plans.py"
 TRUST, TRUSTED = f"{SITE}/peers/rule.py", f"{AT_SITE}/peers/test_trust.py"
 FATES = f"{RULES}::test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it"
@@ -54,6 +55,14 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
     of("R30", "analyst_signature/card.py", "len(self.signing) == KEY_BYTES", "True",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
+    # ---- digits are heard
+    of("R30", RULE, "digits that you hear: eigenveil-site", "digits {card.fingerprint}: eigenveil-site",
+       HEARD),
+    of("R30", RULE, "word alone. Have {card.analyst} send the card",
+       "word alone. Compare {card.fingerprint}", HEARD),
+    of("R30", f"{SITE}/analysts/asker.py", '"analyst": plan.analyst,',
+       '"analyst": plan.analyst, "fingerprint": signed and signed.card.check().fingerprint,', HEARD),
+    of("R30", f"{SITE}/roster/views.py", "if pin.standing is Standing.CONFIRMED else None", "", HEARD),
     # ---- what a site asks of who asks
     of("R31", RULE, "if not held.ever_confirmed:", "if not held.pins:", FATES),
     of("R31", f"{SITE}/roster/content.py", "for one in (*self.pins.values(), *self.earlier))",

@@ -85,9 +85,9 @@ def _confirmed(held: RosterContent[AnalystCard], card: AnalystCard) -> str:
     if pin is None or pin.card != card or pin.standing is not Standing.CONFIRMED or pin.confirmed is None:
         raise RequestError(
             Code.UNCONFIRMED,
-            f"this study is signed by a key that nobody here has confirmed as that of {card.analyst}; its "
-            f"digits: {card.fingerprint}. Telephone {card.analyst}; if these are the digits, get the card's "
-            f"file: eigenveil-site analysts import FILE, then eigenveil-site analysts confirm {card.analyst}",
+            f"this study is signed by a key that nobody here has confirmed as that of {card.analyst}. Get "
+            f"the card of {card.analyst}: eigenveil-site analysts import FILE; then telephone, and type the "
+            f"digits that you hear: eigenveil-site analysts confirm {card.analyst}",
         )
     return f"signed by {card.analyst}, whose key {pin.confirmed.by} has compared"
 
@@ -102,5 +102,5 @@ def _by_name_alone(plan: Plan) -> str:
 def _not_compared(card: AnalystCard) -> str:
     return (
         f"signed by a key that nobody here has compared: that it is {card.analyst}'s is the coordinator's "
-        f"word alone. Its digits, to be compared by telephone: {card.fingerprint}"
+        f"word alone. Have {card.analyst} send the card, and confirm it: eigenveil-site analysts"
     )
