@@ -119,6 +119,7 @@ def test_an_analyst_whose_key_no_site_has_confirmed_gets_no_answer(
             (profile / path.name).write_bytes(path.read_bytes())
             (profile / path.name).chmod(0o600)
     assert (profile / ABOUT).exists()
+    assert told(capfd, "key", "show", "--profile", str(profile))["fingerprint"] != digits
     file = tmp_path / "study.toml"
     study = parse_study(named(stage, "another-key"))
     file.write_text(study_to_toml(replace(study, federation=Federation(sites=(site,)))))

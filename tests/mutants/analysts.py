@@ -29,6 +29,8 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
     of("R30", f"{ANALYST}/signing/signing_key.py", "if owner is None or owner.role is not Role.ANALYST:",
        "if owner is None:", f"{KEY}::test_only_an_analyst_has_a_signing_key"),
+    of("R30", CLIENT, "key = SigningKey.read(", "key = SigningKey.make(",
+       f"{SIGNED}::test_nothing_is_signed_without_a_key_and_none_is_made"),
     # ---- what is signed
     of("R31", CLIENT, "        check_follows(plan, study, federation=mine.federation, analyst=mine.name, "
        "submission=submission)\n", "",

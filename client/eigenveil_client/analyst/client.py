@@ -121,11 +121,12 @@ class Analyst:
         `tell` hears what is about to be signed, for so many `days`.
 
         Raises:
-            RequestError: the study is refused here or there; code `authorization`, its plan changed since.
+            RequestError: the study is refused here or there; code `authorization`, its plan changed since;
+                or as `SigningKey.read`.
             PeerError: the coordinator planned something else than what was asked; nothing was signed.
         """
         proposal = await self.propose(text, submission)
-        key, expires = SigningKey.make(self._identity.folder), expiry(time.time(), days)
+        key, expires = SigningKey.read(self._identity.folder), expiry(time.time(), days)
         tell(proposal.sentence(key.card.fingerprint, expires))
         return await self._submit(proposal, key.authorize(proposal.plan, expires))
 

@@ -30,7 +30,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.analyst.signing.signing_key import SigningKey
+from eigenveil_client.analyst.signing.signing_key import SigningKey, made
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_study, refused
@@ -97,6 +97,7 @@ def ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of her identity."""
     folder = tmp_path_factory.mktemp("ada")
     (folder / ABOUT).write_text(json.dumps({"identity": ADA.uri}))
+    SigningKey.make(folder)
     return folder
 
 
@@ -137,6 +138,14 @@ def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, s
     for word in (plan.algorithm.value, "epsilon 1 ", "trust central", "east, north, south", card.fingerprint):
         assert word in said
     assert ("chosen by auto" in said) is (study is AUTO)
+
+
+def test_nothing_is_signed_without_a_key_and_none_is_made(ada: Path, tmp_path: Path) -> None:
+    (tmp_path / ABOUT).write_bytes((ada / ABOUT).read_bytes())
+    client = Told(explained(planned()), folder=tmp_path)
+    with refused(Code.NOT_FOUND, "nothing was signed", "back from a copy", "eigenveil key export"):
+        sent_by(client)
+    assert (len(client.sent), made(tmp_path)) == (1, False)
 
 
 @pytest.mark.parametrize(("days", "seconds"), [(1, 86_400), (30, 30 * 86_400), (31, 31 * 86_400 - 3_600)])
