@@ -57,9 +57,8 @@ def test_the_command_line_reaches_a_signed_study(stage: Stage, tmp_path: Path, c
     digits = told(capfd, "key", "show")["fingerprint"]
     file = tmp_path / "study.toml"
     file.write_text(named(stage, "signed-by-command"))
-    assert (
-        command(["study", "submit", str(file), "--wait", "--out", str(tmp_path), "--expires-days", "2"]) == 0
-    )
+    words = ["--yes", "--wait", "--out", str(tmp_path), "--expires-days", "2"]
+    assert command(["study", "submit", str(file), *words]) == 0
     out, problems = capfd.readouterr()
     assert f"Your key: {digits}" in problems
     assert "You sign signed-by-command: 2 of 30 directions by gauss-cov" in problems
@@ -91,8 +90,10 @@ def test_the_consoles_draft_reaches_one_signed_study_however_often_its_command_i
     Path(draft.name).write_text(draft.text)
     program, *words = shlex.split(draft.command)
     assert program == "eigenveil"
-    first = told(capfd, *words)
-    assert told(capfd, *words)["study"] == first["study"]
+    assert "coordinator's word" in draft.text
+    assert "--yes" not in words, "a person reads it"
+    first = told(capfd, *words, "--yes")
+    assert told(capfd, *words, "--yes")["study"] == first["study"]
     assert digits in first["signed"]
     assert command(["study", "watch", first["study"]]) == 0
     capfd.readouterr()
@@ -123,7 +124,7 @@ def test_an_analyst_whose_key_no_site_has_confirmed_gets_no_answer(
     file = tmp_path / "study.toml"
     study = parse_study(named(stage, "another-key"))
     file.write_text(study_to_toml(replace(study, federation=Federation(sites=(site,)))))
-    submitted = told(capfd, "study", "submit", str(file), "--profile", str(profile))
+    submitted = told(capfd, "study", "submit", "--yes", str(file), "--profile", str(profile))
     assert command(["study", "watch", submitted["study"]]) == 11
     rows = told(capfd, "study", "show", submitted["study"])
     assert rows["spent_micro_rho"] == 0

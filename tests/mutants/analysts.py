@@ -41,8 +41,20 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", CLIENT, "federation=mine.federation, analyst=mine.name, submission=submission)",
        "federation=mine.federation, analyst=plan.analyst, submission=submission)",
        f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
-    of("R31", CLIENT, "        tell(proposal.sentence(key.card.fingerprint, expires))\n", "",
+    of("R31", CLIENT, "        tell(proposal.summary)\n", "",
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
+    of("R31", f"{ANALYST}/studies.py", "if not yes and not click.confirm(", "if False and not click.confirm(",
+       "tests/client/analyst/test_studies.py::test_a_person_is_asked_before_anything_is_signed"),
+    of("R31", f"{ANALYST}/studies.py", "if not (yes or asks(as_json)):", "if False:",
+       "tests/client/analyst/test_studies.py::test_where_nobody_can_be_asked_the_signature_must_be_agreed_to"),
+    of("R31", f"{ANALYST}/python/study.py", "        tell(proposal.summary)\n", "",
+       "tests/client/analyst/python/test_signing.py"
+       "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
+    of("R31", f"{ANALYST}/dictionaries.py", "if named == FEDERATION else", "if False else",
+       "tests/client/analyst/test_studies.py::test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s"),
+    of("R31", f"{ANALYST}/python/study.py", "dictionary=self.whole.source", 'dictionary=""',
+       "tests/client/analyst/python/test_signing.py"
+       "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
     of("R31", f"{ANALYST}/signing/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim

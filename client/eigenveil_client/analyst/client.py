@@ -12,7 +12,6 @@ from typing import Self, TypeVar
 import grpc
 
 from eigenveil import __version__
-from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.analyst_signature.follows import check_follows
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.protocol.plan import Plan, plan_from_json
@@ -125,23 +124,29 @@ class Analyst:
                 or as `SigningKey.read`.
             PeerError: the coordinator planned something else than what was asked; nothing was signed.
         """
-        proposal = await self.propose(text, submission)
-        key, expires = SigningKey.read(self._identity.folder), expiry(time.time(), days)
-        tell(proposal.sentence(key.card.fingerprint, expires))
-        return await self._submit(proposal, key.authorize(proposal.plan, expires))
+        proposal = await self.propose(text, submission, days=days)
+        tell(proposal.summary)
+        return await self.sign(proposal)
 
-    async def propose(self, text: str, submission: str) -> Proposal:
-        """What the coordinator would run as this study, found to be the study. Raises as `submit`."""
+    async def propose(
+        self, text: str, submission: str, *, days: int = USUAL_DAYS, dictionary: str = ""
+    ) -> Proposal:
+        """What the coordinator would run as this study, found to be the study, to be signed for `days`.
+        `dictionary`: as in `Proposal`. Raises as `submit`."""
         study, mine = parse_study(text), self._identity.identity
         request = pb.ExplainStudyRequest(study_toml=text, submission=submission)
         answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)
         plan = plan_from_json(answer.plan_json)
         check_follows(plan, study, federation=mine.federation, analyst=mine.name, submission=submission)
-        return Proposal(toml=text, plan=plan)
+        key, expires = SigningKey.read(self._identity.folder), expiry(time.time(), days)
+        return Proposal(toml=text, plan=plan, key=key, expires=expires, dictionary=dictionary)
 
-    async def _submit(self, proposal: Proposal, signed: SignedAuthorization) -> tuple[Plan, list[str]]:
+    async def sign(self, proposal: Proposal) -> tuple[Plan, list[str]]:
+        """Sign a proposal and submit it: the plan, and warnings. Raises as `submit`."""
         request = pb.SubmitStudyRequest(
-            study_toml=proposal.toml, submission=proposal.plan.submission, authorization=signed.to_proto()
+            study_toml=proposal.toml,
+            submission=proposal.plan.submission,
+            authorization=proposal.sign().to_proto(),
         )
         try:
             answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)

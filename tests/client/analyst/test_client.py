@@ -135,9 +135,52 @@ def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, s
     assert abs(signed.read().expires - time.time() - 7 * 86_400) < 60
     ((said, calls),) = shown
     assert calls == 1, "before anything was sent that is signed"
-    for word in (plan.algorithm.value, "epsilon 1 ", "trust central", "east, north, south", card.fingerprint):
+    for word in (
+        plan.algorithm.value,
+        "epsilon 1 ",
+        "trust: central",
+        "east, north, south",
+        card.fingerprint,
+    ):
         assert word in said
     assert ("chosen by auto" in said) is (study is AUTO)
+
+
+def proposed(ada: Path, study: Study, **more: str) -> str:
+    """What is shown of a study before it is signed."""
+    client = Told(explained(planned(study)), folder=ada)
+    return asyncio.run(client.propose(study_to_toml(study), "s", **more)).summary  # type: ignore[arg-type]
+
+
+def test_what_is_shown_names_columns_with_bounds_sites_that_must_answer_and_the_dictionary(ada: Path) -> None:
+    federation = replace(STUDY.federation, quorum=2, required=("north",))
+    columns = (replace(STUDY.columns[0], name="age", lower=18, upper=90.5, unit="a"), *STUDY.columns[1:])
+    shown = proposed(ada, replace(STUDY, federation=federation, columns=columns))
+    assert "east, north, south (a round needs 2 of 3, north always)" in shown
+    assert "age 18 to 90.5 a" in shown
+    assert all(one.name in shown for one in columns)
+    assert "does not state" not in shown
+    assert "does not state: of heart, version 7" in proposed(ada, STUDY, dictionary="heart, version 7")
+
+
+def test_what_is_shown_of_a_masked_study_names_colluding_sites_and_attempts(ada: Path) -> None:
+    masked = replace(STUDY, trust=Trust.SECURE_AGGREGATION)
+    assert "up to 1 colluding sites, 1 attempt at each round" in proposed(ada, masked)
+    more = replace(
+        masked,
+        colluding=2,
+        attempts=3,
+        federation=Federation(sites=(*STUDY.federation.sites, "west"), quorum=3),
+    )
+    assert "up to 2 colluding sites, up to 3 attempts at each round, each charged" in proposed(ada, more)
+
+
+def test_what_is_shown_of_a_wide_study_is_short_and_says_how_many_columns_there_are(ada: Path) -> None:
+    columns = tuple(replace(STUDY.columns[0], name=f"column-{number}") for number in range(40))
+    shown = proposed(ada, replace(STUDY, columns=columns))
+    assert "column-11 " in shown
+    assert "column-12 " not in shown
+    assert "and 28 more: `eigenveil study resolve` shows all" in shown
 
 
 def test_nothing_is_signed_without_a_key_and_none_is_made(ada: Path, tmp_path: Path) -> None:

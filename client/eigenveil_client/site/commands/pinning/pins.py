@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenveil_client.site.commands.options import asks, who_decides
-from eigenveil_common.command import say
+from eigenveil_client.site.commands.options import who_decides
+from eigenveil_common.command import asks, say
 from eigenveil_common.files import read
 
 if TYPE_CHECKING:
