@@ -13,6 +13,8 @@ CARDS = "tests/core/analyst_signature/test_analyst_card.py"
 UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_anything_else_does_not_follow"
 RULE, RULES = f"{SITE}/analysts/rule.py", f"{AT_SITE}/analysts/test_rule.py"
 HEARD = f"{AT_SITE}/analysts/test_digits.py::test_no_output_has_the_digits_of_a_key_that_nobody_has_confirmed"
+KEPT = f"{AT_SITE}/state/test_confirmed_kinds.py"
+GONE = "self._store.confirmed.require(self._member.folder)\n"
 AGREEMENTS, PLANS = f"{SITE}/daemon/agreements.py", f"{SITE}/state/received_plans.py"
 TRUST, TRUSTED = f"{SITE}/peers/rule.py", f"{AT_SITE}/peers/test_trust.py"
 FATES = f"{RULES}::test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it"
@@ -63,6 +65,22 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R30", f"{SITE}/analysts/asker.py", '"analyst": plan.analyst,',
        '"analyst": plan.analyst, "fingerprint": signed and signed.card.check().fingerprint,', HEARD),
     of("R30", f"{SITE}/roster/views.py", "if pin.standing is Standing.CONFIRMED else None", "", HEARD),
+    # ---- cards that are gone
+    of("R31", AGREEMENTS, "            self._store.confirmed.keep(self._member.folder)\n", "",
+       f"{KEPT}::test_unsigned_studies_stay_refused_when_the_cards_are_gone"),
+    of("R31", AGREEMENTS, f"the program.\n        {GONE}", "the program.\n",
+       f"{KEPT}::test_answers_end_when_the_cards_of_peers_are_gone"),
+    of("R31", f"{SITE}/state/confirmed_kinds.py", "if noted and not", "if False and not",
+       f"{KEPT}::test_central_studies_stay_refused_when_the_peers_are_gone"),
+    of("R31", f"{SITE}/commands/consent.py",
+       "    store.confirmed.require(config.identity)\n    analysts.require", "    analysts.require",
+       f"{KEPT}::test_a_person_agrees_to_nothing_when_the_cards_are_gone"),
+    of("R31", f"{SITE}/daemon/daemon.py", "            self._store.confirmed.keep(identity.folder)\n", "",
+       f"{KEPT}::test_a_daemon_does_not_start_without_them"),
+    of("R31", f"{SITE}/commands/pinning/pins.py", "store.confirmed.note(kind)", "pass",
+       f"{KEPT}::test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone"),
+    of("R30", f"{SITE}/roster/roster.py", "if self._path.is_symlink():", "if False:",
+       f"{KEPT}::test_a_link_in_a_rosters_place_is_neither_followed_nor_replaced"),
     # ---- what a site asks of who asks
     of("R31", RULE, "if not held.ever_confirmed:", "if not held.pins:", FATES),
     of("R31", f"{SITE}/roster/content.py", "for one in (*self.pins.values(), *self.earlier))",
@@ -80,7 +98,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", AGREEMENTS, "            self._require_signed(plan, signed)\n", "",
        FATES),
     of("R31", AGREEMENTS,
-       f"or the program.\n        {REQUIRED}", "or the program.\n",
+       f"the program.\n        {GONE}        {REQUIRED}", f"the program.\n        {GONE}",
        f"{RULES}::test_nothing_leaves_after_the_signature_has_ended"),
     of("R31", AGREEMENTS,
        f"        {REQUIRED}        self._require_policy(plan)\n        self._require_peers(plan)\n",

@@ -26,13 +26,15 @@ from eigenveil_common.files import check_owner, is_there, read_secret, write_sec
 from eigenveil_common.locks import locked
 from eigenveil_common.log import alarm
 
+RESTORE = "Stop the daemon, put the file back from the backup, and start it again"
+
 
 class Roster(Generic[AnyCard]):
     """The file of one kind in the identity's folder. Several processes of a site may write it. Each
     method reads it, and what it changes is durable on return.
 
     Raises:
-        RequestError: code `bad-config`, the file is damaged, or others can read it.
+        RequestError: code `bad-config`, the file is damaged or a link, or others can read it.
         InternalError: code `storage`.
     """
 
@@ -45,16 +47,16 @@ class Roster(Generic[AnyCard]):
 
     def held(self) -> RosterContent[AnyCard]:
         """All that is in it."""
+        if self._path.is_symlink():  # one that leads nowhere is no roster that was never made
+            raise RequestError(
+                Code.BAD_CONFIG, f"{self._path} is a link; put the file itself there. {RESTORE}"
+            )
         if not is_there(self._path):
             return RosterContent(kind=self.kind)
         try:
             return RosterContent.from_dict(self.kind, parse_json(read_secret(self._path)))
         except (ValueError, KeyError, TypeError, PeerError) as problem:
-            raise RequestError(
-                Code.BAD_CONFIG,
-                f"{self._path} is damaged: put it back from a copy. If there is none, move it away, then "
-                "import and confirm each card again, by telephone",
-            ) from problem
+            raise RequestError(Code.BAD_CONFIG, f"{self._path} is damaged. {RESTORE}") from problem
 
     def confirmed(self) -> Mapping[str, AnyCard]:
         """By name, the cards that a person here has confirmed and that nothing contradicted since."""

@@ -23,6 +23,7 @@ from eigenveil_client.site.state import (
     answered_rounds,
     attempts,
     checkpoints,
+    confirmed_kinds,
     declined_plans,
     egress,
     received_plans,
@@ -31,6 +32,7 @@ from eigenveil_client.site.state import (
 )
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.attempts import Attempts
+from eigenveil_client.site.state.confirmed_kinds import ConfirmedKinds
 from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans
 from eigenveil_client.site.state.egress import Fingerprints
 from eigenveil_client.site.state.outgoing import Outgoing
@@ -46,8 +48,11 @@ from eigenveil_common.storage.migrations import Migrations, TooOld
 from eigenveil_common.storage.sqlite import Database
 
 # 8 knows attempts, and nothing older can be read.
-VERSION = 9
-MIGRATIONS: Migrations = ((9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA),)
+VERSION = 10
+MIGRATIONS: Migrations = (
+    (9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA),
+    (10, confirmed_kinds.SCHEMA),
+)
 SCHEMA = "".join(
     room.SCHEMA
     for room in (
@@ -60,6 +65,7 @@ SCHEMA = "".join(
         transcript,
         answered_rounds,
         attempts,
+        confirmed_kinds,
     )
 )
 CHANGE_OVER = (
@@ -105,6 +111,7 @@ class SiteStore:
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
         self.attempts = Attempts(self.database)
+        self.confirmed = ConfirmedKinds(self.database)
         self.rounds = AnsweredRounds(self.database, self.ledger, self.attempts)
         self.outgoing = Outgoing(
             database=self.database, ledger=self.ledger, rounds=self.rounds, attempts=self.attempts,
