@@ -77,7 +77,7 @@ class Roster(Generic[AnyCard]):
         changed = self.changed()
         if changed:
             raise RequestError(
-                Code.CONFLICT, " ".join(_contradicted(self.kind, pin) for pin in changed.values())
+                Code.CONFLICT, " ".join(contradicted(self.kind, pin) for pin in changed.values())
             )
 
     def mark_changed(self, name: str, seen_digest: str) -> None:
@@ -167,7 +167,8 @@ class Roster(Generic[AnyCard]):
         return int(self._clock())
 
 
-def _contradicted(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> str:
+def contradicted(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> str:
+    """What to do about a confirmed card in whose place another one was shown."""
     name, command = pin.card.owner, kind.command
     return (
         f"The coordinator showed another card of {name} than the one that is held here, so it may be lying "
