@@ -132,6 +132,9 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SERVER}/planning/submissions.py",
        "        check_authorization(signed, plan, at / 1000)\n", "",
        SUBMITTED),
+    of("R31", f"{SERVER}/planning/submissions.py", "*_later(submission, known)", "",
+       "tests/server/rpc/test_signed_studies.py"
+       "::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
     of("R31", f"{SERVER}/storage/study_reads.py",
        "            signed.authorization.CopyFrom(by_analyst.to_proto())\n", "            pass\n",
        "tests/server/rpc/test_signed_studies.py"
