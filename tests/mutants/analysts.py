@@ -29,7 +29,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
     of("R30", f"{ANALYST}/signing/signing_key.py", "if owner is None or owner.role is not Role.ANALYST:",
        "if owner is None:", f"{KEY}::test_only_an_analyst_has_a_signing_key"),
-    of("R30", CLIENT, "key = SigningKey.read(", "key = SigningKey.make(",
+    of("R30", CLIENT, "SigningKey.read(self", "SigningKey.make(self",
        f"{SIGNED}::test_nothing_is_signed_without_a_key_and_none_is_made"),
     # ---- what is signed
     of("R31", CLIENT, "        check_follows(plan, study, federation=mine.federation, analyst=mine.name, "
@@ -55,6 +55,8 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", f"{ANALYST}/python/study.py", "dictionary=self.whole.source", 'dictionary=""',
        "tests/client/analyst/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
+    of("R31", CLIENT, "{problem}. {proposal.signed_words}", "{problem}",
+       f"{SIGNED}::test_after_a_signature_every_refusal_says_under_which_id_to_submit_again"),
     of("R31", f"{ANALYST}/signing/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim

@@ -13,7 +13,7 @@ import grpc
 
 from eigenveil import __version__
 from eigenveil.analyst_signature.follows import check_follows
-from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.reporting.round_log import RoundLog
@@ -35,7 +35,6 @@ ATTEMPTS = 8  # about as long as a coordinator takes to restart, and longer
 PLANNING_SECONDS = 120.0  # a coordinator rehearses every question of a study before it takes it
 MOST_SITES = 100_000  # that a coordinator may list
 PATIENCE_SECONDS = 600.0  # how long a watch outlives an unreachable coordinator
-SIGN_AGAIN = "Nothing was submitted: submit the study again, and see what you sign"
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -150,10 +149,8 @@ class Analyst:
         )
         try:
             answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
-        except RequestError as problem:
-            if problem.code is not Code.AUTHORIZATION:
-                raise
-            raise RequestError(Code.AUTHORIZATION, f"{problem}. {SIGN_AGAIN}") from problem
+        except EigenveilError as problem:  # whatever is said of it, the signature is out
+            raise error(problem.code, f"{problem}. {proposal.signed_words}") from problem
         plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
         if not plan.digest == answer.plan_digest.hex() == proposal.plan.digest:
             raise PeerError(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from eigenveil import simulate
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.analyst_signature.authorization import authorization_from_proto, check_authorization
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil.planning.choose import candidates
 from eigenveil.planning.resolve import make_plan
@@ -290,10 +290,26 @@ def test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told(
         sent_by(Told(explained(planned()), submitted(**({"plan": planned()} | lie)), folder=ada))
 
 
-def test_a_plan_that_changed_meanwhile_is_refused_with_what_to_do(ada: Path) -> None:
-    changed = RequestError(Code.AUTHORIZATION, "it is for another plan")
-    with refused(Code.AUTHORIZATION, "another plan. Nothing was submitted: submit the study again"):
-        sent_by(Told(explained(planned()), changed, folder=ada))
+@pytest.mark.parametrize(
+    "problem",
+    [
+        RequestError(Code.AUTHORIZATION, "it is for another plan"),
+        RequestError(Code.BUDGET, "the budget is spent"),
+        PeerError(Code.UNREACHABLE, "nobody answers"),
+    ],
+    ids=lambda one: one.code.value,
+)
+def test_after_a_signature_every_refusal_says_under_which_id_to_submit_again(
+    ada: Path, problem: EigenveilError
+) -> None:
+    """A second study under another id could run beside the one that was signed."""
+    with refused(problem.code, f"{problem}. You signed it", "coordinator's word", "only with --submission s"):
+        sent_by(Told(explained(planned()), problem, folder=ada))
+
+
+def test_before_a_signature_a_refusal_speaks_of_none(ada: Path) -> None:
+    with pytest.raises(RequestError, match=r"^spent$"):
+        sent_by(Told(RequestError(Code.BUDGET, "spent"), folder=ada))
 
 
 @pytest.fixture(scope="module")

@@ -42,7 +42,6 @@ class Proposal:
         """What a signature says, for whoever is about to give it."""
         study, plan = self.plan.study, self.plan
         chosen = " (chosen by auto)" if study.algorithm is Algorithm.AUTO else ""
-        ends = datetime.fromtimestamp(self.expires, UTC)
         bounds = f"\n  bounds that the file does not state: of {self.dictionary}" if self.dictionary else ""
         return (
             f"You sign {study.name}: {study.components} of {study.dimension} directions by "
@@ -51,8 +50,20 @@ class Proposal:
             f"  trust: {_trust(study)}\n"
             f"  sites: {_sites(study.federation)}\n"
             f"  columns: {_columns(study.columns)}{bounds}\n"
-            f"  good until {ends:%Y-%m-%d %H:%M} UTC. Your key: {self.key.card.fingerprint}"
+            f"  good until {self._ends}. Your key: {self.key.card.fingerprint}"
         )
+
+    @property
+    def signed_words(self) -> str:
+        """What remains of a signature whose study was refused, or whose reply was lost."""
+        return (
+            "You signed it, and that nothing was submitted is the coordinator's word: before "
+            f"{self._ends} submit this study only with --submission {self.plan.submission}"
+        )
+
+    @property
+    def _ends(self) -> str:
+        return f"{datetime.fromtimestamp(self.expires, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _trust(study: Study) -> str:
