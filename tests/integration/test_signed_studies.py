@@ -44,13 +44,18 @@ def named(stage: Stage, name: str) -> str:
     return stage.text.replace('name = "breast-cancer"', f'name = "{name}"', 1)
 
 
+def key_words(digits: str) -> str:
+    """What is known of who asked: a key, and the name that it signed in."""
+    return f"whoever holds the key with the digits {digits}, in the name of ada"
+
+
 def check_signed(release: Path, digits: str, capfd: Capture) -> None:
     """The release names this key, which offline verification says too."""
     assert asked_by(load_release(release.read_bytes()).document).fingerprint == digits
     value = told(capfd, "verify", str(release))
     assert value["asked_by"]["fingerprint"] == digits
     assert command(["verify", str(release)]) == 0
-    assert f"Asked by ada, signed by the key with the digits {digits}." in capfd.readouterr().out
+    assert f"Asked by {key_words(digits)}. That is your own key." in capfd.readouterr().out
 
 
 def test_the_command_line_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
@@ -62,7 +67,7 @@ def test_the_command_line_reaches_a_signed_study(stage: Stage, tmp_path: Path, c
     out, problems = capfd.readouterr()
     assert f"Your key: {digits}" in problems
     assert "You sign signed-by-command: 2 of 30 directions by gauss-cov" in problems
-    assert f"Asked by ada, signed by the key with the digits {digits}." in out
+    assert f"Asked by {key_words(digits)}. That is your own key." in out
     check_signed(tmp_path / "release.json", digits, capfd)
     assert digits in (tmp_path / "report.html").read_text()
 
@@ -76,7 +81,7 @@ def test_python_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capt
         run = federation.study(file).submit(tell=shown.append)
         run.wait()
         (tmp_path / "release.json").write_bytes(run.fetch())
-        assert f"signed by the key with the digits {digits}" in repr(run.result)
+        assert key_words(digits) in repr(run.result)
     assert [digits in sentence for sentence in shown] == [True]
     check_signed(tmp_path / "release.json", digits, capfd)
 

@@ -60,6 +60,10 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", f"{ANALYST}/signing/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim
+    of("R31", f"{ANALYST}/releases/verify.py", "card.fingerprint == asked.fingerprint",
+       "card.analyst == asked.analyst",
+       f"{TESTS}/releases/test_own_key.py"
+       "::test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told"),
     of("R31", "reporting/verify.py", "    asked_by(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "card = check_authorization(signed, plan, signed.read().expires - 1)",
        "card = signed.card.check()", f"{RELEASE}::{CHANGED}"),

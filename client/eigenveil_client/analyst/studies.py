@@ -8,7 +8,6 @@ from pathlib import Path
 
 import click
 
-from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.analyst.dictionaries import tell_overrides
 from eigenveil_client.analyst.display import Display
@@ -17,7 +16,7 @@ from eigenveil_client.analyst.python.connected import ConnectedFederation
 from eigenveil_client.analyst.python.run import SHORT, Run
 from eigenveil_client.analyst.python.study import FederatedStudy, repeated
 from eigenveil_client.analyst.releases.shown import components_table, error_words
-from eigenveil_client.analyst.releases.verify import write_result
+from eigenveil_client.analyst.releases.verify import asker_told, write_result
 from eigenveil_client.analyst.study_text import event_value
 from eigenveil_common.command import asks, console, errors, say
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -102,23 +101,24 @@ def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool =
     return True
 
 
-def fetch(run: Run, out: Path, as_json: bool) -> None:
+def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
+    """Write the release of a study and its report, and say what it is."""
     written = write_result(run.fetch(), out)
     words, found = written.document["guarantee"]["words"], written.document["result"]
-    asked = asked_by(written.document)
+    asker, asked = asker_told(written.document, profile)
     declined = found["declined"]
     value = {
         "study": run.digest,
         "release": str(written.release),
         "report": str(written.report),
-        "asked_by": asked.to_dict(),
+        "asked_by": asker,
         "guarantee": written.document["guarantee"],
         "declined": declined,
         "warnings": found["warnings"],
     }
     outcome = [f"no release: {declined}" if declined else error_words(found)]
     outcome += [f"warning: {sentence}" for sentence in found["warnings"]]
-    told = [str(written.release), str(written.report), f"Asked by {asked.words}."]
+    told = [str(written.release), str(written.report), asked]
     if not declined and not as_json:
         console.print(components_table(found))
     say(value, as_json, "\n".join([*told, words, *filter(None, outcome)]))

@@ -105,7 +105,7 @@ def submit(
             console.print(asked_text(wanted.asked, run.status.state), markup=False, soft_wrap=True)
         if not studies.watch(run, profile, quiet=as_json):
             return INTERRUPTED
-        studies.fetch(run, out, as_json)
+        studies.fetch(run, out, profile, as_json)
         return 0
 
 
@@ -244,7 +244,7 @@ def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     from eigenveil_client.analyst.python.connected import ConnectedFederation
 
     with ConnectedFederation(profile) as federation:
-        studies.fetch(federation.run(wanted), out, as_json)
+        studies.fetch(federation.run(wanted), out, profile, as_json)
 
 
 @study.command()
