@@ -50,7 +50,7 @@ class Spending(WideFederation):
 
     def start_submission(self) -> Task:
         """Start submitting the study, which may be the same as before."""
-        return self._analyst("submit", "study", "submit", self._layout.study, "--again")
+        return self._analyst("submit", "study", "submit", self._layout.study, "--yes", "--again")
 
 
 @contextmanager

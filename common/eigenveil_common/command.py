@@ -47,6 +47,11 @@ def typed(*words: str | Path) -> str:
     return shlex.join(map(str, words))
 
 
+def asks(as_json: bool) -> bool:
+    """Whether somebody is there who can answer."""
+    return not as_json and sys.stdin.isatty()
+
+
 def quoted(words: str) -> str:
     """What somebody else wrote, each line behind a bar: none of them can pass for one of ours."""
     width = max(console.width - 2, 20)

@@ -13,6 +13,7 @@ from typing import Any
 
 from eigenveil.dictionary.rules import ANY
 from eigenveil.identity import Role
+from eigenveil_client.analyst.signing.signing_key import SigningKey
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
@@ -90,7 +91,10 @@ async def enrolled(
 ) -> StoredIdentity:
     """An identity in `folder` that can reach this coordinator, by a join file as `invited` makes it."""
     path = invited(rig, folder.with_suffix(".json"), name, role, authorities=authorities, **options)
-    return await asyncio.to_thread(enrol, path, folder)
+    stored = await asyncio.to_thread(enrol, path, folder)
+    if role is Role.ANALYST:
+        SigningKey.make(folder)  # as the command does
+    return stored
 
 
 def config_of(identity: Path, **rules: Any) -> SiteConfig:

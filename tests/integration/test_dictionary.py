@@ -110,7 +110,7 @@ def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: Callab
                 code, told = await run("study", "explain", file)
                 assert (code, told["overrides"]) == (0, ["c0: bounds 0 to 9, the dictionary says 0 to 10"])
                 assert (await run("plan", file))[1]["overrides"] == told["overrides"]
-                code, told = await run("study", "submit", file)
+                code, told = await run("study", "submit", "--yes", file)
                 assert (code, len(told["overrides"])) == (0, 1)
 
     asyncio.run(scenario())
@@ -150,7 +150,7 @@ def test_what_the_federation_does_not_have_is_told_before_anything_is_submitted(
                             assert (code, message in problem["message"]) == (2, True), problem
                 assert rig.daemon.runtime.repository.studies.all() == []
                 file.write_text(text)
-                assert (await run("study", "submit", file))[0] == 0
+                assert (await run("study", "submit", "--yes", file))[0] == 0
 
     asyncio.run(scenario())
 

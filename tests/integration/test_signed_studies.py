@@ -44,26 +44,30 @@ def named(stage: Stage, name: str) -> str:
     return stage.text.replace('name = "breast-cancer"', f'name = "{name}"', 1)
 
 
+def key_words(digits: str) -> str:
+    """What is known of who asked: a key, and the name that it signed in."""
+    return f"whoever holds the key with the digits {digits}, in the name of ada"
+
+
 def check_signed(release: Path, digits: str, capfd: Capture) -> None:
     """The release names this key, which offline verification says too."""
     assert asked_by(load_release(release.read_bytes()).document).fingerprint == digits
     value = told(capfd, "verify", str(release))
     assert value["asked_by"]["fingerprint"] == digits
     assert command(["verify", str(release)]) == 0
-    assert f"Asked by ada, signed by the key with the digits {digits}." in capfd.readouterr().out
+    assert f"Asked by {key_words(digits)}. That is your own key." in capfd.readouterr().out
 
 
 def test_the_command_line_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     digits = told(capfd, "key", "show")["fingerprint"]
     file = tmp_path / "study.toml"
     file.write_text(named(stage, "signed-by-command"))
-    assert (
-        command(["study", "submit", str(file), "--wait", "--out", str(tmp_path), "--expires-days", "2"]) == 0
-    )
+    words = ["--yes", "--wait", "--out", str(tmp_path), "--expires-days", "2"]
+    assert command(["study", "submit", str(file), *words]) == 0
     out, problems = capfd.readouterr()
     assert f"Your key: {digits}" in problems
     assert "You sign signed-by-command: 2 of 30 directions by gauss-cov" in problems
-    assert f"Asked by ada, signed by the key with the digits {digits}." in out
+    assert f"Asked by {key_words(digits)}. That is your own key." in out
     check_signed(tmp_path / "release.json", digits, capfd)
     assert digits in (tmp_path / "report.html").read_text()
 
@@ -77,7 +81,7 @@ def test_python_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capt
         run = federation.study(file).submit(tell=shown.append)
         run.wait()
         (tmp_path / "release.json").write_bytes(run.fetch())
-        assert f"signed by the key with the digits {digits}" in repr(run.result)
+        assert key_words(digits) in repr(run.result)
     assert [digits in sentence for sentence in shown] == [True]
     check_signed(tmp_path / "release.json", digits, capfd)
 
@@ -91,8 +95,10 @@ def test_the_consoles_draft_reaches_one_signed_study_however_often_its_command_i
     Path(draft.name).write_text(draft.text)
     program, *words = shlex.split(draft.command)
     assert program == "eigenveil"
-    first = told(capfd, *words)
-    assert told(capfd, *words)["study"] == first["study"]
+    assert "coordinator's word" in draft.text
+    assert "--yes" not in words, "a person reads it"
+    first = told(capfd, *words, "--yes")
+    assert told(capfd, *words, "--yes")["study"] == first["study"]
     assert digits in first["signed"]
     assert command(["study", "watch", first["study"]]) == 0
     capfd.readouterr()
@@ -119,10 +125,11 @@ def test_an_analyst_whose_key_no_site_has_confirmed_gets_no_answer(
             (profile / path.name).write_bytes(path.read_bytes())
             (profile / path.name).chmod(0o600)
     assert (profile / ABOUT).exists()
+    assert told(capfd, "key", "show", "--profile", str(profile))["fingerprint"] != digits
     file = tmp_path / "study.toml"
     study = parse_study(named(stage, "another-key"))
     file.write_text(study_to_toml(replace(study, federation=Federation(sites=(site,)))))
-    submitted = told(capfd, "study", "submit", str(file), "--profile", str(profile))
+    submitted = told(capfd, "study", "submit", "--yes", str(file), "--profile", str(profile))
     assert command(["study", "watch", submitted["study"]]) == 11
     rows = told(capfd, "study", "show", submitted["study"])
     assert rows["spent_micro_rho"] == 0

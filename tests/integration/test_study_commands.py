@@ -72,7 +72,7 @@ def operators_and_officers_read(stage: Stage, capfd: Capture) -> str:
 def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     name = 'name = "breast-cancer"'
     file = study_file(stage, tmp_path, name, 'name = "commands"')
-    code, done = told(capfd, "submit", file, "--wait", "--out", str(tmp_path / "out"))
+    code, done = told(capfd, "submit", "--yes", file, "--wait", "--out", str(tmp_path / "out"))
     assert code == 0
     assert done["guarantee"]["epsilon"] <= 0.3
     assert "What is guaranteed" in Path(done["report"]).read_text()
@@ -123,7 +123,7 @@ def test_a_folder_with_another_release_is_refused_before_the_study_begins(
     (tmp_path / "release.json").write_text("mine")
     for extra in ([], ["--submission", "one-more"]):
         code, problem = told(
-            capfd, "submit", study_file(stage, tmp_path), "--wait", "--out", str(tmp_path), *extra
+            capfd, "submit", "--yes", study_file(stage, tmp_path), "--wait", "--out", str(tmp_path), *extra
         )
         assert (code, "name another folder with --out" in problem["message"]) == (9, True)
     assert digests(capfd) == before
@@ -131,7 +131,7 @@ def test_a_folder_with_another_release_is_refused_before_the_study_begins(
 
 def test_the_tables_for_people(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "for-people"')
-    assert eigenveil(["study", "submit", file, "--wait", "--out", str(tmp_path)]) == 0
+    assert eigenveil(["study", "submit", "--yes", file, "--wait", "--out", str(tmp_path)]) == 0
     out = capfd.readouterr().out
     assert "released; budget" in out
     assert "hospital-1=answered" in out
@@ -148,7 +148,7 @@ def test_what_is_said_to_go_on_with_names_the_profile(
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
     profile = ["--profile", str(stage.layout.analyst)]
     file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "to-go-on-with"')
-    assert eigenveil(["study", "submit", file, *profile]) == 0
+    assert eigenveil(["study", "submit", "--yes", file, *profile]) == 0
     line = capfd.readouterr().out.splitlines()[-1]
     watch = shlex.split(line.removeprefix("Follow it with: eigenveil "))
     assert watch[2:] != []
@@ -169,45 +169,74 @@ def test_explain_charges_nothing(stage: Stage, tmp_path: Path, capfd: Capture) -
 
 def test_one_submission_is_one_study(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "just-once"')
-    (code, one), again = (told(capfd, "submit", file, "--submission", "just-once") for _ in range(2))
+    (code, one), again = (told(capfd, "submit", "--yes", file, "--submission", "just-once") for _ in range(2))
     assert (code, one) == again == (0, one)
     other = study_file(stage, tmp_path, "components = 2", "components = 1")
-    code, problem = told(capfd, "submit", other, "--submission", "just-once")
+    code, problem = told(capfd, "submit", "--yes", other, "--submission", "just-once")
     assert (code, problem["error"]) == (9, "conflict")
+
+
+class Terminal(io.StringIO):
+    """What a person types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_nothing_is_signed_before_a_person_has_read_it_and_agreed(
+    stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, before = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "as-read"'), digests(capfd)
+    for words in (["--json"], []):
+        assert eigenveil(["study", "submit", file, *words]) == 2
+        assert "nobody is there to ask for a signature" in capfd.readouterr().err
+    monkeypatch.setattr("sys.stdin", Terminal("n\ny\n"))
+    assert eigenveil(["study", "submit", file]) == 9
+    shown = capfd.readouterr().err
+    for word in (
+        "You sign as-read",
+        "a round needs 3 of 3",
+        "and 18 more",
+        "Sign and submit it?",
+        "not signed",
+    ):
+        assert word in shown
+    assert digests(capfd) == before
+    assert eigenveil(["study", "submit", file]) == 0
+    capfd.readouterr()
+    (digest,) = set(digests(capfd)) - set(before)
+    assert told(capfd, "cancel", digest)[0] in (0, 9)  # 9: it has ended already
 
 
 def test_the_same_study_is_not_paid_for_twice_unasked(
     stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
     file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "only-once"')
-    first = told(capfd, "submit", file, "--submission", "first")[1]["study"]
+    first = told(capfd, "submit", "--yes", file, "--submission", "first")[1]["study"]
     for words in ([], ["--submission", "second"]):
-        code, problem = told(capfd, "submit", file, *words)
+        code, problem = told(capfd, "submit", "--yes", file, *words)
         assert (code, first[:12] in problem["message"], "--again" in problem["message"]) == (9, True, True)
     monkeypatch.setattr("sys.stdin", Terminal("n\ny\n"))
     before = len(digests(capfd))
-    assert eigenveil(["study", "submit", file]) == 9
+    assert eigenveil(["study", "submit", "--yes", file]) == 9
     capfd.readouterr()
     assert len(digests(capfd)) == before
-    assert eigenveil(["study", "submit", file]) == 0
+    assert eigenveil(["study", "submit", "--yes", file]) == 0
     capfd.readouterr()
     assert len(digests(capfd)) == before + 1
-    again = told(capfd, "submit", file, "--again")[1]["study"]
+    again = told(capfd, "submit", "--yes", file, "--again")[1]["study"]
     for study in digests(capfd)[-2:]:
         assert told(capfd, "cancel", study)[0] in (0, 9)  # 9: it has ended already
     assert digests(capfd)[-1] == again
-    assert told(capfd, "submit", file, "--submission", "first")[1]["study"] == first  # as after a lost reply
+    lost_reply = told(capfd, "submit", "--yes", file, "--submission", "first")
+    assert lost_reply[1]["study"] == first
 
 
 def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     stage.federation.kill(SITES[0])  # the study waits for it, so there is time to interfere
     try:
         file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "to-cancel"')
-        digest = told(capfd, "submit", file)[1]["study"]
+        digest = told(capfd, "submit", "--yes", file)[1]["study"]
         code, problem = told(capfd, "result", digest)
         assert (code, problem["error"]) == (10, "not-ready")
 
@@ -233,7 +262,7 @@ def test_who_watches_hears_once_that_the_coordinator_is_gone_and_back(stage: Sta
     file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "to-lose"')
     stage.federation.kill(SITES[0])  # the study waits for it
     try:
-        assert eigenveil(["study", "submit", file, "--submission", "lost", "--json"]) == 0
+        assert eigenveil(["study", "submit", "--yes", file, "--submission", "lost", "--json"]) == 0
         with spawned("study", "watch", "to-lose", **PIPES) as watch:
             assert watch.stdout is not None
             assert watch.stderr is not None
@@ -266,14 +295,14 @@ def test_a_bad_study_is_refused_with_nothing_charged(
     old: str, new: str, code: int, message: str, stage: Stage, tmp_path: Path, capfd: Capture
 ) -> None:
     before = digests(capfd)
-    got, problem = told(capfd, "submit", study_file(stage, tmp_path, old, new))
+    got, problem = told(capfd, "submit", "--yes", study_file(stage, tmp_path, old, new))
     assert (got, message in problem["message"]) == (code, True), problem
     assert digests(capfd) == before
 
 
 def test_a_study_over_a_sites_policy_fails_and_says_why(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
     file = study_file(stage, tmp_path, "minimum_cohort = 20", "minimum_cohort = 21")
-    code, problem = told(capfd, "submit", file, "--wait", "--out", str(tmp_path))
+    code, problem = told(capfd, "submit", "--yes", file, "--wait", "--out", str(tmp_path))
     assert (code, problem["error"]) == (11, "study-failed")
     assert "policy" in problem["message"]
 

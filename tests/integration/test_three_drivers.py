@@ -31,6 +31,7 @@ from eigenveil.study.grid import S
 from eigenveil.study.study import FEWEST_IN_BATCH, Study
 from eigenveil.study.toml import study_from_dict
 from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.analyst.signing.signing_key import SigningKey
 from eigenveil_client.connection.identity import StoredIdentity, enrol
 from eigenveil_client.records import records
 from eigenveil_client.records.overflow.scratch import Scratch
@@ -161,7 +162,10 @@ async def enrolled(daemon: Daemon, ports: Ports, role: Role, name: str, folder: 
     }
     path = folder.with_suffix(".json")
     write_secret(path, json.dumps(join).encode())
-    return await asyncio.to_thread(enrol, path, folder)
+    stored = await asyncio.to_thread(enrol, path, folder)
+    if role is Role.ANALYST:
+        SigningKey.make(folder)  # as the command does
+    return stored
 
 
 @asynccontextmanager

@@ -29,6 +29,8 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
     of("R30", f"{ANALYST}/signing/signing_key.py", "if owner is None or owner.role is not Role.ANALYST:",
        "if owner is None:", f"{KEY}::test_only_an_analyst_has_a_signing_key"),
+    of("R30", CLIENT, "SigningKey.read(self", "SigningKey.make(self",
+       f"{SIGNED}::test_nothing_is_signed_without_a_key_and_none_is_made"),
     # ---- what is signed
     of("R31", CLIENT, "        check_follows(plan, study, federation=mine.federation, analyst=mine.name, "
        "submission=submission)\n", "",
@@ -39,11 +41,29 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", CLIENT, "federation=mine.federation, analyst=mine.name, submission=submission)",
        "federation=mine.federation, analyst=plan.analyst, submission=submission)",
        f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
-    of("R31", CLIENT, "        tell(proposal.sentence(key.card.fingerprint, expires))\n", "",
+    of("R31", CLIENT, "        tell(proposal.summary)\n", "",
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
+    of("R31", f"{ANALYST}/studies.py", "if not yes and not click.confirm(", "if False and not click.confirm(",
+       "tests/client/analyst/test_studies.py::test_a_person_is_asked_before_anything_is_signed"),
+    of("R31", f"{ANALYST}/studies.py", "if not (yes or asks(as_json)):", "if False:",
+       "tests/client/analyst/test_studies.py::test_where_nobody_can_be_asked_the_signature_must_be_agreed_to"),
+    of("R31", f"{ANALYST}/python/study.py", "        tell(proposal.summary)\n", "",
+       "tests/client/analyst/python/test_signing.py"
+       "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
+    of("R31", f"{ANALYST}/dictionaries.py", "if named == FEDERATION else", "if False else",
+       "tests/client/analyst/test_studies.py::test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s"),
+    of("R31", f"{ANALYST}/python/study.py", "dictionary=self.whole.source", 'dictionary=""',
+       "tests/client/analyst/python/test_signing.py"
+       "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
+    of("R31", CLIENT, "{problem}. {proposal.signed_words}", "{problem}",
+       f"{SIGNED}::test_after_a_signature_every_refusal_says_under_which_id_to_submit_again"),
     of("R31", f"{ANALYST}/signing/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim
+    of("R31", f"{ANALYST}/releases/verify.py", "card.fingerprint == asked.fingerprint",
+       "card.analyst == asked.analyst",
+       f"{TESTS}/releases/test_own_key.py"
+       "::test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told"),
     of("R31", "reporting/verify.py", "    asked_by(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "card = check_authorization(signed, plan, signed.read().expires - 1)",
        "card = signed.card.check()", f"{RELEASE}::{CHANGED}"),

@@ -12,6 +12,9 @@ OTHER = f"{AUTHORIZATION}::test_an_authorization_of_anything_else_is_refused"
 CARDS = "tests/core/analyst_signature/test_analyst_card.py"
 UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_anything_else_does_not_follow"
 RULE, RULES = f"{SITE}/analysts/rule.py", f"{AT_SITE}/analysts/test_rule.py"
+HEARD = f"{AT_SITE}/analysts/test_digits.py::test_no_output_has_the_digits_of_a_key_that_nobody_has_confirmed"
+KEPT = f"{AT_SITE}/state/test_confirmed_kinds.py"
+GONE = "self._store.confirmed.require(self._member.folder)\n"
 AGREEMENTS, PLANS = f"{SITE}/daemon/agreements.py", f"{SITE}/state/received_plans.py"
 TRUST, TRUSTED = f"{SITE}/peers/rule.py", f"{AT_SITE}/peers/test_trust.py"
 CLOCKS = f"{AT_SITE}/daemon/test_clocks_and_signatures.py"
@@ -56,6 +59,29 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
     of("R30", "analyst_signature/card.py", "len(self.signing) == KEY_BYTES", "True",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
+    # ---- digits are heard
+    of("R30", RULE, "that you hear: eigenveil-site", "{card.fingerprint}: eigenveil-site", HEARD),
+    of("R30", RULE, "word alone. Have {card.analyst} send the card",
+       "word alone. Compare {card.fingerprint}", HEARD),
+    of("R30", f"{SITE}/analysts/asker.py", '"analyst": plan.analyst,',
+       '"analyst": plan.analyst, "fingerprint": signed and signed.card.check().fingerprint,', HEARD),
+    of("R30", f"{SITE}/roster/views.py", "if pin.standing is Standing.CONFIRMED else None", "", HEARD),
+    # ---- cards that are gone
+    of("R31", AGREEMENTS, "            self._store.confirmed.keep(self._member.folder)\n", "",
+       f"{KEPT}::test_unsigned_studies_stay_refused_when_the_cards_are_gone"),
+    of("R31", AGREEMENTS, f"the program.\n        {GONE}", "the program.\n",
+       f"{KEPT}::test_answers_end_when_the_cards_of_peers_are_gone"),
+    of("R31", f"{SITE}/state/confirmed_kinds.py", "if noted and not", "if False and not",
+       f"{KEPT}::test_central_studies_stay_refused_when_the_peers_are_gone"),
+    of("R31", f"{SITE}/commands/consent.py",
+       "    store.confirmed.require(config.identity)\n    analysts.require", "    analysts.require",
+       f"{KEPT}::test_a_person_agrees_to_nothing_when_the_cards_are_gone"),
+    of("R31", f"{SITE}/daemon/daemon.py", "            self._store.confirmed.keep(identity.folder)\n", "",
+       f"{KEPT}::test_a_daemon_does_not_start_without_them"),
+    of("R31", f"{SITE}/commands/pinning/pins.py", "store.confirmed.note(kind)", "pass",
+       f"{KEPT}::test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone"),
+    of("R30", f"{SITE}/roster/roster.py", "if self._path.is_symlink():", "if False:",
+       f"{KEPT}::test_a_link_in_a_rosters_place_is_neither_followed_nor_replaced"),
     # ---- what a site asks of who asks
     of("R31", RULE, "if not held.ever_confirmed:", "if not held.pins:", FATES),
     of("R31", f"{SITE}/roster/content.py", "for one in (*self.pins.values(), *self.earlier))",
@@ -66,6 +92,12 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{RULES}::test_another_key_in_a_confirmed_name_is_refused_and_written_down"),
     of("R31", RULE, "pin.standing is not Standing.CONFIRMED or ", "",
        f"{RULES}::test_a_key_whose_pin_was_changed_signs_nothing"),
+    of("R31", RULE, "if not any(one.card == card for one in roster.held().earlier):", "if True:",
+       f"{RULES}::test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation"),
+    of("R31", RULE, "if pin is not None and pin.confirmed is not None:", "if False:",
+       f"{RULES}::test_a_changed_key_is_told_as_one_and_not_as_one_to_be_imported"),
+    of("R31", RULE, "    if any(one.card == card for one in held.earlier):\n", "    if False:\n",
+       f"{RULES}::test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation"),
     of("R31", RULE, "_mark_changed(Roster(ANALYSTS, folder), signed.card.check())", "pass",
        f"{RULES}::test_another_key_in_a_confirmed_name_is_refused_and_written_down"),
     of("R31", RULE, "if one.card.analyst == plan.analyst)", ")",
@@ -73,7 +105,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", AGREEMENTS, "            self._require_signed(plan, signed)\n", "",
        FATES),
     of("R31", AGREEMENTS,
-       f"or the program.\n        {REQUIRED}", "or the program.\n",
+       f"the program.\n        {GONE}        {REQUIRED}", f"the program.\n        {GONE}",
        f"{RULES}::test_nothing_leaves_after_the_signature_has_ended"),
     of("R31", AGREEMENTS,
        f"        {REQUIRED}        self._require_policy(plan)\n        self._require_peers(plan)\n",
@@ -126,6 +158,9 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SERVER}/planning/submissions.py",
        "        check_authorization(signed, plan, at / 1000)\n", "",
        SUBMITTED),
+    of("R31", f"{SERVER}/planning/submissions.py", "*_later(submission, known)", "",
+       "tests/server/rpc/test_signed_studies.py"
+       "::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
     of("R31", f"{SERVER}/storage/study_reads.py",
        "            signed.authorization.CopyFrom(by_analyst.to_proto())\n", "            pass\n",
        "tests/server/rpc/test_signed_studies.py"

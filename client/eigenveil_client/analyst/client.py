@@ -12,9 +12,8 @@ from typing import Self, TypeVar
 import grpc
 
 from eigenveil import __version__
-from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.analyst_signature.follows import check_follows
-from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.reporting.round_log import RoundLog
@@ -36,7 +35,6 @@ ATTEMPTS = 8  # about as long as a coordinator takes to restart, and longer
 PLANNING_SECONDS = 120.0  # a coordinator rehearses every question of a study before it takes it
 MOST_SITES = 100_000  # that a coordinator may list
 PATIENCE_SECONDS = 600.0  # how long a watch outlives an unreachable coordinator
-SIGN_AGAIN = "Nothing was submitted: submit the study again, and see what you sign"
 
 Request = TypeVar("Request")
 Response = TypeVar("Response")
@@ -121,33 +119,38 @@ class Analyst:
         `tell` hears what is about to be signed, for so many `days`.
 
         Raises:
-            RequestError: the study is refused here or there; code `authorization`, its plan changed since.
+            RequestError: the study is refused here or there; code `authorization`, its plan changed since;
+                or as `SigningKey.read`.
             PeerError: the coordinator planned something else than what was asked; nothing was signed.
         """
-        proposal = await self.propose(text, submission)
-        key, expires = SigningKey.make(self._identity.folder), expiry(time.time(), days)
-        tell(proposal.sentence(key.card.fingerprint, expires))
-        return await self._submit(proposal, key.authorize(proposal.plan, expires))
+        proposal = await self.propose(text, submission, days=days)
+        tell(proposal.summary)
+        return await self.sign(proposal)
 
-    async def propose(self, text: str, submission: str) -> Proposal:
-        """What the coordinator would run as this study, found to be the study. Raises as `submit`."""
+    async def propose(
+        self, text: str, submission: str, *, days: int = USUAL_DAYS, dictionary: str = ""
+    ) -> Proposal:
+        """What the coordinator would run as this study, found to be the study, to be signed for `days`.
+        `dictionary`: as in `Proposal`. Raises as `submit`."""
         study, mine = parse_study(text), self._identity.identity
         request = pb.ExplainStudyRequest(study_toml=text, submission=submission)
         answer = await self._call(lambda stub: stub.ExplainStudy, request, PLANNING_SECONDS)
         plan = plan_from_json(answer.plan_json)
         check_follows(plan, study, federation=mine.federation, analyst=mine.name, submission=submission)
-        return Proposal(toml=text, plan=plan)
+        key, expires = SigningKey.read(self._identity.folder), expiry(time.time(), days)
+        return Proposal(toml=text, plan=plan, key=key, expires=expires, dictionary=dictionary)
 
-    async def _submit(self, proposal: Proposal, signed: SignedAuthorization) -> tuple[Plan, list[str]]:
+    async def sign(self, proposal: Proposal) -> tuple[Plan, list[str]]:
+        """Sign a proposal and submit it: the plan, and warnings. Raises as `submit`."""
         request = pb.SubmitStudyRequest(
-            study_toml=proposal.toml, submission=proposal.plan.submission, authorization=signed.to_proto()
+            study_toml=proposal.toml,
+            submission=proposal.plan.submission,
+            authorization=proposal.sign().to_proto(),
         )
         try:
             answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
-        except RequestError as problem:
-            if problem.code is not Code.AUTHORIZATION:
-                raise
-            raise RequestError(Code.AUTHORIZATION, f"{problem}. {SIGN_AGAIN}") from problem
+        except EigenveilError as problem:  # whatever is said of it, the signature is out
+            raise error(problem.code, f"{problem}. {proposal.signed_words}") from problem
         plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
         if not plan.digest == answer.plan_digest.hex() == proposal.plan.digest:
             raise PeerError(

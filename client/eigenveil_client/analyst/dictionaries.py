@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from eigenveil.dictionary.dictionary import Dictionary, nearest
@@ -64,7 +65,10 @@ def made_whole(text: str, folder: Path, profile: Path | None) -> Resolved:
     file = read_study_file(text)
     if file.is_whole:
         return Resolved(text=file.text)
-    return file.resolved(find_dictionary(file.dictionary or FEDERATION, folder, profile))
+    named = file.dictionary or FEDERATION
+    resolved = file.resolved(find_dictionary(named, folder, profile))
+    by_coordinator = "the federation's dictionary, by its coordinator's word: " if named == FEDERATION else ""
+    return replace(resolved, source=f"{by_coordinator}{resolved.source}")
 
 
 def tell_overrides(study: Resolved) -> None:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import click
 
-from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.analyst.dictionaries import tell_overrides
 from eigenveil_client.analyst.display import Display
@@ -18,9 +16,9 @@ from eigenveil_client.analyst.python.connected import ConnectedFederation
 from eigenveil_client.analyst.python.run import SHORT, Run
 from eigenveil_client.analyst.python.study import FederatedStudy, repeated
 from eigenveil_client.analyst.releases.shown import components_table, error_words
-from eigenveil_client.analyst.releases.verify import write_result
+from eigenveil_client.analyst.releases.verify import asker_told, write_result
 from eigenveil_client.analyst.study_text import event_value
-from eigenveil_common.command import console, errors, say
+from eigenveil_common.command import asks, console, errors, say
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
@@ -46,7 +44,7 @@ def ask_before_repeating(study: FederatedStudy, submission: str, profile: Path |
     if same is None:
         return
     told = repeated(same, study.study)
-    if not as_json and sys.stdin.isatty() and click.confirm(f"{told}. Submit?"):
+    if asks(as_json) and click.confirm(f"{told}. Submit?"):
         return
     following = follow(profile, "study", "watch", same.plan_digest.hex()[:SHORT])
     raise RequestError(
@@ -54,12 +52,31 @@ def ask_before_repeating(study: FederatedStudy, submission: str, profile: Path |
     )
 
 
-def shows_signing(told: list[str]) -> Callable[[str], None]:
-    """Shows a person what is about to be signed, and adds it to `told`."""
+def check_asked(*, yes: bool, as_json: bool) -> None:
+    """Insist that a person can be asked for a signature, or was.
 
-    def tell(sentence: str) -> None:
-        told.append(sentence)
-        errors.print(sentence, markup=False, soft_wrap=True)
+    Raises:
+        click.UsageError: nobody can.
+    """
+    if not (yes or asks(as_json)):
+        raise click.UsageError(
+            "nobody is there to ask for a signature (no terminal, or --json); read `eigenveil study "
+            "explain`, then add --yes"
+        )
+
+
+def asks_to_sign(told: list[str], *, yes: bool) -> Callable[[str], None]:
+    """Shows a person what is about to be signed, adds it to `told`, and asks unless `yes`.
+
+    Raises:
+        RequestError: code `conflict`, the answer is no.
+    """
+
+    def tell(summary: str) -> None:
+        told.append(summary)
+        errors.print(summary, markup=False, soft_wrap=True)
+        if not yes and not click.confirm("Sign and submit it?", err=True):
+            raise RequestError(Code.CONFLICT, "not signed, and so not submitted")
 
     return tell
 
@@ -84,23 +101,24 @@ def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool =
     return True
 
 
-def fetch(run: Run, out: Path, as_json: bool) -> None:
+def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
+    """Write the release of a study and its report, and say what it is."""
     written = write_result(run.fetch(), out)
     words, found = written.document["guarantee"]["words"], written.document["result"]
-    asked = asked_by(written.document)
+    asker, asked = asker_told(written.document, profile)
     declined = found["declined"]
     value = {
         "study": run.digest,
         "release": str(written.release),
         "report": str(written.report),
-        "asked_by": asked.to_dict(),
+        "asked_by": asker,
         "guarantee": written.document["guarantee"],
         "declined": declined,
         "warnings": found["warnings"],
     }
     outcome = [f"no release: {declined}" if declined else error_words(found)]
     outcome += [f"warning: {sentence}" for sentence in found["warnings"]]
-    told = [str(written.release), str(written.report), f"Asked by {asked.words}."]
+    told = [str(written.release), str(written.report), asked]
     if not declined and not as_json:
         console.print(components_table(found))
     say(value, as_json, "\n".join([*told, words, *filter(None, outcome)]))

@@ -45,6 +45,7 @@ def show_example(file: str) -> None:
     "--expires-days", default=7, show_default=True, type=click.IntRange(1, 31),
     help="For how long your signature is good: sites answer nothing afterwards.",
 )  # fmt: skip
+@click.option("--yes", is_flag=True, help="Sign what is shown; do not ask.")
 @click.option("--again", is_flag=True, help="Spend anew on a study that was submitted before; ask nobody.")
 @click.option("--wait", is_flag=True, help="Watch it to its end, then write the release and the report.")
 @out_option
@@ -53,6 +54,7 @@ def submit(
     file: Path,
     submission: str | None,
     expires_days: int,
+    yes: bool,
     again: bool,
     wait: bool,
     out: Path,
@@ -61,8 +63,9 @@ def submit(
 ) -> int:
     """Sign STUDY.toml with your own key, and submit it. A lost connection is retried: the study starts once.
 
-    The coordinator plans it first. What you sign is shown, also the algorithm that auto chose; a plan that is
-    not your study is not signed.
+    The coordinator plans it first, and a plan that is not your study is not signed. What you sign is shown:
+    columns and bounds, sites, trust, budget, and the algorithm that auto chose. You are asked; with --json or
+    without a terminal nobody is: add --yes. A file from the coordinator's pages is its word, so read it.
 
     The same study under another id would spend its price once more: you are asked first, or with --json or
     without a terminal refused (exit code 9) unless --again is there.
@@ -73,6 +76,7 @@ def submit(
     from eigenveil_client.analyst.releases.verify import check_folder
     from eigenveil_client.analyst.study_text import asked_text
 
+    studies.check_asked(yes=yes, as_json=as_json)
     chosen = submission or uuid.uuid4().hex
     if wait:
         check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
@@ -82,7 +86,10 @@ def submit(
             studies.ask_before_repeating(wanted, chosen, profile, as_json)
         signing: list[str] = []
         run = wanted.submit(
-            again=True, submission=chosen, expires_days=expires_days, tell=studies.shows_signing(signing)
+            again=True,
+            submission=chosen,
+            expires_days=expires_days,
+            tell=studies.asks_to_sign(signing, yes=yes),
         )
         for sentence in run.warnings:
             errors.print(f"warning: {sentence}", style="yellow", markup=False)
@@ -98,7 +105,7 @@ def submit(
             console.print(asked_text(wanted.asked, run.status.state), markup=False, soft_wrap=True)
         if not studies.watch(run, profile, quiet=as_json):
             return INTERRUPTED
-        studies.fetch(run, out, as_json)
+        studies.fetch(run, out, profile, as_json)
         return 0
 
 
@@ -237,7 +244,7 @@ def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     from eigenveil_client.analyst.python.connected import ConnectedFederation
 
     with ConnectedFederation(profile) as federation:
-        studies.fetch(federation.run(wanted), out, as_json)
+        studies.fetch(federation.run(wanted), out, profile, as_json)
 
 
 @study.command()

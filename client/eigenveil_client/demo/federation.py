@@ -176,7 +176,7 @@ class DemoFederation:
 
     def start_submission(self) -> Task:
         """Start submitting the study."""
-        return self._analyst("submit", "study", "submit", self._layout.study)
+        return self._analyst("submit", "study", "submit", self._layout.study, "--yes")
 
     def finish_submission(self, task: Task) -> str:
         """Its digest."""

@@ -58,7 +58,7 @@ def asked_by(document: Mapping[str, Any]) -> AskedBy:
             words = f"{analyst}; the signature was not checked: {problem}"
             return AskedBy(analyst=analyst, card="", fingerprint="", words=words)
         raise _bad(str(problem)) from problem
-    words = f"{analyst}, {signed_words(card.fingerprint)}"
+    words = f"whoever holds the key with the digits {card.fingerprint}, in the name of {analyst}"
     return AskedBy(analyst=analyst, card=card.digest, fingerprint=card.fingerprint, words=words)
 
 
@@ -66,7 +66,7 @@ def signed_words(fingerprint: str) -> str:
     """Return what is known of who asked, beside the name; empty digits are no signature."""
     if not fingerprint:
         return "by the coordinator's word alone: no key of the analyst's signed it"
-    return f"signed by the key with the digits {fingerprint}"
+    return f"signed by a key with the digits {fingerprint}"
 
 
 def _bad(why: str) -> RequestError:

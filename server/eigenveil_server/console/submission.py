@@ -155,7 +155,10 @@ def draft_of(study: Study, submission: str) -> Draft:
     """The draft of a study, for the machine on which its analyst's key lies."""
     name = f"{study.name}.toml"
     command = as_typed("eigenveil", "study", "submit", name, "--submission", submission)
-    told = f"# A draft: nothing is asked before its analyst signs and submits it:\n# {command}\n"
+    told = (
+        "# A draft, and the coordinator's word: nothing is asked before its analyst signs and submits it.\n"
+        f"# Read what you sign, which this command shows:\n# {command}\n"
+    )
     return Draft(name=name, text=f"{told}\n{study_to_toml(study)}", command=command)
 
 

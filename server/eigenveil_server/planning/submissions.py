@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from eigenveil.accounting.digits import percent_down, percent_up
@@ -26,6 +27,7 @@ from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.storage.submissions import SubmissionQuota, check_early
 
+DAY_SECONDS = 86_400
 SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -46,6 +48,19 @@ class Submission:
 
     def __post_init__(self) -> None:
         check_submission(self.id)
+
+
+def _later(submission: Submission, known: StoredStudy) -> list[str]:
+    """That a study keeps its first signature, where the one that came again ends at least a day later."""
+    first, again = known.authorization, submission.authorization
+    if first is None or again is None:
+        return []
+    ends = first.read().expires
+    if again.read().expires < ends + DAY_SECONDS:
+        return []
+    until = f"{datetime.fromtimestamp(ends, UTC):%Y-%m-%d %H:%M} UTC"
+    kept = f"this study was signed and submitted before, until {until}, and keeps that end"
+    return [f"{kept}: for a later one let it end, and submit it under another id"]
 
 
 def check_submission(id: str) -> None:
@@ -148,7 +163,7 @@ class Submissions:
         warnings = await self._planning.ask(submission.analyst, "again", **words)
         if warnings is None:
             raise used(known)
-        return Prepared(stored=known, plan=plan, warnings=warnings)
+        return Prepared(stored=known, plan=plan, warnings=[*warnings, *_later(submission, known)])
 
     async def explained(self, submission: Submission) -> tuple[Plan, str]:
         """The plan that its analyst signs, and what it would ask, reveal and cost, as JSON; refused wherever

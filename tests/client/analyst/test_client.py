@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from eigenveil import simulate
 from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.analyst_signature.authorization import authorization_from_proto, check_authorization
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil.planning.choose import candidates
 from eigenveil.planning.resolve import make_plan
@@ -30,7 +30,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.analyst.signing.signing_key import SigningKey
+from eigenveil_client.analyst.signing.signing_key import SigningKey, made
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_study, refused
@@ -97,6 +97,7 @@ def ada(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of her identity."""
     folder = tmp_path_factory.mktemp("ada")
     (folder / ABOUT).write_text(json.dumps({"identity": ADA.uri}))
+    SigningKey.make(folder)
     return folder
 
 
@@ -134,9 +135,60 @@ def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, s
     assert abs(signed.read().expires - time.time() - 7 * 86_400) < 60
     ((said, calls),) = shown
     assert calls == 1, "before anything was sent that is signed"
-    for word in (plan.algorithm.value, "epsilon 1 ", "trust central", "east, north, south", card.fingerprint):
+    for word in (
+        plan.algorithm.value,
+        "epsilon 1 ",
+        "trust: central",
+        "east, north, south",
+        card.fingerprint,
+    ):
         assert word in said
     assert ("chosen by auto" in said) is (study is AUTO)
+
+
+def proposed(ada: Path, study: Study, **more: str) -> str:
+    """What is shown of a study before it is signed."""
+    client = Told(explained(planned(study)), folder=ada)
+    return asyncio.run(client.propose(study_to_toml(study), "s", **more)).summary  # type: ignore[arg-type]
+
+
+def test_what_is_shown_names_columns_with_bounds_sites_that_must_answer_and_the_dictionary(ada: Path) -> None:
+    federation = replace(STUDY.federation, quorum=2, required=("north",))
+    columns = (replace(STUDY.columns[0], name="age", lower=18, upper=90.5, unit="a"), *STUDY.columns[1:])
+    shown = proposed(ada, replace(STUDY, federation=federation, columns=columns))
+    assert "east, north, south (a round needs 2 of 3, north always)" in shown
+    assert "age 18 to 90.5 a" in shown
+    assert all(one.name in shown for one in columns)
+    assert "does not state" not in shown
+    assert "does not state: of heart, version 7" in proposed(ada, STUDY, dictionary="heart, version 7")
+
+
+def test_what_is_shown_of_a_masked_study_names_colluding_sites_and_attempts(ada: Path) -> None:
+    masked = replace(STUDY, trust=Trust.SECURE_AGGREGATION)
+    assert "up to 1 colluding sites, 1 attempt at each round" in proposed(ada, masked)
+    more = replace(
+        masked,
+        colluding=2,
+        attempts=3,
+        federation=Federation(sites=(*STUDY.federation.sites, "west"), quorum=3),
+    )
+    assert "up to 2 colluding sites, up to 3 attempts at each round, each charged" in proposed(ada, more)
+
+
+def test_what_is_shown_of_a_wide_study_is_short_and_says_how_many_columns_there_are(ada: Path) -> None:
+    columns = tuple(replace(STUDY.columns[0], name=f"column-{number}") for number in range(40))
+    shown = proposed(ada, replace(STUDY, columns=columns))
+    assert "column-11 " in shown
+    assert "column-12 " not in shown
+    assert "and 28 more: `eigenveil study resolve` shows all" in shown
+
+
+def test_nothing_is_signed_without_a_key_and_none_is_made(ada: Path, tmp_path: Path) -> None:
+    (tmp_path / ABOUT).write_bytes((ada / ABOUT).read_bytes())
+    client = Told(explained(planned()), folder=tmp_path)
+    with refused(Code.NOT_FOUND, "nothing was signed", "back from a copy", "eigenveil key export"):
+        sent_by(client)
+    assert (len(client.sent), made(tmp_path)) == (1, False)
 
 
 @pytest.mark.parametrize(("days", "seconds"), [(1, 86_400), (30, 30 * 86_400), (31, 31 * 86_400 - 3_600)])
@@ -238,10 +290,26 @@ def test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told(
         sent_by(Told(explained(planned()), submitted(**({"plan": planned()} | lie)), folder=ada))
 
 
-def test_a_plan_that_changed_meanwhile_is_refused_with_what_to_do(ada: Path) -> None:
-    changed = RequestError(Code.AUTHORIZATION, "it is for another plan")
-    with refused(Code.AUTHORIZATION, "another plan. Nothing was submitted: submit the study again"):
-        sent_by(Told(explained(planned()), changed, folder=ada))
+@pytest.mark.parametrize(
+    "problem",
+    [
+        RequestError(Code.AUTHORIZATION, "it is for another plan"),
+        RequestError(Code.BUDGET, "the budget is spent"),
+        PeerError(Code.UNREACHABLE, "nobody answers"),
+    ],
+    ids=lambda one: one.code.value,
+)
+def test_after_a_signature_every_refusal_says_under_which_id_to_submit_again(
+    ada: Path, problem: EigenveilError
+) -> None:
+    """A second study under another id could run beside the one that was signed."""
+    with refused(problem.code, f"{problem}. You signed it", "coordinator's word", "only with --submission s"):
+        sent_by(Told(explained(planned()), problem, folder=ada))
+
+
+def test_before_a_signature_a_refusal_speaks_of_none(ada: Path) -> None:
+    with pytest.raises(RequestError, match=r"^spent$"):
+        sent_by(Told(RequestError(Code.BUDGET, "spent"), folder=ada))
 
 
 @pytest.fixture(scope="module")

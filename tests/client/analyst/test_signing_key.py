@@ -118,7 +118,7 @@ def test_a_link_in_the_keys_place_is_neither_followed_nor_replaced(
         SigningKey.make(ada)
         (ada / NAME).rename(tmp_path / "elsewhere")
     (ada / NAME).symlink_to(tmp_path / "elsewhere")
-    with refused(Code.BAD_CONFIG, "is a link"):
+    with refused(Code.BAD_CONFIG, "is a link, and a private key lies in its own folder"):
         SigningKey.make(ada)
     assert (ada / NAME).is_symlink()
     assert (tmp_path / "elsewhere").exists() is there

@@ -50,7 +50,7 @@ def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -
     card = analyst_card("ada", "test").check()
     asked = asked_by(verified(a_document()))
     assert (asked.analyst, asked.card, asked.fingerprint) == ("ada", card.digest, card.fingerprint)
-    assert asked.words == f"ada, signed by the key with the digits {card.fingerprint}"
+    assert asked.words == f"whoever holds the key with the digits {card.fingerprint}, in the name of ada"
     assert asked.to_dict()["signed"] is True
     assert f"Asked by {asked.words}." in render(a_document())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -308,6 +309,6 @@ def test_the_time_of_a_wish_is_counted_from_its_own_beginning(monkeypatch: pytes
     monkeypatch.setattr(planner, "write", mock.Mock())
     monkeypatch.setattr(signal, "signal", mock.Mock())
     monkeypatch.setattr(signal, "setitimer", timer)
-    monkeypatch.setattr(planner.resource, "setrlimit", mock.Mock())
+    monkeypatch.setattr(resource, "setrlimit", mock.Mock())
     assert planner.main() == 0
     assert [one.args for one in timer.mock_calls] == [(signal.ITIMER_PROF, 3.0), (signal.ITIMER_PROF, 5.0)]

@@ -72,6 +72,14 @@ async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(tmp
         assert stored.authorization is not None
         assert stored.authorization.to_proto() == request.authorization
         assert await ada.stub.SubmitStudy(request) == answer, "the same again is the same study"
+        ends = stored.authorization.read().expires
+        plan = plan_from_json(answer.plan.plan_json)
+        for later, warned in ((3_600, 0), (3 * 86_400, 1)):
+            request.authorization.CopyFrom(signed_by_analyst(plan, expires=ends + later).to_proto())
+            same = await ada.stub.SubmitStudy(request)
+            assert same.plan == answer.plan
+            told = [sentence for sentence in same.warnings if "keeps that end" in sentence]
+            assert len(told) == warned, "a later end is not dropped without a word"
         again = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
         assert (await ada.stub.ExplainStudy(again)).plan_json == answer.plan.plan_json
         other = pb.ExplainStudyRequest(study_toml=study_toml(epsilon=0.5), submission="s")

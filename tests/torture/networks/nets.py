@@ -223,6 +223,7 @@ class Running:
         words = (
             "study",
             "submit",
+            "--yes",
             study,
             "--profile",
             self.folder / "analyst",

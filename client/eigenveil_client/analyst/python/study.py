@@ -84,8 +84,9 @@ class FederatedStudy:
     ) -> Run:
         """Sign it with your own key and start it, and go on at once: `wait` on what is returned.
 
-        What you sign is told to `tell` first: also the algorithm, where the study says `auto`. The signature
-        is good for `expires_days` days, 31 at most; sites answer nothing of the study afterwards.
+        Calling it is your consent. What you sign is told to `tell` first, also the algorithm where the study
+        says `auto`; what raises in there leaves it unsigned. The signature is good for `expires_days` days,
+        31 at most; sites answer nothing of the study afterwards.
 
         A study that has or will have a result is paid for once more only with `again`. The same `submission`
         twice is one study, however often it is sent; without one it is a new study each time.
@@ -105,9 +106,13 @@ class FederatedStudy:
                 f"not submitted: {repeated(same, self.study)}: see federation.run("
                 f'"{same.plan_digest.hex()[:12]}"), or submit(again=True) if you mean that',
             )
-        plan, warnings = self.talk.ask(
-            lambda analyst: analyst.submit(self.whole.text, chosen, days=expires_days, tell=tell)
+        proposal = self.talk.ask(
+            lambda analyst: analyst.propose(
+                self.whole.text, chosen, days=expires_days, dictionary=self.whole.source
+            )
         )
+        tell(proposal.summary)
+        plan, warnings = self.talk.ask(lambda analyst: analyst.sign(proposal))
         warnings += self._late(expires_days)
         return Run(self.talk, plan.digest, plan.study.name, submission=chosen, warnings=tuple(warnings))
 

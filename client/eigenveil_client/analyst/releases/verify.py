@@ -9,13 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from eigenveil.analyst_signature.asked_by import AskedBy, asked_by
 from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.identity import Identity, Role
 from eigenveil.numerics.encoding import parse_json
 from eigenveil.reporting.explain import OTHER_WORDS
 from eigenveil.reporting.trust import trust_of
 from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
 from eigenveil_client.analyst.profile import default_profile
-from eigenveil_client.connection.identity import pinned
+from eigenveil_client.analyst.signing.signing_key import SigningKey, made
+from eigenveil_client.connection.identity import named, pinned
 from eigenveil_common.files import check_output, is_there, make_folder, read, write_durably
 
 KEY = re.compile(r"[0-9a-f]{64}")
@@ -140,6 +143,35 @@ def trust_told(document: Mapping[str, Any]) -> str:
     if words == document.get("trust"):
         return words
     return f"{words}. {OTHER_WORDS}"
+
+
+def asker_told(document: Mapping[str, Any], profile: Path | None) -> tuple[dict[str, Any], str]:
+    """Who asked for a release, as plain values and as a sentence. Raises as `asked_by` and `own_key`."""
+    asked = asked_by(document)
+    own = own_key(asked, document["plan"]["federation"], profile)
+    return asked.to_dict() | {"own_key": own}, f"Asked by {asked.words}.{own_key_words(own)}"
+
+
+def own_key(asked: AskedBy, federation: str, profile: Path | None) -> bool | None:
+    """Whether a release in the name of this profile was signed by its own key; None if it is in another name,
+    or the profile has no key. Raises as `SigningKey.read`."""
+    folder = profile or default_profile()
+    owner = named(folder)
+    if owner is None or owner != Identity(federation=federation, role=Role.ANALYST, name=asked.analyst):
+        return None
+    return SigningKey.read(folder).card.fingerprint == asked.fingerprint if made(folder) else None
+
+
+def own_key_words(own: bool | None) -> str:
+    """`own_key` for a person, after the sentence that says who asked."""
+    if own is None:
+        return ""
+    if own:
+        return " That is your own key."
+    return (
+        " It is in your name, and NOT by your key: if you did not ask for it, tell the people of the sites "
+        "and the federation's operator."
+    )
 
 
 def profile_key(profile: Path | None, federation: str) -> bytes | None:

@@ -10,6 +10,10 @@ from eigenveil_client.analyst.options import json_option, profile_option
 from eigenveil_common.command import FILE, errors, say
 from eigenveil_common.files import check_output, read, write_durably
 
+UNKNOWN = (
+    "NOT VERIFIED: it is as somebody signed it, and nothing here says whose key that is; pass the "
+    "federation's with --key"
+)
 UNKNOWN_SIGNER = 14
 
 release_argument = click.argument("release", metavar="release.json", type=FILE)
@@ -38,15 +42,20 @@ def verify(
     all of them; exit code 13 too if the release does not follow from what was signed.
 
     The signature of the analyst who asked for it is checked too, against its plan, and the digits of that key
-    are shown: whose they are, the analyst says, by telephone.
+    are shown: whose they are, the analyst says, by telephone. In your own name it must be your own key.
 
     Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
     Where neither says whose key it should be, anybody may have signed it: exit code 14, or 0 with --any-key.
     """
-    from eigenveil.analyst_signature.asked_by import asked_by
     from eigenveil.reporting.explain import promised
     from eigenveil.reporting.verify import load_release, verify_release
-    from eigenveil_client.analyst.releases.verify import check_log, profile_key, read_key, trust_told
+    from eigenveil_client.analyst.releases.verify import (
+        asker_told,
+        check_log,
+        profile_key,
+        read_key,
+        trust_told,
+    )
 
     if any_key and key is not None:
         raise click.UsageError("--any-key asks for no key, and --key gives one; leave out one of them")
@@ -56,6 +65,7 @@ def verify(
     if trusted is not None:
         verify_release(signed, trusted)
     document, public_key = signed.document, signed.public_key.hex()
+    asker, asked = asker_told(document, profile)
     value = {
         "intact": True,
         "key_checked": trusted is not None,
@@ -64,7 +74,7 @@ def verify(
         "plan_digest": document["plan_digest"],
         "name": document["plan"]["study"]["name"],
         "federation": federation,
-        "asked_by": (asked := asked_by(document)).to_dict(),
+        "asked_by": asker,
         "guarantee": promised(document),
         "trust": trust_told(document),
         "log": None if log_file is None else check_log(signed, log_file),
@@ -72,21 +82,14 @@ def verify(
     told = "the key you gave" if key is not None else "your profile's key of this federation"
     text = (
         f"{value['name']} of federation {federation}, plan {document['plan_digest'][:12]}, "
-        f"signed by {told if trusted else public_key}.\nAsked by {asked.words}.\n"
+        f"signed by {told if trusted else public_key}.\n{asked}\n"
         f"{value['guarantee']['words']}\n"
         f"Trust: {value['trust']}."
     )
     if value["log"] is not None:
         text += f"\n{value['log']['words']}"
-    if trusted is None:
-        unknown = (
-            "NOT VERIFIED: it is as somebody signed it, and nothing here says whose key that is; pass the "
-            "federation's with --key"
-        )
-        say(value, as_json, f"{unknown}.\n{text}")
-        return 0 if any_key else UNKNOWN_SIGNER
-    say(value, as_json, f"Intact: {text}")
-    return 0
+    say(value, as_json, f"{UNKNOWN}.\n{text}" if trusted is None else f"Intact: {text}")
+    return UNKNOWN_SIGNER if trusted is None and not any_key else 0
 
 
 @click.command()

@@ -36,17 +36,35 @@ class SigningKey:
     card: AnalystCard
 
     @classmethod
-    def make(cls, folder: Path) -> SigningKey:
-        """The key in an identity's folder, made if there is none, durable on return.
+    def read(cls, folder: Path) -> SigningKey:
+        """The key in an identity's folder.
 
         Raises:
-            RequestError: code `bad-config`, the folder holds no analyst's identity, or the file is a link,
-                damaged, another analyst's, or can be read by others; or root in another user's folder.
+            RequestError: code `not-found`, there is none; `bad-config`, the folder holds no analyst's
+                identity, or the file is a link, damaged, another analyst's, or can be read by others.
             InternalError: code `storage`.
         """
         file = _file(folder)
-        file.make(_fresh)
+        if not file.made:
+            raise RequestError(
+                Code.NOT_FOUND,
+                f"there is no key to sign with in {folder}; nothing was signed. If there was one, put {NAME} "
+                "back from a copy; else make it, and have every site confirm it: eigenveil key export",
+            )
         return _read(file)
+
+    @classmethod
+    def make(cls, folder: Path) -> SigningKey:
+        """A new key, durable on return; one that is there already stays.
+
+        Only enrolment and `eigenveil key` make one: whoever lost a key must notice.
+
+        Raises:
+            RequestError: code `bad-config`, as `read`, and root in another user's folder.
+            InternalError: code `storage`.
+        """
+        _file(folder).make(_fresh)
+        return cls.read(folder)
 
     @property
     def signed(self) -> SignedAnalystCard:
@@ -63,19 +81,19 @@ class SigningKey:
 
 
 def made(folder: Path) -> bool:
-    """Whether a key was made in this folder. Raises as `SigningKey.make`."""
+    """Whether a key was made in this folder. Raises as `SigningKey.read`."""
     return _file(folder).made
 
 
 def check_key(folder: Path) -> Check:
-    """Whether studies can be signed in this folder; only an analyst's can. Raises as `SigningKey.make`."""
+    """Whether studies can be signed in this folder; only an analyst's can. Raises as `SigningKey.read`."""
     owner = named(folder)
     if owner is not None and owner.role is not Role.ANALYST:
         return ok("signing key", "none: an analyst alone signs studies")
     if not made(folder):
         todo = "make it, and send its card to the sites: eigenveil key export"
         return warn("signing key", "none was made yet", todo)
-    return ok("signing key", f"sites know it by {SigningKey.make(folder).card.fingerprint}")
+    return ok("signing key", f"sites know it by {SigningKey.read(folder).card.fingerprint}")
 
 
 def _file(folder: Path) -> KeyFile:

@@ -83,7 +83,7 @@ def ask(asking: Asking, prediction: Prediction) -> Row:
 async def _ask(asking: Asking, study: Study, blank: Row) -> Row:
     begin, last = time.perf_counter(), pb.StudyEvent()
     async with Analyst(asking.identity) as analyst:
-        plan, _ = await analyst.submit(study_to_toml(study), uuid.uuid4().hex)
+        plan, _ = await analyst.submit(study_to_toml(study), uuid.uuid4().hex, tell=_show)
         digest = bytes.fromhex(plan.digest)
         async for event in analyst.watch(digest):
             last = event
@@ -93,6 +93,10 @@ async def _ask(asking: Asking, study: Study, blank: Row) -> Row:
         seconds = time.perf_counter() - begin
         release = load_release(await analyst.release(digest))
     return _released(asking, replace(ended, seconds=seconds), release)
+
+
+def _show(summary: str) -> None:
+    errors.print(summary, markup=False, soft_wrap=True)
 
 
 def _released(asking: Asking, row: Row, release: SignedRelease) -> Row:

@@ -41,14 +41,12 @@ SHORT = {
 
 
 def asker(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: float) -> dict[str, Any]:
-    """The name, what its signature is worth here, and the digits of a key to be compared; plain values.
-    Raises as `Roster`."""
-    signature, digits = _signature(folder, plan, signed, now)
-    compare = signature is Signature.NOT_COMPARED
+    """The name, and what its signature is worth here; plain values. Digits of a key are in none of them: they
+    are to be heard from its owner. Raises as `Roster`."""
+    signature = _signature(folder, plan, signed, now)
     return {
         "analyst": plan.analyst,
         "signature": signature.value,
-        "fingerprint": digits if compare else None,
         "expires": None if signed is None or signature is Signature.INVALID else signed.read().expires,
     }
 
@@ -57,19 +55,16 @@ def asked_by(told: dict[str, Any]) -> str:
     """`asker` for a person at a terminal."""
     if not told["analyst"]:
         return "not submitted yet"
-    words = f"{told['analyst']} ({WORDS[Signature(told['signature'])]})"
-    return words if told["fingerprint"] is None else f"{words}; its digits: {told['fingerprint']}"
+    return f"{told['analyst']} ({WORDS[Signature(told['signature'])]})"
 
 
-def _signature(
-    folder: Path, plan: Plan, signed: SignedAuthorization | None, now: float
-) -> tuple[Signature, str]:
+def _signature(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: float) -> Signature:
     if signed is None:
-        return Signature.NONE, ""
+        return Signature.NONE
     try:
         card = check_authorization(signed, plan, now)
     except EigenveilError:
-        return Signature.INVALID, ""
+        return Signature.INVALID
     pin = Roster(ANALYSTS, folder).held().pins.get(plan.analyst)
     same = pin is not None and pin.card == card and pin.standing is Standing.CONFIRMED
-    return Signature.CONFIRMED if same else Signature.NOT_COMPARED, card.fingerprint
+    return Signature.CONFIRMED if same else Signature.NOT_COMPARED

@@ -18,7 +18,7 @@ from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.roster.content import RosterContent
 from eigenveil_client.site.roster.pin import Standing
-from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.roster.roster import Roster, contradicted
 
 RULE = "signature"
 
@@ -83,13 +83,25 @@ def _checked(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: 
 def _confirmed(held: RosterContent[AnalystCard], card: AnalystCard) -> str:
     pin = held.pins.get(card.analyst)
     if pin is None or pin.card != card or pin.standing is not Standing.CONFIRMED or pin.confirmed is None:
-        raise RequestError(
-            Code.UNCONFIRMED,
-            f"this study is signed by a key that nobody here has confirmed as that of {card.analyst}; its "
-            f"digits: {card.fingerprint}. Telephone {card.analyst}; if these are the digits, get the card's "
-            f"file: eigenveil-site analysts import FILE, then eigenveil-site analysts confirm {card.analyst}",
-        )
+        raise RequestError(Code.UNCONFIRMED, _why_not(held, card))
     return f"signed by {card.analyst}, whose key {pin.confirmed.by} has compared"
+
+
+def _why_not(held: RosterContent[AnalystCard], card: AnalystCard) -> str:
+    """Why a key does not sign here, and what to do."""
+    pin = held.pins.get(card.analyst)
+    if any(one.card == card for one in held.earlier):
+        return (
+            f"this study is signed by a key of {card.analyst} that people here have put aside: have it "
+            "signed again, with the key that is confirmed here"
+        )
+    if pin is not None and pin.confirmed is not None:
+        return contradicted(ANALYSTS, pin)
+    return (
+        f"this study is signed by a key that nobody here has confirmed as that of {card.analyst}. Get the "
+        f"card of {card.analyst}: eigenveil-site analysts import FILE; then telephone, and type the digits "
+        f"that you hear: eigenveil-site analysts confirm {card.analyst}"
+    )
 
 
 def _by_name_alone(plan: Plan) -> str:
@@ -102,5 +114,5 @@ def _by_name_alone(plan: Plan) -> str:
 def _not_compared(card: AnalystCard) -> str:
     return (
         f"signed by a key that nobody here has compared: that it is {card.analyst}'s is the coordinator's "
-        f"word alone. Its digits, to be compared by telephone: {card.fingerprint}"
+        f"word alone. Have {card.analyst} send the card, and confirm it: eigenveil-site analysts"
     )

@@ -49,6 +49,7 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         examine("identity", partial(_identity, config)),
         examine("peers", partial(_peers, config)),
         examine("analysts' keys", partial(_analysts, config)),
+        examine("confirmed cards", partial(_confirmed, config)),
         examine("ledger", partial(_ledger, config)),
         approval(config.policy, now),
         analysts(config.policy),
@@ -96,6 +97,7 @@ def site_checks(config_file: Path) -> list[Check]:
         doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
         examine("peers", partial(_peers, config)),
         examine("analysts' keys", partial(_analysts, config)),
+        examine("confirmed cards", partial(_confirmed, config)),
         examine("ledger", partial(_ledger, config)),
         examine("records", partial(_records, config)),
         examine("engine", partial(_engine, config, None)),
@@ -140,6 +142,15 @@ def _peers(config: SiteConfig) -> Check:
 
 def _analysts(config: SiteConfig) -> Check:
     return check_analysts(config.identity)
+
+
+def _confirmed(config: SiteConfig) -> Check:
+    """Whether the cards are there that people here have ever confirmed."""
+    if not begun(config):
+        return ok("confirmed cards", "none is remembered: the daemon has not started yet")
+    with opened(config) as store:
+        store.confirmed.require(config.identity)
+        return ok("confirmed cards", "none is gone")
 
 
 def _ledger(config: SiteConfig) -> Check:

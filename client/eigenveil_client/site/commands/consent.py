@@ -50,6 +50,7 @@ def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str
         PeerError: its analyst's signature does not hold.
     """
     plan = plan_from_json(seen.plan_json)
+    store.confirmed.require(config.identity)
     analysts.require(config.identity, plan, seen.signed, store.clock_time())
     config.policy.require(plan, store.now())
     rule.require_trust(config.identity, plan, config.policy.secrecy)
@@ -85,7 +86,9 @@ def withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: st
 def verdicts(
     config: SiteConfig, store: SiteStore, plan: Plan, signed: SignedAuthorization | None
 ) -> tuple[Verdict, ...]:
-    """What every rule here says of a plan, of who asks, and of who else is invited."""
+    """What every rule here says of a plan, of who asks, and of who else is invited. Raises as
+    `ConfirmedKinds.require`."""
+    store.confirmed.require(config.identity)
     return (
         *config.policy.verdicts(plan, store.now()),
         *analysts.verdicts(config.identity, plan, signed, store.clock_time()),

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from eigenveil.study.consent import DeclineWord
-from eigenveil_client.site.commands.options import BY, CONFIG, CONFIG_FILE, JSON, asks, who_decides
-from eigenveil_common.command import console, say, tell
+from eigenveil_client.site.commands.options import BY, CONFIG, CONFIG_FILE, JSON, who_decides
+from eigenveil_common.command import asks, console, say, tell
 
 if TYPE_CHECKING:
     from eigenveil_client.site.config import SiteConfig

@@ -29,11 +29,6 @@ JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON obje
 BY = click.option("--by", help="Who decides; it stays here [default: asked for, or the login name].")
 
 
-def asks(as_json: bool) -> bool:
-    """Whether somebody is there who can answer."""
-    return not as_json and sys.stdin.isatty()
-
-
 def who_decides(by: str | None, *, ask: bool) -> str:
     """Who decides: as stated, as said on a terminal, or whoever is logged in."""
     if by is None:

@@ -80,6 +80,7 @@ class Agreements:
         )
         try:
             self._invited(plan)
+            self._store.confirmed.keep(self._member.folder)
             self._require_signed(plan, signed)
             self._require_policy(plan)
             if self._policy.approval is not Approval.ASK:  # a person may confirm cards before agreeing
@@ -153,6 +154,7 @@ class Agreements:
         seen = self.accepted(digest)
         plan = self._plan(seen)
         # Again: time passes, and site.toml or a roster may have changed since, or the program.
+        self._store.confirmed.require(self._member.folder)
         analysts.require(self._member.folder, plan, seen.signed, self._store.clock_time())
         self._require_policy(plan)
         return plan
@@ -179,6 +181,7 @@ class Agreements:
         if self._policy.approval is Approval.ASK:
             raise Waiting
         plan = self._plan(seen)
+        self._store.confirmed.require(self._member.folder)
         analysts.require(self._member.folder, plan, seen.signed, self._store.clock_time())
         self._require_policy(plan)
         self._require_peers(plan)

@@ -112,6 +112,7 @@ class SiteDaemon:
     async def _connect(self) -> grpc.aio.Channel:
         try:
             self._shown = identity = self._identity()
+            self._store.confirmed.keep(identity.folder)
             Roster(PEERS, identity.folder).check_unchanged()
             self.contact.ends = identity.expires.timestamp()
             if identity.expires - datetime.now(UTC) < EXPIRY_WARNING:

@@ -26,13 +26,15 @@ from eigenveil_common.files import check_owner, is_there, read_secret, write_sec
 from eigenveil_common.locks import locked
 from eigenveil_common.log import alarm
 
+RESTORE = "Stop the daemon, put the file back from the backup, and start it again"
+
 
 class Roster(Generic[AnyCard]):
     """The file of one kind in the identity's folder. Several processes of a site may write it. Each
     method reads it, and what it changes is durable on return.
 
     Raises:
-        RequestError: code `bad-config`, the file is damaged, or others can read it.
+        RequestError: code `bad-config`, the file is damaged or a link, or others can read it.
         InternalError: code `storage`.
     """
 
@@ -45,16 +47,16 @@ class Roster(Generic[AnyCard]):
 
     def held(self) -> RosterContent[AnyCard]:
         """All that is in it."""
+        if self._path.is_symlink():  # one that leads nowhere is no roster that was never made
+            raise RequestError(
+                Code.BAD_CONFIG, f"{self._path} is a link; put the file itself there. {RESTORE}"
+            )
         if not is_there(self._path):
             return RosterContent(kind=self.kind)
         try:
             return RosterContent.from_dict(self.kind, parse_json(read_secret(self._path)))
         except (ValueError, KeyError, TypeError, PeerError) as problem:
-            raise RequestError(
-                Code.BAD_CONFIG,
-                f"{self._path} is damaged: put it back from a copy. If there is none, move it away, then "
-                "import and confirm each card again, by telephone",
-            ) from problem
+            raise RequestError(Code.BAD_CONFIG, f"{self._path} is damaged. {RESTORE}") from problem
 
     def confirmed(self) -> Mapping[str, AnyCard]:
         """By name, the cards that a person here has confirmed and that nothing contradicted since."""
@@ -75,7 +77,7 @@ class Roster(Generic[AnyCard]):
         changed = self.changed()
         if changed:
             raise RequestError(
-                Code.CONFLICT, " ".join(_contradicted(self.kind, pin) for pin in changed.values())
+                Code.CONFLICT, " ".join(contradicted(self.kind, pin) for pin in changed.values())
             )
 
     def mark_changed(self, name: str, seen_digest: str) -> None:
@@ -165,7 +167,8 @@ class Roster(Generic[AnyCard]):
         return int(self._clock())
 
 
-def _contradicted(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> str:
+def contradicted(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> str:
+    """What to do about a confirmed card in whose place another one was shown."""
     name, command = pin.card.owner, kind.command
     return (
         f"The coordinator showed another card of {name} than the one that is held here, so it may be lying "

@@ -23,6 +23,7 @@ from eigenveil_client.site.state import (
     answered_rounds,
     attempts,
     checkpoints,
+    confirmed_kinds,
     declined_plans,
     declined_proofs,
     egress,
@@ -32,6 +33,7 @@ from eigenveil_client.site.state import (
 )
 from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from eigenveil_client.site.state.attempts import Attempts
+from eigenveil_client.site.state.confirmed_kinds import ConfirmedKinds
 from eigenveil_client.site.state.declined_plans import UNANSWERED, DeclinedPlans
 from eigenveil_client.site.state.declined_proofs import DeclinedProofs
 from eigenveil_client.site.state.egress import Fingerprints
@@ -48,8 +50,11 @@ from eigenveil_common.storage.migrations import Migrations, TooOld
 from eigenveil_common.storage.sqlite import Database
 
 # 8 knows attempts, and nothing older can be read.
-VERSION = 9
-MIGRATIONS: Migrations = ((9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA + declined_proofs.SCHEMA),)
+VERSION = 10
+MIGRATIONS: Migrations = (
+    (9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA + declined_proofs.SCHEMA),
+    (10, confirmed_kinds.SCHEMA),
+)
 SCHEMA = "".join(
     room.SCHEMA
     for room in (
@@ -63,6 +68,7 @@ SCHEMA = "".join(
         transcript,
         answered_rounds,
         attempts,
+        confirmed_kinds,
     )
 )
 CHANGE_OVER = (
@@ -109,6 +115,7 @@ class SiteStore:
         self.checkpoints = checkpoints.HeldCheckpoints(self.database)
         self.transcript = Transcript(self.database)
         self.attempts = Attempts(self.database)
+        self.confirmed = ConfirmedKinds(self.database)
         self.rounds = AnsweredRounds(self.database, self.ledger, self.attempts)
         self.outgoing = Outgoing(
             database=self.database, ledger=self.ledger, rounds=self.rounds, attempts=self.attempts,

@@ -13,6 +13,7 @@ from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
+from eigenveil_client.site.analysts import rule
 from eigenveil_client.site.analysts.asker import asker
 from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.commands import consent
@@ -206,14 +207,44 @@ def test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key(tmp_pa
         assert asked(stage, store, by(bobs), bobs) is None
         seen = store.studies.find(bobs.digest)
         told = consent.explained(stage.config, store, bobs, seen.signed)
-        digits = analyst_card("bob", FEDERATION).check().fingerprint
-        assert (told["asked_by"]["signature"], told["asked_by"]["fingerprint"]) == ("not-compared", digits)
-        with refused(Code.UNCONFIRMED, digits, "eigenveil-site analysts confirm bob"):
+        assert told["asked_by"]["signature"] == "not-compared"
+        with refused(Code.UNCONFIRMED, "analysts import FILE", "eigenveil-site analysts confirm bob"):
             consent.approve(stage.config, store, seen, by="ida")
         stage.know_analyst("bob")
         consent.approve(stage.config, store, seen, by="ida")
         told = consent.explained(stage.config, store, bobs, seen.signed)
-        assert (told["asked_by"]["signature"], told["asked_by"]["fingerprint"]) == ("confirmed", None)
+        assert told["asked_by"]["signature"] == "confirmed"
+
+
+def rotated(stage: Stage) -> None:
+    """Ada makes a new key, and people here confirm it."""
+    replaced(stage)
+    roster(stage).confirm("ada", analyst_card("ada", FEDERATION, EVE).check().fingerprint, "Kim")
+
+
+def test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation(tmp_path: Path) -> None:
+    stage, new = a_stage(tmp_path), a_plan(submission="new")
+    stage.know_analyst()
+    with closing(stage.store()) as store:
+        assert not isinstance(asked(stage, store, by()), Refusal)
+        rotated(stage)
+        assert isinstance(asked(stage, store, by(), round=1), Refusal)
+        assert roster(stage).changed() == {}
+        with refused(Code.UNCONFIRMED, "a key of ada that people here have put aside", "signed again"):
+            rule.require(stage.config.identity, PLAN, by(), NOW)
+        assert roster(stage).changed() == {}
+        assert not isinstance(asked(stage, store, by(new, key=EVE), new), Refusal)
+
+
+@pytest.mark.parametrize("since", [as_it_was, contradicted])
+def test_a_changed_key_is_told_as_one_and_not_as_one_to_be_imported(
+    tmp_path: Path, since: Callable[[Stage], None]
+) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    since(stage)
+    with refused(Code.UNCONFIRMED, "showed another card of ada", "Telephone ada", "--replace"):
+        rule.require(stage.config.identity, PLAN, by(key=EVE), NOW)
 
 
 def test_where_the_rules_decide_a_new_analyst_is_declined(tmp_path: Path) -> None:
@@ -223,6 +254,8 @@ def test_where_the_rules_decide_a_new_analyst_is_declined(tmp_path: Path) -> Non
         reply = asked(stage, store, by(bobs), bobs)
         assert isinstance(reply, Refusal)
         assert reply.reason == pb.DECLINE_REASON_POLICY
+        assert declined_for(store, bobs) is Code.UNCONFIRMED, "at once: nothing of it waits or is set aside"
+        assert store.ledger.ledger.size == 0
 
 
 def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it(tmp_path: Path) -> None:

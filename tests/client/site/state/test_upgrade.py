@@ -23,7 +23,7 @@ from tests.client.site.stated import work
 from tests.client.site.support import Stage, a_plan, a_stage, a_study
 
 ENDED, DECLINED = a_plan(submission="ended"), a_plan(submission="declined")
-NEW = {"declined", "decline_counts", "declined_proofs", "submissions"}
+NEW = {"declined", "decline_counts", "declined_proofs", "submissions", "confirmed_kinds"}
 KILLED = """
 import os, signal, sys
 from pathlib import Path

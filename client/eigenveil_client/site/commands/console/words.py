@@ -104,7 +104,8 @@ SIGNATURES = {
     ),
     Signature.NOT_COMPARED: mark(
         "The study is signed with a key that nobody here has compared: whose it is, is the word of the "
-        "federation's operator alone. Its digits, to be compared by telephone:"
+        "federation's operator alone. Have this site's IT staff take in the analyst's card, and type the "
+        "digits that the analyst reads to you by telephone."
     ),
     Signature.CONFIRMED: mark(
         "The study is signed with the key that people here have compared with whoever has this account."

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from eigenveil_client.site.commands.options import asks, who_decides
-from eigenveil_common.command import say
+from eigenveil_client.site.commands.options import who_decides
+from eigenveil_common.command import asks, say
 from eigenveil_common.files import read
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def confirm_in(
     decided about a change. Raises as `Roster.confirm`."""
     from eigenveil_client.site.roster import views
     from eigenveil_client.site.roster.roster import Roster
+    from eigenveil_client.site.state.opening import begun, opened
 
     roster, voice = Roster(kind, config.identity), kind.voice(name)
     before = roster.held().of(name)
@@ -81,6 +82,9 @@ def confirm_in(
     if digits is None:
         digits = click.prompt(f"The 40 digits that {voice} read to you", value_proc=_digits)
     pin = roster.confirm(name, digits, decider)
+    if begun(config):  # else the daemon does it, as it starts
+        with opened(config) as store:
+            store.confirmed.note(kind)
     return views.pin_row(kind, pin), before.seen is not None
 
 

@@ -1,0 +1,32 @@
+"""A release in an analyst's own name is held against the analyst's own key. [R31]"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from eigenveil.analyst_signature.asked_by import AskedBy
+from eigenveil_client.analyst.releases.verify import own_key, own_key_words
+from eigenveil_client.analyst.signing.signing_key import SigningKey
+from tests.client.site.support import FEDERATION, Authority, store_identity
+
+
+def asked(analyst: str, fingerprint: str) -> AskedBy:
+    return AskedBy(analyst=analyst, card="", fingerprint=fingerprint, words="")
+
+
+def test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told(tmp_path: Path) -> None:
+    store_identity(Authority(), tmp_path, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/analyst/ada")
+    assert own_key(asked("ada", "12345"), FEDERATION, tmp_path) is None, "no key, nothing to compare with"
+    digits = SigningKey.make(tmp_path).card.fingerprint
+    assert own_key(asked("ada", digits), FEDERATION, tmp_path) is True
+    assert own_key(asked("ada", digits[::-1]), FEDERATION, tmp_path) is False
+    assert own_key(asked("ada", ""), FEDERATION, tmp_path) is False
+    assert own_key(asked("bea", digits), FEDERATION, tmp_path) is None
+    assert own_key(asked("ada", digits), "another", tmp_path) is None
+    assert own_key(asked("ada", digits), FEDERATION, tmp_path / "nobody") is None
+
+
+def test_the_words_say_which(tmp_path: Path) -> None:
+    assert own_key_words(None) == ""
+    assert "your own key" in own_key_words(True)
+    assert "NOT by your key" in own_key_words(False)

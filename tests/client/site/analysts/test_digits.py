@@ -1,0 +1,87 @@
+"""[R30] The digits of a key that nobody has confirmed are in no output of a site: they are to be heard."""
+
+from __future__ import annotations
+
+import html
+import re
+import time
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from eigenveil.planning.dry_run import rehearse
+from eigenveil_client.site.analysts.kind import ANALYSTS
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.state.opening import opened
+from tests.client.site.command_line import site
+from tests.client.site.commands.console.rig import Rig, rigged, study_plan
+from tests.client.site.stated import work
+from tests.client.site.support import FEDERATION, a_plan
+from tests.support import analyst_card, analyst_key, signed_by_analyst
+
+KEYS = {"her own": analyst_key("ada"), "another": analyst_key("eve")}
+KNOWN = {"nobody": (), "another analyst": ("bob",), "her": ("ada",)}
+Capture = pytest.CaptureFixture[str]
+
+
+def bare(text: str) -> str:
+    """A text without markup and blanks, in which forty digits are found however they are grouped."""
+    return re.sub(r"[\s.,:-]+", "", html.unescape(re.sub(r"<[^>]*>", "", text)))
+
+
+def came(rig: Rig, key: Ed25519PrivateKey) -> list[str]:
+    """What the coordinator is told of the study, which a person decides about, and of one for the rules."""
+    stage, told = rig.stage, []
+    with opened(stage.config) as store:
+        for plan, approval in ((rig.plan, Approval.ASK), (a_plan(submission="two"), Approval.AUTO)):
+            stage.rule(approval=approval)
+            signed = signed_by_analyst(plan, expires=int(time.time()) + 3600, key=key)
+            sent = work(rehearse(plan)[0], stage.authorized(plan, signed))
+            told.append(repr(stage.worker(store).work(sent)))
+    return told
+
+
+def pages(rig: Rig, language: str) -> list[str]:
+    """Every page of a site that names a study's analyst."""
+    browser = rig.browser(language)
+    acts = ("", "/sheet", "/approve", "/decline", "/withdraw")
+    return [browser.get(f"/studies/{rig.plan.digest}{act}").text for act in acts] + [browser.get("/").text]
+
+
+def commands(rig: Rig) -> list[str]:
+    """Every command of a site that speaks of studies or of analysts."""
+    study = rig.plan.digest
+    words = (
+        ("studies",), ("explain", study), ("check",), ("doctor",), ("analysts", "list"),
+        ("approve", study, "--yes", "--by", "Kim"),
+    )  # fmt: skip
+    return [site(rig.config_file, *word, *form).out for word in words for form in ((), ("--json",))]
+
+
+@pytest.mark.parametrize("known", KNOWN)
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("imported", [False, True])
+def test_no_output_has_the_digits_of_a_key_that_nobody_has_confirmed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: Capture, key: str, known: str, imported: bool
+) -> None:
+    rig = rigged(tmp_path)
+    for analyst in KNOWN[known]:
+        rig.stage.know_analyst(analyst)
+    card = analyst_card("ada", FEDERATION, KEYS[key])
+    if imported and "ada" not in KNOWN[known]:
+        Roster(ANALYSTS, rig.stage.config.identity).take([card], FEDERATION, replacing=False)
+    rig.plan = study_plan(name="signed", submission="one")
+    shown = [
+        *came(rig, KEYS[key]),
+        *pages(rig, "en"),
+        *pages(rig, "de"),
+        *commands(rig),
+        caplog.text,
+        *capfd.readouterr(),
+    ]
+    found = [text for text in shown if bare(card.check().fingerprint) in bare(text)]
+    confirmed = known == "her" and key == "her own"
+    assert bool(found) is confirmed, found
+    assert any("ada" in text for text in shown)

@@ -1,0 +1,163 @@
+"""[R30] [R31] A site whose confirmed cards are gone answers nothing: it is none that never knew anybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from eigenveil.errors import Code
+from eigenveil.key_cards.card_file import cards_to_file
+from eigenveil.planning.dry_run import rehearse
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.analysts.kind import ANALYSTS
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.trust import KNOWN, TrustRules
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.command_line import site, written
+from tests.client.site.peers.people import knowing, theirs
+from tests.client.site.stated import work
+from tests.client.site.support import FEDERATION, Stage, a_plan, a_stage
+from tests.support import analyst_card, refused, signed_by_analyst
+
+PLAN, OTHER = a_plan(submission="one"), a_plan(submission="two")
+GONE = ("people here have confirmed cards of", "nothing is answered", "from the backup")
+
+
+def answer(stage: Stage, store: SiteStore, *, signed: bool, plan: object = PLAN, round: int = 0) -> object:
+    """What a process of the site says to a question."""
+    by = signed_by_analyst(plan, expires=store.now() + 3600) if signed else None  # type: ignore[arg-type]
+    return stage.worker(store).work(work(rehearse(plan)[round], stage.authorized(plan, by)))  # type: ignore[arg-type]
+
+
+def moved_away(path: Path) -> None:
+    path.unlink()
+
+
+def emptied(path: Path) -> None:
+    path.write_text('{"analysts": [], "peers": [], "earlier": []}')
+
+
+@pytest.mark.parametrize("loss", [moved_away, emptied])
+def test_unsigned_studies_stay_refused_when_the_cards_are_gone(
+    tmp_path: Path, loss: Callable[[Path], None]
+) -> None:
+    stage = a_stage(tmp_path)
+    stage.know_analyst()
+    with closing(stage.store()) as store:
+        assert not isinstance(answer(stage, store, signed=True), Refusal)
+        loss(stage.config.identity / ANALYSTS.file)
+        assert isinstance(answer(stage, store, signed=False, plan=OTHER), Refusal)
+        assert isinstance(answer(stage, store, signed=True, round=1), Refusal), "who signed it is not known"
+        assert store.declined.get(OTHER.digest) is None, "a lost file is no decision about a plan"
+    with closing(stage.store()) as store:
+        assert isinstance(answer(stage, store, signed=False, plan=OTHER), Refusal)
+        stage.know_analyst()
+        assert not isinstance(answer(stage, store, signed=True, round=1), Refusal)
+
+
+def test_a_person_agrees_to_nothing_when_the_cards_are_gone(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, approval=Approval.ASK)
+    with closing(stage.store()) as store:
+        assert answer(stage, store, signed=False) is None
+        store.confirmed.note(ANALYSTS)
+        seen = store.studies.find(PLAN.digest)
+        for use in (
+            lambda: consent.approve(stage.config, store, seen, by="ida"),
+            lambda: consent.explained(stage.config, store, PLAN, None),
+        ):
+            with refused(Code.BAD_CONFIG, *GONE):
+                use()
+        stage.rule(approval=Approval.AUTO)
+        assert isinstance(answer(stage, store, signed=False), Refusal)
+
+
+def test_central_studies_stay_refused_when_the_peers_are_gone(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    knowing(stage, theirs())
+    with closing(stage.store()) as store:
+        store.confirmed.keep(stage.config.identity)
+        (stage.config.identity / PEERS.file).unlink()
+        assert isinstance(answer(stage, store, signed=False), Refusal)
+        assert store.ledger.ledger.size == 0
+
+
+def test_answers_end_when_the_cards_of_peers_are_gone(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, secrecy=TrustRules(trust=KNOWN))
+    knowing(stage, theirs())
+    with closing(stage.store()) as store:
+        assert not isinstance(answer(stage, store, signed=False), Refusal)
+        (stage.config.identity / PEERS.file).unlink()
+        assert isinstance(answer(stage, store, signed=False, round=1), Refusal)
+
+
+def test_a_daemon_does_not_start_without_them(stage: Stage) -> None:
+    stage.know_analyst()
+    with closing(stage.store()) as store:
+        store.confirmed.keep(stage.config.identity)
+        (stage.config.identity / ANALYSTS.file).unlink()
+        daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
+        with refused(Code.BAD_CONFIG, *GONE):
+            asyncio.run(asyncio.wait_for(daemon.run(), 60))
+
+
+def test_a_daemon_remembers_what_was_confirmed_before_it_started(stage: Stage) -> None:
+    stage.know_analyst()
+    with closing(stage.store()) as store, suppress(TimeoutError):
+        daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
+        asyncio.run(asyncio.wait_for(daemon.run(), 1))
+    (stage.config.identity / ANALYSTS.file).unlink()
+    with closing(stage.store()) as store, refused(Code.BAD_CONFIG, *GONE):
+        store.confirmed.require(stage.config.identity)
+
+
+def test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone(stage: Stage) -> None:
+    config = written(stage)
+    stage.store().close()
+    card = analyst_card("ada", FEDERATION)
+    file = stage.folder / "ada.analyst"
+    file.write_bytes(cards_to_file([card]))
+    digits = card.check().fingerprint
+    site(config, "analysts", "import", file)
+    confirm = ("confirm", "ada", "--fingerprint", digits, "--by", "Kim")
+    assert site(config, "analysts", *confirm, "--json").code == 0
+    (stage.config.identity / ANALYSTS.file).unlink()
+    (row,) = [
+        one for one in site(config, "check", "--json").json["checks"] if one["check"] == "confirmed cards"
+    ]
+    assert (row["level"], GONE[0] in row["text"]) == ("fail", True)
+
+
+@pytest.mark.parametrize("kind", [PEERS, ANALYSTS], ids=["peers", "analysts"])
+@pytest.mark.parametrize("there", [True, False], ids=["a link to a roster", "a link to nothing"])
+def test_a_link_in_a_rosters_place_is_neither_followed_nor_replaced(
+    stage: Stage, kind: object, there: bool
+) -> None:
+    path, elsewhere = stage.config.identity / kind.file, stage.folder / "elsewhere"  # type: ignore[attr-defined]
+    if there:
+        emptied(elsewhere)
+        elsewhere.chmod(0o600)
+    path.symlink_to(elsewhere)
+    roster = Roster(kind, stage.config.identity)  # type: ignore[arg-type, var-annotated]
+    for use in (roster.held, lambda: roster.mark_changed("ada", "0" * 64)):
+        with refused(Code.BAD_CONFIG, "is a link; put the file itself there"):
+            use()
+    assert path.is_symlink()
+
+
+def test_reasons_for_a_lost_roster_stay_here(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    with closing(stage.store()) as store:
+        store.confirmed.note(ANALYSTS)
+        reply = answer(stage, store, signed=False)
+    assert isinstance(reply, Refusal)
+    assert (reply.reason, reply.text) == (pb.DECLINE_REASON_FAILURE, "")
