@@ -6,6 +6,7 @@ A reader is not believed: what it says is bounded and checked, and its death is 
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
 import shutil
@@ -21,7 +22,7 @@ from typing import Any, TypeVar
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.grid import GridRows
-from eigenveil_client.records.apart.fork_server import SERVER
+from eigenveil_client.records.apart.fork_server import RUNNING, SERVER
 from eigenveil_client.records.apart.form import form_of
 from eigenveil_client.records.apart.frames import WISH, Broken, Kind, receive
 from eigenveil_client.records.apart.works import MEMORY, SURPRISE, AnyWork, ReadRecords, Request
@@ -30,6 +31,7 @@ from eigenveil_client.records.tables.config import SQLITE, RecordsConfig
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_common.apart import SECRET
 from eigenveil_common.files import make_folder
+from eigenveil_common.log import event
 
 MIB = 2**20
 MEMORY_MIB = 3072  # of a reader, besides the memory_mib of a site: a SELECT over files takes 2,048 of them
@@ -106,10 +108,18 @@ def _asked(
     except Broken as broken:
         late, lies = broken.late, not (broken.ended and _gone(pid))
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # one that is gone keeps how it ended
-        how = SERVER.ended(pid)
-    raise died(request, None if lies else how, late=late)
+        how = _killed(pid)
+    raise died(request, None if lies and how != RUNNING else how, late=late)
+
+
+def _killed(pid: int) -> int | None:
+    """How a process ended, which does now if it has not: see `ForkServer.ended`."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)  # one that is gone keeps how it ended
+    how = SERVER.ended(pid)
+    if how == RUNNING:
+        event("reader-stuck", logging.WARNING, about=f"process {pid}")
+    return how
 
 
 def _gone(pid: int) -> bool:
@@ -206,6 +216,12 @@ def _line(words: Any, most: int) -> str:
 
 def died(request: Request, how: int | None, *, late: bool) -> BadRecords:
     """The one sentence for a reader that did not end as it should."""
+    if how == RUNNING:
+        return BadRecords(
+            f"{request.about} cannot be read: the process that reads it was killed and does not end, as the "
+            "system waits for a disk or a network share; mend that, and the process ends",
+            about="reader-stuck",
+        )
     if late or how == -signal.SIGXCPU:
         return BadRecords(
             f"reading {request.about} took more than the {request.seconds:.0f} s that its size allows; is it "
