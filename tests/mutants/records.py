@@ -8,6 +8,7 @@ RECORDS = "client/eigenveil_client/records"
 PERSONS = "tests/client/records/recoding/test_blocks.py"
 APART, BITES = f"{RECORDS}/apart", "tests/client/records/apart/test_reader.py"
 WORDS = "tests/client/records/apart/test_words.py"
+SQLITE = "tests/client/records/sources/test_sqlite.py"
 CONFINED, OF_CONFINED = "common/eigenveil_common/confined.py", "tests/common/test_confined.py"
 
 OF_RECORDS: tuple[Mutant, ...] = (
@@ -71,6 +72,14 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{OF_CONFINED}::test_no_other_process_is_made_or_touched"),
     of("TM39", f"{RECORDS}/sources/sqlite.py", "(*DISTRUST, *_sorting())", "DISTRUST",
        f"{BITES}::test_sqlite_sorts_more_rows_than_its_memory_holds"),
+    of("TM39", f"{RECORDS}/sources/sqlite.py", "connection.create_collation(name, None)", "pass",
+       f"{SQLITE}::test_what_only_another_program_can_sort_or_compute_is_no_damage"),
+    of("TM39", f"{RECORDS}/sources/sqlite.py", "    if found is not None:\n", "    if False:\n",
+       f"{SQLITE}::test_damage_is_seen_beside_it_and_told"),
+    of("TM39", "client/eigenveil_client/site/daemon/refusals.py", ', "type": problem.kind}', "}",
+       f"{WORDS}::test_of_an_error_that_nobody_foresaw_a_log_has_the_class_alone"),
+    of("TM39", f"{APART}/process.py", "    if not CLASS_NAME.fullmatch(kind):", "    if False:",
+       f"{WORDS}::test_a_reader_that_lies_is_not_believed"),
     of("TM39", f"{APART}/process.py", "said.source.resolve().parent,", "said.source.absolute().parent,",
        f"{BITES}::test_a_linked_database_in_wal_mode_is_read_where_it_is"),
     of("TM39", f"{APART}/reader.py", "        if self._records > self._most:", "        if False:",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import pickle
+import re
 import shutil
 import signal
 import socket
@@ -39,6 +40,7 @@ SECONDS, SECONDS_A_MIB = 600.0, 4.0  # for any request, and for each MiB of file
 MOST_ITEMS_BYTES = 2**26
 MOST_WORDS, MOST_ABOUT = 4096, 256  # characters
 ENDING_TRIES, ENDING_SECONDS = 100, 0.02
+CLASS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 WAL = slice(18, 20)  # of a SQLite file: which form its changes have
 
 
@@ -201,10 +203,20 @@ def _error(request: Request, words: Any) -> RequestError:
     if about == MEMORY:
         return _too_large(request)
     if about == SURPRISE:
-        message = f"{request.about} cannot be read ({message}); is it damaged? Write it anew"
+        return _surprise(request, message)
     if code is Code.BAD_CONFIG:  # of a library that is not there
         return RequestError(code, message)
     return BadRecords(message, about=about or "file")  # whatever code it states: it ends no daemon
+
+
+def _surprise(request: Request, message: str) -> BadRecords:
+    """An error that nobody foresaw, of which a daemon's log may hold the class and nothing else."""
+    kind = message.partition(" ")[0]
+    if not CLASS_NAME.fullmatch(kind):
+        raise Broken
+    return BadRecords(
+        f"{request.about} cannot be read ({message}); is it damaged? Write it anew", about=SURPRISE, kind=kind
+    )
 
 
 def _line(words: Any, most: int) -> str:
