@@ -87,7 +87,7 @@ def _read_all(one: Asker, here: Path, files: int, found: Found) -> None:
     for cause in DEATHS:
         found.died(one.ways[0].die(cause))
     found.look(one.taken())
-    numbered, lock = enumerate(_order(files)), threading.Lock()
+    numbered, lock = enumerate(order(files)), threading.Lock()
     with ThreadPoolExecutor(AT_ONCE) as threads:
         tasks = [
             threads.submit(_read, way, here / f"of-way-{number}", numbered, lock, found)
@@ -101,7 +101,7 @@ def _read_all(one: Asker, here: Path, files: int, found: Found) -> None:
         found.faults.append("the process that asks has ended")
 
 
-def _order(files: int) -> Iterator[tuple[str, int]]:
+def order(files: int) -> Iterator[tuple[str, int]]:
     """Kinds and numbers of files, those of slow kinds more seldom."""
     turns = [kind for turn in range(TIMES) for kind in kinds() if not turn or kind not in SLOW]
     numbers = Counter[str]()

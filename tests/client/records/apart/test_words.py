@@ -135,7 +135,8 @@ DONE = (Kind.DONE, {"persons": 2, "file": "00" * 32})
     ],
 )
 def test_a_reader_that_lies_is_not_believed(frames: list[tuple[Kind, Any]]) -> None:
-    assert saying(*frames).about == "reader"
+    problem = saying(*frames)
+    assert (problem.about, problem.kind) == ("reader", "")
 
 
 @pytest.mark.parametrize("code", ["site-policy", "storage", "bug", "protocol", "budget-exhausted"])
