@@ -8,6 +8,7 @@ RECORDS = "client/eigenveil_client/records"
 PERSONS = "tests/client/records/recoding/test_blocks.py"
 APART, BITES = f"{RECORDS}/apart", "tests/client/records/apart/test_reader.py"
 WORDS = "tests/client/records/apart/test_words.py"
+SQLITE = "tests/client/records/sources/test_sqlite.py"
 CONFINED, OF_CONFINED = "common/eigenveil_common/confined.py", "tests/common/test_confined.py"
 
 OF_RECORDS: tuple[Mutant, ...] = (
@@ -50,6 +51,12 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{BITES}::test_a_reader_that_takes_too_much_memory_is_told_as_such"),
     of("TM39", f"{APART}/program.py", "        _go_to(request.begins)\n", "",
        f"{BITES}::test_a_relative_path_begins_where_whoever_asks_is_now"),
+    of("TM39", f"{APART}/fork_server.py", "                    self._ask(_bytes(-pid), [])\n", "",
+       f"{BITES}::test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting"),
+    of("TM39", f"{APART}/process.py", "None if lies and how != RUNNING else how", "None if lies else how",
+       f"{BITES}::test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting"),
+    of("TM39", f"{RECORDS}/sources/opening.py", "*SQLITE, BED, *ZARR)", "*SQLITE, BED, *ZARR, '.dta')",
+       f"{BITES}::test_a_good_file_of_every_ending_is_there_to_be_damaged"),
     of("TM39", f"{RECORDS}/sources/columnar.py", "        _without_text(column).validate(full=True)\n",
        "        pass\n", f"{BITES}::test_offsets_beyond_a_columns_bytes_are_refused_and_not_read"),
     of("TM39", f"{RECORDS}/sources/files.py", "        if longest > MOST_LINE:\n", "        if False:\n",
@@ -67,6 +74,14 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{OF_CONFINED}::test_no_other_process_is_made_or_touched"),
     of("TM39", f"{RECORDS}/sources/sqlite.py", "(*DISTRUST, *_sorting())", "DISTRUST",
        f"{BITES}::test_sqlite_sorts_more_rows_than_its_memory_holds"),
+    of("TM39", f"{RECORDS}/sources/sqlite.py", "if not found.startswith(NO_COLLATION):", "if found:",
+       f"{SQLITE}::test_what_only_another_program_can_sort_or_compute_is_no_damage"),
+    of("TM39", f"{RECORDS}/sources/sqlite.py", "        if found is None:\n", "        if True:\n",
+       f"{SQLITE}::test_damage_is_seen_beside_it_and_told"),
+    of("TM39", "client/eigenveil_client/site/daemon/refusals.py", ', "type": problem.kind}', "}",
+       f"{WORDS}::test_of_an_error_that_nobody_foresaw_a_log_has_the_class_alone"),
+    of("TM39", f"{APART}/process.py", "    if not CLASS_NAME.fullmatch(kind):", "    if False:",
+       f"{WORDS}::test_a_reader_that_lies_is_not_believed"),
     of("TM39", f"{APART}/process.py", "said.source.resolve().parent,", "said.source.absolute().parent,",
        f"{BITES}::test_a_linked_database_in_wal_mode_is_read_where_it_is"),
     of("TM39", f"{APART}/reader.py", "        if self._records > self._most:", "        if False:",

@@ -81,8 +81,16 @@ def read(
     unreadable: Callable[[Unreadable], None] | None = None,
 ) -> Records:
     """The records of `stream`, all in memory."""
+    return gathered(
+        study,
+        lambda keep: stream(said, study, keep, rules=rules, plausible=plausible, unreadable=unreadable),
+    )
+
+
+def gathered(study: Study, streamed: Callable[[Keep], Counted]) -> Records:
+    """All that is streamed, in memory."""
     parts: list[GridRows] = []
-    found = stream(said, study, parts.append, rules=rules, plausible=plausible, unreadable=unreadable)
+    found = streamed(parts.append)
     rows = whole(parts, study.dimension, stored_dtype(study))
     return Records(rows=rows, persons=found.persons, file=found.file, quality=found.quality)
 

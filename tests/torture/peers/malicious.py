@@ -185,7 +185,7 @@ class Outcome:
     answered: int = 0
 
 
-Daemon = Callable[[Stage, Path], AbstractAsyncContextManager[None]]
+Daemon = Callable[[Stage, Path], AbstractAsyncContextManager[object]]
 
 
 async def assault(stage: Stage, attack: Attack, daemon: Daemon, log: Path) -> Outcome:
@@ -250,7 +250,7 @@ def _judge(stage: Stage, coordinator: Coordinator, attack: Attack, log: Path, ou
 
 
 @asynccontextmanager
-async def process(stage: Stage, log: Path) -> AsyncIterator[None]:
+async def process(stage: Stage, log: Path) -> AsyncIterator[asyncio.subprocess.Process]:
     """`eigenveil-site serve`, as a process of its own."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OPENBLAS_NUM_THREADS": "1"}
     with log.open("ab") as lines:
@@ -260,7 +260,7 @@ async def process(stage: Stage, log: Path) -> AsyncIterator[None]:
             stdout=asyncio.subprocess.DEVNULL, stderr=lines, env=environment,
         )  # fmt: skip
         try:
-            yield
+            yield started
         finally:
             if started.returncode is None:
                 started.terminate()

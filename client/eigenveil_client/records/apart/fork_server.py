@@ -7,13 +7,16 @@ import os
 import socket
 import subprocess
 import threading
+import time
 from contextlib import suppress
 
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_common.apart import NOWHERE, ONE_THREAD, apart, ended
 
 TRIES = 2
-NUMBER = 8  # bytes of a process id, or of how a process ended
+NUMBER = 8  # bytes of a process id (below 0: nobody asks for it any more), or of how a process ended
+RUNNING = 2**32  # no process has ended like this
+ENDING_SECONDS, LEAST_PAUSE = 10.0, 0.001
 # Arrow's own allocators reserve a GiB at once, which a limit of memory counts.
 SETTINGS = ONE_THREAD | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 PROGRAM = "eigenveil_client.records.apart.program"
@@ -40,9 +43,17 @@ class ForkServer:
         raise BadRecords("no process can be started to read the records; is there memory?", about="reader")
 
     def ended(self, pid: int) -> int | None:
-        """How a reader ended, as a negative signal or an exit code; None if its server is gone as well."""
+        """How a reader that was killed ended, as a negative signal or an exit code; RUNNING, as long as the
+        kernel waits for something in it that does not come; None if its server is gone as well."""
+        until, pause = time.monotonic() + ENDING_SECONDS, LEAST_PAUSE
         try:
-            return os.waitstatus_to_exitcode(self._ask(pid.to_bytes(NUMBER, "big"), []))
+            while (status := self._ask(_bytes(pid), [])) == RUNNING:
+                if time.monotonic() > until:
+                    self._ask(_bytes(-pid), [])
+                    return RUNNING
+                time.sleep(pause)
+                pause *= 2
+            return os.waitstatus_to_exitcode(status)
         except (OSError, ValueError):
             return None
 
@@ -83,6 +94,10 @@ class ForkServer:
             control.close()
         if process is not None:
             ended(process)
+
+
+def _bytes(number: int) -> bytes:
+    return number.to_bytes(NUMBER, "big", signed=True)
 
 
 SERVER = ForkServer()

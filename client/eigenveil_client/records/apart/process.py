@@ -6,8 +6,10 @@ A reader is not believed: what it says is bounded and checked, and its death is 
 
 from __future__ import annotations
 
+import logging
 import os
 import pickle
+import re
 import shutil
 import signal
 import socket
@@ -21,7 +23,7 @@ from typing import Any, TypeVar
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.grid import GridRows
-from eigenveil_client.records.apart.fork_server import SERVER
+from eigenveil_client.records.apart.fork_server import RUNNING, SERVER
 from eigenveil_client.records.apart.form import form_of
 from eigenveil_client.records.apart.frames import WISH, Broken, Kind, receive
 from eigenveil_client.records.apart.works import MEMORY, SURPRISE, AnyWork, ReadRecords, Request
@@ -30,6 +32,7 @@ from eigenveil_client.records.tables.config import SQLITE, RecordsConfig
 from eigenveil_client.records.tables.table import BadRecords
 from eigenveil_common.apart import SECRET
 from eigenveil_common.files import make_folder
+from eigenveil_common.log import event
 
 MIB = 2**20
 MEMORY_MIB = 3072  # of a reader, besides the memory_mib of a site: a SELECT over files takes 2,048 of them
@@ -37,6 +40,7 @@ SECONDS, SECONDS_A_MIB = 600.0, 4.0  # for any request, and for each MiB of file
 MOST_ITEMS_BYTES = 2**26
 MOST_WORDS, MOST_ABOUT = 4096, 256  # characters
 ENDING_TRIES, ENDING_SECONDS = 100, 0.02
+CLASS_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,63}")
 WAL = slice(18, 20)  # of a SQLite file: which form its changes have
 
 
@@ -106,10 +110,18 @@ def _asked(
     except Broken as broken:
         late, lies = broken.late, not (broken.ended and _gone(pid))
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)  # one that is gone keeps how it ended
-        how = SERVER.ended(pid)
-    raise died(request, None if lies else how, late=late)
+        how = _killed(pid)
+    raise died(request, None if lies and how != RUNNING else how, late=late)
+
+
+def _killed(pid: int) -> int | None:
+    """How a process ended, which does now if it has not: see `ForkServer.ended`."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)  # one that is gone keeps how it ended
+    how = SERVER.ended(pid)
+    if how == RUNNING:
+        event("reader-stuck", logging.WARNING, about=f"process {pid}")
+    return how
 
 
 def _gone(pid: int) -> bool:
@@ -191,10 +203,20 @@ def _error(request: Request, words: Any) -> RequestError:
     if about == MEMORY:
         return _too_large(request)
     if about == SURPRISE:
-        message = f"{request.about} cannot be read ({message}); is it damaged? Write it anew"
+        return _surprise(request, message)
     if code is Code.BAD_CONFIG:  # of a library that is not there
         return RequestError(code, message)
     return BadRecords(message, about=about or "file")  # whatever code it states: it ends no daemon
+
+
+def _surprise(request: Request, message: str) -> BadRecords:
+    """An error that nobody foresaw, of which a daemon's log may hold the class and nothing else."""
+    kind = message.partition(" ")[0]
+    if not CLASS_NAME.fullmatch(kind):
+        raise Broken
+    return BadRecords(
+        f"{request.about} cannot be read ({message}); is it damaged? Write it anew", about=SURPRISE, kind=kind
+    )
 
 
 def _line(words: Any, most: int) -> str:
@@ -206,6 +228,12 @@ def _line(words: Any, most: int) -> str:
 
 def died(request: Request, how: int | None, *, late: bool) -> BadRecords:
     """The one sentence for a reader that did not end as it should."""
+    if how == RUNNING:
+        return BadRecords(
+            f"{request.about} cannot be read: the process that reads it was killed and does not end, as the "
+            "system waits for a disk or a network share; mend that, and the process ends",
+            about="reader-stuck",
+        )
     if late or how == -signal.SIGXCPU:
         return BadRecords(
             f"reading {request.about} took more than the {request.seconds:.0f} s that its size allows; is it "

@@ -2,8 +2,8 @@
 and forks a reader for each request that its parent hands it.
 
 Its standard input is a socket to its parent: a message with a descriptor asks for a reader that is spoken to
-through it, and is answered by a process id; a process id asks how that process ended. It ends with its
-parent, or when it had nothing to do for a while.
+through it, and is answered by a process id; a process id asks how that process ended, and below 0 is not
+asked for any more. It ends with its parent, or when it had nothing to do for a while.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import pyarrow.parquet
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.study.grid import GridRows
-from eigenveil_client.records.apart.fork_server import NUMBER
+from eigenveil_client.records.apart.fork_server import NUMBER, RUNNING
 from eigenveil_client.records.apart.form import form_of
 from eigenveil_client.records.apart.frames import WISH, Kind, send, send_rows
 from eigenveil_client.records.apart.works import MEMORY, SURPRISE, ReadRecords, Request
@@ -43,8 +43,9 @@ def main() -> int:
     control = socket.socket(fileno=0)
     pa.array(np.zeros(1))  # loads what each reader would load otherwise, for half a second
     gc.freeze()
-    running: set[int] = set()
+    running, left = set[int](), set[int]()
     while True:
+        left -= {pid for pid in left if os.waitpid(pid, os.WNOHANG)[0]}
         control.settimeout(None if running else LINGER_SECONDS)
         try:
             data, descriptors, *_ = socket.recv_fds(control, NUMBER, 1)
@@ -57,9 +58,7 @@ def main() -> int:
             running.add(pid)
             answer = pid
         else:
-            pid = int.from_bytes(data, "big")
-            answer = os.waitpid(pid, 0)[1]
-            running.discard(pid)
+            answer = _ended(int.from_bytes(data, "big", signed=True), running, left)
         control.send(answer.to_bytes(NUMBER, "big"))
 
 
@@ -70,6 +69,20 @@ def _forked(control: socket.socket, descriptor: int) -> int:
         return pid
     control.close()
     os._exit(_serve(socket.socket(fileno=descriptor)))
+
+
+def _ended(pid: int, running: set[int], left: set[int]) -> int:
+    """How a reader ended, or RUNNING: one that the kernel does not end must not keep the others waiting. One
+    below 0 is left to end when it can."""
+    if pid < 0:
+        running.discard(-pid)
+        left.add(-pid)
+        return RUNNING
+    gone, status = os.waitpid(pid, os.WNOHANG)
+    if not gone:
+        return RUNNING
+    running.discard(pid)
+    return status
 
 
 def _serve(there: socket.socket) -> int:

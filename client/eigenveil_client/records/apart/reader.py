@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from eigenveil.study.grid import GridRows, stored_dtype
+from eigenveil.study.grid import GridRows
 from eigenveil.study.study import Study
 from eigenveil_client.records.apart.checked import add, column_profile, count, digest_of, quality, text, texts
 from eigenveil_client.records.apart.frames import Broken
@@ -25,11 +25,10 @@ from eigenveil_client.records.apart.works import (
     ReadRecords,
 )
 from eigenveil_client.records.genotypes.listed import Listed
-from eigenveil_client.records.overflow.grid_file import whole
 from eigenveil_client.records.overflow.scratch import SYSTEM, Scratch
 from eigenveil_client.records.profile import ColumnProfile
 from eigenveil_client.records.quality import NO_RANGES, Bounds, ColumnQuality, Ranges
-from eigenveil_client.records.records import LINES, Counted, Keep, Records, Rules, check_study
+from eigenveil_client.records.records import LINES, Counted, Keep, Records, Rules, check_study, gathered
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.config import RecordsConfig
 from eigenveil_client.records.tables.table import BadRecords
@@ -53,12 +52,12 @@ def read(
     limits: Limits = USUAL,
 ) -> Records:
     """The records of `stream`, all in memory."""
-    parts: list[GridRows] = []
-    found = stream(
-        said, study, parts.append, rules=rules, plausible=plausible, unreadable=unreadable, limits=limits
+    return gathered(
+        study,
+        lambda keep: stream(
+            said, study, keep, rules=rules, plausible=plausible, unreadable=unreadable, limits=limits
+        ),
     )
-    rows = whole(parts, study.dimension, stored_dtype(study))
-    return Records(rows=rows, persons=found.persons, file=found.file, quality=found.quality)
 
 
 def stream(

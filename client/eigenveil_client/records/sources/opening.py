@@ -21,7 +21,7 @@ from eigenveil_client.records.tables.table import BadRecords, Source
 
 DELIMITED = (".csv", ".tsv", ".txt")
 ARROW = (".arrow", ".feather")
-KNOWN = ", ".join((*DELIMITED, ".csv.gz", *PARQUET, *ARROW, *WORKBOOKS, *SQLITE, BED, *ZARR))
+ENDINGS = (*DELIMITED, ".csv.gz", *PARQUET, *ARROW, *WORKBOOKS, *SQLITE, BED, *ZARR)
 
 
 def open_source(said: RecordsConfig) -> Source:
@@ -78,6 +78,7 @@ def _plain(path: Path, dialect: Dialect, sheet: str) -> Source:
         return arrow_table(path, dialect)
     if path.suffix.lower() in WORKBOOKS:
         return excel_table(path, sheet, dialect)
+    known = ", ".join(ENDINGS)
     raise BadRecords(
-        f"{path}: records are read from {KNOWN} or a folder of Parquet files, not {path.suffix!r}"
+        f"{path}: records are read from {known} or a folder of Parquet files, not {path.suffix!r}"
     )

@@ -24,12 +24,14 @@ LeaveOut = Callable[[int], None]  # told how many lines of a file are left out
 class BadRecords(RequestError):
     """Records that do not do, code `bad-data`.
 
-    `about` is a column or one fixed word: the message may name lines, a daemon's log may not.
+    `about` is a column or one fixed word: the message may name lines, a daemon's log may not. `kind` is the
+    class of an error that nobody foresaw, else empty.
     """
 
-    def __init__(self, message: str, *, about: str = "file") -> None:
+    def __init__(self, message: str, *, about: str = "file", kind: str = "") -> None:
         super().__init__(Code.BAD_DATA, message)
         self.about = about
+        self.kind = kind
 
 
 class Source(Protocol):

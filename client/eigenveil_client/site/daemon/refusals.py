@@ -77,6 +77,8 @@ def refusal_of(problem: EigenveilError, plan_digest: str, round: int) -> Refusal
 
 def told(problem: EigenveilError) -> dict[str, Any]:
     """What a log line says of a refusal: sentences only about plans, queries and site.toml."""
+    if isinstance(problem, BadRecords) and problem.kind:
+        return {"about": problem.about, "type": problem.kind}
     if isinstance(problem, BadRecords | PoorColumns):
         return {"about": problem.about}
     return {"detail": str(problem)} if problem.code in TELLABLE else {}

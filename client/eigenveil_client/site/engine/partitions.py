@@ -37,15 +37,18 @@ Asked = tuple[Query, Frame | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """An error of ours on its way to the site; `about` is there for bad records."""
+    """An error of ours on its way to the site; `about` is there for bad records, and perhaps `kind`."""
 
     code: Code
     message: str
     about: str = ""
+    kind: str = ""
 
     def error(self) -> EigenveilError:
         """To be raised at the site."""
-        return BadRecords(self.message, about=self.about) if self.about else error(self.code, self.message)
+        if self.about:
+            return BadRecords(self.message, about=self.about, kind=self.kind)
+        return error(self.code, self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +93,8 @@ def _as_value(work: Callable[Given, Done]) -> Callable[Given, Done | Problem]:
         try:
             return work(*given, **named)
         except EigenveilError as problem:
-            return Problem(code=problem.code, message=str(problem), about=getattr(problem, "about", ""))
+            about, kind = getattr(problem, "about", ""), getattr(problem, "kind", "")
+            return Problem(code=problem.code, message=str(problem), about=about, kind=kind)
         except Exception as surprise:  # noqa: BLE001 - the site logs it, without its text
             at = places(surprise.__traceback__)
             return Problem(code=Code.BUG, message=f"{type(surprise).__qualname__} at {at}")

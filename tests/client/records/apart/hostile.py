@@ -11,6 +11,7 @@ import time
 import zipfile
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pyarrow.parquet as parquet
 import xlsxwriter
 
 from eigenveil_client.records.tables.config import RecordsConfig
+from tests.client.records.apart import workbooks
 from tests.client.records.genotypes.support import genotypes, plink, vcf_zarr
 
 MEMBER = 2**24  # bytes that are packed at a time
@@ -61,6 +63,12 @@ def parquet_file(path: Path) -> RecordsConfig:
 
 def csv(path: Path) -> RecordsConfig:
     path.write_bytes(b"a,b,c\n" + b"".join(b"%d,%d,%d\n" % (row % 7, row % 5, row) for row in range(300)))
+    return RecordsConfig(source=path)
+
+
+def tsv(path: Path) -> RecordsConfig:
+    csv(path)
+    path.write_bytes(path.read_bytes().replace(b",", b"\t"))
     return RecordsConfig(source=path)
 
 
@@ -150,13 +158,39 @@ def bombed_workbook(path: Path) -> RecordsConfig:
     return RecordsConfig(source=path)
 
 
+def folder(path: Path) -> RecordsConfig:
+    """A folder of two Parquet files."""
+    path.mkdir()
+    for name in ("first.parquet", "second.parquet"):
+        parquet_file(path / name)
+    return RecordsConfig(source=path)
+
+
+def selected(make: Callable[[Path], RecordsConfig]) -> Callable[[Path], RecordsConfig]:
+    """The same file, with a SELECT of the site's over it."""
+
+    def maker(path: Path) -> RecordsConfig:
+        return replace(make(path), table="", sql="SELECT a, b, c FROM records")
+
+    return maker
+
+
+# Of each ending that a reader knows; without one a folder, and what a SELECT is over.
 GOOD: dict[str, Callable[[Path], RecordsConfig]] = {
-    "records.arrow": arrow,
-    "records.parquet": parquet_file,
-    "records.csv": csv,
+    **dict.fromkeys(("records.arrow", "records.feather"), arrow),
+    **dict.fromkeys(("records.parquet", "records.pq"), parquet_file),
+    **dict.fromkeys(("records.csv", "records.txt"), csv),
+    "records.tsv": tsv,
     "records.csv.gz": csv_gz,
-    "records.db": sqlite,
-    "records.xlsx": xlsx,
+    **dict.fromkeys(("records.db", "records.sqlite", "records.sqlite3"), sqlite),
+    **dict.fromkeys(("records.xlsx", "records.xlsm"), xlsx),
+    "records.xlsb": workbooks.xlsb,
+    "records.xls": workbooks.xls,
+    "records.ods": workbooks.ods,
     "records.bed": bed,
-    "records.zarr": zarr,
+    **dict.fromkeys(("records.zarr", "records.vcz"), zarr),
+    "records": folder,
+    "selected.csv": selected(csv),
+    "selected.parquet": selected(parquet_file),
+    "selected.db": selected(sqlite),
 }

@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import sqlite3
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -21,14 +22,15 @@ import pytest
 
 from eigenveil.study.study import Column, Study
 from eigenveil_client.records import records
-from eigenveil_client.records.apart import process, reader
+from eigenveil_client.records.apart import fork_server, process, reader
 from eigenveil_client.records.apart.fork_server import SERVER
 from eigenveil_client.records.apart.process import MIB, Limits
 from eigenveil_client.records.genotypes import vcf_zarr
+from eigenveil_client.records.genotypes.vcf_zarr import ZARR
 from eigenveil_client.records.sources.columnar import checked as checked_batch
-from eigenveil_client.records.sources.opening import open_source
+from eigenveil_client.records.sources.opening import ENDINGS, open_source
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.config import BED, RecordsConfig
 from eigenveil_client.records.tables.table import BadRecords
 from tests.client.records.apart import hostile
 from tests.client.records.apart.hostile import GOOD, HANGS, SEGFAULT, Ends
@@ -40,7 +42,7 @@ OF_GENOTYPES = replace(
 
 
 def study_of(name: str) -> Study:
-    return OF_GENOTYPES if name.endswith((".bed", ".zarr")) else STUDY
+    return OF_GENOTYPES if name.endswith((BED, *ZARR)) else STUDY
 
 
 @pytest.fixture
@@ -51,6 +53,12 @@ def ending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BadRecords]:
         return refusal(lambda: process.ask(NOBODY, how, check=lambda one: one, limits=limits))  # type: ignore[arg-type]
 
     return ask
+
+
+def test_a_good_file_of_every_ending_is_there_to_be_damaged() -> None:
+    """So a kind that the reader learns has to be made here, and the check of damaged records damages it."""
+    endings = {"".join(Path(name).suffixes) for name in GOOD if name.startswith("records")}
+    assert endings == {*ENDINGS, ""}  # "" is a folder
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -195,6 +203,40 @@ def test_a_reader_that_dies_is_one_line_and_the_next_one_reads(
 def test_a_reader_that_takes_too_long_is_ended(ending: Callable[..., BadRecords]) -> None:
     problem = ending(HANGS, Limits(seconds=0.5))
     assert (problem.about, "took more than the 0 s" in str(problem)) == ("reader-time", True)
+
+
+def test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting(
+    tmp_path: Path,
+    ending: Callable[..., BadRecords],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As one does that waits for a disk; here it is never killed."""
+    said, pids = hostile.csv(tmp_path / "records.csv"), list[int]()
+    reader.columns(said)
+    with monkeypatch.context() as patch:
+        patch.setattr(fork_server, "ENDING_SECONDS", 0.2)
+        patch.setattr(os, "kill", lambda pid, number: pids.append(pid))
+        problem = ending(HANGS, Limits(seconds=0.2))
+    assert (problem.about, "does not end" in str(problem)) == ("reader-stuck", True)
+    (pid,) = pids
+    assert f"reader-stuck about='process {pid}'" in caplog.text
+    assert SERVER._process is not None
+    server = SERVER._process.pid
+    assert reader.columns(said) == ("a", "b", "c")
+    os.kill(pid, signal.SIGKILL)
+    while "Z" not in (state := _state(pid)) and state:
+        time.sleep(0.01)
+    assert reader.columns(said) == ("a", "b", "c")
+    assert (_state(pid), SERVER._process.pid) == ("", server)
+
+
+def _state(pid: int) -> str:
+    """What the kernel says that a process does; nothing, once it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
 
 
 def test_a_reader_that_takes_too_much_memory_is_told_as_such(tmp_path: Path) -> None:

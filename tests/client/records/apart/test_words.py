@@ -21,6 +21,7 @@ from eigenveil_client.records.apart.form import form_of
 from eigenveil_client.records.apart.frames import HEAD, MOST_SAID, Broken, Kind, receive, send, send_rows
 from eigenveil_client.records.apart.works import ListColumns
 from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.site.daemon.refusals import told
 from tests.client.records.apart import hostile
 from tests.client.records.apart.support import NOBODY, STUDY, refusal
 
@@ -129,16 +130,26 @@ DONE = (Kind.DONE, {"persons": 2, "file": "00" * 32})
         [(Kind.ERROR, "no")],
         [(Kind.ERROR, ["no-code", "words", "file"])],
         [(Kind.ERROR, ["bad-data", "x" * 5000, "file"])],
+        [(Kind.ERROR, ["bad-data", "120/80 at sql.py:3", "reader"])],
+        [(Kind.ERROR, ["bad-data", f"{'x' * 65} at sql.py:3", "reader"])],
     ],
 )
 def test_a_reader_that_lies_is_not_believed(frames: list[tuple[Kind, Any]]) -> None:
-    assert saying(*frames).about == "reader"
+    problem = saying(*frames)
+    assert (problem.about, problem.kind) == ("reader", "")
 
 
 @pytest.mark.parametrize("code", ["site-policy", "storage", "bug", "protocol", "budget-exhausted"])
 def test_no_reader_chooses_the_word_that_leaves_nor_ends_a_daemon(code: str) -> None:
     problem = saying((Kind.ERROR, [code, "two\nlines", "file"]))
     assert (problem.code, str(problem)) == (Code.BAD_DATA, "two lines")
+
+
+def test_of_an_error_that_nobody_foresaw_a_log_has_the_class_alone() -> None:
+    problem = saying((Kind.ERROR, ["bad-data", "zlib.error at files.py:40", "reader"]))
+    assert told(problem) == {"about": "reader", "type": "zlib.error"}
+    assert "zlib.error at files.py:40" in str(problem)
+    assert told(saying((Kind.ERROR, ["bad-data", "words", "c"]))) == {"about": "c"}
 
 
 def test_more_records_than_there_may_be_are_not_kept() -> None:

@@ -68,3 +68,40 @@ def test_a_file_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     (tmp_path / "text.db").write_text("id,x\n" * 100)
     with pytest.raises(BadRecords, match="not a database"):
         cells(tmp_path / "text.db", "x", table="t")
+
+
+@pytest.fixture
+def unusual(tmp_path: Path) -> Path:
+    """Whole, but made by a program with functions of its own, and by hand."""
+    place = tmp_path / "unusual.db"
+    with closing(sqlite3.connect(place)) as database, database:
+        database.create_collation("german", lambda one, other: (one > other) - (one < other))
+        database.create_function("own", 1, lambda value: 1, deterministic=True)
+        database.execute("CREATE TABLE records (a REAL, b TEXT CHECK (own(b)))")
+        database.executemany("INSERT INTO records VALUES (?, ?)", [(n, f"x{n}") for n in range(300)])
+        database.execute("CREATE INDEX sorted ON records (b COLLATE german)")
+        database.execute("CREATE INDEX computed ON records (own(a))")
+        database.execute("CREATE TABLE others (b TEXT COLLATE german PRIMARY KEY)")
+        database.execute("INSERT INTO others VALUES ('x')")
+        database.execute("CREATE VIRTUAL TABLE notes USING fts5 (words)")
+        database.execute("PRAGMA writable_schema = ON")
+        database.execute(
+            "INSERT INTO sqlite_master VALUES ('table', 'maps', 'maps', 0, "
+            "'CREATE VIRTUAL TABLE maps USING unheard_of (a)')"
+        )
+    return place
+
+
+def test_what_only_another_program_can_sort_or_compute_is_no_damage(unusual: Path) -> None:
+    assert len(cells(unusual, "a", table="records")) == 300
+    with pytest.raises(BadRecords, match="no such collation sequence: german"):
+        cells(unusual, "b", table="others")
+
+
+def test_damage_is_seen_beside_it_and_told(unusual: Path) -> None:
+    data = bytearray(unusual.read_bytes())
+    page = data.index(b"x200") // 4096 * 4096
+    data[page : page + 8] = b"\xff" * 8
+    unusual.write_bytes(data)
+    with pytest.raises(BadRecords, match=r"damaged \(PRAGMA quick_check: .+\); put back"):
+        cells(unusual, "a", table="records")

@@ -41,7 +41,7 @@ from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.engine.contract import Held
 from eigenveil_client.site.engine.dask import DaskEngine, _or_raise
 from eigenveil_client.site.engine.local import LocalEngine
-from eigenveil_client.site.engine.partitions import Problem
+from eigenveil_client.site.engine.partitions import Problem, _as_value
 from eigenveil_client.site.engine_config import EngineConfig, Kind
 from eigenveil_client.site.quality import QualityRules
 from eigenveil_common.doctor import Check, Level
@@ -342,6 +342,18 @@ def test_a_worker_whose_disk_fails_is_out_of_reach_and_ends_nobody() -> None:
         _or_raise(Problem(code=Code.STORAGE, message="the disk is full"))
     with refused(Code.POLICY, "too wide"):
         _or_raise(Problem(code=Code.POLICY, message="too wide"))
+
+
+def test_an_error_of_records_comes_from_a_worker_as_it_was() -> None:
+    @_as_value
+    def failing() -> None:
+        raise BadRecords("no", about="reader", kind="KeyError")
+
+    found = failing()
+    assert isinstance(found, Problem)
+    problem = found.error()
+    assert isinstance(problem, BadRecords)
+    assert (problem.about, problem.kind, str(problem)) == ("reader", "KeyError", "no")
 
 
 def test_workers_of_another_version_are_told_from_ours() -> None:

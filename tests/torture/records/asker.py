@@ -1,0 +1,227 @@
+"""A process that asks readers as a site's daemon does, with its engine, and holds a good study meanwhile.
+
+It makes no file: what it has of memory is what asking takes. It is spoken to through pipes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from typing import Any
+
+from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.resolve import make_plan
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.study import Study
+from eigenveil_client.records.apart import process
+from eigenveil_client.records.apart.fork_server import SERVER
+from eigenveil_client.records.apart.process import Limits
+from eigenveil_client.records.apart.reader import Reader
+from eigenveil_client.records.overflow.scratch import SYSTEM
+from eigenveil_client.records.quality import NO_RANGES
+from eigenveil_client.records.records import Counted, Keep
+from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.site.engine.local import LocalEngine, LocalRecords
+from eigenveil_client.site.engine_config import EngineConfig
+from tests.client.records.apart.hostile import HANGS, SEGFAULT, Ends
+from tests.client.records.apart.support import NOBODY
+from tests.client.records.apart.test_reader import study_of
+from tests.fuzz.hunt import resident_bytes
+
+MOST_RECORDS = 100_000  # as a site.toml has it that says nothing
+LIMITS = Limits(memory_mib=1024, seconds=60)
+PAUSE_SECONDS = 0.02
+USUAL, SHORT, SMALL = Limits(), Limits(seconds=0.05), Limits(memory_mib=8)
+# How a reader ends before it has read anything; of a file, where it has too little memory for any.
+DEATHS: Mapping[str, tuple[Ends | None, Limits]] = {
+    "SIGSEGV": (SEGFAULT, USUAL),
+    "SIGBUS": (Ends(signal.raise_signal, signal.SIGBUS), USUAL),
+    "SIGABRT": (Ends(os.abort), USUAL),
+    "SIGKILL": (Ends(signal.raise_signal, signal.SIGKILL), USUAL),
+    "reader-time": (HANGS, SHORT),
+    "reader-memory": (None, SMALL),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Came:
+    """What came of a file or a death: "read", "refused" or how its reader ended; a `fault` if that is one."""
+
+    outcome: str
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """Bytes that the asker and its fork server have, the seconds that each good answer took since the last
+    time, and whether any of them was wrong."""
+
+    asker: int
+    server: int
+    seconds: tuple[float, ...]
+    changed: bool
+
+
+class Way:
+    """One of the pipes to an asker, which takes one file after the other."""
+
+    def __init__(self, pipe: Connection) -> None:
+        self._pipe = pipe
+
+    def ask(self, said: RecordsConfig, kind: str) -> Came:
+        """Have a file of this kind read."""
+        return self._told(said, kind)
+
+    def die(self, cause: str) -> Came:
+        """Have a reader die of one of `DEATHS`."""
+        return self._told(None, cause)
+
+    def _told(self, *words: object) -> Came:
+        self._pipe.send(words)
+        came: Came = self._pipe.recv()
+        return came
+
+    def close(self) -> None:
+        self._pipe.close()
+
+
+class Asker:
+    """The process, as the check sees it, with `ways` to it that are used side by side."""
+
+    def __init__(self, good: RecordsConfig, ways: int) -> None:
+        context = get_context("spawn")
+        pairs = [context.Pipe() for _ in range(ways + 1)]
+        (self._control, *ours), theirs = zip(*pairs, strict=True)
+        self.ways = [Way(one) for one in ours]
+        self._process = context.Process(target=serve, args=(good, *theirs))
+        self._process.start()
+        for one in theirs:
+            one.close()
+
+    def taken(self) -> Taken:
+        """What it has now."""
+        self._control.send(None)
+        found: Taken = self._control.recv()
+        return found
+
+    @property
+    def alive(self) -> bool:
+        return self._process.is_alive()
+
+    def close(self) -> None:
+        for one in (self._control, *self.ways):
+            one.close()
+        self._process.join()
+
+
+@contextmanager
+def asker(good: RecordsConfig, ways: int) -> Iterator[Asker]:
+    """An asker, until the end of the block."""
+    found = Asker(good, ways)
+    try:
+        yield found
+    finally:
+        found.close()
+
+
+def serve(good: RecordsConfig, control: Connection, *ways: Connection) -> None:
+    """Ask for each file that comes, and answer a study until nobody is there."""
+    logging.disable()
+    for way in ways:
+        threading.Thread(target=_take, args=(way, good)).start()
+    loading, study = Loading(), study_of("good.csv")
+    asked, held = rehearse(loading.plan(study))[0], loading(good, study)
+    first, seconds, changed = held.answer(asked.query, asked.frame), list[float](), False
+    while True:
+        began = time.monotonic()
+        changed |= not (held.answer(asked.query, asked.frame) == first).all()
+        seconds.append(time.monotonic() - began)
+        if not control.poll(PAUSE_SECONDS):
+            continue
+        try:
+            control.recv()
+        except EOFError:
+            return held.close()
+        found = tuple(seconds)
+        control.send(Taken(asker=resident_bytes(), server=_of_server(), seconds=found, changed=changed))
+        seconds.clear()
+
+
+def _of_server() -> int:
+    return 0 if SERVER._process is None else resident_bytes(SERVER._process.pid)
+
+
+def _take(way: Connection, good: RecordsConfig) -> None:
+    loading = Loading()
+    while True:
+        try:
+            said, name = way.recv()
+        except EOFError:
+            return
+        if said is not None:
+            way.send(_came(partial(loading, said, study_of(name)), name))
+        else:
+            way.send(_died(name, partial(loading, good, study_of("good.csv"))))
+
+
+class Loading:
+    """The engine of a daemon, whose records are others each time."""
+
+    def __init__(self) -> None:
+        self._reader: Reader | None = None
+        self._engine = LocalEngine(self._read, EngineConfig(), SYSTEM, MOST_RECORDS)
+        self._plans: dict[Study, Plan] = {}
+
+    def __call__(self, said: RecordsConfig, study: Study, limits: Limits = LIMITS) -> LocalRecords:
+        """The records of a study, as a daemon holds them."""
+        self._reader = Reader(said, (), NO_RANGES, SYSTEM, limits, MOST_RECORDS)
+        return self._engine.load(self.plan(study))
+
+    def _read(self, study: Study, keep: Keep) -> Counted:
+        assert self._reader is not None
+        return self._reader(study, keep)
+
+    def plan(self, study: Study) -> Plan:
+        """A plan of a study of as many records as a site has."""
+        if study not in self._plans:
+            self._plans[study] = make_plan(replace(study, max_records=MOST_RECORDS))
+        return self._plans[study]
+
+
+def _came(read: Callable[[], Any], name: str) -> Came:
+    try:
+        read().close()
+    except BadRecords as problem:
+        several = len(str(problem).splitlines()) != 1
+        return Came(outcome=_outcome(problem), fault=f"{name}: a refusal of several lines" if several else "")
+    except Exception as surprise:  # noqa: BLE001 - whatever else comes is a finding
+        return Came(outcome="surprise", fault=f"{name}: {type(surprise).__name__}: {surprise}")
+    return Came(outcome="read")
+
+
+def _outcome(problem: BadRecords) -> str:
+    """The signal that ended a reader, or what else became of it."""
+    for one in signal.Signals:
+        if f"was ended by {one.name};" in str(problem):
+            return one.name
+    return problem.about if problem.about.startswith("reader") else "refused"
+
+
+def _died(name: str, read: Callable[..., Any]) -> Came:
+    ends, limits = DEATHS[name]
+    if ends is not None:
+        read = partial(process.ask, NOBODY, ends, check=lambda one: one)  # type: ignore[arg-type]
+    came = _came(partial(read, limits=limits), name)
+    if came.fault or came.outcome == name:
+        return came
+    return Came(outcome=came.outcome, fault=f"a death by {name} is told as {came.outcome}")
