@@ -139,7 +139,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "if there.waiting or there.begun",
        f"{STRANGERS}::test_an_address_is_not_forgotten_before_its_allowance_is_full_again"),
     of("TM11", f"{FRONT}/strangers.py",
-       "self.end(next(one for one in self._all if one.network == busiest))",
-       "self.end(next(iter(self._all)))",
+       "self.end(self._all.oldest_of_most())",
+       "self.end(self._all.all()[0])",
        f"{STRANGERS}::test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room"),
 )  # fmt: skip

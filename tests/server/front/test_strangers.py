@@ -175,7 +175,7 @@ def test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room() -
     told, tasks = mock.Mock(), [mock.Mock() for _ in range(4)]
     here = strangers.Strangers(mock.Mock(), told, most=4)
     for network, task in zip("abbc", tasks, strict=True):
-        here._all[strangers.Stranger(mock.Mock(), network, 1, network, task=task)] = None
+        here._all.add(strangers.Stranger(mock.Mock(), network, 1, network, task=task), network)
     here._make_room()
     assert [bool(task.cancel.mock_calls) for task in tasks] == [False, True, False, False]
     assert told.mock_calls == [mock.call()]
