@@ -19,6 +19,7 @@ from eigenveil.accounting.neighbours import Neighbours
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
 
 ABOVE = 1 + 1e-12  # beyond the last digits of an exponential
+LARGEST_EXPONENT = 700.0  # of a float's exponential; times one part in 10^18 it is far beyond a probability
 BELOW = 1 - 2e-9  # what a conversion gives is at most a relative 1e-9 above the least epsilon
 
 
@@ -112,7 +113,8 @@ class Conversion:
         stated, own = Fraction(repr(self.delta)), Fraction(whole.atto_delta, ATTO)
         if self.exact or not own:
             return shown_up(stated)
-        chain = 1 + Fraction(math.exp(math.sqrt(2 * whole.micro_rho / MICRO)) * ABOVE)
+        most = min(math.sqrt(2 * whole.micro_rho / MICRO), LARGEST_EXPONENT)
+        chain = 1 + Fraction(math.exp(most) * ABOVE)
         added, replaced = (shown_up(min(Fraction(1), stated + one)) for one in (own, own * chain))
         return f"{added} ({Neighbours.ADD_REMOVE.value}; as {Neighbours.REPLACE_ONE.value}: {replaced})"
 

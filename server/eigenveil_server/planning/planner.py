@@ -211,6 +211,7 @@ def main() -> int:
     """Answer until nobody asks any more; the system ends this process in the middle of a wish that takes
     more than its seconds, and gives none more than its memory."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # whatever was inherited
     _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less
     while (wish := read(sys.stdin.buffer)) is not None:
         # SIGPROF ends the process when it has used so much processor time; RLIMIT_CPU counts whole seconds.
@@ -219,6 +220,7 @@ def main() -> int:
         memory = wish["memory"]
         resource.setrlimit(resource.RLIMIT_DATA, (memory if most < 0 else min(memory, most), most))
         found = answer(wish["work"], wish["words"])
+        signal.setitimer(signal.ITIMER_PROF, 0.0)  # reading the next wish is not this one's time
         give_back()
         write(sys.stdout.buffer, found | {"resident": resident_bytes()})
     return 0

@@ -1,17 +1,19 @@
 """Planning beside everything else: in processes that may be killed, small studies apart from wide ones.
 
 One analyst plans one study at a time, and nobody's second wish queues before another's first. Whatever turns
-out not to be small goes on in the wide lane, and so does all that the same analyst asks for a while: three
-certificates that ask for such studies without end keep a small one waiting for a hundredth of the time.
+out not to be small goes on in the wide lane, and so does all that the same analyst asks for a while, whether
+anybody still waits for it or not.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import signal
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -20,16 +22,16 @@ from eigenveil.errors import Code, RequestError, error
 from eigenveil_common.apart import apart, ended
 from eigenveil_server.planning import planner
 
-SMALL_BYTES = 32 * 1024  # 500 columns, planned in half a second
+SMALL_BYTES = 32 * 1024  # 500 columns, planned in a quarter of a second
 MOST_BYTES = 2 * 2**20  # 20,000 columns with names, units and bounds as they are
-SMALL_SECONDS, WIDE_SECONDS = 1.0, 120.0  # of processor time; refined-cov of 1,000 columns takes ten
+SMALL_SECONDS, WIDE_SECONDS = 0.5, 120.0  # of processor time; refined-cov of 1,000 columns takes ten
 SMALL_MEMORY = 512 * 2**20  # a process that has planned nothing yet has 101 MiB of data, 74 of them resident
 MOST_MEMORY = 4 * 2**30
 # refined-cov of 2,048 columns and 180 components, nearly all that fit a message, takes 581 MB.
 WIDE_MEMORY, WIDE_BYTES = 256 * 2**20, 160  # to begin with, and for each pair of columns of a study
 IDLE_BYTES = 128 * 2**20  # a process that holds more is not kept for the next wish
 SMALL_NICE, WIDE_NICE = 5, 15  # rounds and calls go first, then small studies
-WIDE_AGAIN_SECONDS = 300.0  # for whoever asked for what was not small
+WIDE_AGAIN_SECONDS = 300.0  # for an analyst whose study was not small
 LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
 
 
@@ -40,21 +42,23 @@ def wide_memory(most_columns: int) -> int:
 
 
 class Worker:
-    """One process that plans. It can be ended from another thread than the one that asks."""
+    """One process that plans, for one lane. It can be ended from another thread than the one that asks."""
 
     idle: ClassVar[list[Worker]] = []  # handed on, since each takes a second to start
 
-    def __init__(self) -> None:
+    def __init__(self, lane: str) -> None:
+        self.lane = lane
         self._process = apart("eigenveil_server.planning.planner")
 
     @classmethod
-    def ready(cls) -> Worker:
-        """An idle one, unless it was ended meanwhile, or a new one."""
-        with suppress(IndexError):
-            while not (worker := cls.idle.pop()).alive:
-                pass
-            return worker
-        return cls()
+    def ready(cls, lane: str) -> Worker:
+        """An idle one of that lane, unless it was ended meanwhile, or a new one."""
+        for worker in [one for one in cls.idle if one.lane == lane]:
+            with suppress(ValueError):  # another thread has just taken it
+                cls.idle.remove(worker)
+                if worker.alive:
+                    return worker
+        return cls(lane)
 
     def ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
         """The answer; None if the process was ended first."""
@@ -79,6 +83,11 @@ class Worker:
         return alive
 
     @property
+    def exceeded(self) -> bool:
+        """Whether it was ended for the processor time that it took."""
+        return self._process.returncode == -signal.SIGPROF
+
+    @property
     def serves(self) -> bool:
         """Whether it may be asked again."""
         return self._process.returncode is None
@@ -94,62 +103,57 @@ def _end_the_idle() -> None:
 
 
 class Lane:
-    """One wish at a time, on a thread and in a process of its own; a warm one has the next process ready."""
+    """One wish at a time, on a thread and in a process of its own; a warm one has the next process ready.
+    `exceeded` is told, on any thread, whose wish was too much for this lane, whoever still waits for it."""
 
-    def __init__(self, name: str, *, seconds: float, memory: int, nice: int) -> None:
+    def __init__(
+        self, name: str, *, seconds: float, memory: int, nice: int, exceeded: Callable[[str], None]
+    ) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
-        self._seconds, self._nice = seconds, nice
+        self._name, self._seconds, self._nice = name, seconds, nice
         self.memory = memory
+        self._exceeded = exceeded
         self._lock = threading.Lock()  # nobody is ended who has just answered
         self._busy: tuple[object, Worker] | None = None
-        self._kept: Worker | None = None
         self._warm = False
 
-    async def ask(self, work: str, words: planner.Words) -> dict[str, Any] | None:
+    async def ask(self, analyst: str, work: str, words: planner.Words) -> dict[str, Any] | None:
         """The answer; None if it takes more seconds than this lane has. If the caller goes away, so does the
         work: at once if it has not begun, and soon if it has."""
         loop = asyncio.get_running_loop()
         limits = {"seconds": self._seconds, "memory": self.memory, "nice": self._nice}
         wish = {"work": work, "words": words, **limits}
         try:
-            return await loop.run_in_executor(self._thread, self._ask, wish)
+            return await loop.run_in_executor(self._thread, self._ask, analyst, wish)
         except asyncio.CancelledError:
-            loop.call_later(LINGER_SECONDS, self._give_up, wish)
+            loop.call_later(LINGER_SECONDS, self._give_up, analyst, wish)
             raise
 
-    def _ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
-        worker, self._kept = self._kept, None
-        if worker is None or not worker.alive:
-            worker = Worker.ready()
+    def _ask(self, analyst: str, wish: dict[str, Any]) -> dict[str, Any] | None:
+        worker = Worker.ready(self._name)
         self._busy = (wish, worker)
         found = worker.ask(wish)
         with self._lock:
             self._busy = None
         if found is not None and worker.serves:
-            self._keep(worker)
+            Worker.idle.append(worker)
         elif self._warm:
-            self._keep(Worker.ready())
+            self.warm()
+        if "memory" in found if found is not None else worker.exceeded:
+            self._exceeded(analyst)
         return found
-
-    def _keep(self, worker: Worker) -> None:
-        """For the next wish; what became warm meanwhile has one already."""
-        with self._lock:
-            if self._kept is None:
-                self._kept = worker
-            else:
-                Worker.idle.append(worker)
 
     def warm(self) -> None:
         """Have a process ready before anybody waits for it, from now on."""
         self._warm = True
-        if self._kept is None:
-            self._keep(Worker.ready())
+        Worker.idle.append(Worker.ready(self._name))
 
-    def _give_up(self, wish: object) -> None:
+    def _give_up(self, analyst: str, wish: object) -> None:
         with self._lock:
             busy = self._busy
             if busy is not None and busy[0] is wish:
                 busy[1].end()
+                self._exceeded(analyst)
 
     def close(self) -> None:
         self._warm = False
@@ -157,17 +161,19 @@ class Lane:
             if self._busy is not None:
                 self._busy[1].end()
         self._thread.shutdown(cancel_futures=True)
-        if self._kept is not None:
-            Worker.idle.append(self._kept)
-            self._kept = None
 
 
 class PlanningPool:
     """Where the wishes of all analysts go; studies have at most `most_columns`."""
 
     def __init__(self, most_columns: int) -> None:
-        self._small = Lane("small", seconds=SMALL_SECONDS, memory=SMALL_MEMORY, nice=SMALL_NICE)
-        self._wide = Lane("wide", seconds=WIDE_SECONDS, memory=wide_memory(most_columns), nice=WIDE_NICE)
+        self._small = Lane(
+            "small", seconds=SMALL_SECONDS, memory=SMALL_MEMORY, nice=SMALL_NICE, exceeded=self._not_small
+        )
+        self._wide = Lane(
+            "wide", seconds=WIDE_SECONDS, memory=wide_memory(most_columns), nice=WIDE_NICE,
+            exceeded=lambda analyst: None,
+        )  # fmt: skip
         self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._wide_until: dict[str, float] = {}  # for whom the wide lane plans, and how long
 
@@ -203,11 +209,13 @@ class PlanningPool:
     async def _found(self, analyst: str, size: int, work: str, words: planner.Words) -> dict[str, Any] | None:
         now = time.monotonic()
         if size <= SMALL_BYTES and now >= self._wide_until.get(analyst, now):
-            found = await self._small.ask(work, words)
+            found = await self._small.ask(analyst, work, words)
             if found is not None and "memory" not in found:
                 return found
-            self._wide_until[analyst] = time.monotonic() + WIDE_AGAIN_SECONDS
-        return await self._wide.ask(work, words)
+        return await self._wide.ask(analyst, work, words)
+
+    def _not_small(self, analyst: str) -> None:
+        self._wide_until[analyst] = time.monotonic() + WIDE_AGAIN_SECONDS
 
     def warm(self) -> None:
         """Start a process for small studies before anybody waits for it."""

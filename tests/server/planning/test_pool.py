@@ -88,9 +88,9 @@ def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_wi
         enough = wish["memory"] >= int(wish["words"]["study_toml"])
         return {"done": "planned"} if enough else {"memory": True}
 
-    monkeypatch.setattr(pool.Worker, "__init__", lambda self: None)
+    monkeypatch.setattr(pool.Worker, "__init__", lambda self, lane: None)
     monkeypatch.setattr(pool.Worker, "idle", [])
-    monkeypatch.setattr(pool.Worker, "ready", classmethod(lambda cls: cls()))
+    monkeypatch.setattr(pool.Worker, "ready", classmethod(lambda cls, lane: cls(lane)))
     monkeypatch.setattr(pool.Worker, "ask", plan)
     monkeypatch.setattr(pool.Worker, "serves", False)
     wide = pool.wide_memory(2048)
@@ -155,8 +155,8 @@ def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_star
     started: list[pool.Worker] = []
     plain = pool.Worker.__init__
 
-    def start(self: pool.Worker) -> None:
-        plain(self)
+    def start(self: pool.Worker, lane: str) -> None:
+        plain(self, lane)
         started.append(self)
 
     monkeypatch.setattr(pool.Worker, "idle", [])
@@ -188,7 +188,7 @@ def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_star
 def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "SMALL_SECONDS", 0.01)
     monkeypatch.setattr(pool, "WIDE_SECONDS", 0.01)
-    monkeypatch.setattr(pool, "SMALL_BYTES", len(SLOW))
+    monkeypatch.setattr(pool, "SMALL_BYTES", 2 * len(SLOW))
 
     async def scenario() -> RequestError:
         here = PlanningPool(4096)
@@ -212,12 +212,11 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
         planned.append(wish["words"]["study_toml"])
         return {"done": ""}
 
-    monkeypatch.setattr(pool.Worker, "__init__", lambda self: None)
+    monkeypatch.setattr(pool.Worker, "__init__", lambda self, lane: None)
     monkeypatch.setattr(pool.Worker, "idle", [])
-    monkeypatch.setattr(pool.Worker, "ready", classmethod(lambda cls: cls()))
+    monkeypatch.setattr(pool.Worker, "ready", classmethod(lambda cls, lane: cls(lane)))
     monkeypatch.setattr(pool.Worker, "ask", plan)
     monkeypatch.setattr(pool.Worker, "serves", True)
-    monkeypatch.setattr(pool.Worker, "alive", True)
 
     async def scenario() -> None:
         here = PlanningPool(4096)
@@ -232,13 +231,16 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
 
 def test_who_goes_away_ends_no_work_but_their_own() -> None:
     """What is given up may have been answered meanwhile, or have waited behind another's."""
-    lane, worker = pool.Lane("lane", seconds=1, memory=2**20, nice=0), mock.Mock()
-    wish, others = dict[str, str](), dict[str, str]()
+    exceeded = list[str]()
+    lane = pool.Lane("lane", seconds=1, memory=2**20, nice=0, exceeded=exceeded.append)
+    worker, wish, others = mock.Mock(), dict[str, str](), dict[str, str]()
     lane._busy = others, worker
-    lane._give_up(wish)
+    lane._give_up("ada", wish)
     assert not worker.end.mock_calls
-    lane._give_up(others)
+    assert not exceeded
+    lane._give_up("eve", others)
     assert worker.end.mock_calls == [mock.call()]
+    assert exceeded == ["eve"], "it was not small, though nobody waits for it any more"
     lane.close()
 
 
@@ -265,7 +267,7 @@ def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_passwo
 
 
 def test_a_process_that_was_ended_while_idle_is_nobodys_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pool.Worker, "idle", [pool.Worker()])
+    monkeypatch.setattr(pool.Worker, "idle", [pool.Worker("small")])
     (idle,) = pool.Worker.idle
     idle.end()
     idle._process.wait()
@@ -311,4 +313,39 @@ def test_the_time_of_a_wish_is_counted_from_its_own_beginning(monkeypatch: pytes
     monkeypatch.setattr(signal, "setitimer", timer)
     monkeypatch.setattr(resource, "setrlimit", mock.Mock())
     assert planner.main() == 0
-    assert [one.args for one in timer.mock_calls] == [(signal.ITIMER_PROF, 3.0), (signal.ITIMER_PROF, 5.0)]
+    spans = [one.args for one in timer.mock_calls]
+    assert spans == [(signal.ITIMER_PROF, seconds) for seconds in (3.0, 0.0, 5.0, 0.0)]
+
+
+def test_only_what_took_too_much_is_planned_with_the_wide_ones_from_then_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A process that dies of something else is nobody's fault."""
+    monkeypatch.setattr(pool.Worker, "idle", [])
+    taken = list[str]()
+    plain = pool.Worker.ask
+
+    def ask_of(self: pool.Worker, wish: dict[str, Any]) -> dict[str, Any] | None:
+        taken.append(self.lane)
+        if len(taken) == 1:
+            self.end()
+        return plain(self, wish)
+
+    monkeypatch.setattr(pool.Worker, "ask", ask_of)
+
+    async def scenario() -> None:
+        here = PlanningPool(4096)
+        for _ in range(2):
+            assert await ask(here, "ada", SMALL)
+        monkeypatch.setattr(pool, "SMALL_BYTES", 2 * len(SLOW))
+        monkeypatch.setattr(here._small, "_seconds", 0.01)
+        monkeypatch.setattr(here._wide, "_seconds", 0.02)
+        with pytest.raises(RequestError, match="was stopped"):
+            await ask(here, "eve", SLOW)
+        monkeypatch.setattr(here._wide, "_seconds", 60.0)
+        assert await ask(here, "eve", SMALL)
+        here.close()
+        pool._end_the_idle()
+
+    asyncio.run(scenario())
+    assert taken == ["small", "wide", "small", "small", "wide", "wide"]

@@ -32,6 +32,9 @@ class Here:
 
     serves = True
 
+    def __init__(self, lane: str) -> None:
+        self.lane = lane
+
     def ask(self, wish: dict[str, Any]) -> Any:
         """The answer, in the messages that go between processes."""
         heard = _passed(wish)
