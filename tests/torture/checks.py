@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import multiprocessing
 import time
+import traceback
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 
@@ -56,9 +57,14 @@ def batches(names: Sequence[str], jobs: int) -> list[tuple[list[str], int]]:
 
 
 def check(name: str, scale: float) -> tuple[Line, float]:
-    """Run one check: its line, and the seconds that it took."""
+    """Run one check: its line, and the seconds that it took. One that ends in an error has failed, and keeps
+    no other from its line."""
     start = time.monotonic()
-    line: Line = importlib.import_module(f"tests.torture.{CHECKS[name]}.{name}").run(scale)
+    try:
+        line: Line = importlib.import_module(f"tests.torture.{CHECKS[name]}.{name}").run(scale)
+    except Exception as problem:  # noqa: BLE001 - whatever it is, it fails this check alone
+        traceback.print_exc()
+        line = Line(number=0, title=name, passed=False, detail=f"{type(problem).__name__}: {problem}"[:300])
     return line, time.monotonic() - start
 
 

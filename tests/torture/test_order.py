@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.torture.checks import ALONE, CHECKS, LONGEST, batches, run
+from tests.torture.checks import ALONE, CHECKS, LONGEST, batches, check, run
 
 
 def test_checks_of_memory_and_time_run_alone_and_every_check_runs_once() -> None:
@@ -16,6 +16,13 @@ def test_checks_of_memory_and_time_run_alone_and_every_check_runs_once() -> None
     assert sorted(alone + others) == sorted(CHECKS)
     assert others[: len(LONGEST)] == list(LONGEST)
     assert batches(("calls", "kills"), 2) == [([], 1), (["kills", "calls"], 2)]
+
+
+def test_a_check_that_ends_in_an_error_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHECKS, "nowhere", "crashes")
+    line, _ = check("nowhere", 1.0)
+    assert not line.passed
+    assert "ModuleNotFoundError" in str(line)
 
 
 @pytest.mark.slow
