@@ -20,7 +20,7 @@ from eigenveil_common.rpc import HANDSHAKE_MS
 from eigenveil_server.front.by_address import ByAddress
 
 MOST_STRANGERS = 1024  # before or in their handshake: after a restart every site comes back at once
-BACKLOG = 2048  # in the kernel; beyond it a newcomer is tried again after a second
+BACKLOG = 4096  # in the kernel; beyond it a newcomer is tried again after a second
 ACCEPTED_AT_ONCE = 64  # in one pass of the event loop
 AGAIN_SECONDS = 1.0  # after there was no file descriptor or memory for one more
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
