@@ -111,7 +111,12 @@ def pictures(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "k"), [(Algorithm.GAUSS_COV, 1), (Algorithm.GAUSS_COV, 6), (Algorithm.DP_PCA, 2)]
+    ("algorithm", "k"),
+    [
+        (Algorithm.GAUSS_COV, 1),
+        pytest.param(Algorithm.GAUSS_COV, 6, marks=pytest.mark.slow),
+        pytest.param(Algorithm.DP_PCA, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_it_is_one_whole_page(algorithm: Algorithm, k: int) -> None:
     page = render(document(6, k, algorithm), public_key="ab" * 32)
