@@ -96,12 +96,6 @@ def check(page: str) -> Checker:
     return checker
 
 
-@pytest.fixture
-def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what a page says in words: its pictures take a second."""
-    monkeypatch.setattr("eigenveil.reporting.pictures.svg", lambda *drawn: "")
-
-
 def pictures(page: str) -> list[str]:
     """The SVG pictures of a page, each parsed once."""
     found = [base64.b64decode(text).decode() for text in re.findall(r"base64,([A-Za-z0-9+/=]+)", page)]
