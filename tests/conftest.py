@@ -32,6 +32,12 @@ def _the_log_as_it_was() -> Iterator[None]:
     logger.propagate = heard
 
 
+@pytest.fixture
+def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reports of programs in this process, for what they say in words: their pictures take a second."""
+    monkeypatch.setattr("eigenveil.reporting.pictures.svg", lambda *drawn: "")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Slow tests come first: one that began last would run on while the other workers have nothing left."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)

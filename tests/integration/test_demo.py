@@ -102,6 +102,7 @@ def test_the_main_job(
     assert value["sin_angle"] < 0.9
 
 
+@pytest.mark.slow
 def test_a_masked_demonstration_charges_attempts_and_no_exact_answer_left(tmp_path: Path) -> None:
     folder = tmp_path / "out"
     masked = ("--trust", "secure-aggregation", "--algorithm", "gauss-cov", "--sites=2")

@@ -57,6 +57,7 @@ def elsewhere(folder: Path, code: str, *arguments: object) -> subprocess.Complet
     )
 
 
+@pytest.mark.slow
 def test_an_analysts_way_from_enrolment_to_a_result_needs_nothing_of_posix(
     published: Stage, tmp_path: Path
 ) -> None:

@@ -28,7 +28,6 @@ from tests.integration.stage import SITES, Stage
 MOMENTS = 1.5  # seconds from the submission: the study takes about this long, kills included
 VICTIMS: tuple[tuple[str, ...], ...] = ((COORDINATOR, SITES[1]), (COORDINATOR,), (SITES[0],))
 RUNS = [(victims, seed) for seed in range(8) for victims in VICTIMS]  # 32 kills in 24 runs
-FEW = 1  # run in the suite that everybody runs: 2 kills
 
 
 async def submit(analyst: Analyst, text: str, submission: str) -> Plan:
@@ -80,13 +79,9 @@ def charges(database: Path, study: str) -> dict[int, int]:
     return dict(rows)
 
 
-@pytest.mark.parametrize(
-    ("victims", "seed"),
-    [
-        pytest.param(victims, seed, marks=[pytest.mark.slow] if i >= FEW else [])
-        for i, (victims, seed) in enumerate(RUNS)
-    ],
-)
+# In the suite that everybody runs, test_masked.py kills two of a masked study.
+@pytest.mark.slow
+@pytest.mark.parametrize(("victims", "seed"), RUNS)
 def test_killed_at_a_random_moment(victims: tuple[str, ...], seed: int, stage: Stage) -> None:
     submission = f"{'-'.join(victims)}-{seed}"
     generator = random.Random(submission)

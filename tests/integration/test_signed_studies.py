@@ -28,7 +28,7 @@ Capture = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
-def _profile(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def _profile(stage: Stage, unpainted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every command speaks as the stage's analyst."""
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(stage.layout.analyst))
 

@@ -26,6 +26,7 @@ from tests.support import JARGON
 PIPES: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 PATIENCE = 120.0
 Capture = pytest.CaptureFixture[str]
+pytestmark = pytest.mark.usefixtures("unpainted")
 
 
 @pytest.fixture(autouse=True)

@@ -65,6 +65,8 @@ STANDARD = {
     "smooth-cauchy",
 }
 
+QUICK = {*STANDARD, "subspace-exact-rank"}  # the others are slow
+
 
 def some_records(algorithm: str) -> FloatArray:
     """Records of four columns within [-5, 5]; for the subspace algorithms exactly in a plane of the grid."""
@@ -214,7 +216,10 @@ async def federated(folder: Path, study: Study, toml: str) -> dict[str, Any]:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # they are in the document, which is compared
-@pytest.mark.parametrize("algorithm", DRIVEN)
+@pytest.mark.parametrize(
+    "algorithm",
+    [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in DRIVEN],
+)
 def test_three_drivers_release_the_same_bits(algorithm: str, tmp_path: Path) -> None:
     by_estimator = fitted(algorithm).release_
     study = study_from_dict(by_estimator["plan"]["study"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.mutants.__main__ import report, thirds
 from tests.mutants.mutant import Mutant, of
 from tests.mutants.table import MUTANTS
-from tests.mutants.trees import ROOT, copied, missing, with_fault
+from tests.mutants.trees import LINT, ROOT, copied, missing, with_fault
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: f"{m.claim}-{m.file}")
@@ -21,6 +22,20 @@ def test_a_planted_fault_fits_the_code(mutant: Mutant) -> None:
     ast.parse(text.replace(mutant.old, mutant.new))
 
 
+@cache
+def functions(file: Path) -> frozenset[str]:
+    """The names of the functions of a file; none if there is no such file."""
+    nodes = ast.walk(ast.parse(file.read_text())) if file.is_file() else ()
+    return frozenset(node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+def unknown(test: str) -> bool:
+    """Whether the file or the function of a row's test is not there; its parameter is not looked at."""
+    file, *parts = test.partition("[")[0].split("::")
+    here = functions(ROOT / file)
+    return not here or (bool(parts) and parts[-1] not in here and parts[-1] != "runTest")
+
+
 STALE = {
     "tests/core/noise/test_source.py::test_nobody_wrote_it",
     "tests/core/algorithms/test_bounds.py::test_no_lie_leads_beyond_them[Algorithm.GAUSS_COV-random]",
@@ -28,9 +43,16 @@ STALE = {
 }
 
 
+@pytest.mark.slow
 def test_pytest_collects_every_test_that_a_row_names() -> None:
     """Planted: a function, a parameter and a file that are not there."""
     assert missing(ROOT, {mutant.test for mutant in MUTANTS} | STALE) == STALE
+
+
+def test_every_row_names_a_function_that_is_there() -> None:
+    """What is quick of the test above: parameters and classes are pytest's to find."""
+    named = {mutant.test for mutant in MUTANTS} - {LINT}
+    assert {test for test in named | STALE if unknown(test)} == {test for test in STALE if "[" not in test}
 
 
 def test_every_row_is_in_one_third_and_trees_choose_other_thirds() -> None:

@@ -22,8 +22,8 @@ MANY = 70  # sites: more than are asked together
     [
         (Algorithm.GAUSS_COV, Trust.CENTRAL),
         (Algorithm.GAUSS_COV, Trust.SECURE_AGGREGATION),
-        (Algorithm.SUBSPACE_EXACT, Trust.CENTRAL),
-        (Algorithm.PRIVATE_OJA, Trust.CENTRAL),
+        pytest.param(Algorithm.SUBSPACE_EXACT, Trust.CENTRAL, marks=pytest.mark.slow),
+        pytest.param(Algorithm.PRIVATE_OJA, Trust.CENTRAL, marks=pytest.mark.slow),
     ],
 )
 def test_a_cluster_releases_what_one_process_does(algorithm: Algorithm, trust: Trust, tmp_path: Path) -> None:

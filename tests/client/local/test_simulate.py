@@ -73,7 +73,7 @@ def test_a_run_with_truth(study: Path, data: Path, capfd: pytest.CaptureFixture[
 
 
 def test_what_was_compared_with_the_exact_answer_is_not_private(
-    study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    unpainted: None, study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """How far a result is from the truth is a function of the records that no noise hides."""
     plain = told(capfd, study, "--data", data)[1]
@@ -165,7 +165,7 @@ def test_the_command_line_tries_another_trust_and_loses_sites(
 
 
 def test_results_are_written(
-    study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    unpainted: None, study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     code, value = told(capfd, study, "--data", data, "--truth", "--out", tmp_path / "out")
     assert code == 0

@@ -219,6 +219,7 @@ def test_shrinking_beats_separate_eigenvalues_in_frobenius_norm(cell: tuple[int,
     assert shrunken < medians(A.SEPARATE_COV, *cell)[1]
 
 
+@pytest.mark.slow
 def test_separate_wins_over_the_noised_matrix_for_many_columns_and_adaptive_follows() -> None:
     few, many = (20_000, 5, 1.0, 1.0), (10_000, 60, 0.2, 0.5)
     gauss, separate, adaptive = (

@@ -145,8 +145,14 @@ def check_defined(done: Simulation, components: int) -> None:
     assert found.covariance is None or np.isfinite(found.covariance).all()
 
 
+# Every algorithm on these, and on the others in `make test-all`.
+QUICK = {"rank one", "no gap", "an empty site", "one record", "fewer records than k", "beyond the bounds"}
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in CASES]
+)
 def test_the_result_is_defined_and_charged_as_declared(algorithm: Algorithm, name: str) -> None:
     case = CASES[name]
     done = run(algorithm, case)

@@ -73,7 +73,8 @@ def signal(n: int, d: int, sigma: float, seed: int = 0) -> tuple[FloatArray, Flo
 @pytest.mark.parametrize(
     ("algorithm", "rank"),
     [
-        (OJA, Extraction.BLOCK), (SINGLE, Extraction.DEFLATION),
+        (OJA, Extraction.BLOCK),
+        pytest.param(SINGLE, Extraction.DEFLATION, marks=pytest.mark.slow),
         pytest.param(OJA, Extraction.DEFLATION, marks=pytest.mark.slow),
     ],
 )  # fmt: skip

@@ -170,6 +170,7 @@ def measured(neighbours: Neighbours, algorithm: Algorithm, runs: int) -> FloatAr
     return np.array([sin_angle(run(study, rows, i).estimate.components, truth) for i in range(runs)])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("neighbours", list(Neighbours))
 def test_on_unit_rows_the_error_is_that_of_symmetric_noise_at_the_whole_budget(
     neighbours: Neighbours,

@@ -30,17 +30,23 @@ from eigenveil.study.algorithm import Algorithm
 from tests.core.algorithms.test_algorithms import run, study, truth
 
 A = Algorithm
-# The slow ones say what GAUSS_COV says, by the same function.
+# Of the slow ones two say what GAUSS_COV says, by the same function; the others take seconds.
 STATING = [
     A.GAUSS_COV,
-    *(pytest.param(one, marks=pytest.mark.slow) for one in (A.ANALYZE_GAUSS, A.SEPARATE_COV)),
-    A.ADAPTIVE_COV,
     A.EM_COV,
-    A.NOISY_POWER,
-    A.DP_PCA,
-    A.REFINED_COV,
-    A.REFINED_PCA,
-    A.SMOOTH_GAUSSIAN,
+    *(
+        pytest.param(one, marks=pytest.mark.slow)
+        for one in (
+            A.ANALYZE_GAUSS,
+            A.SEPARATE_COV,
+            A.ADAPTIVE_COV,
+            A.NOISY_POWER,
+            A.DP_PCA,
+            A.REFINED_COV,
+            A.REFINED_PCA,
+            A.SMOOTH_GAUSSIAN,
+        )
+    ),
 ]
 LOST, CONFIDENT, ALLOWED, ALARM = 0.9, 0.5, 0.02, 2e-4
 # Records, columns, epsilon, components, spread in half widths of the bounds.

@@ -36,7 +36,7 @@ def test_they_are_those_of_the_matrix_in_these_units(units: Units) -> None:
 
 
 @ALL
-@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("even", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_errors_are_what_noise_does(units: Units, even: bool) -> None:
     matrix = a_matrix(even=even, count=0.001)
     found = pca(matrix, 2, units, 0.95)

@@ -27,7 +27,8 @@ def a_study(algorithm: str, **changes: object) -> Study:
 @pytest.mark.parametrize(
     ("algorithm", "delta"),
     [
-        ("gauss-cov", 1e-6), ("gauss-cov", 0.0), ("refined-cov", 1e-6), ("analyze-gauss", 1e-6),
+        ("gauss-cov", 1e-6), ("gauss-cov", 0.0), ("analyze-gauss", 1e-6),
+        pytest.param("refined-cov", 1e-6, marks=pytest.mark.slow),
         pytest.param("auto", 1e-6, marks=pytest.mark.slow),
     ],
 )  # fmt: skip

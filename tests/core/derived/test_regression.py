@@ -36,7 +36,7 @@ def test_without_noise_it_is_least_squares_of_records_with_these_moments() -> No
     assert np.allclose(found.both.errors, np.hypot(found.privacy.errors, classical))
 
 
-@pytest.mark.parametrize("even", [False, True])
+@pytest.mark.parametrize("even", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
 def test_errors_are_what_noise_does(even: bool, ridge: float) -> None:
     matrix = a_matrix(even=even, count=0.01)

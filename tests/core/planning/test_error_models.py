@@ -128,15 +128,20 @@ def test_no_shape_breaks_a_law(algorithm: Algorithm, d: int, k: int) -> None:
     ("algorithm", "k", "changes"),
     [
         (Algorithm.GAUSS_COV, 1, {}),
-        (Algorithm.GAUSS_COV, 3, {}),
-        (Algorithm.DP_PCA, 1, {}),
         (Algorithm.DP_PCA, 2, {}),
-        (Algorithm.REFINED_COV, 1, {}),
-        (Algorithm.REFINED_COV, 3, {}),
-        (Algorithm.REFINED_PCA, 1, {}),
         (Algorithm.GAUSS_COV, 3, MASKED),
-        (Algorithm.DP_PCA, 1, MASKED),
-        (Algorithm.REFINED_COV, 1, MASKED),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                (Algorithm.GAUSS_COV, 3, {}),
+                (Algorithm.DP_PCA, 1, {}),
+                (Algorithm.REFINED_COV, 1, {}),
+                (Algorithm.REFINED_COV, 3, {}),
+                (Algorithm.REFINED_PCA, 1, {}),
+                (Algorithm.DP_PCA, 1, MASKED),
+                (Algorithm.REFINED_COV, 1, MASKED),
+            )
+        ),
     ],
 )
 def test_predictions_hold_in_simulation(algorithm: Algorithm, k: int, changes: dict[str, Any]) -> None:

@@ -194,6 +194,7 @@ def a_shuffled_study(**changes: object) -> Study:
     return a_study(3, **(values | changes))  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_study_in_a_secret_order_is_charged_once() -> None:
     rng = np.random.default_rng(1)
     rows = 50 + rng.choice([-1, 1], 900)[:, None] * np.array([45.0, 0.0, 0.0]) + rng.normal(size=(900, 3))

@@ -96,12 +96,6 @@ def check(page: str) -> Checker:
     return checker
 
 
-@pytest.fixture
-def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """For what a page says in words: its pictures take a second."""
-    monkeypatch.setattr("eigenveil.reporting.pictures.svg", lambda *drawn: "")
-
-
 def pictures(page: str) -> list[str]:
     """The SVG pictures of a page, each parsed once."""
     found = [base64.b64decode(text).decode() for text in re.findall(r"base64,([A-Za-z0-9+/=]+)", page)]
@@ -111,7 +105,12 @@ def pictures(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "k"), [(Algorithm.GAUSS_COV, 1), (Algorithm.GAUSS_COV, 6), (Algorithm.DP_PCA, 2)]
+    ("algorithm", "k"),
+    [
+        (Algorithm.GAUSS_COV, 1),
+        pytest.param(Algorithm.GAUSS_COV, 6, marks=pytest.mark.slow),
+        pytest.param(Algorithm.DP_PCA, 2, marks=pytest.mark.slow),
+    ],
 )
 def test_it_is_one_whole_page(algorithm: Algorithm, k: int) -> None:
     page = render(document(6, k, algorithm), public_key="ab" * 32)

@@ -51,20 +51,28 @@ def taken_up(rig: Rig, sites: dict[str, MaskedSite], held: Mapping[str, Credenti
         site.client = rig.connect(held[name])
 
 
+# Before, between and after what decides about an attempt; the others are slow.
+QUICK = [
+    ("ready-taken", 2),
+    *((name, 2) for name in ("set-fixing", "set-fixed")),
+    ("answer-taken", 4),
+    *((name, 2) for name in ("round-sealing", "round-sealed")),
+]
+OTHERS = [
+    ("round-opening", 1),
+    ("round-opened", 1),
+    *((name, passage) for name in ("set-fixing", "set-fixed") for passage in (1, 3)),
+    *(("answer-taken", passage) for passage in (1, 8)),
+    ("answer-stored", 1),
+    ("round-closed", 2),
+    *((name, 2) for name in ("round-followed", "round-released")),
+    ("bundle-built", 1),
+    ("study-settling", 1),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "passage"),
-    [
-        ("round-opening", 1),
-        ("round-opened", 1),
-        ("ready-taken", 2),
-        *((name, passage) for name in ("set-fixing", "set-fixed") for passage in (1, 2, 3)),
-        *(("answer-taken", passage) for passage in (1, 4, 8)),
-        ("answer-stored", 1),
-        ("round-closed", 2),
-        *((name, 2) for name in ("round-followed", "round-sealing", "round-sealed", "round-released")),
-        ("bundle-built", 1),
-        ("study-settling", 1),
-    ],
+    ("name", "passage"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHERS)]
 )
 @in_loop
 async def test_an_attempt_is_gone_on_with_as_it_was_charged(

@@ -74,7 +74,8 @@ async def enrolled_at(rig: Rig) -> dict[str, Credentials]:
     return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
 
 
-@pytest.mark.parametrize("algorithm", [pytest.param("dp-pca", marks=pytest.mark.slow), "auto"])
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["dp-pca", "auto"])
 def test_a_study_survives_kill_after_kill(algorithm: str, tmp_path: Path) -> None:
     """Kills at different moments of a study of many rounds, before and after its first releases chose what
     follows; its end is waited for in the last run."""

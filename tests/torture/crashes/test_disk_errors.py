@@ -21,6 +21,7 @@ def test_every_call_of_the_promise_is_there() -> None:
     assert {one.kind for one in chosen if one.who == "site"} == set(Kind)
 
 
+@pytest.mark.slow
 def test_a_failing_disk_ends_the_process() -> None:
     chosen = (("coordinator", Kind.SYNC, 20), ("coordinator", Kind.FULL, 60), ("site", Kind.WRITE, 40))
     assert faults([Choice(*choice) for choice in chosen]) == []

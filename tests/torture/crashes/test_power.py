@@ -52,12 +52,14 @@ def test_names_are_certain_only_with_their_folder() -> None:
     assert set(disk.survived(Random(1))) == {"new"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES, ids=str)
 def test_power_cuts(mode: Mode) -> None:
     good, figures = judge(mode, 0.05, seed=7)
     assert good, figures
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [MODES[0], MODES[2]], ids=str)
 def test_power_cuts_of_a_masked_site(mode: Mode) -> None:
     good, figures = judge_site(mode, 0.01, seed=7)

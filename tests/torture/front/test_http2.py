@@ -25,6 +25,7 @@ from tests.torture.front.http2 import UNLIMITED, attack
 from tests.torture.front.sequences import GOOD, SEQUENCES, Sequence
 
 
+@pytest.mark.slow
 def test_a_coordinator_survives_a_hundred_and_fifty(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with besieged(tmp_path, UNLIMITED) as siege:

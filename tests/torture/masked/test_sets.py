@@ -28,6 +28,7 @@ def outcomes(folder: Path, *names: str) -> list[Outcome]:
     return asyncio.run(Assault(peers=acquainted(folder), log=log).all(attacks, here))
 
 
+@pytest.mark.slow
 def test_a_site_answers_no_set_but_the_one_that_it_was_told_first(tmp_path: Path) -> None:
     found = outcomes(tmp_path)
     assert {one.name: one.faults for one in found if one.faults} == {}

@@ -12,6 +12,7 @@ from eigenveil_client.site.state.answered_rounds import AnsweredRounds
 from tests.torture.masked.walk import walk
 
 
+@pytest.mark.slow
 def test_a_few_walks() -> None:
     walk(6, 20)
 
@@ -20,8 +21,8 @@ def test_a_few_walks() -> None:
     ("owner", "name", "instead"),
     [
         (AnsweredRounds, "cost", lambda *_: NOTHING),
-        (PeerSecrets, "_check_set", lambda *_: None),
-        (OwnSession, "expect", lambda *_: None),
+        pytest.param(PeerSecrets, "_check_set", lambda *_: None, marks=pytest.mark.slow),
+        pytest.param(OwnSession, "expect", lambda *_: None, marks=pytest.mark.slow),
     ],
 )
 def test_a_site_with_a_fault_is_found(

@@ -8,6 +8,7 @@ import math
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from cryptography import x509
 
 from eigenveil.identity import Identity, parse_identity
@@ -28,6 +29,7 @@ from tests.torture.peers.certificates import (
 from tests.torture.peers.entries import counted
 
 
+@pytest.mark.slow
 def test_all_are_refused_and_the_good_ones_are_not(tmp_path: Path) -> None:
     line = verdict(asyncio.run(examine(tmp_path)))
     assert line.passed, line.detail

@@ -81,6 +81,7 @@ def test_a_site_without_that_check_is_found(
     assert not verdict([found]).passed
 
 
+@pytest.mark.slow
 def test_the_check_as_the_torture_runs_it() -> None:
     line = run(0.1)
     assert line.passed, line.detail

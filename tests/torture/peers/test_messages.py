@@ -19,6 +19,7 @@ from tests.torture.peers.messages import most_growth, to_coordinator, to_site, v
 METHODS = {name for service in pb.DESCRIPTOR.services_by_name.values() for name in service.methods_by_name}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [to_coordinator, to_site])
 def test_a_mutated_message_is_accepted_or_refused_by_a_declared_error(half: object, tmp_path: Path) -> None:
     assert callable(half)

@@ -27,6 +27,7 @@ def members() -> Iterator[Path]:
         yield folder
 
 
+@pytest.mark.slow
 def test_a_few_programs_end_with_exact_sums(members: Path, tmp_path: Path) -> None:
     wrong, told = hunt(FEW, found=tmp_path)
     line = verdict(FEW, wrong, told)
@@ -41,11 +42,15 @@ def test_what_was_found_stays_mended(members: Path) -> None:
         assert faults_of(*kept(path), members)[0] == [], path.name
 
 
-def test_programs_are_as_long_as_promised_and_the_same_seed_does_the_same(members: Path) -> None:
+def test_programs_are_as_long_as_promised_and_the_same_seed_draws_the_same() -> None:
     lengths = [len(drawn(seed)) for seed in range(300)]
     assert max(lengths) <= LONGEST
     assert sum(length > 30 for length in lengths) > 75
     assert drawn(5) == drawn(5) != drawn(6)
+
+
+@pytest.mark.slow
+def test_the_same_program_ends_the_same_way_twice(members: Path) -> None:
     assert faults_of(drawn(5), 5, members) == faults_of(drawn(5), 5, members)
 
 

@@ -42,7 +42,7 @@ def small_release() -> bytes:
 
 
 @pytest.fixture(autouse=True)
-def _nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _nobody(tmp_path: Path, unpainted: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests has no profile."""
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
 

@@ -60,9 +60,15 @@ def commands(rig: Rig) -> list[str]:
     return [site(rig.config_file, *word, *form).out for word in words for form in ((), ("--json",))]
 
 
-@pytest.mark.parametrize("known", KNOWN)
-@pytest.mark.parametrize("key", KEYS)
-@pytest.mark.parametrize("imported", [False, True])
+# Each takes two seconds of a processor. The quick ones: imported and not, and known to be changed.
+CASES = [(key, known, imported) for imported in (False, True) for key in KEYS for known in KNOWN]
+QUICK = [("her own", "nobody", False), ("her own", "another analyst", True), ("another", "her", False)]
+
+
+@pytest.mark.parametrize(
+    ("key", "known", "imported"),
+    [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in CASES],
+)
 def test_no_output_has_the_digits_of_a_key_that_nobody_has_confirmed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: Capture, key: str, known: str, imported: bool
 ) -> None:
