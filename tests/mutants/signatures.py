@@ -120,6 +120,8 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        ONCE),
     of("R31", PLANS, "WHERE standing != 'declined' ", "",
        f"{AT_SITE}/state/test_upgrade.py::test_an_older_state_is_brought_up_and_its_ids_stay_used"),
+    of("R31", f"{SITE}/state/store.py", "received_plans.ENDING_IDS + declined_proofs.SCHEMA + ", "",
+       f"{AT_SITE}/state/test_upgrade.py::test_what_was_brought_up_has_the_tables_of_a_new_state"),
     of("R31", TRUST, "if Roster(PEERS, folder).held().ever_confirmed else",
        "if Roster(PEERS, folder).confirmed() else",
        f"{TRUSTED}::test_a_central_study_is_declined_once_a_peer_was_confirmed"),

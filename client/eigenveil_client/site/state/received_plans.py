@@ -48,14 +48,15 @@ CREATE TABLE submissions (
   analyst TEXT NOT NULL,
   submission TEXT NOT NULL,
   plan TEXT NOT NULL,
-  until INTEGER,
   PRIMARY KEY (analyst, submission)
 ) STRICT;
 INSERT OR IGNORE INTO submissions
   SELECT json_extract(CAST(plan_json AS TEXT), '$.analyst'),
-    json_extract(CAST(plan_json AS TEXT), '$.submission'), plan, NULL
+    json_extract(CAST(plan_json AS TEXT), '$.submission'), plan
   FROM studies WHERE standing != 'declined' ORDER BY at, plan;
 """
+# From before an id was stored with the end of its signature.
+ENDING_IDS = "ALTER TABLE submissions ADD COLUMN until INTEGER;"
 
 
 class Decision(Enum):

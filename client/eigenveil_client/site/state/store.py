@@ -52,8 +52,8 @@ from eigenveil_common.storage.sqlite import Database
 # 8 knows attempts, and nothing older can be read.
 VERSION = 10
 MIGRATIONS: Migrations = (
-    (9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA + declined_proofs.SCHEMA),
-    (10, confirmed_kinds.SCHEMA),
+    (9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA),
+    (10, received_plans.ENDING_IDS + declined_proofs.SCHEMA + confirmed_kinds.SCHEMA),
 )
 SCHEMA = "".join(
     room.SCHEMA
