@@ -15,6 +15,7 @@ from eigenveil_client.site.daemon.refusals import DeclinedByPerson
 from eigenveil_client.site.engine.contract import Engine
 from eigenveil_client.site.peers import rule
 from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.roster.roster import RosterUnusable
 from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
@@ -23,6 +24,11 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 # A plan in an analyst's name: nobody signed it, another key did, or the signature is void or another plan's.
 PROOFS = frozenset({Code.UNSIGNED, Code.UNCONFIRMED, Code.IDENTITY, Code.AUTHORIZATION})
+
+
+class PutOff(Exception):
+    """A plan whose signature does not hold by this machine's clock now, and may by a right one or later:
+    nothing is said or stored of it, and it is looked at again when it comes again."""
 
 
 class Waiting(Exception):
@@ -63,7 +69,7 @@ class Agreements:
             del self._declined[next(iter(self._declined))]
 
     def admit(self, signed: pb.SignedPlan) -> str:
-        """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
+        """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal, or PutOff."""
         plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
         if self._store.studies.standing(plan.digest) is not None:
             return plan.digest
@@ -93,8 +99,9 @@ class Agreements:
                 self._store.accept(plan, seen, self._policy.yearly)
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
-            # A damaged roster is no word on a plan, and what lasts too long from now on holds later.
-            if not (problem.code in (Code.STORAGE, Code.BAD_CONFIG) or isinstance(problem, LastsTooLong)):
+            if problem.code is Code.AUTHORIZATION_EXPIRED or isinstance(problem, LastsTooLong):
+                raise PutOff(str(problem)) from problem
+            if problem.code not in (Code.STORAGE, Code.BAD_CONFIG):  # of this machine, and no word on a plan
                 self._decline(plan, seen, problem)
             raise
         self._held[plan.digest] = None
@@ -160,13 +167,14 @@ class Agreements:
         return plan
 
     def stands(self, digest: str) -> bool:
-        """Whether a study is answered, as of this moment. Raises InternalError, code `storage`."""
+        """Whether a study is answered, as of this moment. Raises InternalError, code `storage`, and
+        RosterUnusable."""
         try:
             self.agreed(digest)
         except Waiting:
             return False
         except EigenveilError as problem:
-            if problem.code is Code.STORAGE:
+            if problem.code is Code.STORAGE or isinstance(problem, RosterUnusable):
                 raise
             return False
         return True

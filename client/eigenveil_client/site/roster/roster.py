@@ -26,7 +26,15 @@ from eigenveil_common.files import check_owner, is_there, read_secret, write_sec
 from eigenveil_common.locks import locked
 from eigenveil_common.log import alarm
 
-RESTORE = "Stop the daemon, put the file back from the backup, and start it again"
+RESTORE = "Put the file back from the backup, then start the daemon again"
+
+
+class RosterUnusable(RequestError):
+    """The cards that people here confirmed cannot be read, or are gone: the process must end, and nothing be
+    sent, until they are back. Code `bad-config`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Code.BAD_CONFIG, why)
 
 
 class Roster(Generic[AnyCard]):
@@ -34,7 +42,8 @@ class Roster(Generic[AnyCard]):
     method reads it, and what it changes is durable on return.
 
     Raises:
-        RequestError: code `bad-config`, the file is damaged or a link, or others can read it.
+        RosterUnusable: the file is damaged or a link.
+        RequestError: code `bad-config`, others can read it.
         InternalError: code `storage`.
     """
 
@@ -48,15 +57,15 @@ class Roster(Generic[AnyCard]):
     def held(self) -> RosterContent[AnyCard]:
         """All that is in it."""
         if self._path.is_symlink():  # one that leads nowhere is no roster that was never made
-            raise RequestError(
-                Code.BAD_CONFIG, f"{self._path} is a link; put the file itself there. {RESTORE}"
+            raise RosterUnusable(
+                f"{self._path} is a link: put the file itself there, then start the daemon again"
             )
         if not is_there(self._path):
             return RosterContent(kind=self.kind)
         try:
             return RosterContent.from_dict(self.kind, parse_json(read_secret(self._path)))
         except (ValueError, KeyError, TypeError, PeerError) as problem:
-            raise RequestError(Code.BAD_CONFIG, f"{self._path} is damaged. {RESTORE}") from problem
+            raise RosterUnusable(f"{self._path} is damaged. {RESTORE}") from problem
 
     def confirmed(self) -> Mapping[str, AnyCard]:
         """By name, the cards that a person here has confirmed and that nothing contradicted since."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from eigenveil.errors import Code, RequestError
 from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.peers.kind import PEERS
 from eigenveil_client.site.roster.kind import RosterKind
-from eigenveil_client.site.roster.roster import RESTORE, Roster
+from eigenveil_client.site.roster.roster import RESTORE, Roster, RosterUnusable
 from eigenveil_common.storage.database import Database
 
 SCHEMA = """
@@ -50,13 +49,12 @@ class ConfirmedKinds:
         """Insist that no kind that was noted is without a confirmed card in an identity's `folder`.
 
         Raises:
-            RequestError: code `bad-config`, confirmed cards are gone; or as `Roster`.
+            RosterUnusable: confirmed cards are gone; or as `Roster`.
         """
         for kind in KINDS:
             noted = self._database.rows("SELECT 1 FROM confirmed_kinds WHERE kind = ?", (kind.entries,))
             if noted and not Roster(kind, folder).held().ever_confirmed:
-                raise RequestError(
-                    Code.BAD_CONFIG,
+                raise RosterUnusable(
                     f"people here have confirmed cards of {kind.entries}, and {folder / kind.file} holds "
                     f"none: nothing is answered. {RESTORE}",
                 )

@@ -46,10 +46,6 @@ def of_another_plan(_: Plan) -> SignedAuthorization:
     return by(a_plan(submission="the one that she signed"))
 
 
-def expired(plan: Plan) -> SignedAuthorization:
-    return by(plan, expires=NOW - 1)
-
-
 def declined(stage: Stage, store: SiteStore, one: Plan, signing: Signing = unsigned) -> None:
     reply = stage.worker(store).work(work(rehearse(one)[0], stage.authorized(one, signing(one))))
     assert isinstance(reply, Refusal)
@@ -93,7 +89,6 @@ def test_a_plan_in_a_pinned_name_without_its_key_is_stored_as_it_was_signed(
 
 def test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone(pinned: Stage) -> None:
     with closing(pinned.store()) as store:
-        declined(pinned, store, a_plan(submission="late"), expired)
         declined(pinned, store, a_plan(submission="new", analyst="bob"), by)
         dear = a_plan(a_study(epsilon=5.5), submission="dear")
         declined(pinned, store, dear, by)
