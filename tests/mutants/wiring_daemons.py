@@ -29,6 +29,7 @@ ENCRYPTED = (
     "::test_a_connection_has_to_be_encrypted_and_its_key_is_readable_to_nobody_else"
 )
 PROOFS = f"{AT_SITE}/state/test_declined_proofs.py"
+RULE = f"{SITE}/analysts/rule.py"
 CARD = f"{SITE}/commands/console/card.py"
 CHARGED = "if plan.masked or (asked.plan_digest, asked.round) not in ledger.charged:"
 
@@ -52,7 +53,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/state/test_store.py"
        "::test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew"),
     of("TM23", f"{SITE}/daemon/worker.py",
-       "return isinstance(reply, Refusal) or self._agreements.stands(reply.plan_digest)", "return True",
+       "return why is None", "return True",
        f"{AT_SITE}/daemon/test_consent.py"
        "::test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to"),
     of("TM23", f"{SITE}/daemon/agreements.py",
@@ -181,16 +182,38 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "::test_a_question_for_work_takes_as_many_queries_for_one_plan_as_for_a_thousand"),
     of("TM37", f"{SITE}/state/declined_plans.py", "OTHERS if full else analyst", "analyst",
        f"{PROOFS}::test_invented_names_are_counted_together_and_displace_no_other_day"),
-    of("TM38", f"{SITE}/daemon/agreements.py", "proof=seen if proves else None", "proof=None",
+    of("TM38", f"{SITE}/daemon/agreements.py", "proof=proof, named=named", "proof=None",
        f"{PROOFS}::test_a_plan_in_a_pinned_name_without_its_key_is_stored_as_it_was_signed"),
-    of("TM38", f"{SITE}/daemon/agreements.py", "problem.code in PROOFS and not (", "not (",
+    of("TM38", f"{SITE}/daemon/agreements.py", "            proof = None\n", "",
        f"{PROOFS}::test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone"),
-    of("TM38", f"{SITE}/daemon/agreements.py",
-       "problem.code is Code.UNCONFIRMED and analysts.may_yet_be_confirmed(self._member.folder, plan)",
-       "False",
+    of("TM38", RULE, "return ever_confirmed(folder, plan.analyst) and not lately", "return not lately",
        f"{PROOFS}::test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone"),
-    of("TM38", f"{SITE}/daemon/agreements.py", "if problem.code is Code.UNSIGNED:", "if False:",
+    of("TM38", RULE, "return ever_confirmed(folder, plan.analyst) and not lately",
+       "return ever_confirmed(folder, plan.analyst)",
+       f"{PROOFS}::test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody"),
+    of("TM38", RULE, "        and now < one.until + MAX_AUTHORIZATION_SECONDS\n", "",
+       f"{PROOFS}::test_a_key_that_cannot_have_signed_before_it_was_put_aside_is_anothers"),
+    of("TM38", RULE, "        and one.confirmed is not None\n        and one.until", "        and one.until",
+       f"{PROOFS}::test_a_key_that_cannot_have_signed_before_it_was_put_aside_is_anothers"),
+    of("TM38", f"{SITE}/daemon/agreements.py", "ALARMED = frozenset({Code.UNSIGNED, Code.UNCONFIRMED})",
+       "ALARMED = frozenset({Code.UNCONFIRMED})",
        f"{PROOFS}::test_an_unsigned_study_is_alarmed_once_where_people_have_confirmed_a_key"),
+    of("TM38", f"{SITE}/daemon/agreements.py", "ALARMED = frozenset({Code.UNSIGNED, Code.UNCONFIRMED})",
+       "ALARMED = frozenset({Code.UNSIGNED})",
+       f"{PROOFS}::test_a_removed_key_that_signs_for_longer_than_a_signature_lasts_is_alarmed"),
+    of("TM38", f"{SITE}/daemon/agreements.py",
+       "return sent.authorization.SerializeToString() if size <= MOST_SENT else b\"\"",
+       "return sent.authorization.SerializeToString() if size else b\"\"",
+       f"{PROOFS}::test_a_signature_that_is_longer_than_any_hides_no_plan_and_is_not_stored"),
+    of("TM38", f"{SITE}/state/declined_proofs.py", "len(same) >= MOST_OF_NAME or ", "",
+       f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
+    of("TM38", f"{SITE}/state/declined_proofs.py", " and named and change.execute(DISPLACED, ())",
+       " and False",
+       f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
+    of("TM38", f"{SITE}/state/declined_proofs.py", " and named and change", " and change",
+       f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
+    of("TM38", f"{SITE}/state/declined_proofs.py", "WHERE named = 0 ORDER", "ORDER",
+       f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
     of("TM38", f"{SITE}/state/declined_proofs.py", 'stored["plans"] < MOST_PROOFS and ', "",
        f"{PROOFS}::test_the_first_proofs_stay_and_take_bounded_room"),
     of("TM38", f"{SITE}/state/declined_proofs.py",

@@ -201,10 +201,7 @@ class SiteConnection:
             await asyncio.sleep(pause(self._odd))
 
     async def _held_back(self, reply: Sendable) -> bool:
-        held_back = not await asyncio.to_thread(self._worker.stands, reply)
-        if held_back:
-            event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round)
-        return held_back
+        return not await asyncio.to_thread(self._worker.stands, reply)
 
     async def _delivered(self, reply: Sendable, wish: pb.NextWorkRequest) -> pb.NextWorkResponse | None:
         """What `wish` was answered once `reply` had arrived; None if that was refused."""

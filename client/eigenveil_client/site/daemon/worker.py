@@ -122,8 +122,11 @@ class SiteWorker:
 
     def stands(self, reply: Sendable) -> bool:
         """Whether `reply` may still be sent: an answer leaves only while its study is agreed to, and all that
-        `Agreements.agreed` asks holds. Raises as `Agreements.stands`."""
-        return isinstance(reply, Refusal) or self._agreements.stands(reply.plan_digest)
+        `Agreements.agreed` asks holds. Raises as `Agreements.objection`."""
+        why = None if isinstance(reply, Refusal) else self._agreements.objection(reply.plan_digest)
+        if why is not None:
+            event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round, code=why)
+        return why is None
 
     def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
         """Settle what ended, then answer or refuse what is asked; None if nothing is. `fetched` are the

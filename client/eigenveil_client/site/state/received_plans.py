@@ -230,8 +230,9 @@ class ReceivedPlans:
         rows = [_seen(row) for row in change.execute(dropped, (digest,))]
         for seen in rows:
             until = 0 if seen.signed is None else seen.signed.read().expires
-            used = "UPDATE submissions SET until = ? WHERE (analyst, submission) = (?, ?)"
-            change.execute(used, (until, *seen.run))
+            # Of this plan: one from before ids ran once may have the id of another, which was answered.
+            used = "UPDATE submissions SET until = ? WHERE (analyst, submission, plan) = (?, ?, ?)"
+            change.execute(used, (until, *seen.run, digest))
             change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))
         return rows[0].plan_json if rows else None
 

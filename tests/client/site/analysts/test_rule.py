@@ -45,7 +45,7 @@ def asked(
 
 
 def roster(stage: Stage) -> Roster:  # type: ignore[type-arg]
-    return Roster(ANALYSTS, stage.config.identity)
+    return Roster(ANALYSTS, stage.config.identity, lambda: NOW)
 
 
 def removed(stage: Stage) -> None:

@@ -176,7 +176,7 @@ def test_a_damaged_file_is_told_and_believed_in_nothing(stage: Stage, damage: st
         damage = path.read_text().replace(site, damage if damage == "hospital-c" else "0" * 8)
     path.write_text(damage)
     for use in (one.confirmed, one.check_unchanged, lambda: one.mark_changed("hospital-b", "0" * 64)):
-        with refused(Code.BAD_CONFIG, "damaged. Stop the daemon, put the file back from the backup"):
+        with refused(Code.BAD_CONFIG, "damaged. Put the file back from the backup"):
             use()
     assert path.read_text() == damage
 

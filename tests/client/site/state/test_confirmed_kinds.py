@@ -64,7 +64,7 @@ def test_unsigned_studies_stay_refused_when_the_cards_are_gone(
         loss(stage.config.identity / ANALYSTS.file)
         for study in ({"signed": False, "plan": OTHER}, {"signed": True, "round": 1}):
             with ends_the_process():
-                answer(stage, store, **study)  # type: ignore[arg-type]
+                answer(stage, store, **study)
         assert store.declined.get(OTHER.digest) is None, "a lost file is no decision about a plan"
         assert [row.kind for row in store.egress.rows() if row.kind == DECLINE] == []
     with closing(stage.store()) as store:
