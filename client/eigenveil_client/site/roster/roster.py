@@ -26,7 +26,10 @@ from eigenveil_common.files import check_owner, is_there, read_secret, write_sec
 from eigenveil_common.locks import locked
 from eigenveil_common.log import alarm
 
-RESTORE = "Put the file back from the backup, then start the daemon again"
+RESTORE = (
+    "Put the file back from the backup; without one move it away, and import and confirm each card anew. "
+    "Then start the daemon again"
+)
 
 
 class RosterUnusable(RequestError):
@@ -133,13 +136,14 @@ class Roster(Generic[AnyCard]):
             RequestError: code `not-found`, no such card; `bad-argument`, these are no digits, or no name.
             PeerError: code `identity`, they are another card's.
         """
-        word = Confirmation(by=checked_text(by, LONGEST_NAME), at=self._now())
-        typed = typed_fingerprint(digits)
+        by, typed = checked_text(by, LONGEST_NAME), typed_fingerprint(digits)
         with self._writing() as (held, write):
             pin = held.of(name)
             if typed != pin.card.fingerprint:
                 raise PeerError(Code.IDENTITY, f"{self._unlike(name, typed)}; nothing was confirmed")
-            pin = replace(pin, confirmed=word, seen=None)
+            aside = [one.until for one in held.earlier if one.card == pin.card and one.until is not None]
+            at = max(self._now(), *(until + 1 for until in aside)) if aside else self._now()
+            pin = replace(pin, confirmed=Confirmation(by=by, at=at), seen=None)
             write(held.having(pin))
         return pin
 

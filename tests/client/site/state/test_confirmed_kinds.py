@@ -28,7 +28,7 @@ from tests.client.site.command_line import site, written
 from tests.client.site.peers.people import knowing, theirs
 from tests.client.site.stated import work
 from tests.client.site.support import FEDERATION, Coordinator, Stage, a_plan, a_stage, until
-from tests.support import analyst_card, refused, signed_by_analyst
+from tests.support import analyst_card, analyst_key, refused, signed_by_analyst
 
 PLAN, OTHER = a_plan(submission="one"), a_plan(submission="two")
 GONE = ("people here have confirmed cards of", "nothing is answered", "from the backup")
@@ -139,6 +139,35 @@ def test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected(stage: Sta
 
     asyncio.run(connected())
     assert coordinator.declines == []
+
+
+@pytest.mark.parametrize("how", ["remove", "replace", "daemon"])
+def test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more(
+    stage: Stage, how: str
+) -> None:
+    config, file = written(stage), stage.config.identity / ANALYSTS.file
+    stage.know_analyst()
+    stage.know_analyst("bob")
+    stage.store().close()
+    backup = file.read_bytes()
+    new = stage.folder / "ada.analyst"
+    new.write_bytes(cards_to_file([analyst_card("ada", FEDERATION, analyst_key("new"))]))
+    if how == "daemon":
+        Roster(ANALYSTS, stage.config.identity).remove("ada")
+        with closing(stage.store()) as store:
+            store.confirmed.keep(stage.config.identity)
+    else:
+        words = ("remove", "ada") if how == "remove" else ("import", new, "--replace")
+        assert site(config, "analysts", *words).code == 0
+    file.write_bytes(backup)
+    file.chmod(0o600)
+    with closing(stage.store()) as store:
+        with ends_the_process("a card of ada that people here put aside since", "analysts remove ada"):
+            answer(stage, store, signed=True)
+        assert site(config, "analysts", "remove", "ada").code == 0
+        assert isinstance(answer(stage, store, signed=True), Refusal)
+        stage.know_analyst()
+        assert isinstance(answer(stage, store, signed=True, plan=OTHER), Contribution), "confirmed anew"
 
 
 def test_a_daemon_does_not_start_without_them(stage: Stage) -> None:

@@ -25,7 +25,8 @@ from tests.client.site.support import Stage, a_plan, a_stage, a_study
 
 ENDED, DECLINED = a_plan(submission="ended"), a_plan(submission="declined")
 SIGNED = {"declined", "decline_counts", "submissions"}
-NEW = {8: {*SIGNED, "declined_proofs", "confirmed_kinds"}, 9: {"declined_proofs", "confirmed_kinds"}}
+LATER = {"declined_proofs", "confirmed_kinds", "put_aside"}
+NEW = {8: SIGNED | LATER, 9: LATER}
 KILLED = """
 import os, signal, sys
 from pathlib import Path
