@@ -212,6 +212,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
     of("TM38", f"{SITE}/state/declined_proofs.py", " and named and change", " and change",
        f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
+    of("TM38", f"{SITE}/state/store.py", "        self.proofs.check_whole()\n", "",
+       f"{PROOFS}::test_a_proof_that_was_changed_here_is_none"),
     of("TM38", f"{SITE}/state/declined_proofs.py", "WHERE named = 0 ORDER", "ORDER",
        f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
     of("TM38", f"{SITE}/state/declined_proofs.py", 'stored["plans"] < MOST_PROOFS and ', "",

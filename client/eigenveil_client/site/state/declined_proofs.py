@@ -13,15 +13,15 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from eigenveil.analyst_signature.authorization import authorization_from_proto
-from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.plan import plan_from_json
-from eigenveil_client.site.state.received_plans import ReceivedPlan
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil_client.site.state.received_plans import ReceivedPlan, is_whole
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SCHEMA = """
 CREATE TABLE declined_proofs (
   plan TEXT PRIMARY KEY,
+  name TEXT NOT NULL,
   analyst TEXT NOT NULL,
   named INTEGER NOT NULL,
   plan_json BLOB NOT NULL,
@@ -46,11 +46,12 @@ DISPLACED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclinedProof:
-    """A plan in the name of `analyst` (`named`: one that people here know) as the release key signed it, the
-    analyst's `authorization` beside it (as it travels, empty for none), the error code of the decline, and
-    the Unix time at which it came."""
+    """The plan of study `name` in the name of `analyst` (`named`: one that people here know) as the release
+    key signed it, the analyst's `authorization` beside it (as it travels, empty for none), the error code of
+    the decline, and the Unix time at which it came."""
 
     plan: str
+    name: str
     analyst: str
     named: bool
     plan_json: bytes
@@ -65,10 +66,9 @@ class DeclinedProof:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values: whose name, what came, and the signed bytes."""
-        plan = plan_from_json(self.plan_json)
         return {
             "study": self.plan,
-            "name": plan.study.name,
+            "name": self.name,
             "analyst": self.analyst,
             "reason": self.reason.value,
             "at": self.at,
@@ -99,8 +99,8 @@ class DeclinedProofs:
     def add(self, seen: ReceivedPlan, reason: Code, change: Connection, *, analyst: str, named: bool) -> None:
         """Store a plan within the transaction `change`, unless it is there or there is no room."""
         proof = DeclinedProof(
-            plan=seen.plan, analyst=analyst, named=named, plan_json=seen.plan_json, signature=seen.signature,
-            authorization=seen.authorization, reason=reason, at=seen.at,
+            plan=seen.plan, name=seen.name, analyst=analyst, named=named, plan_json=seen.plan_json,
+            signature=seen.signature, authorization=seen.authorization, reason=reason, at=seen.at,
         )  # fmt: skip
         same = change.execute("SELECT plan FROM declined_proofs WHERE analyst = ?", (analyst,))
         if len(same) >= MOST_OF_NAME or proof.plan in [row["plan"] for row in same]:
@@ -118,6 +118,13 @@ class DeclinedProofs:
             DeclinedProof(**dict(row) | {"reason": Code(row["reason"]), "named": bool(row["named"])})
             for row in rows
         ]
+
+    def check_whole(self) -> None:
+        """Insist that every plan is the one that its digest names. Raises InternalError, code `storage`."""
+        for one in self.all():
+            if not is_whole(one.plan_json, one.plan):
+                what = f"study {one.plan[:12]}, stored as proof,"
+                raise InternalError(Code.STORAGE, f"the plan of {what} was changed here; restore the state")
 
     def forget(self, wanted: str) -> DeclinedProof:
         """Let the one go whose plan's digest begins with `wanted` (at least 6 characters), and return it.

@@ -150,10 +150,15 @@ class ReceivedPlan:
     @property
     def whole(self) -> bool:
         """Whether the plan is the one that its digest names."""
-        try:
-            return sha256("plan", json.loads(self.plan_json)) == self.plan
-        except ValueError:
-            return False
+        return is_whole(self.plan_json, self.plan)
+
+
+def is_whole(plan_json: bytes, digest: str) -> bool:
+    """Whether a stored plan is the one that its digest names."""
+    try:
+        return sha256("plan", json.loads(plan_json)) == digest
+    except ValueError:
+        return False
 
 
 class ReceivedPlans:

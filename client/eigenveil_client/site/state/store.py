@@ -326,6 +326,7 @@ class SiteStore:
         Raises InternalError, code `storage`."""
         self.egress.check_questions(self.egress.rows())
         self.studies.check_whole()
+        self.proofs.check_whole()
         self.transcript.check_whole()
         self.attempts.check_whole()
 

@@ -31,7 +31,7 @@ from eigenveil_common.failpoints import arm, disarm
 from tests.client.site.command_line import site, written
 from tests.client.site.stated import work
 from tests.client.site.support import FEDERATION, Stage, a_plan, a_stage, a_study
-from tests.support import analyst_card, analyst_key, signed_by_analyst
+from tests.support import analyst_card, analyst_key, refused, signed_by_analyst
 
 NOW = 1_800_000_000
 Signing = Callable[[Plan], SignedAuthorization | None]
@@ -214,6 +214,16 @@ def test_the_first_proofs_stay_and_take_bounded_room(pinned: Stage, monkeypatch:
         monkeypatch.setattr(declined_proofs, "MOST_PROOF_BYTES", size + 1)
         declined(pinned, store, plans[4])
         assert {one.plan for one in store.proofs.all()} == first
+
+
+def test_a_proof_that_was_changed_here_is_none(pinned: Stage) -> None:
+    with closing(pinned.store()) as store:
+        declined(pinned, store, a_plan(submission="lie"))
+        store.check_whole()
+        with store.database.transaction() as change:
+            change.execute("UPDATE declined_proofs SET plan_json = ?", (a_plan(submission="own").to_json(),))
+        with refused(Code.STORAGE, "stored as proof, was changed here"):
+            store.check_whole()
 
 
 def names(store: SiteStore) -> list[str]:
