@@ -98,6 +98,9 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
     of("R31", f"{SITE}/roster/roster.py", "(until + 1 for until in aside)", "(until for until in aside)",
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
+    of("R31", f"{SITE}/roster/roster.py", "            raise RosterUnusable(str(problem)) from problem\n",
+       "            raise\n",
+       f"{AT_SITE}/peers/test_roster.py::test_a_file_that_others_can_read_is_not_used"),
     # ---- what a site asks of who asks
     of("R31", RULE, "if not held.ever_confirmed:", "if not held.pins:", FATES),
     of("R31", f"{SITE}/roster/content.py", "for one in (*self.pins.values(), *self.earlier))",

@@ -45,8 +45,8 @@ class Roster(Generic[AnyCard]):
     method reads it, and what it changes is durable on return.
 
     Raises:
-        RosterUnusable: the file is damaged or a link.
-        RequestError: code `bad-config`, others can read it.
+        RosterUnusable: the file is damaged or a link, or others can read it.
+        RequestError: code `bad-config`, the folder is another user's.
         InternalError: code `storage`.
     """
 
@@ -67,6 +67,8 @@ class Roster(Generic[AnyCard]):
             return RosterContent(kind=self.kind)
         try:
             return RosterContent.from_dict(self.kind, parse_json(read_secret(self._path)))
+        except RequestError as problem:  # others can read it, or it has just been moved away
+            raise RosterUnusable(str(problem)) from problem
         except (ValueError, KeyError, TypeError, PeerError) as problem:
             raise RosterUnusable(f"{self._path} is damaged. {RESTORE}") from problem
 
