@@ -30,6 +30,10 @@ class PutOff(Exception):
     """A plan whose signature does not hold by this machine's clock now, and may by a right one or later:
     nothing is said or stored of it, and it is looked at again when it comes again."""
 
+    def __init__(self, problem: EigenveilError) -> None:
+        super().__init__(str(problem))
+        self.code = problem.code
+
 
 class Waiting(Exception):
     """A study that waits for a person's word: there is nothing to send, neither an answer nor a refusal."""
@@ -103,7 +107,7 @@ class Agreements:
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
             if problem.code is Code.AUTHORIZATION_EXPIRED or isinstance(problem, LastsTooLong):
-                raise PutOff(str(problem)) from problem
+                raise PutOff(problem) from problem
             if problem.code not in (Code.STORAGE, Code.BAD_CONFIG):  # of this machine, and no word on a plan
                 self._decline(plan, problem, proof)
             raise

@@ -251,7 +251,7 @@ class SiteWorker:
     @staticmethod
     def _later(response: pb.NextWorkResponse, problem: PutOff) -> Later:
         plan = digest_from_bytes(response.query.plan_digest or response.consent)
-        event("study-put-off", logging.WARNING, study=plan, detail=str(problem))
+        event("study-put-off", logging.WARNING, study=plan, code=problem.code.value, detail=problem)
         return Later(plan_digest=plan, round=response.query.round)
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
