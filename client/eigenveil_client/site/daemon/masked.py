@@ -26,7 +26,6 @@ from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
 from eigenveil_client.site.daemon.own_session import OwnSession
 from eigenveil_client.site.daemon.peer_secrets import PeerSecrets
 from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.roster.roster import RosterUnusable
 from eigenveil_client.site.state.attempts import Proved
 from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_client.site.state.store import SiteStore
@@ -107,8 +106,6 @@ class MaskedAnswers:
         try:
             self._secrets.of(plan, proved.attempt, keys)
             again = self._known(plan, proved.attempt)
-        except RosterUnusable:  # of this machine, and no word on a set
-            raise
         except (PeerError, RequestError):
             self._store.attempts.refuse(proved)
             raise
