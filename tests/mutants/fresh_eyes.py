@@ -73,7 +73,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "same = pin is not None and pin",
        f"{ANALYSTS}::test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one"),
     of("R31", f"{SITE}/analysts/rule.py",
-       "    if not any(one.card == card for one in roster.held().earlier):\n        roster",
+       "    if not _signed_before(roster.held(), card, now):\n        roster",
        "    if True:\n        roster",
        f"{ANALYSTS}::test_a_key_that_people_put_aside_contradicts_its_successor_no_more"),
     of("R30", f"{SITE}/roster/roster.py", "seen = pin.seen or Sighting(", "seen = Sighting(",

@@ -33,9 +33,9 @@ from tests.client.site.support import FEDERATION, Coordinator, Stage, a_stage, s
 from tests.network.forwarders import ConnectProxy, Inspection
 
 ORDER = (
-    "configuration", "approval", "analysts", "disk", "permissions", "peers", "analysts' keys", "ledger",
-    "records", "engine", "identity", "certificate", "authorities", "proxy", "dns", "port", "tls",
-    "coordinator", "clock",
+    "configuration", "approval", "analysts", "disk", "permissions", "peers", "analysts' keys",
+    "confirmed cards", "ledger", "records", "engine", "identity", "certificate", "authorities", "proxy",
+    "dns", "port", "tls", "coordinator", "clock",
 )  # fmt: skip
 
 

@@ -10,7 +10,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenveil.analyst_signature.authorization import SignedAuthorization, check_authorization
+from eigenveil.analyst_signature.authorization import (
+    MAX_AUTHORIZATION_SECONDS,
+    SignedAuthorization,
+    check_authorization,
+)
 from eigenveil.analyst_signature.card import AnalystCard
 from eigenveil.dictionary.verdict import Verdict
 from eigenveil.errors import Code, EigenveilError, RequestError
@@ -47,22 +51,41 @@ def require(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: f
         _checked(folder, plan, signed, now)
     except RequestError as problem:
         if problem.code is Code.UNCONFIRMED and signed is not None:
-            _mark_changed(Roster(ANALYSTS, folder), signed.card.check())
+            _mark_changed(Roster(ANALYSTS, folder), signed.card.check(), now)
         raise
 
 
-def _mark_changed(roster: Roster[AnalystCard], card: AnalystCard) -> None:
-    """Contradict the confirmed card of an analyst, but by none that people here have put aside themselves:
-    studies that were signed before a new key are still about."""
-    if not any(one.card == card for one in roster.held().earlier):
+def _mark_changed(roster: Roster[AnalystCard], card: AnalystCard, now: float) -> None:
+    """Contradict the confirmed card of an analyst, but by none that was put aside so lately that studies
+    which it signed before are still about."""
+    if not _signed_before(roster.held(), card, now):
         roster.mark_changed(card.analyst, card.digest)
 
 
-def may_yet_be_confirmed(folder: Path, plan: Plan) -> bool:
-    """Whether people here have never confirmed a key of this plan's analyst, so that they still may."""
+def _signed_before(held: RosterContent[AnalystCard], card: AnalystCard, now: float) -> bool:
+    """Whether people here confirmed this card and put it aside since, and its owner may have signed with it
+    before that what has not ended yet."""
+    return any(
+        one.card == card
+        and one.confirmed is not None
+        and one.until is not None
+        and now < one.until + MAX_AUTHORIZATION_SECONDS
+        for one in held.earlier
+    )
+
+
+def ever_confirmed(folder: Path, analyst: str) -> bool:
+    """Whether people here have ever confirmed a key of this analyst, whatever became of it since."""
     held = Roster(ANALYSTS, folder).held()
     pins = (*held.pins.values(), *held.earlier)
-    return not any(one.confirmed is not None for one in pins if one.card.analyst == plan.analyst)
+    return any(one.confirmed is not None for one in pins if one.card.analyst == analyst)
+
+
+def is_anothers(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: float) -> bool:
+    """Whether a key that is not confirmed for this plan's analyst is somebody else's, as far as people here
+    know: they confirmed one of that analyst, and this is none with which the analyst may have signed."""
+    lately = signed is not None and _signed_before(Roster(ANALYSTS, folder).held(), signed.card.check(), now)
+    return ever_confirmed(folder, plan.analyst) and not lately
 
 
 def _checked(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: float) -> str:
@@ -77,26 +100,26 @@ def _checked(folder: Path, plan: Plan, signed: SignedAuthorization | None, now: 
             f"this study is not signed by {plan.analyst}, and people here have confirmed keys of analysts: "
             "what nobody signed is not answered any more",
         )
-    return _confirmed(held, card)
+    return _confirmed(held, card, now)
 
 
-def _confirmed(held: RosterContent[AnalystCard], card: AnalystCard) -> str:
+def _confirmed(held: RosterContent[AnalystCard], card: AnalystCard, now: float) -> str:
     pin = held.pins.get(card.analyst)
     if pin is None or pin.card != card or pin.standing is not Standing.CONFIRMED or pin.confirmed is None:
-        raise RequestError(Code.UNCONFIRMED, _why_not(held, card))
+        raise RequestError(Code.UNCONFIRMED, _why_not(held, card, now))
     return f"signed by {card.analyst}, whose key {pin.confirmed.by} has compared"
 
 
-def _why_not(held: RosterContent[AnalystCard], card: AnalystCard) -> str:
+def _why_not(held: RosterContent[AnalystCard], card: AnalystCard, now: float) -> str:
     """Why a key does not sign here, and what to do."""
     pin = held.pins.get(card.analyst)
+    if pin is not None and pin.confirmed is not None and not _signed_before(held, card, now):
+        return contradicted(ANALYSTS, pin)
     if any(one.card == card for one in held.earlier):
         return (
             f"this study is signed by a key of {card.analyst} that people here have put aside: have it "
             "signed again, with the key that is confirmed here"
         )
-    if pin is not None and pin.confirmed is not None:
-        return contradicted(ANALYSTS, pin)
     return (
         f"this study is signed by a key that nobody here has confirmed as that of {card.analyst}. Get the "
         f"card of {card.analyst}: eigenveil-site analysts import FILE; then telephone, and type the digits "

@@ -29,12 +29,19 @@ def _reason(stated: str | None, *, ask: bool) -> DeclineWord:
 
 @click.command()
 @CONFIG_FILE
+@click.option(
+    "--forget-proof",
+    "forgotten",
+    metavar="STUDY",
+    help="Let a plan go that is stored as proof: save it first.",
+)
 @JSON
-def studies(config_file: Path, as_json: bool) -> None:
+def studies(config_file: Path, forgotten: str | None, as_json: bool) -> None:
     """List every study that came here, and what was decided about it.
 
     Of studies that the rules of site.toml declined it shows a count for each day, analyst and rule. The first
-    that the coordinator signed in a name whose own key did not are stored whole: --json shows the bytes.
+    that the coordinator signed in a name whose own key did not are stored whole: --json shows the bytes. With
+    --forget-proof nothing is listed but the plan that goes, which makes room for another in this name.
     """
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands import consent
@@ -42,6 +49,10 @@ def studies(config_file: Path, as_json: bool) -> None:
 
     config = site_config.load(config_file)
     with opening.opened(config) as store:
+        if forgotten is not None:
+            gone = store.proofs.forget(forgotten)
+            say({"forgotten": gone.to_dict()}, as_json, f"study {gone.plan[:12]} is stored as proof no more")
+            return
         told = consent.studies(config, store)
     tell(told, as_json, partial(consent.show_studies, config_file=config_file))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eigenveil.analyst_signature.authorization import LastsTooLong, authorization_from_proto
+from eigenveil.analyst_signature.authorization import MOST_SENT, LastsTooLong, authorization_from_proto
 from eigenveil.dictionary.verdict import ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
 from eigenveil.planning.dry_run import courses
@@ -15,14 +15,24 @@ from eigenveil_client.site.daemon.refusals import DeclinedByPerson
 from eigenveil_client.site.engine.contract import Engine
 from eigenveil_client.site.peers import rule
 from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.roster.roster import RosterUnusable
 from eigenveil_client.site.state.declined_plans import MOST_OPEN
 from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.log import alarm, event
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-# A plan in an analyst's name: nobody signed it, another key did, or the signature is void or another plan's.
-PROOFS = frozenset({Code.UNSIGNED, Code.UNCONFIRMED, Code.IDENTITY, Code.AUTHORIZATION})
+# Declines that no other alarm tells of.
+ALARMED = frozenset({Code.UNSIGNED, Code.UNCONFIRMED})
+
+
+class PutOff(Exception):
+    """A plan whose signature does not hold by this machine's clock now, and may by a right one or later:
+    nothing is said or stored of it, and it is looked at again when it comes again."""
+
+    def __init__(self, problem: EigenveilError) -> None:
+        super().__init__(str(problem))
+        self.code = problem.code
 
 
 class Waiting(Exception):
@@ -63,7 +73,7 @@ class Agreements:
             del self._declined[next(iter(self._declined))]
 
     def admit(self, signed: pb.SignedPlan) -> str:
-        """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal."""
+        """Decide about a plan, once; the digest of the plan. Raises the reason of a refusal, or PutOff."""
         plan = check_plan(signed.plan_json, signed.signature, self._member.release_key)
         if self._store.studies.standing(plan.digest) is not None:
             return plan.digest
@@ -76,12 +86,15 @@ class Agreements:
             signature=signed.signature,
             standing=Decision.PENDING,
             at=self._store.now(),
-            authorization=signed.authorization.SerializeToString(),  # one that is too long is refused below
+            authorization=_stored(signed),
         )
+        proof: ReceivedPlan | None = None  # of what the coordinator signed, while its analyst is in doubt
         try:
             self._invited(plan)
             self._store.confirmed.keep(self._member.folder)
+            proof = seen
             self._require_signed(plan, signed)
+            proof = None
             self._require_policy(plan)
             if self._policy.approval is not Approval.ASK:  # a person may confirm cards before agreeing
                 self._require_peers(plan)
@@ -93,25 +106,27 @@ class Agreements:
                 self._store.accept(plan, seen, self._policy.yearly)
                 self._plans[plan.digest] = plan
         except EigenveilError as problem:
-            # A damaged roster is no word on a plan, and what lasts too long from now on holds later.
-            if not (problem.code in (Code.STORAGE, Code.BAD_CONFIG) or isinstance(problem, LastsTooLong)):
-                self._decline(plan, seen, problem)
+            if problem.code is Code.AUTHORIZATION_EXPIRED or isinstance(problem, LastsTooLong):
+                raise PutOff(problem) from problem
+            if problem.code not in (Code.STORAGE, Code.BAD_CONFIG):  # of this machine, and no word on a plan
+                self._decline(plan, problem, proof)
             raise
         self._held[plan.digest] = None
         state = "study-waits" if self._policy.approval is Approval.ASK else "study-accepted"
         event(state, study=plan.digest, algorithm=plan.algorithm.value, analyst=plan.analyst)
         return plan.digest
 
-    def _decline(self, plan: Plan, seen: ReceivedPlan, problem: EigenveilError) -> None:
-        """Store a decline by rule; whole, if the coordinator signed the plan in a name without that name's
-        key: those bytes are proof."""
-        proves = problem.code in PROOFS and not (
-            problem.code is Code.UNCONFIRMED and analysts.may_yet_be_confirmed(self._member.folder, plan)
-        )
-        self._store.decline_by_rule(plan, problem.code, _rule(problem), proof=seen if proves else None)
+    def _decline(self, plan: Plan, problem: EigenveilError, proof: ReceivedPlan | None) -> None:
+        """Store a decline by rule; as `proof` whole, if the coordinator signed the plan in a name without
+        that name's key."""
+        folder, now = self._member.folder, self._store.clock_time()
+        if proof is not None and problem.code is Code.UNCONFIRMED:
+            proof = proof if analysts.is_anothers(folder, plan, proof.signed, now) else None
+        if proof is not None and problem.code in ALARMED:  # first: after a crash it is declined again
+            alarm("unsigned-study", study=plan.digest, analyst=plan.analyst, code=problem.code.value)
+        named = proof is not None and analysts.ever_confirmed(folder, plan.analyst)
+        self._store.decline_by_rule(plan, problem.code, _rule(problem), proof=proof, named=named)
         self._know_declined(plan.digest)
-        if problem.code is Code.UNSIGNED:
-            alarm("unsigned-study", study=plan.digest, analyst=plan.analyst)
 
     def _invited(self, plan: Plan) -> None:
         identity = self._member.identity
@@ -159,17 +174,18 @@ class Agreements:
         self._require_policy(plan)
         return plan
 
-    def stands(self, digest: str) -> bool:
-        """Whether a study is answered, as of this moment. Raises InternalError, code `storage`."""
+    def objection(self, digest: str) -> str | None:
+        """The error code for which a study is not answered, as of this moment; None if it is. Raises
+        InternalError, code `storage`, and RosterUnusable."""
         try:
             self.agreed(digest)
         except Waiting:
-            return False
+            return Decision.PENDING.value
         except EigenveilError as problem:
-            if problem.code is Code.STORAGE:
+            if problem.code is Code.STORAGE or isinstance(problem, RosterUnusable):
                 raise
-            return False
-        return True
+            return str(problem.code.value)
+        return None
 
     def _plan(self, seen: ReceivedPlan) -> Plan:
         if seen.plan not in self._plans:
@@ -195,7 +211,7 @@ class Agreements:
             analysts.require(self._member.folder, plan, signed, self._store.clock_time())
         except RequestError as problem:
             waits = self._policy.approval is Approval.ASK and problem.code is Code.UNCONFIRMED
-            if not (waits and analysts.may_yet_be_confirmed(self._member.folder, plan)):
+            if not waits or analysts.ever_confirmed(self._member.folder, plan.analyst):
                 raise
 
     def _require_policy(self, plan: Plan) -> None:
@@ -204,6 +220,13 @@ class Agreements:
 
     def _require_peers(self, plan: Plan) -> None:
         rule.require(self._member.folder, self._member.identity.name, plan)
+
+
+def _stored(sent: pb.SignedPlan) -> bytes:
+    """The authorization as it came; nothing of one that is longer than any, which is refused: the coordinator
+    signed the plan alone."""
+    size = sent.authorization.ByteSize()
+    return sent.authorization.SerializeToString() if size <= MOST_SENT else b""
 
 
 def _rule(problem: EigenveilError) -> str:

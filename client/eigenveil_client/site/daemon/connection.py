@@ -20,7 +20,7 @@ from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.daemon.sender import Limits, goes_along, send
-from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.daemon.worker import Later, Reply, Sendable, SiteWorker
 from eigenveil_common.log import alarm, event
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -87,9 +87,10 @@ class SiteConnection:
                 response = await self._word()
                 known = self._worker.known_plans()
                 fetched = await self._missed(response)
-                reply = await asyncio.to_thread(self._worker.work, response, fetched)
+                made = await asyncio.to_thread(self._worker.work, response, fetched)
                 idle = response.ByteSize() == 0 or self._worker.known_plans() != known
-                await self._slow_down(reply, idle)
+                await self._slow_down(made, idle)
+                reply = None if isinstance(made, Later) else made
                 if reply is not None and await self._held_back(reply):
                     reply = None
                 self._going = reply if goes_along(reply, self._limits) else None
@@ -199,13 +200,10 @@ class SiteConnection:
         if self._odd > 1:
             await asyncio.sleep(pause(self._odd))
 
-    async def _held_back(self, reply: Reply) -> bool:
-        held_back = not await asyncio.to_thread(self._worker.stands, reply)
-        if held_back:
-            event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round)
-        return held_back
+    async def _held_back(self, reply: Sendable) -> bool:
+        return not await asyncio.to_thread(self._worker.stands, reply)
 
-    async def _delivered(self, reply: Reply, wish: pb.NextWorkRequest) -> pb.NextWorkResponse | None:
+    async def _delivered(self, reply: Sendable, wish: pb.NextWorkRequest) -> pb.NextWorkResponse | None:
         """What `wish` was answered once `reply` had arrived; None if that was refused."""
         try:
             found = await send(self._stub, reply, self._limits, wish, self._poll)
@@ -215,13 +213,13 @@ class SiteConnection:
         self._going = None
         return found
 
-    async def _deliver(self, reply: Reply) -> None:
+    async def _deliver(self, reply: Sendable) -> None:
         try:
             await send(self._stub, reply, self._limits)
         except EigenveilError as problem:
             self._refused(reply, problem)
 
-    def _refused(self, reply: Reply, problem: EigenveilError) -> None:
+    def _refused(self, reply: Sendable, problem: EigenveilError) -> None:
         if problem.code in (Code.UNREACHABLE, Code.IDENTITY):
             raise Lost(problem) from problem
         event(

@@ -60,7 +60,7 @@ class SiteDaemon:
             InternalError: code `storage`; nothing was sent after it.
             RequestError: the configuration does not hold any more (such as a key others can read), or the
                 coordinator's ledger went backwards, or it showed another card of a peer than the one that
-                was confirmed here; nothing was sent after it.
+                was confirmed here, or confirmed cards are gone or damaged; nothing was sent after it.
         """
         unending = (self._serve(), self._store.keep_noted(), self._store.traffic.keep_flushed())
         tasks = [asyncio.create_task(work) for work in unending]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import dataclass
+from functools import partial
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoken
@@ -95,7 +96,7 @@ class MaskedAnswers:
 
         Raises:
             PeerError: no honest coordinator asks for this.
-            PeerChanged: the process must end and nothing may be sent.
+            PeerChanged, RosterUnusable: the process must end and nothing may be sent.
             EigenveilError: as `Answers.values` and `Outgoing`.
         """
         keys = OwnKeys.read(self._member.folder)
@@ -166,14 +167,15 @@ class MaskedAnswers:
         """
         attempt, name = proved.attempt, self._member.identity.name
         values = self._values(plan, asked)
-        secrets = self._secrets.of(plan, attempt, keys)  # again: a card may have been removed meanwhile
+        secrets = self._secrets.of(plan, attempt, keys)  # again: a card may have been removed meanwhile,
+        known = partial(self._secrets.of, plan, attempt, keys)  # and once more when the answer is committed
         share = OsNoise().draw(share_spec(asked, plan.study, len(attempt.members)))
         failpoint("share-drawn")
         sent = masked(values, share, name, secrets, attempt)
         answer = Contribution.to(asked, name, sent, attempt.digest)
         failpoint("answer-masked")
         await_tick()  # how long the share took tells of it
-        self._outgoing.masked(plan, asked, proved, answer, own.unkept())
+        self._outgoing.masked(plan, asked, proved, answer, own.unkept(), known)
         own.kept()
         if attempt.number == plan.study.attempts:
             self._exact.pop(plan.digest)

@@ -13,7 +13,7 @@ from eigenveil.numerics.encoding import octets
 from eigenveil_client.connection.channel import CALL_SECONDS, call, pause
 from eigenveil_client.site.daemon.masked import Masked, Ready
 from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.daemon.worker import Reply
+from eigenveil_client.site.daemon.worker import Sendable
 from eigenveil_common.failpoints import failpoint
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, WITH_NEXT_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -34,7 +34,7 @@ class Limits:
     chunk: int = CHUNK_BYTES
 
 
-def goes_along(reply: Reply | None, limits: Limits) -> TypeGuard[Contribution | Masked | Ready]:
+def goes_along(reply: Sendable | None, limits: Limits) -> TypeGuard[Contribution | Masked | Ready]:
     """Whether one call has room for it and for the next question for work [R27]."""
     small = min(WITH_NEXT_BYTES, limits.inline)
     match reply:
@@ -48,7 +48,7 @@ def goes_along(reply: Reply | None, limits: Limits) -> TypeGuard[Contribution | 
 
 async def send(
     stub: rpc.CoordinatorAsyncStub,
-    reply: Reply,
+    reply: Sendable,
     limits: Limits,
     wish: pb.NextWorkRequest | None = None,
     seconds: float = CALL_SECONDS,

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
@@ -20,7 +21,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import digest_from_bytes, query_from_proto
 from eigenveil.study.price import MAX_ROUNDS
 from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.site.daemon.agreements import Agreements, Waiting
+from eigenveil_client.site.daemon.agreements import Agreements, PutOff, Waiting
 from eigenveil_client.site.daemon.answers import MOST_LOADED, Answers
 from eigenveil_client.site.daemon.masked import Masked, MaskedAnswers, Ready
 from eigenveil_client.site.daemon.own_session import OwnSession
@@ -28,6 +29,7 @@ from eigenveil_client.site.daemon.peer_secrets import PeerChanged
 from eigenveil_client.site.daemon.refusals import DeclinedByPerson, Refusal, refusal_of, told
 from eigenveil_client.site.engine.contract import Engine
 from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.roster.roster import RosterUnusable
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.failpoints import failpoint
@@ -41,7 +43,19 @@ ENDS = {
     pb.STUDY_STATE_CANCELLED: "cancelled",
     pb.STUDY_STATE_UNSPECIFIED: UNKNOWN,
 }
-Reply = Contribution | Ready | Masked | Refusal
+Sendable = Contribution | Ready | Masked | Refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Later:
+    """There is nothing to send about a plan now. It is named as a refusal of `round` would be, so that other
+    studies have their turn before it comes again."""
+
+    plan_digest: str
+    round: int
+
+
+Reply = Sendable | Later
 
 
 class SiteWorker:
@@ -106,10 +120,13 @@ class SiteWorker:
         member = self._member
         self.store.checkpoints.take(signed, member.release_key, member.identity.federation, parted=parted)
 
-    def stands(self, reply: Reply) -> bool:
+    def stands(self, reply: Sendable) -> bool:
         """Whether `reply` may still be sent: an answer leaves only while its study is agreed to, and all that
-        `Agreements.agreed` asks holds. Raises InternalError, code `storage`."""
-        return isinstance(reply, Refusal) or self._agreements.stands(reply.plan_digest)
+        `Agreements.agreed` asks holds. Raises as `Agreements.objection`."""
+        why = None if isinstance(reply, Refusal) else self._agreements.objection(reply.plan_digest)
+        if why is not None:
+            event("reply-held-back", logging.WARNING, study=reply.plan_digest, round=reply.round, code=why)
+        return why is None
 
     def work(self, response: pb.NextWorkResponse, fetched: Sequence[pb.SealedRound] = ()) -> Reply | None:
         """Settle what ended, then answer or refuse what is asked; None if nothing is. `fetched` are the
@@ -120,7 +137,7 @@ class SiteWorker:
 
         Raises:
             InternalError: code `storage`; the process must end and nothing may be sent.
-            PeerChanged: the same.
+            PeerChanged, RosterUnusable: the same.
         """
         try:
             for held in (self._answers, self._masked):
@@ -142,8 +159,10 @@ class SiteWorker:
             return self._answer(query, response.asked, releases, attempt)
         except Waiting:
             return None
+        except PutOff as problem:
+            return self._later(response, problem)
         except EigenveilError as problem:
-            if problem.code is Code.STORAGE or isinstance(problem, PeerChanged):
+            if problem.code is Code.STORAGE or isinstance(problem, PeerChanged | RosterUnusable):
                 raise
             if problem.code is Code.UNREACHABLE:
                 self._put_off(response, problem)
@@ -228,6 +247,12 @@ class SiteWorker:
         the coordinator this site is slow, for as long as it waits for any."""
         self._own.pop(response.query.plan_digest.hex(), None)  # replayed the next time
         event("engine-unreachable", logging.WARNING, round=response.query.round, detail=str(problem))
+
+    @staticmethod
+    def _later(response: pb.NextWorkResponse, problem: PutOff) -> Later:
+        plan = digest_from_bytes(response.query.plan_digest or response.consent)
+        event("study-put-off", logging.WARNING, study=plan, code=problem.code.value, detail=problem)
+        return Later(plan_digest=plan, round=response.query.round)
 
     def _refuse(self, response: pb.NextWorkResponse, problem: EigenveilError) -> Refusal | None:
         """Log, write down and hand back a refusal of what `response` asked."""

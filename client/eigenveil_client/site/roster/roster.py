@@ -26,7 +26,18 @@ from eigenveil_common.files import check_owner, is_there, read_secret, write_sec
 from eigenveil_common.locks import locked
 from eigenveil_common.log import alarm
 
-RESTORE = "Stop the daemon, put the file back from the backup, and start it again"
+RESTORE = (
+    "Put the file back from the backup; without one move it away, and import and confirm each card anew. "
+    "Then start the daemon again"
+)
+
+
+class RosterUnusable(RequestError):
+    """The cards that people here confirmed cannot be read, or are gone: the process must end, and nothing be
+    sent, until they are back. Code `bad-config`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(Code.BAD_CONFIG, why)
 
 
 class Roster(Generic[AnyCard]):
@@ -34,7 +45,8 @@ class Roster(Generic[AnyCard]):
     method reads it, and what it changes is durable on return.
 
     Raises:
-        RequestError: code `bad-config`, the file is damaged or a link, or others can read it.
+        RosterUnusable: the file is damaged or a link, or others can read it.
+        RequestError: code `bad-config`, the folder is another user's.
         InternalError: code `storage`.
     """
 
@@ -48,15 +60,17 @@ class Roster(Generic[AnyCard]):
     def held(self) -> RosterContent[AnyCard]:
         """All that is in it."""
         if self._path.is_symlink():  # one that leads nowhere is no roster that was never made
-            raise RequestError(
-                Code.BAD_CONFIG, f"{self._path} is a link; put the file itself there. {RESTORE}"
+            raise RosterUnusable(
+                f"{self._path} is a link: put the file itself there, then start the daemon again"
             )
         if not is_there(self._path):
             return RosterContent(kind=self.kind)
         try:
             return RosterContent.from_dict(self.kind, parse_json(read_secret(self._path)))
+        except RequestError as problem:  # others can read it, or it has just been moved away
+            raise RosterUnusable(str(problem)) from problem
         except (ValueError, KeyError, TypeError, PeerError) as problem:
-            raise RequestError(Code.BAD_CONFIG, f"{self._path} is damaged. {RESTORE}") from problem
+            raise RosterUnusable(f"{self._path} is damaged. {RESTORE}") from problem
 
     def confirmed(self) -> Mapping[str, AnyCard]:
         """By name, the cards that a person here has confirmed and that nothing contradicted since."""
@@ -124,13 +138,14 @@ class Roster(Generic[AnyCard]):
             RequestError: code `not-found`, no such card; `bad-argument`, these are no digits, or no name.
             PeerError: code `identity`, they are another card's.
         """
-        word = Confirmation(by=checked_text(by, LONGEST_NAME), at=self._now())
-        typed = typed_fingerprint(digits)
+        by, typed = checked_text(by, LONGEST_NAME), typed_fingerprint(digits)
         with self._writing() as (held, write):
             pin = held.of(name)
             if typed != pin.card.fingerprint:
                 raise PeerError(Code.IDENTITY, f"{self._unlike(name, typed)}; nothing was confirmed")
-            pin = replace(pin, confirmed=word, seen=None)
+            aside = [one.until for one in held.earlier if one.card == pin.card and one.until is not None]
+            at = max(self._now(), *(until + 1 for until in aside)) if aside else self._now()
+            pin = replace(pin, confirmed=Confirmation(by=by, at=at), seen=None)
             write(held.having(pin))
         return pin
 

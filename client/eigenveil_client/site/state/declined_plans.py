@@ -37,7 +37,7 @@ CREATE TABLE decline_counts (
 MOST_DIGESTS = 4096
 MOST_COUNTS = 1000
 MOST_OF_A_DAY = 32  # rows with a name; a row for each rule comes to these
-OTHERS = ""  # in place of an analyst, whose name is never empty
+OTHERS = ""  # in place of an analyst; also of plans that name none, all of which are declined
 MOST_OPEN = 1024  # that one question for work names; poll.py takes 4,096 plans in all
 UNANSWERED = "ended-unanswered"  # in place of a rule: the study ended before this site answered anything
 

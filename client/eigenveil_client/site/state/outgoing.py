@@ -94,8 +94,10 @@ class Outgoing:
         proved: Proved,
         answer: Contribution,
         stated: Sequence[Stated],
+        known: Callable[[], object],
     ) -> None:
-        """Charge an attempt that was not answered before; keep the masked answer that is about to leave."""
+        """Charge an attempt that was not answered before; keep the masked answer that is about to leave.
+        `known` insists, within the transaction, that people here still know the sites of the attempt."""
         taken, cost = self.checkpoints.unkept(), self.rounds.cost(plan, asked)
         sent = self._sent(asked, octets(answer.values), answer.attempt)
 
@@ -106,6 +108,7 @@ class Outgoing:
                     f"another process answered {spoken(asked.round)} of this study from here meanwhile; "
                     "run one daemon for a state",
                 )
+            known()
             self._write(asked, sent, stated, taken, change)
             self.rounds.pay(plan, asked, cost, change)
             self.attempts.keep(proved, answer, change)

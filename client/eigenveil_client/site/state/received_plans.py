@@ -48,14 +48,15 @@ CREATE TABLE submissions (
   analyst TEXT NOT NULL,
   submission TEXT NOT NULL,
   plan TEXT NOT NULL,
-  until INTEGER,
   PRIMARY KEY (analyst, submission)
 ) STRICT;
 INSERT OR IGNORE INTO submissions
   SELECT json_extract(CAST(plan_json AS TEXT), '$.analyst'),
-    json_extract(CAST(plan_json AS TEXT), '$.submission'), plan, NULL
+    json_extract(CAST(plan_json AS TEXT), '$.submission'), plan
   FROM studies WHERE standing != 'declined' ORDER BY at, plan;
 """
+# From before an id was stored with the end of its signature.
+ENDING_IDS = "ALTER TABLE submissions ADD COLUMN until INTEGER;"
 
 
 class Decision(Enum):
@@ -149,10 +150,15 @@ class ReceivedPlan:
     @property
     def whole(self) -> bool:
         """Whether the plan is the one that its digest names."""
-        try:
-            return sha256("plan", json.loads(self.plan_json)) == self.plan
-        except ValueError:
-            return False
+        return is_whole(self.plan_json, self.plan)
+
+
+def is_whole(plan_json: bytes, digest: str) -> bool:
+    """Whether a stored plan is the one that its digest names."""
+    try:
+        return sha256("plan", json.loads(plan_json)) == digest
+    except ValueError:
+        return False
 
 
 class ReceivedPlans:
@@ -229,8 +235,9 @@ class ReceivedPlans:
         rows = [_seen(row) for row in change.execute(dropped, (digest,))]
         for seen in rows:
             until = 0 if seen.signed is None else seen.signed.read().expires
-            used = "UPDATE submissions SET until = ? WHERE (analyst, submission) = (?, ?)"
-            change.execute(used, (until, *seen.run))
+            # Of this plan: one from before ids ran once may have the id of another, which was answered.
+            used = "UPDATE submissions SET until = ? WHERE (analyst, submission, plan) = (?, ?, ?)"
+            change.execute(used, (until, *seen.run, digest))
             change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))
         return rows[0].plan_json if rows else None
 

@@ -52,8 +52,8 @@ from eigenveil_common.storage.sqlite import Database
 # 8 knows attempts, and nothing older can be read.
 VERSION = 10
 MIGRATIONS: Migrations = (
-    (9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA + declined_proofs.SCHEMA),
-    (10, confirmed_kinds.SCHEMA),
+    (9, received_plans.SIGNED_PLANS + declined_plans.SCHEMA),
+    (10, received_plans.ENDING_IDS + declined_proofs.SCHEMA + confirmed_kinds.SCHEMA),
 )
 SCHEMA = "".join(
     room.SCHEMA
@@ -223,14 +223,14 @@ class SiteStore:
             self.studies.move(seen.plan, Decision.DECLINED, change, reason.value, person=person)
 
     def decline_by_rule(
-        self, plan: Plan, reason: Code, rule: str, *, proof: ReceivedPlan | None = None
+        self, plan: Plan, reason: Code, rule: str, *, proof: ReceivedPlan | None = None, named: bool = False
     ) -> None:
         """Store the digest of a new plan that `rule` refused, and count it; of the plan nothing stays, unless
-        it is `proof` of what the coordinator signed."""
+        it is `proof` of what the coordinator signed. `named`: people here know its analyst."""
         with self.database.transaction() as change:
             self.declined.add(plan.digest, reason, change, analyst=plan.analyst, rule=rule)
             if proof is not None:
-                self.proofs.add(proof, reason, change)
+                self.proofs.add(proof, reason, change, analyst=plan.analyst, named=named)
             failpoint("plan-declining")
 
     def withdraw(self, digest: str, person: PersonsWord) -> Cost:
@@ -326,6 +326,7 @@ class SiteStore:
         Raises InternalError, code `storage`."""
         self.egress.check_questions(self.egress.rows())
         self.studies.check_whole()
+        self.proofs.check_whole()
         self.transcript.check_whole()
         self.attempts.check_whole()
 

@@ -45,7 +45,7 @@ def asked(
 
 
 def roster(stage: Stage) -> Roster:  # type: ignore[type-arg]
-    return Roster(ANALYSTS, stage.config.identity)
+    return Roster(ANALYSTS, stage.config.identity, lambda: NOW)
 
 
 def removed(stage: Stage) -> None:
@@ -295,7 +295,8 @@ def test_a_damaged_roster_is_no_word_on_a_study(tmp_path: Path) -> None:
     whole = file.read_bytes()
     file.write_bytes(b"{")
     with closing(stage.store()) as store:
-        assert isinstance(asked(stage, store, by()), Refusal)
+        with refused(Code.BAD_CONFIG, "is damaged"):
+            asked(stage, store, by())
         assert declined_for(store) is None
         file.write_bytes(whole)
         assert not isinstance(asked(stage, store, by()), Refusal)

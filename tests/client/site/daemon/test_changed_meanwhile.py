@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
 from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.daemon.masked import Masked, Ready
@@ -83,14 +84,20 @@ def test_an_exact_answer_is_not_committed_after_its_analyst_s_key_or_signature_i
 
 
 @CHANGES
-def test_a_committed_answer_is_held_back_once_the_signature_is_void(stage: Stage, change: Change) -> None:
+def test_a_committed_answer_is_held_back_once_the_signature_is_void(
+    stage: Stage, change: Change, caplog: pytest.LogCaptureFixture
+) -> None:
     with closing(stage.store()) as store:
         worker = stage.worker(store)
         answer = asked(stage, worker)
         assert isinstance(answer, Contribution)
         assert worker.stands(answer)
+        assert "reply-held-back" not in caplog.text
         change(stage, store)
         assert not worker.stands(answer)
+    why = Code.AUTHORIZATION_EXPIRED if change is signature_ended else Code.UNCONFIRMED
+    (line,) = [one.getMessage() for one in caplog.records if "reply-held-back" in one.getMessage()]
+    assert f"code={why.value}" in line
 
 
 @pytest.fixture
@@ -137,8 +144,9 @@ def test_a_masked_answer_that_was_charged_does_not_leave_again_after_that(
     assert isinstance(worker.work(offer(first, peers.attempt(first))), Refusal)
 
 
+@pytest.mark.parametrize("point", ["records-loaded", "share-drawn", "answer-masked"])
 def test_no_answer_is_masked_for_a_peer_whose_card_was_removed_while_it_was_computed(
-    masked: tuple[Peers, SiteStore, SiteWorker],
+    masked: tuple[Peers, SiteStore, SiteWorker], point: str
 ) -> None:
     peers, store, worker = masked
     first = rehearse(MASKED_PLAN)[0]
@@ -146,7 +154,7 @@ def test_no_answer_is_masked_for_a_peer_whose_card_was_removed_while_it_was_comp
     def removed(_: Stage, __: SiteStore) -> None:
         peers.roster.remove("hospital-b")
 
-    with at("records-loaded", peers.stage, store, removed):
+    with at(point, peers.stage, store, removed):
         reply = worker.work(offer(first, peers.attempt(first)))
     assert isinstance(reply, Refusal)
     assert store.ledger.ledger.spent.micro_rho == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
 from pathlib import Path
 
@@ -12,16 +13,17 @@ from eigenveil.analyst_signature.authorization import MAX_AUTHORIZATION_SECONDS
 from eigenveil.planning.dry_run import rehearse
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.daemon.worker import Reply
+from eigenveil_client.site.daemon.worker import Later, Reply
+from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.doctor import Level
 from tests.client.site.stated import work
-from tests.client.site.support import Stage, a_plan, a_stage
+from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, until
 from tests.support import signed_by_analyst
 
 NOW = 1_800_000_000
 FAR = NOW + 5 * 365 * 86_400
-PLAN = a_plan(submission="one")
+PLAN, OTHER = a_plan(submission="one"), a_plan(submission="other")
 
 
 @pytest.fixture
@@ -34,6 +36,12 @@ def stage(tmp_path: Path) -> Stage:
 def asked(stage: Stage, store: SiteStore, expires: int) -> Reply | None:
     sent = stage.authorized(PLAN, signed_by_analyst(PLAN, expires=expires))
     return stage.worker(store).work(work(rehearse(PLAN)[0], sent))
+
+
+def put_off(store: SiteStore, reply: Reply | None) -> None:
+    """Nothing is said or stored of a plan."""
+    assert isinstance(reply, Later)
+    assert (store.declined.get(PLAN.digest), store.proofs.all(), store.egress.rows()) == (None, [], [])
 
 
 def write_ahead(stage: Stage) -> None:
@@ -55,11 +63,41 @@ def test_a_signature_that_lasts_too_long_by_a_slow_clock_is_looked_at_again(stag
     most = NOW + MAX_AUTHORIZATION_SECONDS
     with closing(stage.store()) as store:
         store._clock = lambda: NOW - 7200
-        assert isinstance(asked(stage, store, most), Refusal)
-        assert store.declined.get(PLAN.digest) is None
-        assert store.proofs.all() == []
+        put_off(store, asked(stage, store, most))
         store._clock = lambda: NOW
         assert isinstance(asked(stage, store, most), Contribution)
+
+
+@pytest.mark.parametrize("approval", Approval)
+def test_a_signature_that_has_ended_by_a_fast_clock_is_looked_at_again(
+    stage: Stage, approval: Approval
+) -> None:
+    stage.rule(approval=approval)
+    with closing(stage.store()) as store:
+        store._clock = lambda: NOW + 8 * 86_400
+        put_off(store, asked(stage, store, NOW + 7 * 86_400))
+        store._clock = lambda: NOW
+        reply = asked(stage, store, NOW + 7 * 86_400)
+        assert isinstance(reply, Contribution) if approval is Approval.AUTO else reply is None
+        assert store.studies.find(PLAN.digest)
+
+
+def test_what_is_put_off_is_no_decline_and_lets_other_studies_have_their_turn(stage: Stage) -> None:
+    """The coordinator would keep a decline for good, and offers first what is not named as answered."""
+    late, other = (
+        stage.authorized(plan, signed_by_analyst(plan, expires=expires))
+        for plan, expires in ((PLAN, NOW - 1), (OTHER, NOW + 3600))
+    )
+    coordinator = Coordinator(work=[work(rehearse(PLAN)[0], late), work(rehearse(OTHER)[0], other)])
+
+    async def served() -> None:
+        async with stage.serving(coordinator), stage.daemon():
+            await until(lambda: coordinator.contributions)
+
+    asyncio.run(served())
+    assert coordinator.declines == []
+    assert [one.plan_digest.hex() for one in coordinator.asked[1].answered] == [PLAN.digest]
+    assert [one.plan_digest.hex() for one in coordinator.contributions] == [OTHER.digest]
 
 
 def test_check_says_that_the_state_is_ahead_of_the_clock(stage: Stage) -> None:

@@ -18,7 +18,7 @@ from eigenveil_client.site.peers.keys import OwnKeys
 from eigenveil_client.site.peers.kind import PEERS
 from eigenveil_client.site.roster.content import Outcome
 from eigenveil_client.site.roster.pin import Confirmation, Standing
-from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.roster.roster import Roster, RosterUnusable
 from tests.client.site.peers.people import AT, knowing, own, roster, theirs
 from tests.client.site.support import SITE, Coordinator, Stage, until
 from tests.core.secure_aggregation.cards import signing
@@ -176,7 +176,7 @@ def test_a_damaged_file_is_told_and_believed_in_nothing(stage: Stage, damage: st
         damage = path.read_text().replace(site, damage if damage == "hospital-c" else "0" * 8)
     path.write_text(damage)
     for use in (one.confirmed, one.check_unchanged, lambda: one.mark_changed("hospital-b", "0" * 64)):
-        with refused(Code.BAD_CONFIG, "damaged. Stop the daemon, put the file back from the backup"):
+        with refused(Code.BAD_CONFIG, "damaged. Put the file back from the backup"):
             use()
     assert path.read_text() == damage
 
@@ -184,7 +184,7 @@ def test_a_damaged_file_is_told_and_believed_in_nothing(stage: Stage, damage: st
 def test_a_file_that_others_can_read_is_not_used(stage: Stage) -> None:
     one = knowing(stage, OLD)
     (stage.config.identity / PEERS.file).chmod(0o644)
-    with refused(Code.BAD_CONFIG, "chmod 600"):
+    with pytest.raises(RosterUnusable, match="chmod 600"):
         one.confirmed()
 
 

@@ -215,7 +215,7 @@ def test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question
         proved = Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
         answer = Contribution.to(asked, SITE, frozen([1]), attempt.digest)
         with refused(code, words):
-            store.outgoing.masked(PLAN, asked, proved, answer, ())
+            store.outgoing.masked(PLAN, asked, proved, answer, (), lambda: None)
         assert (left(store)[0], held(store, "attempts")) == (paid, int(paid > 0))
 
 

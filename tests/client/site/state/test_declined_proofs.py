@@ -11,24 +11,35 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.analyst_signature.authorization import SignedAuthorization
+from eigenveil.analyst_signature.authorization import AUTHORIZATION_SIGNED, MOST_SENT, SignedAuthorization
 from eigenveil.errors import Code
+from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.signatures import check_plan
 from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.commands import consent
+from eigenveil_client.site.daemon.agreements import Agreements
 from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.engine.opening import engine
 from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state import declined_plans, declined_proofs
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.failpoints import arm, disarm
+from tests.client.site.command_line import site, written
 from tests.client.site.stated import work
-from tests.client.site.support import Stage, a_plan, a_stage, a_study
-from tests.support import analyst_key, signed_by_analyst
+from tests.client.site.support import FEDERATION, Stage, a_plan, a_stage, a_study
+from tests.support import analyst_card, analyst_key, refused, signed_by_analyst
 
 NOW = 1_800_000_000
 Signing = Callable[[Plan], SignedAuthorization | None]
 by = partial(signed_by_analyst, expires=NOW + 3600)
+
+
+class Crash(BaseException):
+    """The process ends here."""
 
 
 def unsigned(_: Plan) -> None: ...
@@ -46,8 +57,13 @@ def of_another_plan(_: Plan) -> SignedAuthorization:
     return by(a_plan(submission="the one that she signed"))
 
 
-def expired(plan: Plan) -> SignedAuthorization:
-    return by(plan, expires=NOW - 1)
+def garbage(plan: Plan) -> SignedAuthorization:
+    return replace(by(plan), said=b"{ }", signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + b"{ }"))
+
+
+def of_another_form(plan: Plan) -> SignedAuthorization:
+    said = canonical(parse_json(by(plan).said) | {"form": 2})
+    return replace(by(plan), said=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
 
 
 def declined(stage: Stage, store: SiteStore, one: Plan, signing: Signing = unsigned) -> None:
@@ -69,6 +85,8 @@ def pinned(tmp_path: Path) -> Stage:
         (by_another_key, Code.UNCONFIRMED),
         (void, Code.IDENTITY),
         (of_another_plan, Code.AUTHORIZATION),
+        (garbage, Code.PROTOCOL),
+        (of_another_form, Code.VERSION),
     ],
 )
 def test_a_plan_in_a_pinned_name_without_its_key_is_stored_as_it_was_signed(
@@ -93,11 +111,82 @@ def test_a_plan_in_a_pinned_name_without_its_key_is_stored_as_it_was_signed(
 
 def test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone(pinned: Stage) -> None:
     with closing(pinned.store()) as store:
-        declined(pinned, store, a_plan(submission="late"), expired)
         declined(pinned, store, a_plan(submission="new", analyst="bob"), by)
         dear = a_plan(a_study(epsilon=5.5), submission="dear")
         declined(pinned, store, dear, by)
         assert store.proofs.all() == []
+
+
+def test_a_signature_that_is_longer_than_any_hides_no_plan_and_is_not_stored(pinned: Stage) -> None:
+    one = a_plan(submission="lie")
+    sent = pinned.authorized(one, by(one))
+    sent.authorization.card_said = bytes(MOST_SENT)
+    with closing(pinned.store()) as store:
+        assert isinstance(pinned.worker(store).work(work(rehearse(one)[0], sent)), Refusal)
+        (proof,) = store.proofs.all()
+        assert (proof.plan, proof.reason, proof.authorization) == (one.digest, Code.PROTOCOL, b"")
+
+
+def put_aside(stage: Stage, days: float, *, confirmed: bool = True) -> None:
+    """Ada's card was put aside so many days ago, and another one was confirmed in its place."""
+    then = Roster(ANALYSTS, stage.config.identity, lambda: NOW - days * 86_400)
+    card, new = analyst_card("ada", FEDERATION), analyst_card("ada", FEDERATION, analyst_key("new"))
+    then.take([card], FEDERATION, replacing=False)
+    if confirmed:
+        then.confirm("ada", card.check().fingerprint, "Kim")
+    then.take([new], FEDERATION, replacing=True)
+    then.confirm("ada", new.check().fingerprint, "Kim")
+
+
+def told_of_an_old_key(stage: Stage) -> tuple[int, bool]:
+    """How many proofs are stored of a plan that Ada's first key signed; whether the new one is in doubt."""
+    with closing(stage.store()) as store:
+        declined(stage, store, a_plan(submission="old"), by)
+        return len(store.proofs.all()), bool(Roster(ANALYSTS, stage.config.identity).changed())
+
+
+def test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
+    put_aside(stage, days=30.9)
+    assert told_of_an_old_key(stage) == (0, False)
+
+
+@pytest.mark.parametrize(("days", "confirmed"), [(31, True), (1, False)])
+def test_a_key_that_cannot_have_signed_before_it_was_put_aside_is_anothers(
+    tmp_path: Path, days: float, confirmed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was signed before it has ended since; and of a card that nobody confirmed nothing was expected."""
+    stage = a_stage(tmp_path)
+    put_aside(stage, days, confirmed=confirmed)
+    assert told_of_an_old_key(stage) == (1, True)
+    assert {"analyst-key-changed", "unsigned-study"} <= {
+        one.getMessage().split()[0] for one in caplog.records
+    }
+
+
+def test_a_removed_key_that_signs_for_longer_than_a_signature_lasts_is_alarmed(
+    pinned: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    Roster(ANALYSTS, pinned.config.identity, lambda: NOW - 31 * 86_400).remove("ada")
+    assert told_of_an_old_key(pinned) == (1, False)
+    assert "code=unconfirmed-analyst" in caplog.text
+
+
+def test_an_alarm_that_a_crash_cuts_off_is_raised_before_the_decline_is_stored(
+    pinned: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
+    def killed() -> None:
+        assert "unsigned-study" in caplog.text
+        raise Crash
+
+    arm("plan-declining", killed)
+    try:
+        with closing(pinned.store()) as store, pytest.raises(Crash):
+            Agreements(
+                load_identity(pinned.config.identity), pinned.config.policy, store, engine(pinned.config)
+            ).admit(pinned.signed(a_plan(submission="lie")))
+    finally:
+        disarm()
 
 
 def test_an_unsigned_study_is_alarmed_once_where_people_have_confirmed_a_key(
@@ -113,6 +202,7 @@ def test_an_unsigned_study_is_alarmed_once_where_people_have_confirmed_a_key(
 
 def test_the_first_proofs_stay_and_take_bounded_room(pinned: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     plans = [a_plan(submission=str(number)) for number in range(5)]
+    monkeypatch.setattr(declined_proofs, "MOST_OF_NAME", 9)
     monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 2)
     with closing(pinned.store()) as store:
         for one in plans[:4]:
@@ -124,6 +214,50 @@ def test_the_first_proofs_stay_and_take_bounded_room(pinned: Stage, monkeypatch:
         monkeypatch.setattr(declined_proofs, "MOST_PROOF_BYTES", size + 1)
         declined(pinned, store, plans[4])
         assert {one.plan for one in store.proofs.all()} == first
+
+
+def test_a_proof_that_was_changed_here_is_none(pinned: Stage) -> None:
+    with closing(pinned.store()) as store:
+        declined(pinned, store, a_plan(submission="lie"))
+        store.check_whole()
+        with store.database.transaction() as change:
+            change.execute("UPDATE declined_proofs SET plan_json = ?", (a_plan(submission="own").to_json(),))
+        with refused(Code.STORAGE, "stored as proof, was changed here"):
+            store.check_whole()
+
+
+def names(store: SiteStore) -> list[str]:
+    return sorted(one.analyst for one in store.proofs.all())
+
+
+def test_no_name_takes_the_room_of_another_and_invented_ones_give_way(
+    pinned: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pinned.know_analyst("bob")
+    monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 4)
+    with closing(pinned.store()) as store:
+        for number in range(3):
+            declined(pinned, store, a_plan(submission=str(number), analyst="bob"))
+        assert names(store) == ["bob", "bob"]
+        for number in range(4):
+            declined(pinned, store, a_plan(analyst=f"invented-{number}"))
+        assert names(store) == ["bob", "bob", "invented-0", "invented-1"]
+        for number in range(3):
+            declined(pinned, store, a_plan(submission=str(number)))
+        assert names(store) == ["ada", "ada", "bob", "bob"]
+
+
+def test_a_proof_goes_by_a_person_s_command_and_makes_room(pinned: Stage) -> None:
+    config, plans = written(pinned), [a_plan(submission=str(number)) for number in range(3)]
+    with closing(pinned.store()) as store:
+        for one in plans[:2]:
+            declined(pinned, store, one)
+    forget = ("studies", "--forget-proof", plans[0].digest[:12], "--json")
+    assert site(config, *forget).json["forgotten"]["study"] == plans[0].digest
+    assert site(config, *forget).code != 0
+    with closing(pinned.store()) as store:
+        declined(pinned, store, plans[2])
+        assert {one.plan for one in store.proofs.all()} == {plans[1].digest, plans[2].digest}
 
 
 def test_a_proof_that_was_forgotten_as_a_decline_is_declined_again(

@@ -17,13 +17,16 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil_client.site.daemon.refusals import Refusal
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.state.store import VERSION
-from tests.client.site.state import schema_8
+from eigenveil_common.storage.sqlite import Database
+from tests.client.site.state import schema_8, schema_9
 from tests.client.site.state.schema_8 import make_older_state
 from tests.client.site.stated import work
 from tests.client.site.support import Stage, a_plan, a_stage, a_study
 
 ENDED, DECLINED = a_plan(submission="ended"), a_plan(submission="declined")
-NEW = {"declined", "decline_counts", "declined_proofs", "submissions", "confirmed_kinds"}
+SIGNED = {"declined", "decline_counts", "submissions"}
+LATER = {"declined_proofs", "confirmed_kinds", "put_aside"}
+NEW = {8: SIGNED | LATER, 9: LATER}
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -39,10 +42,12 @@ Database(Path(path), SCHEMA, VERSION, migrations=MIGRATIONS)
 """
 
 
-@pytest.fixture
-def older(stage: Stage) -> Stage:
-    """A site with a state of the version before, in which one study ended and one was declined."""
+@pytest.fixture(params=NEW)
+def older(stage: Stage, request: pytest.FixtureRequest) -> Stage:
+    """A site with a state of a version before, in which one study ended and one was declined."""
     make_older_state(stage, {ENDED: Decision.ENDED, DECLINED: Decision.DECLINED})
+    steps = ((schema_9.VERSION, schema_9.STEP),) if request.param == schema_9.VERSION else ()
+    Database(stage.config.state, schema_8.SCHEMA, request.param, migrations=steps).close()
     return stage
 
 
@@ -90,22 +95,22 @@ def test_an_older_state_is_brought_up_and_its_ids_stay_used(older: Stage) -> Non
 def test_what_was_brought_up_has_the_tables_of_a_new_state(older: Stage, tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     new = a_stage(tmp_path / "new")
-    before = tables(older.config.state)
+    before, added = tables(older.config.state), NEW[version(older.config.state)]
     for one in (older, new):
         one.store().close()
-    assert NEW.isdisjoint(before)
+    assert added.isdisjoint(before)
     assert tables(older.config.state) == tables(new.config.state)
-    assert tables(older.config.state).keys() == before.keys() | NEW
+    assert tables(older.config.state).keys() == before.keys() | added
 
 
 @pytest.mark.parametrize("at", ["keep_copy", "set_version"])
 def test_a_kill_while_it_is_brought_up_leaves_the_older_state(older: Stage, at: str) -> None:
     state = older.config.state
-    before = tables(state)
+    before = version(state), tables(state)
     for _ in range(2):
         ended = subprocess.run([sys.executable, "-c", KILLED, at, str(state)], check=False)
         assert ended.returncode == -signal.SIGKILL
-        assert (version(state), tables(state)) == (schema_8.VERSION, before)
+        assert (version(state), tables(state)) == before
     with closing(older.store()) as store:
         assert {seen.plan for seen in store.studies.all()} == {ENDED.digest, DECLINED.digest}
     assert version(state) == VERSION

@@ -37,7 +37,7 @@ def routes(console: Console) -> list[Route]:
                 "waiting": [card(config, store, one) for one in seen if one.standing is Decision.PENDING],
                 "decided": [one for one in seen if one.standing is not Decision.PENDING],
                 "counts": store.declined.counts()[::-1],
-                "proofs": [one.to_dict() for one in store.proofs.all()],
+                "proofs": store.proofs.all(),
             }
 
         told = await console.from_store(look)

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from eigenveil_client.site.commands.options import BY, CONFIG, CONFIG_FILE, JSON
-from eigenveil_client.site.commands.pinning.pins import DIGITS, REPLACE, confirm_in, show_pins, take_cards
+from eigenveil_client.site.commands.pinning.pins import (
+    DIGITS,
+    REPLACE,
+    confirm_in,
+    note_cards,
+    show_pins,
+    take_cards,
+)
 from eigenveil_common.command import FILE, console, say, tell
 
 if TYPE_CHECKING:
@@ -98,6 +105,7 @@ def remove_card(config: SiteConfig, name: str, as_json: bool) -> None:
     from eigenveil_client.site.roster.roster import Roster
 
     Roster(ANALYSTS, config.identity).remove(name)
+    note_cards(config)
     say({"analyst": name, "removed": True}, as_json, f"{name} is removed")
 
 

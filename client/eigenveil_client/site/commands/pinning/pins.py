@@ -38,12 +38,23 @@ def take_cards(
     from eigenveil_client.site.roster import views
     from eigenveil_client.site.roster.roster import Roster
 
-    folder = site_config.load(config_file).identity
+    config = site_config.load(config_file)
+    folder = config.identity
     cards = [card for path in files for card in _cards_in(kind, path)]
     roster = Roster(kind, folder)
     outcomes = roster.take(cards, site_in(folder).federation, own, replacing=replacing)
+    note_cards(config)
     told = views.imports(outcomes, roster.held())
     say(told, as_json, views.imported(kind, told, config_file))
+
+
+def note_cards(config: SiteConfig) -> None:
+    """Note in the state what was put aside, where there is one; else the daemon does it, as it starts."""
+    from eigenveil_client.site.state.opening import begun, opened
+
+    if begun(config):
+        with opened(config) as store:
+            store.confirmed.note_cards(config.identity)
 
 
 def _cards_in(kind: RosterKind[AnyCard], path: Path) -> tuple[SignedKeyCard[AnyCard], ...]:
