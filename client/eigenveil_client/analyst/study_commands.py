@@ -76,12 +76,12 @@ def submit(
     from eigenveil_client.analyst.releases.verify import check_folder
     from eigenveil_client.analyst.study_text import asked_text
 
-    studies.check_asked(yes=yes, as_json=as_json)
     chosen = submission or uuid.uuid4().hex
     if wait:
         check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
     with ConnectedFederation(profile) as federation:
         wanted = studies.whole_study(federation, file)
+        studies.check_asked(yes=yes, as_json=as_json)  # what is wrong with the study itself is said first
         if not again:
             studies.ask_before_repeating(wanted, chosen, profile, as_json)
         signing: list[str] = []
