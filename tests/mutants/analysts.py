@@ -64,6 +64,11 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        "card.analyst == asked.analyst",
        f"{TESTS}/releases/test_own_key.py"
        "::test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told"),
+    of("R31", f"{ANALYST}/releases/verify.py", " or not asked.checked:", ":",
+       f"{TESTS}/releases/test_own_key.py"
+       "::test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_without_a_name"),
+    of("R31", ASKED, "words=words, checked=False)", "words=words)",
+       f"{RELEASE}::test_a_signature_of_a_later_form_is_said_to_be_unchecked"),
     of("R31", "reporting/verify.py", "    asked_by(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "card = check_authorization(signed, plan, signed.read().expires - 1)",
        "card = signed.card.check()", f"{RELEASE}::{CHANGED}"),

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from eigenveil.accounting.budget import studies_left
-from eigenveil.analyst_signature.asked_by import signed_words
+from eigenveil.analyst_signature.asked_by import signature_statement
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
@@ -182,7 +182,7 @@ def line(books: Books, stored: ListedStudy, *, own: bool = False) -> StudyLine:
         digest=stored.digest,
         name=stored.name,
         analyst=stored.analyst,
-        signed=signed_words(stored.signer),
+        signed=signature_statement(stored.signer),
         state=STATES[stored.state],
         tone=TONES[stored.state],
         price=stored.summary.epsilon,
