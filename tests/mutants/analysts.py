@@ -9,6 +9,8 @@ KEYS, KEY = "client/eigenveil_client/connection/key_file.py", f"{TESTS}/test_sig
 CLIENT, SIGNED = f"{ANALYST}/client.py", f"{TESTS}/test_client.py"
 ASKED, RELEASE = "analyst_signature/asked_by.py", "tests/core/reporting/test_asked_by.py"
 SUBMISSIONS = "server/eigenveil_server/planning/submissions.py"
+SUBMITTED, IDS = f"{ANALYST}/signing/signed_submissions.py", f"{TESTS}/test_signed_submissions.py"
+STORED = "test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent"
 CACHE = "server/eigenveil_server/planning/plan_cache.py"
 PLANNED = "tests/server/planning/test_plan_cache.py"
 FORM = "tests/server/console/test_pages.py::test_the_form_makes_a_draft_and_no_study"
@@ -55,8 +57,26 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", f"{ANALYST}/python/study.py", "dictionary=self.whole.source", 'dictionary=""',
        "tests/client/analyst/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
-    of("R31", CLIENT, "{problem}. {proposal.signed_words}", "{problem}",
+    of("R31", CLIENT, "{problem}. {proposal.resubmission_message}", "{problem}",
        f"{SIGNED}::test_after_a_signature_every_refusal_says_under_which_id_to_submit_again"),
+    of("R31", CLIENT, "except EigenveilError as problem:  # whatever", "except RequestError as problem:  #",
+       f"{SIGNED}::test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told"),
+    of("R31", CLIENT, "store_submission(self._identity.folder, proposal.signed_submission, time.time())",
+       "pass", f"{SIGNED}::{STORED}"),
+    of("R31", f"{ANALYST}/signing/proposal.py", "submission: {plan.submission}, good", "good",
+       f"{SIGNED}::{STORED}"),
+    of("R31", SUBMITTED, "if one.expires > now)", ")", f"{IDS}"
+       "::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer"),
+    of("R31", SUBMITTED, "latest = max(before, signed, key=lambda one: one.expires)", "latest = signed",
+       f"{IDS}::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer"),
+    of("R31", SUBMITTED, "    with locked(folder):\n", "    if True:\n",
+       f"{IDS}::test_ids_that_are_stored_at_once_are_all_stored"),
+    of("R31", f"{ANALYST}/python/study.py", "if one.study == mine]", "]", f"{IDS}"
+       "::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id"),
+    of("R31", f"{ANALYST}/python/study.py", "for one in open_ids if one not in listed)", "for one in ())",
+       f"{IDS}::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id"),
+    of("R31", f"{ANALYST}/python/study.py", "in open_ids if one not in listed)", "in open_ids)",
+       f"{IDS}::test_a_study_that_is_listed_or_meant_anew_gets_a_new_id"),
     of("R31", f"{ANALYST}/signing/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,11 @@ def show_example(file: str) -> None:
 
 @study.command()
 @file_argument
-@click.option("--submission", help="Submit under this id: the same id twice is one study [default: random].")
+@click.option(
+    "--submission",
+    help="Submit under this id: the same id twice is one study [default: the id under which you signed this "
+    "very study, if the coordinator lists none such; else random].",
+)
 @click.option(
     "--expires-days", default=7, show_default=True, type=click.IntRange(1, 31),
     help="For how long your signature is good: sites answer nothing afterwards.",
@@ -76,11 +79,11 @@ def submit(
     from eigenveil_client.analyst.releases.verify import check_folder
     from eigenveil_client.analyst.study_text import asked_text
 
-    chosen = submission or uuid.uuid4().hex
-    if wait:
-        check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
     with ConnectedFederation(profile) as federation:
         wanted = studies.whole_study(federation, file)
+        chosen = submission or wanted.submission_id(again=again)
+        if wait:
+            check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
         studies.check_asked(yes=yes, as_json=as_json)  # what is wrong with the study itself is said first
         if not again:
             studies.ask_before_repeating(wanted, chosen, profile, as_json)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import stat
 import time
 from dataclasses import fields, replace
 from pathlib import Path
@@ -28,8 +30,10 @@ from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.reporting.document import seal_bundle
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
-from eigenveil.study.toml import study_to_toml
+from eigenveil.study.toml import study_digest, study_to_toml
 from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.analyst.signing.signed_submissions import NAME, signed_submissions
+from eigenveil_client.analyst.signing.signing_key import NAME as KEY_FILE
 from eigenveil_client.analyst.signing.signing_key import SigningKey, made
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -87,7 +91,7 @@ class Told(Analyst):
     async def _call(self, method: Any, request: Any, *more: Any) -> Any:
         self.sent.append(request)
         answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -286,7 +290,8 @@ def test_a_plan_that_is_none_is_not_signed(ada: Path) -> None:
 def test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told(
     ada: Path, lie: dict[str, Any], code: Code
 ) -> None:
-    with refused(code):
+    """And the id, as after every signature."""
+    with refused(code, "You signed it", "only with --submission s"):
         sent_by(Told(explained(planned()), submitted(**({"plan": planned()} | lie)), folder=ada))
 
 
@@ -305,6 +310,33 @@ def test_after_a_signature_every_refusal_says_under_which_id_to_submit_again(
     """A second study under another id could run beside the one that was signed."""
     with refused(problem.code, f"{problem}. You signed it", "coordinator's word", "only with --submission s"):
         sent_by(Told(explained(planned()), problem, folder=ada))
+
+
+def test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent(ada: Path, tmp_path: Path) -> None:
+    for name in (ABOUT, KEY_FILE):
+        shutil.copy2(ada / name, tmp_path)
+    client = Told(explained(planned()), BaseException("Ctrl-C, or the machine's end"), folder=tmp_path)
+    shown: list[str] = []
+    with pytest.raises(BaseException, match="Ctrl-C"):
+        sent_by(client, tell=shown.append)
+    assert "submission: s," in shown[0]
+    (stored,) = signed_submissions(tmp_path, time.time())
+    signed = authorization_from_proto(client.sent[1].authorization).read()
+    assert (stored.submission, stored.study) == ("s", study_digest(STUDY))
+    assert stored.expires == signed.expires
+    assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
+
+
+def test_nothing_is_stored_where_nothing_is_signed(ada: Path, tmp_path: Path) -> None:
+    for name in (ABOUT, KEY_FILE):
+        shutil.copy2(ada / name, tmp_path)
+
+    def no(summary: str) -> None:
+        raise RequestError(Code.CONFLICT, "no")
+
+    with refused(Code.CONFLICT, "no"):
+        sent_by(Told(explained(planned()), folder=tmp_path), tell=no)
+    assert signed_submissions(tmp_path, time.time()) == ()
 
 
 def test_before_a_signature_a_refusal_speaks_of_none(ada: Path) -> None:

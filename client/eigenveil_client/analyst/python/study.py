@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from eigenveil_client.analyst.python.choices import Choices, study_file
 from eigenveil_client.analyst.python.plan import Explanation, StudyPlan, plan_of, price_of
 from eigenveil_client.analyst.python.run import Run
 from eigenveil_client.analyst.signing.proposal import DAY_SECONDS, USUAL_DAYS, check_days
+from eigenveil_client.analyst.signing.signed_submissions import signed_submissions
 from eigenveil_client.analyst.study_text import explanation_text
 from eigenveil_client.analyst.talk import Talk
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -74,6 +76,16 @@ class FederatedStudy:
         found = [row for row in rows if row.study_digest == mine and row.state in LASTING]
         return found[-1] if found and submission not in [row.submission for row in found] else None
 
+    def submission_id(self, *, again: bool = False) -> str:
+        """The id to submit it under: of a signature of this very study that has not ended, if the coordinator
+        lists no such submission, as that study may still run; else, and with `again`, a new one."""
+        mine = study_digest(self.study)
+        signed = () if again else signed_submissions(self.talk.identity.folder, time.time())
+        open_ids = [one.submission for one in signed if one.study == mine]
+        rows = self.talk.ask(lambda analyst: analyst.studies()) if open_ids else []
+        listed = {row.submission for row in rows}
+        return next((one for one in open_ids if one not in listed), uuid.uuid4().hex)
+
     def submit(
         self,
         *,
@@ -89,7 +101,7 @@ class FederatedStudy:
         31 at most; sites answer nothing of the study afterwards.
 
         A study that has or will have a result is paid for once more only with `again`. The same `submission`
-        twice is one study, however often it is sent; without one it is a new study each time.
+        twice is one study, however often it is sent; without one it is as `submission_id` says.
 
         Raises:
             RequestError: code `conflict`, this very study has or will have a result; `bad-argument`, a
@@ -97,7 +109,7 @@ class FederatedStudy:
             PeerError: the coordinator planned something else than this study: nothing was signed.
             EigenveilError: the coordinator's own error, or it cannot be reached.
         """
-        chosen = submission or uuid.uuid4().hex
+        chosen = submission or self.submission_id(again=again)
         check_days(expires_days)
         same = None if again else self.same(chosen)
         if same is not None:

@@ -13,6 +13,8 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study.toml import study_digest
+from eigenveil_client.analyst.signing.signed_submissions import SignedSubmission
 from eigenveil_client.analyst.signing.signing_key import SigningKey
 
 DAY_SECONDS = 86_400
@@ -50,16 +52,23 @@ class Proposal:
             f"  trust: {_trust(study)}\n"
             f"  sites: {_sites(study.federation)}\n"
             f"  columns: {_columns(study.columns)}{bounds}\n"
-            f"  good until {self._ends}. Your key: {self.key.card.fingerprint}"
+            f"  submission: {plan.submission}, good until {self._ends}. Your key: "
+            f"{self.key.card.fingerprint}"
         )
 
     @property
-    def signed_words(self) -> str:
-        """What remains of a signature whose study was refused, or whose reply was lost."""
+    def resubmission_message(self) -> str:
+        """The id that counts after a signature whose study was refused, or whose reply was lost or wrong."""
         return (
             "You signed it, and that nothing was submitted is the coordinator's word: before "
             f"{self._ends} submit this study only with --submission {self.plan.submission}"
         )
+
+    @property
+    def signed_submission(self) -> SignedSubmission:
+        """What is stored of it beside the key, before it is sent."""
+        digest = study_digest(self.plan.study)
+        return SignedSubmission(submission=self.plan.submission, study=digest, expires=self.expires)
 
     @property
     def _ends(self) -> str:
