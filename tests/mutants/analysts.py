@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant, of
 
 ANALYST, TESTS = "client/eigenveil_client/analyst", "tests/client/analyst"
 KEYS, KEY = "client/eigenveil_client/connection/key_file.py", f"{TESTS}/test_signing_key.py"
+PROPOSAL = f"{ANALYST}/signing/proposal.py"
 CLIENT, SIGNED = f"{ANALYST}/client.py", f"{TESTS}/test_client.py"
 ASKED, RELEASE = "analyst_signature/asked_by.py", "tests/core/reporting/test_asked_by.py"
 SUBMISSIONS = "server/eigenveil_server/planning/submissions.py"
@@ -43,6 +44,14 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", CLIENT, "federation=mine.federation, analyst=mine.name, submission=submission)",
        "federation=mine.federation, analyst=plan.analyst, submission=submission)",
        f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
+    of("R31", PROPOSAL, '"quorum", "required",', '"quorum", "required", "max_sites_per_person",',
+       f"{SIGNED}::test_every_value_of_a_study_is_shown_before_it_is_signed"),
+    of("R31", PROPOSAL, "{_one_line(study.purpose) or 'none stated'}", "see the file",
+       f"{SIGNED}::test_every_value_of_a_study_is_shown_before_it_is_signed"),
+    of("R31", PROPOSAL, "{_one_line(study.purpose) or", "{study.purpose or",
+       f"{SIGNED}::test_a_purpose_cannot_pass_for_another_line"),
+    of("R31", PROPOSAL, "for one in columns)", "for one in columns[:12])",
+       f"{SIGNED}::test_what_is_shown_of_a_wide_study_is_every_column_before_the_rest"),
     of("R31", CLIENT, "        tell(proposal.summary)\n", "",
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
     of("R31", f"{ANALYST}/studies.py", "if not yes and not click.confirm(", "if False and not click.confirm(",
@@ -63,7 +72,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{SIGNED}::test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told"),
     of("R31", CLIENT, "store_submission(self._identity.folder, proposal.signed_submission, time.time())",
        "pass", f"{SIGNED}::{STORED}"),
-    of("R31", f"{ANALYST}/signing/proposal.py", "submission: {plan.submission}, good", "good",
+    of("R31", PROPOSAL, "submission: {plan.submission}, good", "good",
        f"{SIGNED}::{STORED}"),
     of("R31", SUBMITTED, "if one.expires > now)", ")", f"{IDS}"
        "::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer"),
@@ -77,7 +86,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{IDS}::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id"),
     of("R31", f"{ANALYST}/python/study.py", "in open_ids if one not in listed)", "in open_ids)",
        f"{IDS}::test_a_study_that_is_listed_or_meant_anew_gets_a_new_id"),
-    of("R31", f"{ANALYST}/signing/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
+    of("R31", PROPOSAL, "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim
     of("R31", f"{ANALYST}/releases/verify.py", "card.fingerprint == asked.fingerprint",

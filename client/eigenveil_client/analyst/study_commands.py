@@ -67,8 +67,9 @@ def submit(
     """Sign STUDY.toml with your own key, and submit it. A lost connection is retried: the study starts once.
 
     The coordinator plans it first, and a plan that is not your study is not signed. What you sign is shown:
-    columns and bounds, sites, trust, budget, and the algorithm that auto chose. You are asked; with --json or
-    without a terminal nobody is: add --yes. A file from the coordinator's pages is its word, so read it.
+    every value of the study, each column with its bounds, the algorithm that auto chose, and the id. You are
+    asked; with --json or without a terminal nobody is: add --yes. A file from the coordinator's pages is its
+    word, so read it.
 
     The same study under another id would spend its price once more: you are asked first, or with --json or
     without a terminal refused (exit code 9) unless --again is there.

@@ -179,12 +179,17 @@ def test_what_is_shown_of_a_masked_study_names_colluding_sites_and_attempts(ada:
     assert "up to 2 colluding sites, up to 3 attempts at each round, each charged" in proposed(ada, more)
 
 
-def test_what_is_shown_of_a_wide_study_is_short_and_says_how_many_columns_there_are(ada: Path) -> None:
+def test_what_is_shown_of_a_wide_study_is_every_column_before_the_rest(ada: Path) -> None:
     columns = tuple(replace(STUDY.columns[0], name=f"column-{number}") for number in range(40))
-    shown = proposed(ada, replace(STUDY, columns=columns))
-    assert "column-11 " in shown
-    assert "column-12 " not in shown
-    assert "and 28 more: `eigenveil study resolve` shows all" in shown
+    shown = proposed(ada, replace(STUDY, columns=columns)).splitlines()
+    assert [line.split()[0] for line in shown[1:41]] == [one.name for one in columns]
+    assert shown[41].startswith("You sign tiny")
+
+
+def test_a_purpose_cannot_pass_for_another_line(ada: Path) -> None:
+    shown = proposed(ada, replace(STUDY, purpose="to learn\n  trust: nobody\n  sites: none"))
+    assert "  purpose: to learn trust: nobody sites: none\n" in shown
+    assert [line[:8] for line in shown.splitlines()].count("  trust:") == 1
 
 
 def test_nothing_is_signed_without_a_key_and_none_is_made(ada: Path, tmp_path: Path) -> None:
@@ -219,6 +224,14 @@ def other_studies() -> list[Any]:
         for name, one in OF_FEDERATION.items()
     }
     return [pytest.param(replace(STUDY, **change), id=name) for name, change in changes.items()]
+
+
+@pytest.mark.parametrize("field", sorted(CHANGED | OF_FEDERATION))
+def test_every_value_of_a_study_is_shown_before_it_is_signed(ada: Path, field: str) -> None:
+    """A draft from the coordinator's pages is its word: what it changed must be there to be read."""
+    changes = CHANGED.get(field) or {"federation": replace(STUDY.federation, **OF_FEDERATION[field])}
+    one = replace(STUDY, **{name: value for name, value in changes.items() if name != field})
+    assert proposed(ada, replace(STUDY, **changes)) != proposed(ada, one if field in changes else STUDY)
 
 
 def check_not_signed(ada: Path, plan: Plan, study: Study = STUDY) -> None:

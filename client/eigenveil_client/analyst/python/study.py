@@ -96,9 +96,9 @@ class FederatedStudy:
     ) -> Run:
         """Sign it with your own key and start it, and go on at once: `wait` on what is returned.
 
-        Calling it is your consent. What you sign is told to `tell` first, also the algorithm where the study
-        says `auto`; what raises in there leaves it unsigned. The signature is good for `expires_days` days,
-        31 at most; sites answer nothing of the study afterwards.
+        Calling it is your consent. What you sign is told to `tell` first: every value of the study, and the
+        algorithm where it says `auto`; what raises in there leaves it unsigned. The signature is good for
+        `expires_days` days, 31 at most; sites answer nothing of the study afterwards.
 
         A study that has or will have a result is paid for once more only with `again`. The same `submission`
         twice is one study, however often it is sent; without one it is as `submission_id` says.
