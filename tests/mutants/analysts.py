@@ -10,6 +10,8 @@ PROPOSAL = f"{ANALYST}/signing/proposal.py"
 CLIENT, SIGNED = f"{ANALYST}/client.py", f"{TESTS}/test_client.py"
 ASKED, RELEASE = "analyst_signature/asked_by.py", "tests/core/reporting/test_asked_by.py"
 SUBMISSIONS = "server/eigenveil_server/planning/submissions.py"
+ASKER = "client/eigenveil_client/site/analysts/asker.py"
+WHOSE = "tests/client/site/analysts/test_asker.py::test_a"
 SUBMITTED, IDS = f"{ANALYST}/signing/signed_submissions.py", f"{TESTS}/test_signed_submissions.py"
 STORED = "test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent"
 CACHE = "server/eigenveil_server/planning/plan_cache.py"
@@ -109,6 +111,14 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        "        check_submission(said.submission)\n", "",
        "tests/server/console/test_pages.py"
        "::test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost"),
+    # ---- whose word a name is at a site
+    of("R31", ASKER, "if any(one.card == card and one.confirmed is not None for one in held.earlier):",
+       "if False:", f"{WHOSE}_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it"),
+    of("R31", ASKER, " and one.confirmed is not None", "",
+       f"{WHOSE}_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone"),
+    of("R31", ASKER, "return Signature.NOT_COMPARED if pin is None or pin.confirmed is None else "
+       "Signature.CHANGED", "return Signature.NOT_COMPARED",
+       f"{WHOSE}_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it"),
     of("R31", "server/eigenveil_server/console/submission.py", ', "--submission", submission)', ")", FORM),
     of("R31", SUBMISSIONS, "made = self._cache.take(words)", "made = None",
        f"{PLANNED}::test_a_submission_runs_the_plan_that_was_explained_and_plans_once"),
