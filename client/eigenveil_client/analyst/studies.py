@@ -65,15 +65,15 @@ def check_asked(*, yes: bool, as_json: bool) -> None:
         )
 
 
-def asks_to_sign(told: list[str], *, yes: bool) -> Callable[[str], None]:
-    """Shows a person what is about to be signed, adds it to `told`, and asks unless `yes`.
+def signature_prompt(shown: list[str], *, yes: bool) -> Callable[[str], None]:
+    """A function that shows a person the summary to be signed, adds it to `shown`, and asks unless `yes`.
 
     Raises:
         RequestError: code `conflict`, the answer is no.
     """
 
     def tell(summary: str) -> None:
-        told.append(summary)
+        shown.append(summary)
         errors.print(summary, markup=False, soft_wrap=True)
         if not yes and not click.confirm("Sign and submit it?", err=True):
             raise RequestError(Code.CONFLICT, "not signed, and so not submitted")

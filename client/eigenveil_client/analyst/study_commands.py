@@ -93,7 +93,7 @@ def submit(
             again=True,
             submission=chosen,
             expires_days=expires_days,
-            tell=studies.asks_to_sign(signing, yes=yes),
+            tell=studies.signature_prompt(signing, yes=yes),
         )
         for sentence in run.warnings:
             errors.print(f"warning: {sentence}", style="yellow", markup=False)
