@@ -76,17 +76,20 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        "pass", f"{SIGNED}::{STORED}"),
     of("R31", PROPOSAL, "submission: {plan.submission}, good", "good",
        f"{SIGNED}::{STORED}"),
+    of("R31", f"{ANALYST}/python/study.py", "        if again:\n            return uuid",
+       "        if False:\n            return uuid",
+       f"{IDS}::test_a_study_that_is_listed_or_meant_anew_gets_a_new_id"),
     of("R31", SUBMITTED, "if one.expires > now)", ")", f"{IDS}"
        "::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer"),
     of("R31", SUBMITTED, "latest = max(before, signed, key=lambda one: one.expires)", "latest = signed",
        f"{IDS}::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer"),
     of("R31", SUBMITTED, "    with locked(folder):\n", "    if True:\n",
        f"{IDS}::test_ids_that_are_stored_at_once_are_all_stored"),
-    of("R31", f"{ANALYST}/python/study.py", "if one.study == mine]", "]", f"{IDS}"
+    of("R31", CLIENT, " for one in signed if one.study == digest]", " for one in signed]", f"{IDS}"
        "::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id"),
-    of("R31", f"{ANALYST}/python/study.py", "for one in open_ids if one not in listed)", "for one in ())",
+    of("R31", CLIENT, "for one in open_ids if one not in listed)", "for one in ())",
        f"{IDS}::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id"),
-    of("R31", f"{ANALYST}/python/study.py", "in open_ids if one not in listed)", "in open_ids)",
+    of("R31", CLIENT, "in open_ids if one not in listed)", "in open_ids)",
        f"{IDS}::test_a_study_that_is_listed_or_meant_anew_gets_a_new_id"),
     of("R31", PROPOSAL, "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),

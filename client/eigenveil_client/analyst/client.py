@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Self, TypeVar
@@ -18,10 +19,11 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.verify import load_release, verify_release
-from eigenveil.study.toml import parse_study
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.federation import FederationView, ListedSite, listed
 from eigenveil_client.analyst.signing.proposal import USUAL_DAYS, Proposal, expiry
-from eigenveil_client.analyst.signing.signed_submissions import store_submission
+from eigenveil_client.analyst.signing.signed_submissions import signed_submissions, store_submission
 from eigenveil_client.analyst.signing.signing_key import SigningKey
 from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, pause
 from eigenveil_client.connection.held_dictionary import take_dictionary
@@ -127,6 +129,15 @@ class Analyst:
         proposal = await self.propose(text, submission, days=days)
         tell(proposal.summary)
         return await self.sign(proposal)
+
+    async def submission_id(self, study: Study) -> str:
+        """The id to submit a study under: of a signature of this very study that has not ended, if the
+        coordinator lists no such submission, as that may still run; else a new one."""
+        digest = study_digest(study)
+        signed = signed_submissions(self._identity.folder, time.time())
+        open_ids = [one.submission for one in signed if one.study == digest]
+        listed = {row.submission for row in await self.studies()} if open_ids else set()
+        return next((one for one in open_ids if one not in listed), uuid.uuid4().hex)
 
     async def propose(
         self, text: str, submission: str, *, days: int = USUAL_DAYS, dictionary: str = ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ import pytest
 from eigenveil.dictionary.resolve import Resolved
 from eigenveil.errors import Code
 from eigenveil.study.toml import study_digest, study_to_toml
+from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.python.study import FederatedStudy
 from eigenveil_client.analyst.signing.signed_submissions import (
     NAME,
@@ -64,24 +66,37 @@ def test_a_damaged_file_is_told_and_not_replaced(tmp_path: Path, damaged: str) -
     assert (tmp_path / NAME).read_text() == damaged
 
 
-def study_at(folder: Path, *listed: str) -> FederatedStudy:
-    """The study at a coordinator that lists these submissions."""
-    rows = [SimpleNamespace(submission=one) for one in listed]
-    talk: Any = SimpleNamespace(identity=SimpleNamespace(folder=folder), ask=lambda work: rows)
-    whole = Resolved(text=study_to_toml(STUDY), source="")
-    return FederatedStudy(talk=talk, toml=whole.text, whole=whole, study=STUDY, asked={})
+class Listing(Analyst):
+    """A client in `folder`, whose coordinator lists these submissions."""
+
+    def __init__(self, folder: Path, *listed: str) -> None:
+        self._identity: Any = SimpleNamespace(folder=folder)
+        self._rows: Any = [SimpleNamespace(submission=one) for one in listed]
+
+    async def studies(self) -> Any:
+        """The rows."""
+        return self._rows
+
+    @property
+    def chosen(self) -> str:
+        """The id under which the study would be submitted."""
+        return asyncio.run(self.submission_id(STUDY))
 
 
 def test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id(tmp_path: Path) -> None:
     store_submission(tmp_path, signed("other", study="of another study"), 0)
     store_submission(tmp_path, signed("ended", 1), 0)
-    assert study_at(tmp_path).submission_id() not in ("other", "ended")
+    assert Listing(tmp_path).chosen not in ("other", "ended")
     store_submission(tmp_path, signed("lost"), 0)
-    assert study_at(tmp_path).submission_id() == "lost"
-    assert study_at(tmp_path, "others").submission_id() == "lost"
+    assert Listing(tmp_path).chosen == "lost"
+    assert Listing(tmp_path, "others").chosen == "lost"
 
 
 def test_a_study_that_is_listed_or_meant_anew_gets_a_new_id(tmp_path: Path) -> None:
     store_submission(tmp_path, signed("lost"), 0)
-    assert study_at(tmp_path, "lost").submission_id() != "lost"
-    assert study_at(tmp_path).submission_id(again=True) != "lost"
+    assert Listing(tmp_path, "lost").chosen != "lost"
+    talk: Any = SimpleNamespace(ask=lambda work: asyncio.run(work(Listing(tmp_path))))
+    whole = Resolved(text=study_to_toml(STUDY), source="")
+    study = FederatedStudy(talk=talk, toml=whole.text, whole=whole, study=STUDY, asked={})
+    assert study.submission_id() == "lost"
+    assert study.submission_id(again=True) != "lost"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -24,7 +23,6 @@ from eigenveil_client.analyst.python.choices import Choices, study_file
 from eigenveil_client.analyst.python.plan import Explanation, StudyPlan, plan_of, price_of
 from eigenveil_client.analyst.python.run import Run
 from eigenveil_client.analyst.signing.proposal import DAY_SECONDS, USUAL_DAYS, check_days
-from eigenveil_client.analyst.signing.signed_submissions import signed_submissions
 from eigenveil_client.analyst.study_text import explanation_text
 from eigenveil_client.analyst.talk import Talk
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -77,14 +75,10 @@ class FederatedStudy:
         return found[-1] if found and submission not in [row.submission for row in found] else None
 
     def submission_id(self, *, again: bool = False) -> str:
-        """The id to submit it under: of a signature of this very study that has not ended, if the coordinator
-        lists no such submission, as that study may still run; else, and with `again`, a new one."""
-        mine = study_digest(self.study)
-        signed = () if again else signed_submissions(self.talk.identity.folder, time.time())
-        open_ids = [one.submission for one in signed if one.study == mine]
-        rows = self.talk.ask(lambda analyst: analyst.studies()) if open_ids else []
-        listed = {row.submission for row in rows}
-        return next((one for one in open_ids if one not in listed), uuid.uuid4().hex)
+        """The id to submit it under, as `Analyst.submission_id`; with `again` a new one."""
+        if again:
+            return uuid.uuid4().hex
+        return self.talk.ask(lambda analyst: analyst.submission_id(self.study))
 
     def submit(
         self,
