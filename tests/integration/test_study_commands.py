@@ -197,7 +197,7 @@ def test_nothing_is_signed_before_a_person_has_read_it_and_agreed(
     for word in (
         "You sign as-read",
         "a round needs 3 of 3",
-        "and 18 more",
+        "purpose: ",
         "Sign and submit it?",
         "not signed",
     ):

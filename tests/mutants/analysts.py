@@ -6,9 +6,14 @@ from tests.mutants.mutant import Mutant, of
 
 ANALYST, TESTS = "client/eigenveil_client/analyst", "tests/client/analyst"
 KEYS, KEY = "client/eigenveil_client/connection/key_file.py", f"{TESTS}/test_signing_key.py"
+PROPOSAL = f"{ANALYST}/signing/proposal.py"
 CLIENT, SIGNED = f"{ANALYST}/client.py", f"{TESTS}/test_client.py"
 ASKED, RELEASE = "analyst_signature/asked_by.py", "tests/core/reporting/test_asked_by.py"
 SUBMISSIONS = "server/eigenveil_server/planning/submissions.py"
+ASKER = "client/eigenveil_client/site/analysts/asker.py"
+WHOSE = "tests/client/site/analysts/test_asker.py::test_a"
+SUBMITTED, IDS = f"{ANALYST}/signing/signed_submissions.py", f"{TESTS}/test_signed_submissions.py"
+STORED = "test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent"
 CACHE = "server/eigenveil_server/planning/plan_cache.py"
 PLANNED = "tests/server/planning/test_plan_cache.py"
 FORM = "tests/server/console/test_pages.py::test_the_form_makes_a_draft_and_no_study"
@@ -41,6 +46,14 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", CLIENT, "federation=mine.federation, analyst=mine.name, submission=submission)",
        "federation=mine.federation, analyst=plan.analyst, submission=submission)",
        f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
+    of("R31", PROPOSAL, '"quorum", "required",', '"quorum", "required", "max_sites_per_person",',
+       f"{SIGNED}::test_every_value_of_a_study_is_shown_before_it_is_signed"),
+    of("R31", PROPOSAL, "{_one_line(study.purpose) or 'none stated'}", "see the file",
+       f"{SIGNED}::test_every_value_of_a_study_is_shown_before_it_is_signed"),
+    of("R31", PROPOSAL, "{_one_line(study.purpose) or", "{study.purpose or",
+       f"{SIGNED}::test_a_purpose_cannot_pass_for_another_line"),
+    of("R31", PROPOSAL, "for one in columns)", "for one in columns[:12])",
+       f"{SIGNED}::test_what_is_shown_of_a_wide_study_is_every_column_before_the_rest"),
     of("R31", CLIENT, "        tell(proposal.summary)\n", "",
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
     of("R31", f"{ANALYST}/studies.py", "if not yes and not click.confirm(", "if False and not click.confirm(",
@@ -55,15 +68,41 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", f"{ANALYST}/python/study.py", "dictionary=self.whole.source", 'dictionary=""',
        "tests/client/analyst/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
-    of("R31", CLIENT, "{problem}. {proposal.signed_words}", "{problem}",
+    of("R31", CLIENT, "{problem}. {proposal.resubmission_message}", "{problem}",
        f"{SIGNED}::test_after_a_signature_every_refusal_says_under_which_id_to_submit_again"),
-    of("R31", f"{ANALYST}/signing/proposal.py", "SECONDS - SKEW_SECONDS", "SECONDS",
+    of("R31", CLIENT, "except EigenveilError as problem:  # whatever", "except RequestError as problem:  #",
+       f"{SIGNED}::test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told"),
+    of("R31", CLIENT, "store_submission(self._identity.folder, proposal.signed_submission, time.time())",
+       "pass", f"{SIGNED}::{STORED}"),
+    of("R31", PROPOSAL, "submission: {plan.submission}, good", "good",
+       f"{SIGNED}::{STORED}"),
+    of("R31", f"{ANALYST}/python/study.py", "        if again:\n            return uuid",
+       "        if False:\n            return uuid",
+       f"{IDS}::test_a_study_that_is_listed_or_meant_anew_gets_a_new_id"),
+    of("R31", SUBMITTED, "if one.expires > now)", ")", f"{IDS}"
+       "::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer"),
+    of("R31", SUBMITTED, "latest = max(before, signed, key=lambda one: one.expires)", "latest = signed",
+       f"{IDS}::test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer"),
+    of("R31", SUBMITTED, "    with locked(folder):\n", "    if True:\n",
+       f"{IDS}::test_ids_that_are_stored_at_once_are_all_stored"),
+    of("R31", CLIENT, " for one in signed if one.study == digest]", " for one in signed]", f"{IDS}"
+       "::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id"),
+    of("R31", CLIENT, "for one in open_ids if one not in listed)", "for one in ())",
+       f"{IDS}::test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id"),
+    of("R31", CLIENT, "in open_ids if one not in listed)", "in open_ids)",
+       f"{IDS}::test_a_study_that_is_listed_or_meant_anew_gets_a_new_id"),
+    of("R31", PROPOSAL, "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim
     of("R31", f"{ANALYST}/releases/verify.py", "card.fingerprint == asked.fingerprint",
        "card.analyst == asked.analyst",
        f"{TESTS}/releases/test_own_key.py"
        "::test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told"),
+    of("R31", f"{ANALYST}/releases/verify.py", " or not asked.checked:", ":",
+       f"{TESTS}/releases/test_own_key.py"
+       "::test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_without_a_name"),
+    of("R31", ASKED, "words=words, checked=False)", "words=words)",
+       f"{RELEASE}::test_a_signature_of_a_later_form_is_said_to_be_unchecked"),
     of("R31", "reporting/verify.py", "    asked_by(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "card = check_authorization(signed, plan, signed.read().expires - 1)",
        "card = signed.card.check()", f"{RELEASE}::{CHANGED}"),
@@ -75,6 +114,14 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        "        check_submission(said.submission)\n", "",
        "tests/server/console/test_pages.py"
        "::test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost"),
+    # ---- whose word a name is at a site
+    of("R31", ASKER, "if any(one.card == card and one.confirmed is not None for one in held.earlier):",
+       "if False:", f"{WHOSE}_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it"),
+    of("R31", ASKER, " and one.confirmed is not None", "",
+       f"{WHOSE}_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone"),
+    of("R31", ASKER, "return Signature.NOT_COMPARED if pin is None or pin.confirmed is None else "
+       "Signature.CHANGED", "return Signature.NOT_COMPARED",
+       f"{WHOSE}_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it"),
     of("R31", "server/eigenveil_server/console/submission.py", ', "--submission", submission)', ")", FORM),
     of("R31", SUBMISSIONS, "made = self._cache.take(words)", "made = None",
        f"{PLANNED}::test_a_submission_runs_the_plan_that_was_explained_and_plans_once"),

@@ -51,6 +51,9 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{BITES}::test_a_reader_that_takes_too_much_memory_is_told_as_such"),
     of("TM39", f"{APART}/program.py", "        _go_to(request.begins)\n", "",
        f"{BITES}::test_a_relative_path_begins_where_whoever_asks_is_now"),
+    of("TM39", f"{APART}/fork_server.py", "time.sleep(min(pause, left))", "time.sleep(pause)",
+       "tests/client/records/apart/test_fork_server.py"
+       "::test_a_reader_that_never_ends_is_waited_for_no_longer_than_is_said"),
     of("TM39", f"{APART}/fork_server.py", "                    self._ask(_bytes(-pid), [])\n", "",
        f"{BITES}::test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting"),
     of("TM39", f"{APART}/process.py", "None if lies and how != RUNNING else how", "None if lies else how",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+import uuid
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Self, TypeVar
@@ -18,9 +19,11 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.signatures import check_plan
 from eigenveil.reporting.round_log import RoundLog
 from eigenveil.reporting.verify import load_release, verify_release
-from eigenveil.study.toml import parse_study
+from eigenveil.study.study import Study
+from eigenveil.study.toml import parse_study, study_digest
 from eigenveil_client.analyst.federation import FederationView, ListedSite, listed
 from eigenveil_client.analyst.signing.proposal import USUAL_DAYS, Proposal, expiry
+from eigenveil_client.analyst.signing.signed_submissions import signed_submissions, store_submission
 from eigenveil_client.analyst.signing.signing_key import SigningKey
 from eigenveil_client.connection.channel import CALL_SECONDS, call, fetch_round, pause
 from eigenveil_client.connection.held_dictionary import take_dictionary
@@ -127,6 +130,15 @@ class Analyst:
         tell(proposal.summary)
         return await self.sign(proposal)
 
+    async def submission_id(self, study: Study) -> str:
+        """The id to submit a study under: of a signature of this very study that has not ended, if the
+        coordinator lists no such submission, as that may still run; else a new one."""
+        digest = study_digest(study)
+        signed = signed_submissions(self._identity.folder, time.time())
+        open_ids = [one.submission for one in signed if one.study == digest]
+        listed = {row.submission for row in await self.studies()} if open_ids else set()
+        return next((one for one in open_ids if one not in listed), uuid.uuid4().hex)
+
     async def propose(
         self, text: str, submission: str, *, days: int = USUAL_DAYS, dictionary: str = ""
     ) -> Proposal:
@@ -141,16 +153,23 @@ class Analyst:
         return Proposal(toml=text, plan=plan, key=key, expires=expires, dictionary=dictionary)
 
     async def sign(self, proposal: Proposal) -> tuple[Plan, list[str]]:
-        """Sign a proposal and submit it: the plan, and warnings. Raises as `submit`."""
+        """Sign a proposal, store its submission beside the key, and submit it: the plan, and warnings. Raises
+        as `submit`."""
         request = pb.SubmitStudyRequest(
             study_toml=proposal.toml,
             submission=proposal.plan.submission,
             authorization=proposal.sign().to_proto(),
         )
+        store_submission(self._identity.folder, proposal.signed_submission, time.time())
         try:
             answer = await self._call(lambda stub: stub.SubmitStudy, request, PLANNING_SECONDS)
-        except EigenveilError as problem:  # whatever is said of it, the signature is out
-            raise error(problem.code, f"{problem}. {proposal.signed_words}") from problem
+            plan = self._signed_plan(answer, proposal)
+        except EigenveilError as problem:  # whatever is answered, the signature is out
+            raise error(problem.code, f"{problem}. {proposal.resubmission_message}") from problem
+        return plan, list(answer.warnings)
+
+    def _signed_plan(self, answer: pb.SubmitStudyResponse, proposal: Proposal) -> Plan:
+        """The plan that the coordinator runs, which must be the one that was signed."""
         plan = check_plan(answer.plan.plan_json, answer.plan.signature, self._identity.release_key)
         if not plan.digest == answer.plan_digest.hex() == proposal.plan.digest:
             raise PeerError(
@@ -158,7 +177,7 @@ class Analyst:
                 "the coordinator runs another plan than the one that you signed, which no site answers that "
                 "knows your key; cancel the study, and tell the federation's operator",
             )
-        return plan, list(answer.warnings)
+        return plan
 
     async def explain(self, text: str) -> str:
         """What a study would ask and cost here: JSON, see `eigenveil.reporting.explain`."""

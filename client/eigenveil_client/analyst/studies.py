@@ -16,7 +16,7 @@ from eigenveil_client.analyst.python.connected import ConnectedFederation
 from eigenveil_client.analyst.python.run import SHORT, Run
 from eigenveil_client.analyst.python.study import FederatedStudy, repeated
 from eigenveil_client.analyst.releases.shown import components_table, error_words
-from eigenveil_client.analyst.releases.verify import asker_told, write_result
+from eigenveil_client.analyst.releases.verify import describe_analyst, write_result
 from eigenveil_client.analyst.study_text import event_value
 from eigenveil_common.command import asks, console, errors, say
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -65,15 +65,15 @@ def check_asked(*, yes: bool, as_json: bool) -> None:
         )
 
 
-def asks_to_sign(told: list[str], *, yes: bool) -> Callable[[str], None]:
-    """Shows a person what is about to be signed, adds it to `told`, and asks unless `yes`.
+def signature_prompt(shown: list[str], *, yes: bool) -> Callable[[str], None]:
+    """A function that shows a person the summary to be signed, adds it to `shown`, and asks unless `yes`.
 
     Raises:
         RequestError: code `conflict`, the answer is no.
     """
 
     def tell(summary: str) -> None:
-        told.append(summary)
+        shown.append(summary)
         errors.print(summary, markup=False, soft_wrap=True)
         if not yes and not click.confirm("Sign and submit it?", err=True):
             raise RequestError(Code.CONFLICT, "not signed, and so not submitted")
@@ -105,7 +105,7 @@ def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
     """Write the release of a study and its report, and say what it is."""
     written = write_result(run.fetch(), out)
     words, found = written.document["guarantee"]["words"], written.document["result"]
-    asker, asked = asker_told(written.document, profile)
+    asker, asked = describe_analyst(written.document, profile)
     declined = found["declined"]
     value = {
         "study": run.digest,

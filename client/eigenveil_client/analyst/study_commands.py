@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +39,11 @@ def show_example(file: str) -> None:
 
 @study.command()
 @file_argument
-@click.option("--submission", help="Submit under this id: the same id twice is one study [default: random].")
+@click.option(
+    "--submission",
+    help="Submit under this id: the same id twice is one study [default: the id under which you signed this "
+    "very study, if the coordinator lists none such; else random].",
+)
 @click.option(
     "--expires-days", default=7, show_default=True, type=click.IntRange(1, 31),
     help="For how long your signature is good: sites answer nothing afterwards.",
@@ -64,8 +67,9 @@ def submit(
     """Sign STUDY.toml with your own key, and submit it. A lost connection is retried: the study starts once.
 
     The coordinator plans it first, and a plan that is not your study is not signed. What you sign is shown:
-    columns and bounds, sites, trust, budget, and the algorithm that auto chose. You are asked; with --json or
-    without a terminal nobody is: add --yes. A file from the coordinator's pages is its word, so read it.
+    every value of the study, each column with its bounds, the algorithm that auto chose, and the id. You are
+    asked; with --json or without a terminal nobody is: add --yes. A file from the coordinator's pages is its
+    word, so read it.
 
     The same study under another id would spend its price once more: you are asked first, or with --json or
     without a terminal refused (exit code 9) unless --again is there.
@@ -76,12 +80,12 @@ def submit(
     from eigenveil_client.analyst.releases.verify import check_folder
     from eigenveil_client.analyst.study_text import asked_text
 
-    studies.check_asked(yes=yes, as_json=as_json)
-    chosen = submission or uuid.uuid4().hex
-    if wait:
-        check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
     with ConnectedFederation(profile) as federation:
         wanted = studies.whole_study(federation, file)
+        chosen = submission or wanted.submission_id(again=again)
+        if wait:
+            check_folder(out, lambda held: bool(held["plan"]["submission"] == chosen))
+        studies.check_asked(yes=yes, as_json=as_json)  # what is wrong with the study itself is said first
         if not again:
             studies.ask_before_repeating(wanted, chosen, profile, as_json)
         signing: list[str] = []
@@ -89,7 +93,7 @@ def submit(
             again=True,
             submission=chosen,
             expires_days=expires_days,
-            tell=studies.asks_to_sign(signing, yes=yes),
+            tell=studies.signature_prompt(signing, yes=yes),
         )
         for sentence in run.warnings:
             errors.print(f"warning: {sentence}", style="yellow", markup=False)

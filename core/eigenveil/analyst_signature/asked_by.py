@@ -17,19 +17,21 @@ SIMULATED = "nobody: this is a simulation, which no analyst signs"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AskedBy:
     """The analyst of a release by name, and the `card` (digest) and `fingerprint` of the key that signed its
-    plan; both are empty where no key did. `words` is a clause that says no more than that."""
+    plan; both are empty where no key did, and where a signature of a newer form could not be `checked`.
+    `words` is a clause that says no more than that."""
 
     analyst: str
     card: str
     fingerprint: str
     words: str
+    checked: bool = True
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values."""
+        """Plain values; `signed` is None where the signature was not checked."""
         signed = bool(self.card)
         return {
             "analyst": self.analyst or None,
-            "signed": signed,
+            "signed": signed if self.checked else None,
             "card": self.card if signed else None,
             "fingerprint": self.fingerprint if signed else None,
             "words": self.words,
@@ -47,7 +49,7 @@ def asked_by(document: Mapping[str, Any]) -> AskedBy:
     analyst, written = document["plan"]["analyst"], document.get("authorization")  # older ones have none
     if written is None:
         simulated = not analyst or analyst == SIMULATION == document["plan"]["federation"]
-        words = SIMULATED if simulated else f"{analyst}, {signed_words('')}"
+        words = SIMULATED if simulated else f"{analyst}, {signature_statement('')}"
         return AskedBy(analyst=analyst, card="", fingerprint="", words=words)
     try:
         signed = authorization_from_dict(written)
@@ -56,17 +58,18 @@ def asked_by(document: Mapping[str, Any]) -> AskedBy:
     except EigenveilError as problem:
         if isinstance(problem, PeerError) and problem.code is Code.VERSION:
             words = f"{analyst}; the signature was not checked: {problem}"
-            return AskedBy(analyst=analyst, card="", fingerprint="", words=words)
+            return AskedBy(analyst=analyst, card="", fingerprint="", words=words, checked=False)
         raise _bad(str(problem)) from problem
     words = f"whoever holds the key with the digits {card.fingerprint}, in the name of {analyst}"
     return AskedBy(analyst=analyst, card=card.digest, fingerprint=card.fingerprint, words=words)
 
 
-def signed_words(fingerprint: str) -> str:
-    """Return what is known of who asked, beside the name; empty digits are no signature."""
+def signature_statement(fingerprint: str) -> str:
+    """Return the clause about a study's signature that stands beside its analyst's name; an empty
+    `fingerprint` is no signature."""
     if not fingerprint:
-        return "by the coordinator's word alone: no key of the analyst's signed it"
-    return f"signed by a key with the digits {fingerprint}"
+        return "not signed: this name is the coordinator's word alone"
+    return f"signed by the key with the digits {fingerprint}, which the analyst confirms by telephone"
 
 
 def _bad(why: str) -> RequestError:

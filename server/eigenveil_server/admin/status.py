@@ -12,7 +12,7 @@ from eigenveil.accounting.budget import Conversion, epsilons
 from eigenveil.accounting.digits import percent_up
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.analyst_signature.asked_by import signed_words
+from eigenveil.analyst_signature.asked_by import signature_statement
 from eigenveil.identity import Role, spoken
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.clock import as_datetime, unix_ms
@@ -82,7 +82,7 @@ def _study(one: ListedStudy, studies: Studies, ledger: LedgerStore) -> dict[str,
         "study": one.digest,
         "name": one.name,
         "analyst": one.analyst,
-        "signed": signed_words(one.signer),
+        "signed": signature_statement(one.signer),
         "state": one.state.value,
         "failure": one.failure,
         "micro_rho": one.micro_rho,

@@ -9,7 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from eigenveil.accounting.budget import studies_left
-from eigenveil.analyst_signature.asked_by import signed_words
+from eigenveil.analyst_signature.asked_by import signature_statement
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.round import RoundState
 from eigenveil.queries import KINDS
@@ -170,7 +170,7 @@ def lines(books: Books, visitor: Visitor, before: str = "") -> list[StudyLine]:
     Raises:
         RequestError: code `not-found`.
     """
-    return [line(books, one, own=asks(visitor, one)) for one in books.lists.before(before, PAGE)]
+    return [line(books, one, own=is_own(visitor, one)) for one in books.lists.before(before, PAGE)]
 
 
 def under_way(books: Books) -> list[StudyLine]:
@@ -182,7 +182,7 @@ def line(books: Books, stored: ListedStudy, *, own: bool = False) -> StudyLine:
         digest=stored.digest,
         name=stored.name,
         analyst=stored.analyst,
-        signed=signed_words(stored.signer),
+        signed=signature_statement(stored.signer),
         state=STATES[stored.state],
         tone=TONES[stored.state],
         price=stored.summary.epsilon,
@@ -206,20 +206,20 @@ def page(books: Books, digest: str, visitor: Visitor) -> StudyPage:
     """A study with all that its page shows. Raises as `stored_study`."""
     stored = stored_study(books, digest)
     return StudyPage(
-        progress=progress(books, digest, own=asks(visitor, stored)),
+        progress=progress(books, digest, own=is_own(visitor, stored)),
         question=_question(books, stored) if _may_read(visitor, stored) else None,
         left=studies_left(books.left(), books.studies.plan_of(stored).cost),
     )
 
 
-def asks(visitor: Visitor, stored: StoredStudy | ListedStudy) -> bool:
-    """Whether the study is the visitor's own."""
+def is_own(visitor: Visitor, stored: StoredStudy | ListedStudy) -> bool:
+    """Return whether the study is the visitor's own."""
     return asked_by(visitor.identity, stored.analyst)
 
 
 def _may_read(visitor: Visitor, stored: StoredStudy) -> bool:
     """As in calls: a release holds the question, and before it others are told none of it."""
-    return visitor.operates or asks(visitor, stored) or stored.state is StudyState.RELEASED
+    return visitor.operates or is_own(visitor, stored) or stored.state is StudyState.RELEASED
 
 
 def _question(books: Books, stored: StoredStudy) -> Question:

@@ -120,7 +120,7 @@ class StudyPages:
         stored = await self._desk.look(studies.stored_study, self._desk.books, digest)
         if stored.state.ended:
             return Response(status_code=204)
-        own = studies.asks(request.state.visitor, stored)
+        own = studies.is_own(request.state.visitor, stored)
         return await self._live(request, digest + OWN if own else digest)
 
     async def _live(self, request: Request, key: str) -> Response:

@@ -1,7 +1,7 @@
-"""Things of many addresses, of which the oldest of the address with the most is known at once.
+"""Connections grouped by address, with the oldest connection of the busiest address found in constant time.
 
-A newcomer beyond a limit ends one of those that are there. To look at all of them for it would cost most when
-they come fastest, and whoever is honest would wait for that.
+A new connection beyond a limit ends an open one. Searching all of them for it would cost most when they come
+fastest, and honest callers would wait for that.
 """
 
 from __future__ import annotations
@@ -9,53 +9,53 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Generic, TypeVar
 
-Thing = TypeVar("Thing")
+Connection = TypeVar("Connection")
 
 
-class ByAddress(Generic[Thing]):
-    """Each thing once, under its address. All methods take constant time."""
+class ByAddress(Generic[Connection]):
+    """Each connection once, under its address. All methods take constant time."""
 
     def __init__(self) -> None:
-        self._of: dict[str, dict[Thing, None]] = {}  # the oldest first
+        self._of: dict[str, dict[Connection, None]] = {}  # the oldest first
         self._sized: defaultdict[int, dict[str, None]] = defaultdict(dict)  # addresses, by how many they have
-        self._address: dict[Thing, str] = {}
+        self._address: dict[Connection, str] = {}
         self._most = 0
 
     def __len__(self) -> int:
         return len(self._address)
 
-    def all(self) -> tuple[Thing, ...]:
-        """Return everything that is there, the oldest first."""
+    def all(self) -> tuple[Connection, ...]:
+        """Return all connections, the oldest first."""
         return tuple(self._address)
 
-    def add(self, thing: Thing, address: str) -> None:
-        """Put it in; it must not be there yet."""
-        there = self._of.setdefault(address, {})
-        there[thing] = None
-        self._address[thing] = address
-        self._moved(address, len(there) - 1, len(there))
-        self._most = max(self._most, len(there))
+    def add(self, connection: Connection, address: str) -> None:
+        """Add a connection; it must be a new one."""
+        group = self._of.setdefault(address, {})
+        group[connection] = None
+        self._address[connection] = address
+        self._moved(address, len(group) - 1, len(group))
+        self._most = max(self._most, len(group))
 
-    def remove(self, thing: Thing) -> None:
-        """Take it out, if it is there."""
-        address = self._address.pop(thing, None)
+    def remove(self, connection: Connection) -> None:
+        """Remove a connection; one that is unknown is ignored."""
+        address = self._address.pop(connection, None)
         if address is None:
             return
-        there = self._of[address]
-        del there[thing]
-        self._moved(address, len(there) + 1, len(there))
+        group = self._of[address]
+        del group[connection]
+        self._moved(address, len(group) + 1, len(group))
         if self._most not in self._sized:
             self._most -= 1
-        if not there:
+        if not group:
             del self._of[address]
 
-    def oldest_of_most(self) -> Thing:
-        """Return the oldest thing of the address with the most; there must be one."""
+    def oldest_of_most(self) -> Connection:
+        """Return the oldest connection of the address with the most; there must be one."""
         address = next(iter(self._sized[self._most]))
         return next(iter(self._of[address]))
 
     def _moved(self, address: str, before: int, after: int) -> None:
-        """Note that an address has so many now."""
+        """Record the new number of connections of an address."""
         if before:
             del self._sized[before][address]
             if not self._sized[before]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
+import stat
 import time
 from dataclasses import fields, replace
 from pathlib import Path
@@ -28,8 +30,10 @@ from eigenveil.protocol.signatures import PLAN_SIGNED
 from eigenveil.reporting.document import seal_bundle
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
-from eigenveil.study.toml import study_to_toml
+from eigenveil.study.toml import study_digest, study_to_toml
 from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.analyst.signing.signed_submissions import NAME, signed_submissions
+from eigenveil_client.analyst.signing.signing_key import NAME as KEY_FILE
 from eigenveil_client.analyst.signing.signing_key import SigningKey, made
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -87,7 +91,7 @@ class Told(Analyst):
     async def _call(self, method: Any, request: Any, *more: Any) -> Any:
         self.sent.append(request)
         answer = self._answers.pop(0)
-        if isinstance(answer, Exception):
+        if isinstance(answer, BaseException):
             raise answer
         return answer
 
@@ -175,12 +179,17 @@ def test_what_is_shown_of_a_masked_study_names_colluding_sites_and_attempts(ada:
     assert "up to 2 colluding sites, up to 3 attempts at each round, each charged" in proposed(ada, more)
 
 
-def test_what_is_shown_of_a_wide_study_is_short_and_says_how_many_columns_there_are(ada: Path) -> None:
+def test_what_is_shown_of_a_wide_study_is_every_column_before_the_rest(ada: Path) -> None:
     columns = tuple(replace(STUDY.columns[0], name=f"column-{number}") for number in range(40))
-    shown = proposed(ada, replace(STUDY, columns=columns))
-    assert "column-11 " in shown
-    assert "column-12 " not in shown
-    assert "and 28 more: `eigenveil study resolve` shows all" in shown
+    shown = proposed(ada, replace(STUDY, columns=columns)).splitlines()
+    assert [line.split()[0] for line in shown[1:41]] == [one.name for one in columns]
+    assert shown[41].startswith("You sign tiny")
+
+
+def test_a_purpose_cannot_pass_for_another_line(ada: Path) -> None:
+    shown = proposed(ada, replace(STUDY, purpose="to learn\n  trust: nobody\n  sites: none"))
+    assert "  purpose: to learn trust: nobody sites: none\n" in shown
+    assert [line[:8] for line in shown.splitlines()].count("  trust:") == 1
 
 
 def test_nothing_is_signed_without_a_key_and_none_is_made(ada: Path, tmp_path: Path) -> None:
@@ -215,6 +224,14 @@ def other_studies() -> list[Any]:
         for name, one in OF_FEDERATION.items()
     }
     return [pytest.param(replace(STUDY, **change), id=name) for name, change in changes.items()]
+
+
+@pytest.mark.parametrize("field", sorted(CHANGED | OF_FEDERATION))
+def test_every_value_of_a_study_is_shown_before_it_is_signed(ada: Path, field: str) -> None:
+    """A draft from the coordinator's pages is its word: what it changed must be there to be read."""
+    changes = CHANGED.get(field) or {"federation": replace(STUDY.federation, **OF_FEDERATION[field])}
+    one = replace(STUDY, **{name: value for name, value in changes.items() if name != field})
+    assert proposed(ada, replace(STUDY, **changes)) != proposed(ada, one if field in changes else STUDY)
 
 
 def check_not_signed(ada: Path, plan: Plan, study: Study = STUDY) -> None:
@@ -286,7 +303,8 @@ def test_a_plan_that_is_none_is_not_signed(ada: Path) -> None:
 def test_a_coordinator_that_runs_another_plan_than_the_one_signed_is_told(
     ada: Path, lie: dict[str, Any], code: Code
 ) -> None:
-    with refused(code):
+    """And the id, as after every signature."""
+    with refused(code, "You signed it", "only with --submission s"):
         sent_by(Told(explained(planned()), submitted(**({"plan": planned()} | lie)), folder=ada))
 
 
@@ -305,6 +323,33 @@ def test_after_a_signature_every_refusal_says_under_which_id_to_submit_again(
     """A second study under another id could run beside the one that was signed."""
     with refused(problem.code, f"{problem}. You signed it", "coordinator's word", "only with --submission s"):
         sent_by(Told(explained(planned()), problem, folder=ada))
+
+
+def test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent(ada: Path, tmp_path: Path) -> None:
+    for name in (ABOUT, KEY_FILE):
+        shutil.copy2(ada / name, tmp_path)
+    client = Told(explained(planned()), BaseException("Ctrl-C, or the machine's end"), folder=tmp_path)
+    shown: list[str] = []
+    with pytest.raises(BaseException, match="Ctrl-C"):
+        sent_by(client, tell=shown.append)
+    assert "submission: s," in shown[0]
+    (stored,) = signed_submissions(tmp_path, time.time())
+    signed = authorization_from_proto(client.sent[1].authorization).read()
+    assert (stored.submission, stored.study) == ("s", study_digest(STUDY))
+    assert stored.expires == signed.expires
+    assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
+
+
+def test_nothing_is_stored_where_nothing_is_signed(ada: Path, tmp_path: Path) -> None:
+    for name in (ABOUT, KEY_FILE):
+        shutil.copy2(ada / name, tmp_path)
+
+    def no(summary: str) -> None:
+        raise RequestError(Code.CONFLICT, "no")
+
+    with refused(Code.CONFLICT, "no"):
+        sent_by(Told(explained(planned()), folder=tmp_path), tell=no)
+    assert signed_submissions(tmp_path, time.time()) == ()
 
 
 def test_before_a_signature_a_refusal_speaks_of_none(ada: Path) -> None:

@@ -19,7 +19,7 @@ DRAFT = 'dictionary = "{}"\ncolumns = ["age"]\n'
 def test_a_person_is_asked_before_anything_is_signed(answer: bool, asked: int) -> None:
     told: list[str] = []
     with mock.patch.object(click, "confirm", return_value=answer) as confirm:
-        tell = studies.asks_to_sign(told, yes=False)
+        tell = studies.signature_prompt(told, yes=False)
         if answer:
             tell("You sign it")
         else:
@@ -31,7 +31,7 @@ def test_a_person_is_asked_before_anything_is_signed(answer: bool, asked: int) -
 def test_whoever_agreed_beforehand_is_shown_it_all_the_same(capfd: pytest.CaptureFixture[str]) -> None:
     told: list[str] = []
     with mock.patch.object(click, "confirm", side_effect=AssertionError):
-        studies.asks_to_sign(told, yes=True)("You sign it")
+        studies.signature_prompt(told, yes=True)("You sign it")
     assert (told, "You sign it" in capfd.readouterr().err) == (["You sign it"], True)
 
 

@@ -66,9 +66,9 @@ def test_without_a_signature_the_name_is_said_to_be_the_coordinators_word(sectio
         del document["authorization"]
     asked = asked_by(verified(document))
     assert (asked.analyst, asked.card, asked.fingerprint) == ("ada", "", "")
-    assert "by the coordinator's word alone" in asked.words
+    assert "the coordinator's word alone" in asked.words
     assert asked.to_dict()["signed"] is False
-    assert "by the coordinator&#39;s word alone" in render(document)
+    assert "the coordinator&#39;s word alone" in render(document)
 
 
 def test_a_simulation_is_said_to_be_signed_by_nobody() -> None:
@@ -82,7 +82,7 @@ def test_a_simulation_is_said_to_be_signed_by_nobody() -> None:
     simulated = simulate(plan.study, records).document
     assert "which no analyst signs" in asked_by(simulated).words
     simulated["plan"]["federation"] = "test"  # there is nothing in the name alone
-    assert "by the coordinator's word alone" in asked_by(simulated).words
+    assert "the coordinator's word alone" in asked_by(simulated).words
 
 
 def _flipped(where: str) -> Callable[[dict[str, Any]], None]:
@@ -125,7 +125,8 @@ def test_a_signature_of_a_later_form_is_said_to_be_unchecked() -> None:
     document = a_document()
     document["authorization"]["authorization"]["form"] = 2
     asked = asked_by(verified(document))
-    assert (asked.card, asked.fingerprint) == ("", "")
+    assert (asked.card, asked.fingerprint, asked.checked) == ("", "", False)
+    assert asked.to_dict()["signed"] is None, "neither signed nor unsigned: not known"
     assert "the signature was not checked" in asked.words
 
 

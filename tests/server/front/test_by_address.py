@@ -1,4 +1,4 @@
-"""What has come from many addresses, against a model that looks at all of it."""
+"""Connections by address, against a model that searches all of them."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0,
 def test_the_oldest_of_the_address_with_the_most_is_known_at_every_moment(
     steps: list[tuple[str, bool, int]],
 ) -> None:
-    found, there = ByAddress[int](), dict[int, str]()
+    found, opened = ByAddress[int](), dict[int, str]()
     for number, (address, comes, which) in enumerate(steps):
-        if comes or not there:
+        if comes or not opened:
             found.add(number, address)
-            there[number] = address
+            opened[number] = address
         else:
-            gone = which if which in there else next(iter(there))
+            gone = which if which in opened else next(iter(opened))
             found.remove(gone)
             found.remove(gone)  # it is gone already
-            del there[gone]
-        assert found.all() == tuple(there)
-        assert len(found) == len(there)
-        if there:
-            count = Counter(there.values())
+            del opened[gone]
+        assert found.all() == tuple(opened)
+        assert len(found) == len(opened)
+        if opened:
+            count = Counter(opened.values())
             most = max(count.values())
-            firsts = {next(n for n in there if there[n] == one) for one in count if count[one] == most}
+            firsts = {next(n for n in opened if opened[n] == one) for one in count if count[one] == most}
             assert found.oldest_of_most() in firsts

@@ -98,6 +98,8 @@ def ended_and_replayed(plan: Plan) -> Evil:
     return evil
 
 
+# By another clock these hold: nothing is said of them.
+PUT_OFF = frozenset({"a signature that has expired", "a signature that hardly ends"})
 ATTACKS: Mapping[str, tuple[str, Evil]] = {
     "a plan in her name by another key": ("code=unconfirmed-analyst", by_another_key),
     "a plan in her name by another key under her card": ("code=identity", by_another_key_under_her_card),

@@ -164,7 +164,7 @@ ATTACKS = (
 CARD = analyst_card("ada", PLAN.federation).check()
 DECIDED = ("analysts", "confirm", "ada", "--fingerprint", CARD.fingerprint, "--by", "Kim")
 IMPERSONATIONS = (
-    *(Attack(name=name, seen=seen, evil=evil, pins=True,
+    *(Attack(name=name, seen=seen, evil=evil, pins=True, waits=name in impersonation.PUT_OFF,
              settled=DECIDED if "key" in name and IDENTITY not in seen else ())
       for name, (seen, evil) in impersonation.ATTACKS.items()),
     Attack(name="another plan under a used id", seen="code=conflict", pins=True,

@@ -74,6 +74,12 @@ class FederatedStudy:
         found = [row for row in rows if row.study_digest == mine and row.state in LASTING]
         return found[-1] if found and submission not in [row.submission for row in found] else None
 
+    def submission_id(self, *, again: bool = False) -> str:
+        """The id to submit it under, as `Analyst.submission_id`; with `again` a new one."""
+        if again:
+            return uuid.uuid4().hex
+        return self.talk.ask(lambda analyst: analyst.submission_id(self.study))
+
     def submit(
         self,
         *,
@@ -84,12 +90,12 @@ class FederatedStudy:
     ) -> Run:
         """Sign it with your own key and start it, and go on at once: `wait` on what is returned.
 
-        Calling it is your consent. What you sign is told to `tell` first, also the algorithm where the study
-        says `auto`; what raises in there leaves it unsigned. The signature is good for `expires_days` days,
-        31 at most; sites answer nothing of the study afterwards.
+        Calling it is your consent. What you sign is told to `tell` first: every value of the study, and the
+        algorithm where it says `auto`; what raises in there leaves it unsigned. The signature is good for
+        `expires_days` days, 31 at most; sites answer nothing of the study afterwards.
 
         A study that has or will have a result is paid for once more only with `again`. The same `submission`
-        twice is one study, however often it is sent; without one it is a new study each time.
+        twice is one study, however often it is sent; without one it is as `submission_id` says.
 
         Raises:
             RequestError: code `conflict`, this very study has or will have a result; `bad-argument`, a
@@ -97,7 +103,7 @@ class FederatedStudy:
             PeerError: the coordinator planned something else than this study: nothing was signed.
             EigenveilError: the coordinator's own error, or it cannot be reached.
         """
-        chosen = submission or uuid.uuid4().hex
+        chosen = submission or self.submission_id(again=again)
         check_days(expires_days)
         same = None if again else self.same(chosen)
         if same is not None:

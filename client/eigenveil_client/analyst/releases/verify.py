@@ -11,7 +11,7 @@ from typing import Any
 
 from eigenveil.analyst_signature.asked_by import AskedBy, asked_by
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.identity import Identity, Role
+from eigenveil.identity import Role
 from eigenveil.numerics.encoding import parse_json
 from eigenveil.reporting.explain import OTHER_WORDS
 from eigenveil.reporting.trust import trust_of
@@ -145,32 +145,34 @@ def trust_told(document: Mapping[str, Any]) -> str:
     return f"{words}. {OTHER_WORDS}"
 
 
-def asker_told(document: Mapping[str, Any], profile: Path | None) -> tuple[dict[str, Any], str]:
-    """Who asked for a release, as plain values and as a sentence. Raises as `asked_by` and `own_key`."""
+def describe_analyst(document: Mapping[str, Any], profile: Path | None) -> tuple[dict[str, Any], str]:
+    """The analyst of a release as plain values and as a sentence. Raises as `asked_by` and `own_key`."""
     asked = asked_by(document)
     own = own_key(asked, document["plan"]["federation"], profile)
-    return asked.to_dict() | {"own_key": own}, f"Asked by {asked.words}.{own_key_words(own)}"
+    return asked.to_dict() | {"own_key": own}, f"Asked by {asked.words}.{own_key_statement(own)}"
 
 
 def own_key(asked: AskedBy, federation: str, profile: Path | None) -> bool | None:
-    """Whether a release in the name of this profile was signed by its own key; None if it is in another name,
-    or the profile has no key. Raises as `SigningKey.read`."""
+    """Whether a release in the name of this profile was signed by the key that it has now; None if it is in
+    another name, its signature was not checked, or the profile has no key. Raises as `SigningKey.read`."""
     folder = profile or default_profile()
     owner = named(folder)
-    if owner is None or owner != Identity(federation=federation, role=Role.ANALYST, name=asked.analyst):
+    if owner is None or owner.role is not Role.ANALYST or not asked.checked:
+        return None
+    if (owner.federation, owner.name) != (federation, asked.analyst):
         return None
     return SigningKey.read(folder).card.fingerprint == asked.fingerprint if made(folder) else None
 
 
-def own_key_words(own: bool | None) -> str:
+def own_key_statement(own: bool | None) -> str:
     """`own_key` for a person, after the sentence that says who asked."""
     if own is None:
         return ""
     if own:
         return " That is your own key."
     return (
-        " It is in your name, and NOT by your key: if you did not ask for it, tell the people of the sites "
-        "and the federation's operator."
+        " It is in your name, and NOT by the key that you have now. If it is not by an earlier key of yours "
+        "either, or you did not ask for it, tell the people of the sites and the federation's operator."
     )
 
 

@@ -42,7 +42,8 @@ def verify(
     all of them; exit code 13 too if the release does not follow from what was signed.
 
     The signature of the analyst who asked for it is checked too, against its plan, and the digits of that key
-    are shown: whose they are, the analyst says, by telephone. In your own name it must be your own key.
+    are shown: whose they are, the analyst says, by telephone. A release in your own name should be signed by
+    the key that you have now; if it is not, that is said ("own_key" with --json), and the exit code stays.
 
     Who signed it is checked with --key, or else by your profile, if that is of the release's federation.
     Where neither says whose key it should be, anybody may have signed it: exit code 14, or 0 with --any-key.
@@ -50,8 +51,8 @@ def verify(
     from eigenveil.reporting.explain import promised
     from eigenveil.reporting.verify import load_release, verify_release
     from eigenveil_client.analyst.releases.verify import (
-        asker_told,
         check_log,
+        describe_analyst,
         profile_key,
         read_key,
         trust_told,
@@ -65,7 +66,7 @@ def verify(
     if trusted is not None:
         verify_release(signed, trusted)
     document, public_key = signed.document, signed.public_key.hex()
-    asker, asked = asker_told(document, profile)
+    asker, asked = describe_analyst(document, profile)
     value = {
         "intact": True,
         "key_checked": trusted is not None,

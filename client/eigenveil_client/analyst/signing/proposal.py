@@ -8,17 +8,23 @@ from datetime import UTC, datetime
 
 from eigenveil.accounting.digits import shown
 from eigenveil.analyst_signature.authorization import MAX_AUTHORIZATION_SECONDS, SignedAuthorization
-from eigenveil.dictionary.dictionary import range_text
+from eigenveil.dictionary.dictionary import number, range_text
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study.toml import study_digest, study_to_dict
+from eigenveil_client.analyst.signing.signed_submissions import SignedSubmission
 from eigenveil_client.analyst.signing.signing_key import SigningKey
 
 DAY_SECONDS = 86_400
 USUAL_DAYS = 7  # for which a signature is good
 MOST_DAYS = MAX_AUTHORIZATION_SECONDS // DAY_SECONDS
-SHOWN = 12  # columns of a summary
+# Keys of a study file that a summary states in words.
+IN_SENTENCES = (
+    "name", "purpose", "algorithm", "components", "columns", "epsilon", "delta", "neighbours", "trust",
+    "colluding", "attempts", "sites", "quorum", "required",
+)  # fmt: skip
 SKEW_SECONDS = 3_600  # that clocks may differ: a signature never lasts longer than others' clocks allow
 
 
@@ -39,27 +45,37 @@ class Proposal:
 
     @property
     def summary(self) -> str:
-        """What a signature says, for whoever is about to give it."""
+        """All that a signature binds, for a person: the study's every value, with the columns first, so that
+        the rest stands next to the question."""
         study, plan = self.plan.study, self.plan
         chosen = " (chosen by auto)" if study.algorithm is Algorithm.AUTO else ""
-        bounds = f"\n  bounds that the file does not state: of {self.dictionary}" if self.dictionary else ""
+        bounds = f"bounds that the file does not state: of {self.dictionary}\n  " if self.dictionary else ""
         return (
+            f"Columns of {study.name}:\n{_columns(study.columns)}\n"
             f"You sign {study.name}: {study.components} of {study.dimension} directions by "
             f"{plan.algorithm.value}{chosen}, epsilon {shown(study.epsilon)} at delta {shown(study.delta)} "
             f"({study.neighbours.value})\n"
+            f"  purpose: {_one_line(study.purpose) or 'none stated'}\n"
             f"  trust: {_trust(study)}\n"
             f"  sites: {_sites(study.federation)}\n"
-            f"  columns: {_columns(study.columns)}{bounds}\n"
-            f"  good until {self._ends}. Your key: {self.key.card.fingerprint}"
+            f"  settings: {_settings(study)}\n"
+            f"  {bounds}submission: {plan.submission}, good until {self._ends}. Your key: "
+            f"{self.key.card.fingerprint}"
         )
 
     @property
-    def signed_words(self) -> str:
-        """What remains of a signature whose study was refused, or whose reply was lost."""
+    def resubmission_message(self) -> str:
+        """The id that counts after a signature whose study was refused, or whose reply was lost or wrong."""
         return (
             "You signed it, and that nothing was submitted is the coordinator's word: before "
             f"{self._ends} submit this study only with --submission {self.plan.submission}"
         )
+
+    @property
+    def signed_submission(self) -> SignedSubmission:
+        """What is stored of it beside the key, before it is sent."""
+        digest = study_digest(self.plan.study)
+        return SignedSubmission(submission=self.plan.submission, study=digest, expires=self.expires)
 
     @property
     def _ends(self) -> str:
@@ -84,11 +100,30 @@ def _sites(federation: Federation) -> str:
 
 
 def _columns(columns: Sequence[Column]) -> str:
-    """The first of them with their bounds, and how many more there are."""
-    first = [f"{one.name} {range_text(one.lower, one.upper)} {one.unit}".strip() for one in columns[:SHOWN]]
-    more = len(columns) - SHOWN
-    rest = f", and {more} more: `eigenveil study resolve` shows all" if more > 0 else ""
-    return f"{', '.join(first)}{rest}"
+    """Each of them in a line, with its bounds."""
+    return "\n".join(f"  {_column(one)}" for one in columns)
+
+
+def _column(column: Column) -> str:
+    bounds = f"{column.name} {range_text(column.lower, column.upper)} {column.unit}".strip()
+    return bounds if column.fill is None else f"{bounds}, fill {number(column.fill)}"
+
+
+def _settings(study: Study) -> str:
+    """The keys of a study file that stand in no sentence of a summary, each with its value."""
+    written = study_to_dict(study)
+    sections = [written.pop(name) for name in ("privacy", "records", "federation")]
+    flat = {key: value for section in (written, *sections) for key, value in section.items()}
+    return ", ".join(
+        f"{key} = {str(value).lower() if isinstance(value, bool) else value}"
+        for key, value in flat.items()
+        if key not in IN_SENTENCES and value is not None
+    )
+
+
+def _one_line(text: str) -> str:
+    """A text that cannot pass for another line of a summary."""
+    return " ".join(text.split())
 
 
 def expiry(now: float, days: int) -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -83,7 +82,8 @@ def ask(asking: Asking, prediction: Prediction) -> Row:
 async def _ask(asking: Asking, study: Study, blank: Row) -> Row:
     begin, last = time.perf_counter(), pb.StudyEvent()
     async with Analyst(asking.identity) as analyst:
-        plan, _ = await analyst.submit(study_to_toml(study), uuid.uuid4().hex, tell=_show)
+        submission = await analyst.submission_id(study)
+        plan, _ = await analyst.submit(study_to_toml(study), submission, tell=_show)
         digest = bytes.fromhex(plan.digest)
         async for event in analyst.watch(digest):
             last = event

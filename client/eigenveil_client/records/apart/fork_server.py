@@ -48,10 +48,10 @@ class ForkServer:
         until, pause = time.monotonic() + ENDING_SECONDS, LEAST_PAUSE
         try:
             while (status := self._ask(_bytes(pid), [])) == RUNNING:
-                if time.monotonic() > until:
+                if (left := until - time.monotonic()) <= 0:
                     self._ask(_bytes(-pid), [])
                     return RUNNING
-                time.sleep(pause)
+                time.sleep(min(pause, left))
                 pause *= 2
             return os.waitstatus_to_exitcode(status)
         except (OSError, ValueError):

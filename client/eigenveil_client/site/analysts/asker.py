@@ -16,11 +16,15 @@ from eigenveil_client.site.roster.roster import Roster
 
 class Signature(Enum):
     """`none`: nobody signed the study. `invalid`: what came as a signature does not hold, or has expired.
-    `not-compared`: a key signed that nobody here has confirmed. `confirmed`: a key that a person here has."""
+    `not-compared`: a key signed, and people here have confirmed none of this analyst. `changed`: they have,
+    and the coordinator showed another one since. `put-aside`: a key signed that people here confirmed once
+    and took back. `confirmed`: the key signed that a person here has confirmed."""
 
     NONE = "none"
     INVALID = "invalid"
     NOT_COMPARED = "not-compared"
+    CHANGED = "changed"
+    PUT_ASIDE = "put-aside"
     CONFIRMED = "confirmed"
 
 
@@ -29,6 +33,10 @@ WORDS = {
     Signature.INVALID: "this name is the coordinator's word alone: the signature does not hold any more",
     Signature.NOT_COMPARED: "this name is the coordinator's word alone: nobody here has compared the key "
     "that signed the study",
+    Signature.CHANGED: "this name is the coordinator's word alone: another key than the one that people here "
+    "have compared was shown in this name. Telephone the analyst: eigenveil-site analysts list",
+    Signature.PUT_ASIDE: "signed by a key that people here have put aside: have the study signed again, with "
+    "the analyst's present key",
     Signature.CONFIRMED: "signed by the key that people here have compared",
 }
 
@@ -36,6 +44,8 @@ SHORT = {
     Signature.NONE: "not signed",
     Signature.INVALID: "signature invalid",
     Signature.NOT_COMPARED: "key not compared",
+    Signature.CHANGED: "another key was shown",
+    Signature.PUT_ASIDE: "key put aside",
     Signature.CONFIRMED: "signed",
 }
 
@@ -65,6 +75,10 @@ def _signature(folder: Path, plan: Plan, signed: SignedAuthorization | None, now
         card = check_authorization(signed, plan, now)
     except EigenveilError:
         return Signature.INVALID
-    pin = Roster(ANALYSTS, folder).held().pins.get(plan.analyst)
-    same = pin is not None and pin.card == card and pin.standing is Standing.CONFIRMED
-    return Signature.CONFIRMED if same else Signature.NOT_COMPARED
+    held = Roster(ANALYSTS, folder).held()
+    pin = held.pins.get(plan.analyst)
+    if pin is not None and pin.card == card and pin.standing is Standing.CONFIRMED:
+        return Signature.CONFIRMED
+    if any(one.card == card and one.confirmed is not None for one in held.earlier):
+        return Signature.PUT_ASIDE
+    return Signature.NOT_COMPARED if pin is None or pin.confirmed is None else Signature.CHANGED

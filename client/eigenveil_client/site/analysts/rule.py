@@ -123,7 +123,8 @@ def _why_not(held: RosterContent[AnalystCard], card: AnalystCard, now: float) ->
     return (
         f"this study is signed by a key that nobody here has confirmed as that of {card.analyst}. Get the "
         f"card of {card.analyst}: eigenveil-site analysts import FILE; then telephone, and type the digits "
-        f"that you hear: eigenveil-site analysts confirm {card.analyst}"
+        f"that you hear: eigenveil-site analysts confirm {card.analyst}. Where this site's rules decide, "
+        "this study stays declined: have it submitted again then, under another id"
     )
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from eigenveil.analyst_signature.asked_by import AskedBy
-from eigenveil_client.analyst.releases.verify import own_key, own_key_words
+from eigenveil_client.analyst.releases.verify import own_key, own_key_statement
 from eigenveil_client.analyst.signing.signing_key import SigningKey
 from tests.client.site.support import FEDERATION, Authority, store_identity
 
 
-def asked(analyst: str, fingerprint: str) -> AskedBy:
-    return AskedBy(analyst=analyst, card="", fingerprint=fingerprint, words="")
+def asked(analyst: str, fingerprint: str, *, checked: bool = True) -> AskedBy:
+    return AskedBy(analyst=analyst, card="", fingerprint=fingerprint, words="", checked=checked)
 
 
 def test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told(tmp_path: Path) -> None:
@@ -26,7 +26,16 @@ def test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told(tmp_path: 
     assert own_key(asked("ada", digits), FEDERATION, tmp_path / "nobody") is None
 
 
+def test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_without_a_name(
+    tmp_path: Path,
+) -> None:
+    store_identity(Authority(), tmp_path, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/analyst/ada")
+    SigningKey.make(tmp_path)
+    assert own_key(asked("ada", "", checked=False), FEDERATION, tmp_path) is None
+    assert own_key(asked("", ""), FEDERATION, tmp_path) is None
+
+
 def test_the_words_say_which(tmp_path: Path) -> None:
-    assert own_key_words(None) == ""
-    assert "your own key" in own_key_words(True)
-    assert "NOT by your key" in own_key_words(False)
+    assert own_key_statement(None) == ""
+    assert "your own key" in own_key_statement(True)
+    assert "NOT by the key that you have now" in own_key_statement(False)

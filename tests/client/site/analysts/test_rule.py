@@ -306,7 +306,7 @@ def test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one(tmp_path
     stage = a_stage(tmp_path)
     stage.know_analyst()
     told = asker(stage.config.identity, PLAN, by(key=EVE), NOW)
-    assert told["signature"] == "not-compared"
+    assert told["signature"] == "changed"
     assert told["expires"] == NOW + 3600
     assert asker(stage.config.identity, PLAN, by(), NOW)["signature"] == "confirmed"
 

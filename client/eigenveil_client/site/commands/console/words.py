@@ -107,6 +107,15 @@ SIGNATURES = {
         "federation's operator alone. Have this site's IT staff take in the analyst's card, and type the "
         "digits that the analyst reads to you by telephone."
     ),
+    Signature.CHANGED: mark(
+        "The operator of the federation has shown another key in this name than the one that people here "
+        "have compared: nothing of this analyst is answered. Have this site's IT staff telephone the "
+        "analyst, at a number of your own."
+    ),
+    Signature.PUT_ASIDE: mark(
+        "The study is signed with a key that people here have put aside: it is not answered. Have the "
+        "analyst sign it again, with the present key."
+    ),
     Signature.CONFIRMED: mark(
         "The study is signed with the key that people here have compared with whoever has this account."
     ),

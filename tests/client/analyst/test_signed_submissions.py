@@ -1,0 +1,102 @@
+"""The ids of what an analyst signed are stored until the signatures end, and used again. [R31]"""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from eigenveil.dictionary.resolve import Resolved
+from eigenveil.errors import Code
+from eigenveil.study.toml import study_digest, study_to_toml
+from eigenveil_client.analyst.client import Analyst
+from eigenveil_client.analyst.python.study import FederatedStudy
+from eigenveil_client.analyst.signing.signed_submissions import (
+    NAME,
+    SignedSubmission,
+    signed_submissions,
+    store_submission,
+)
+from tests.support import a_study, refused
+
+STUDY = a_study()
+NEVER = 2**40  # when a signature ends here, beyond every clock
+
+
+def signed(submission: str, expires: int = NEVER, study: str = study_digest(STUDY)) -> SignedSubmission:
+    return SignedSubmission(submission=submission, study=study, expires=expires)
+
+
+def test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer(tmp_path: Path) -> None:
+    assert signed_submissions(tmp_path, 0) == ()
+    for one in (signed("a", 20), signed("b", 10), signed("a", 15), signed("c", 30)):
+        store_submission(tmp_path, one, 5)
+    assert signed_submissions(tmp_path, 9) == (signed("b", 10), signed("a", 20), signed("c", 30))
+    assert signed_submissions(tmp_path, 10) == (signed("a", 20), signed("c", 30))
+    store_submission(tmp_path, signed("d", 50), 25)
+    assert '"a"' not in (tmp_path / NAME).read_text(), "what has ended is dropped"
+
+
+def test_ids_that_are_stored_at_once_are_all_stored(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda number: store_submission(tmp_path, signed(f"s{number}"), 0), range(12)))
+    assert {one.submission for one in signed_submissions(tmp_path, 0)} == {f"s{n}" for n in range(12)}
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        "", "{", "[]", "{}", '{"submissions": [1]}', '{"submissions": [{"submission": "a"}]}',
+        '{"submissions": [{"submission": "a", "study": "b", "expires": "c"}]}',
+    ],
+)  # fmt: skip
+def test_a_damaged_file_is_told_and_not_replaced(tmp_path: Path, damaged: str) -> None:
+    (tmp_path / NAME).write_text(damaged)
+    (tmp_path / NAME).chmod(0o600)
+    for attempt in (
+        lambda: signed_submissions(tmp_path, 0),
+        lambda: store_submission(tmp_path, signed("a"), 0),
+    ):
+        with refused(Code.BAD_CONFIG, NAME, "is damaged", "may still run"):
+            attempt()
+    assert (tmp_path / NAME).read_text() == damaged
+
+
+class Listing(Analyst):
+    """A client in `folder`, whose coordinator lists these submissions."""
+
+    def __init__(self, folder: Path, *listed: str) -> None:
+        self._identity: Any = SimpleNamespace(folder=folder)
+        self._rows: Any = [SimpleNamespace(submission=one) for one in listed]
+
+    async def studies(self) -> Any:
+        """The rows."""
+        return self._rows
+
+    @property
+    def chosen(self) -> str:
+        """The id under which the study would be submitted."""
+        return asyncio.run(self.submission_id(STUDY))
+
+
+def test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_id(tmp_path: Path) -> None:
+    store_submission(tmp_path, signed("other", study="of another study"), 0)
+    store_submission(tmp_path, signed("ended", 1), 0)
+    assert Listing(tmp_path).chosen not in ("other", "ended")
+    store_submission(tmp_path, signed("lost"), 0)
+    assert Listing(tmp_path).chosen == "lost"
+    assert Listing(tmp_path, "others").chosen == "lost"
+
+
+def test_a_study_that_is_listed_or_meant_anew_gets_a_new_id(tmp_path: Path) -> None:
+    store_submission(tmp_path, signed("lost"), 0)
+    assert Listing(tmp_path, "lost").chosen != "lost"
+    talk: Any = SimpleNamespace(ask=lambda work: asyncio.run(work(Listing(tmp_path))))
+    whole = Resolved(text=study_to_toml(STUDY), source="")
+    study = FederatedStudy(talk=talk, toml=whole.text, whole=whole, study=STUDY, asked={})
+    assert study.submission_id() == "lost"
+    assert study.submission_id(again=True) != "lost"
