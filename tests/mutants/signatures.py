@@ -184,11 +184,6 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", AGREEMENTS, "        try:\n            self.agreed(digest)\n",
        "        try:\n            self.accepted(digest)\n",
        f"{MEANWHILE}::test_a_committed_answer_is_held_back_once_the_signature_is_void"),
-    of("R29", f"{SITE}/daemon/masked.py",
-       "        values = self._values(plan, asked)\n        secrets = self._secrets.of(plan, attempt, keys)",
-       "        secrets = self._secrets.of(plan, attempt, keys)\n        values = self._values(plan, asked)",
-       f"{MEANWHILE}"
-       "::test_no_answer_is_masked_for_a_peer_whose_card_was_removed_while_it_was_computed"),
     # ---- what the coordinator takes
     of("R31", f"{SERVER}/planning/submissions.py",
        "        check_authorization(signed, plan, at / 1000)\n", "",

@@ -165,7 +165,7 @@ async def test_explaining_charges_nothing(tmp_path: Path) -> None:
         study_toml(sites=("anna",), algorithm="private-oja-shuffled").replace(
             "delta", 'neighbours = "replace-one"\ndelta', 1
         ),
-        study_toml().replace("delta = 1e-6", "delta = 0.0"),
+        study_toml(epsilon=0.1).replace("delta = 1e-6", "delta = 0.0"),
         "not = [toml",
     ],
 )
