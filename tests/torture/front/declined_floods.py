@@ -53,6 +53,7 @@ MEMBERS = {"eve": Role.ANALYST, **{name: denial.MEMBERS[name] for name in ("ada"
 SITE = "dora"
 LISTS = 60
 SUBMISSIONS = 4  # at once
+PLANNED_SECONDS = 60.0  # in which the attacker has two plans to sign, beside whatever else is asked
 BURN = (0.5, denial.CALM_SECONDS)  # share of a processor, seconds
 WIDE = 1900  # columns, of names as long as may be: a plan of 840 KiB
 SITE_GROWTH = 2**20  # digests, counts and a row of the egress ledger for each refusal; no plan
@@ -103,7 +104,7 @@ async def submit_and_list(
 
         plans = dict[str, Plan]()
         with suppress(TimeoutError):
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(PLANNED_SECONDS):
                 plans = {toml: await _plan(stub, toml) for toml in (wide, small)}
         if not plans:
             return {}
