@@ -16,6 +16,10 @@ BY_TURNS = (
     "_and_nobody_waits_for_those_who_left"
 )
 REQUESTS, AT_ONCE = "server/eigenveil_server/front/requests.py", "tests/server/front/test_requests.py::"
+CROWDS = f"{BEFORE}test_no_crowd_of_addresses_keeps_another_from_its_turn"
+KNOWN = f"{BEFORE}test_whoever_is_known_waits_for_nobody_whose_handshakes_fail"
+FEWEST = f"{BEFORE}test_the_address_with_the_fewest_in_progress_is_next"
+SILENT = f"{BEFORE}test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier"
 SLOW = f"{BEFORE}test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 
 BOUNDS, KEPT = (
@@ -60,13 +64,21 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", "server/eigenveil_server/front/door.py",
        "            traceback.clear_frames(problem.__traceback__)\n            raise\n",
        "            raise\n", WHOLE),
+    of("TM11", STRANGERS, "            if stranger.until > now:\n                break\n", "", SILENT),
+    of("TM11", STRANGERS, "if stranger.until > now:", "if stranger.until < now:", SILENT),
     of("TM11", TURNS, "        there.newest = not there.newest\n", "", BY_TURNS),
     of("TM11", TURNS, "        there.allowance.spend(1)\n", "", BY_TURNS),
     of("TM11", TURNS, "if len(self._begun) < MOST_HANDSHAKES:", "if self._begun:", SLOW),
     of("TM11", TURNS, "        self._end(who)\n        return 0.0", "        return 0.0", SLOW),
     of("TM11", TURNS, "who = max(self._begun, key=lambda who: self._begun[who][0].begun)",
        "who = next(iter(self._begun))", SLOW),
-    of("TM11", TURNS, "min(ready, key=lambda there: there.begun)", "ready[0]", SLOW),
+    of("TM11", TURNS, "key=lambda there: (there.failed, there.begun, there.last)",
+       "key=lambda there: (there.failed, there.last)", FEWEST),
+    of("TM11", TURNS, "key=lambda there: (there.failed, there.begun, there.last)",
+       "key=lambda there: (there.failed, there.begun)", CROWDS),
+    of("TM11", TURNS, "key=lambda there: (there.failed, there.begun, there.last)",
+       "key=lambda there: (there.begun, there.last)", KNOWN),
+    of("TM11", TURNS, "            there.failed = 0\n", "            there.failed += 0\n", KNOWN),
     of("TM18", REQUESTS, "        if held.sent + count > MOST_OF_ONE_BYTES:", "        if False:",
        f"{AT_ONCE}test_a_guest_with_more_than_four_messages_is_cut_and_all_of_it_given_back"),
     of("TM18", REQUESTS, "        if self._reserved + more > MOST_BYTES or self._of",

@@ -22,6 +22,19 @@ LOST_OF_ANY = (
     "tests/server/recovery/test_checkpoints.py"
     "::test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any"
 )
+SET_ASIDE = (
+    "tests/server/recovery/test_checkpoints.py"
+    "::test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_for_them"
+)
+COMMITTED = (
+    "tests/server/recovery/test_checkpoints.py"
+    "::test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside"
+)
+WITH_WORK = "tests/server/recovery/test_checkpoints.py::test_sites_are_given_the_head_with_their_work"
+UNTIL_CHARGED = (
+    "tests/server/recovery/test_checkpoints.py"
+    "::test_a_later_head_stops_the_coordinator_until_the_loss_is_charged"
+)
 
 OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.price",
@@ -68,6 +81,17 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "server/eigenveil_server/recovery/checkpoints.py",
        'gaussian = gaussian and row["kind"] != EntryKind.RESERVE.value', "gaussian = True",
        LOST_OF_ANY),
+    of("R20", "server/eigenveil_server/recovery/accept_loss.py", "        wait_for(change, waiting)",
+       "        pass", UNTIL_CHARGED),
+    of("R20", "server/eigenveil_server/recovery/accept_loss.py",
+       "max(0, checkpoint.committed.micro_rho - max(one.micro_rho for one in known))",
+       "checkpoint.committed.micro_rho - max(one.micro_rho for one in known)", SET_ASIDE),
+    of("R20", "server/eigenveil_server/recovery/checkpoints.py",
+       "sum(self.reserved.values(), self.spent)", "self.spent", WITH_WORK),
+    of("R20", "server/eigenveil_server/recovery/checkpoints.py",
+       "            self.reserved[study] -= cost\n", "", COMMITTED),
+    of("R20", "server/eigenveil_server/recovery/checkpoints.py",
+       "            self.reserved.pop(study, None)\n", "            pass\n", COMMITTED),
     of("P4", "server/eigenveil_server/recovery/accept_loss.py",
        "gaussian=checkpoint.gaussian", "gaussian=True", LOST_OF_ANY),
     of("P4", "client/eigenveil_client/site/state/store.py", "also=also, gaussian=plan.gaussian",

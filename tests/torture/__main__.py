@@ -16,7 +16,6 @@ def main() -> int:
     """Run the checks, or those named by --only, at --scale of their full size."""
     parser = argparse.ArgumentParser(prog="python -m tests.torture", description=__doc__)
     parser.add_argument("--only", nargs="+", choices=CHECKS, default=tuple(CHECKS), metavar="NAME")
-    parser.add_argument("--without", nargs="+", choices=CHECKS, default=(), metavar="NAME", help="not these")
     parser.add_argument("--scale", type=float, default=1.0, help="1 is what is promised")
     parser.add_argument("--jobs", type=int, default=1, help="checks at once (memory and time: alone)")
     parser.add_argument("--check", action="store_true", help="only say what this machine lacks")
@@ -24,7 +23,7 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.jobs < 1:
         parser.error(f"--jobs {chosen.jobs}: give 1 or more")
-    wanted = [name for name in chosen.only if name not in chosen.without]
+    wanted = list(chosen.only)
     problems = preflight.lacking(wanted)
     left_out = [name for name in wanted if preflight.lacking([name])] if chosen.possible else []
     for reason in problems if chosen.possible else ():

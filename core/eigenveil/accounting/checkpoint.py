@@ -33,8 +33,11 @@ def trail_sizes(size: int) -> list[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The end of a ledger: how many rows, the digest of the last, what all of them spent, and whether nothing
-    but Gaussian noise was admitted for any. `trail` are the beginnings of the digests at `trail_sizes(size)`.
+    """The end of a ledger: how many rows, the digest of the last, what was spent by then or set aside for
+    studies that still ran, and whether nothing but Gaussian noise was admitted for any. `trail` are the
+    beginnings of the digests at `trail_sizes(size)`.
+
+    What was set aside counts because a site that is asked in a round may see no checkpoint after it.
 
     Raises:
         PeerError: code `protocol`, the parts do not fit together.
@@ -43,7 +46,7 @@ class Checkpoint:
     federation: str
     size: int
     digest: str
-    spent: Cost
+    committed: Cost
     gaussian: bool
     trail: tuple[str, ...] = ()
 
@@ -60,8 +63,8 @@ class Checkpoint:
                 "federation": self.federation,
                 "size": str(self.size),
                 "digest": self.digest,
-                "micro_rho": str(self.spent.micro_rho),
-                "atto_delta": str(self.spent.atto_delta),
+                "micro_rho": str(self.committed.micro_rho),
+                "atto_delta": str(self.committed.atto_delta),
                 "gaussian": self.gaussian,
                 "trail": list(self.trail),
             }
@@ -94,14 +97,14 @@ class Checkpoint:
 def checkpoint_of(
     federation: str, digests: list[str], costs: Iterable[Cost], *, gaussian: bool
 ) -> Checkpoint:
-    """The checkpoint of a ledger of at least one row with these digests, whose charges are `costs` and whose
-    studies were all `gaussian` or not."""
+    """The checkpoint of a ledger of at least one row with these digests, whose charges and open reservations
+    are `costs` and whose studies were all `gaussian` or not."""
     size = len(digests)
     return Checkpoint(
         federation=federation,
         size=size,
         digest=digests[-1],
-        spent=sum(costs, NOTHING),
+        committed=sum(costs, NOTHING),
         gaussian=gaussian,
         trail=tuple(digests[n - 1][:SHORT] for n in trail_sizes(size)),
     )
@@ -135,7 +138,7 @@ def _read(said: dict[str, object]) -> Checkpoint:
         federation=str(said["federation"]),
         size=int(str(said["size"])),
         digest=str(said["digest"]),
-        spent=Cost(micro_rho=int(str(said["micro_rho"])), atto_delta=int(str(said["atto_delta"]))),
+        committed=Cost(micro_rho=int(str(said["micro_rho"])), atto_delta=int(str(said["atto_delta"]))),
         gaussian=said.get("gaussian") is True,  # not said by checkpoints of before: they may be of any noise
         trail=tuple(trail),
     )

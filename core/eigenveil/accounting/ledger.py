@@ -200,11 +200,7 @@ class Ledger:
                 self.reserved[entry.study] = entry.cost
                 self.spent_by_study[entry.study], self.pico_by_study[entry.study] = NOTHING, 0
             case EntryKind.CHARGE | EntryKind.ATTEMPT:
-                left = self.reserved[entry.study]
-                self.reserved[entry.study] = Cost(
-                    micro_rho=left.micro_rho - entry.micro_rho,
-                    atto_delta=left.atto_delta - entry.atto_delta,
-                )
+                self.reserved[entry.study] -= entry.cost
                 self.spent = self.spent + entry.cost
                 self.spent_by_study[entry.study] = self.spent_by_study[entry.study] + entry.cost
                 self.pico_by_study[entry.study] += pico_epsilon(entry.micro_rho)

@@ -136,11 +136,15 @@ def accept_loss_command(config_path: Path, as_json: bool) -> None:
         "charged_micro_rho": accepted.charged.micro_rho,
         "charged_atto_delta": str(accepted.charged.atto_delta),
         "ended": list(accepted.ended),
+        "awaited": list(accepted.awaited),
     }
+    giving_up = typed("eigenveil-coordinator", "checkpoints", "--config", config_path, "--without", "SITE")
     text = (
         f"Charged {charged} for what site {accepted.site} has seen; "
         f"{len(accepted.ended)} studies ended.\nEach site now stops at the shorter ledger until its operator "
-        "runs: eigenveil-site accept-checkpoint --config site.toml"
+        "runs: eigenveil-site accept-checkpoint --config site.toml\n"
+        "No round is opened before these sites have shown what they have seen, and this may be to repeat "
+        f"for another of them: {', '.join(accepted.awaited)}. For one that is gone: {giving_up}"
     )
     say(told, as_json, text)
 

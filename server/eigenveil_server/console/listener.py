@@ -171,6 +171,8 @@ class Listener:
         except (OSError, EigenveilError) as problem:  # TLS has told the other end
             # asyncio's frames and this error hold each other, and with them all of TLS (see the gateway).
             traceback.clear_frames(problem.__traceback__)
+        else:
+            self._turns.passed(stranger, stranger.network)
 
     def _greeted(self, stranger: Stranger, task: asyncio.Task[None]) -> None:
         self._greetings.discard(task)

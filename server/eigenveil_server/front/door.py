@@ -168,7 +168,8 @@ class Door:
     def _greeted(self, stranger: Stranger, connection: Connection, task: asyncio.Task[None]) -> None:
         """It was let in, or is let go: also one whose task was called off before it began."""
         self._greetings.discard(task)
-        self._known(stranger)
+        self._strangers.left(stranger)
+        self._turns.leave(stranger, stranger.network)
         if connection.arrival is not None:
             return
         if connection in self._sockets:
@@ -176,11 +177,6 @@ class Door:
             self.vanished(connection)  # asyncio tells nobody of a socket whose handshake had no end
         else:
             stranger.sock.close()
-
-    def _known(self, stranger: Stranger) -> None:
-        """Its place among strangers and its turn are free for another."""
-        self._strangers.left(stranger)
-        self._turns.leave(stranger, stranger.network)
 
     def _too_slow(self, stranger: Stranger) -> None:
         self._tell("handshakes", None)
@@ -232,7 +228,8 @@ class Door:
         except OSError:
             plain.close()
             raise
-        self._known(stranger)
+        self._strangers.left(stranger)
+        self._turns.passed(stranger, stranger.network)
         tls = connection.outer._ssl_protocol  # type: ignore[attr-defined]
         tls.max_size = SITE_READ_BYTES if site else OTHERS_READ_BYTES
         self._connections[name] = connection

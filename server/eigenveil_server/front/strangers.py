@@ -4,6 +4,10 @@ Nothing of TLS is made for one before its first record, which holds the ClientHe
 Until then its bytes wait in the kernel, which wakes this process for no fewer (SO_RCVLOWAT), and only the
 header of the record is looked at: what kind it is, and how long. Strangers who say nothing are let go after a
 while, and the oldest of the address with the most makes room for the next one.
+
+They come and go by thousands a second when somebody attacks, so what each costs is what an honest caller
+waits for. They have an epoll object of their own, which costs no callback for each and no call to leave, and
+one timer lets go whoever was silent for too long.
 """
 
 from __future__ import annotations
@@ -11,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import ipaddress
+import select
 import socket
 import struct
 from collections.abc import Callable
@@ -21,7 +26,8 @@ from eigenveil_server.front.by_address import ByAddress
 
 MOST_STRANGERS = 1024  # before or in their handshake: after a restart every site comes back at once
 BACKLOG = 4096  # in the kernel; beyond it a newcomer is tried again after a second
-ACCEPTED_AT_ONCE = 64  # in one pass of the event loop
+AT_ONCE = 64  # accepted, and looked at, in one pass of the event loop
+SWEEP_SECONDS = 1.0  # between two looks at who has said nothing for too long
 AGAIN_SECONDS = 1.0  # after there was no file descriptor or memory for one more
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 HEADER = struct.Struct("!BBBH")  # of a TLS record: kind, version, and the bytes that follow (RFC 8446, 5.1)
@@ -31,15 +37,15 @@ HANDSHAKE, MAJOR, MOST_RECORD_BYTES = 22, 3, 2**14
 @dataclass(slots=True, eq=False)
 class Stranger:
     """One accepted socket, until it is known who calls. `address` and `port` are of its other end, `network`
-    is what limits count by; `task` greets it, once its first record has come; a socket that is `handed_over`
-    is another's to close."""
+    is what limits count by; `until` is when it is let go (of the event loop's clock); `task` greets it, once
+    its first record has come; a socket that is `handed_over` is another's to close."""
 
     sock: socket.socket
     address: str
     port: int
     network: str
+    until: float
     wanted: int = HEADER.size  # bytes that have to come before there is anything to do
-    timer: asyncio.TimerHandle | None = None
     task: asyncio.Task[None] | None = None
     handed_over: bool = False
 
@@ -55,7 +61,10 @@ class Strangers:
         self._told = told
         self._most = most
         self._all = ByAddress[Stranger]()
+        self._silent: dict[int, Stranger] = {}  # whose first record has not come, by descriptor
+        self._said = select.epoll()
         self._listeners: list[socket.socket] = []
+        self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._all)
@@ -73,6 +82,8 @@ class Strangers:
         for listener in self._listeners:
             listener.listen(BACKLOG)
             loop.add_reader(listener, self._accept, listener)
+        loop.add_reader(self._said, self._look_at_some)
+        self._sweep()
         return int(self._listeners[0].getsockname()[1])
 
     def close(self) -> None:
@@ -82,9 +93,24 @@ class Strangers:
             listener.close()
         for stranger in self._all.all():
             self.end(stranger)
+        if self._timer is not None:
+            self._timer.cancel()
+            asyncio.get_running_loop().remove_reader(self._said)
+        self._said.close()
+
+    def _sweep(self) -> None:
+        """Let go whoever was silent for too long, and look again."""
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        for stranger in tuple(self._silent.values()):  # the oldest first
+            if stranger.until > now:
+                break
+            self.end(stranger)
+        self._timer = loop.call_later(SWEEP_SECONDS, self._sweep)
 
     def _accept(self, listener: socket.socket) -> None:
-        for _ in range(ACCEPTED_AT_ONCE):
+        until = asyncio.get_running_loop().time() + HANDSHAKE_MS / 1000
+        for _ in range(AT_ONCE):
             try:
                 sock, (address, port, *_) = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
@@ -94,7 +120,7 @@ class Strangers:
                     raise
                 self._pause(listener, problem)
                 return
-            self._arrived(Stranger(sock, address, port, network_of(address)))
+            self._arrived(Stranger(sock, address, port, network_of(address), until))
 
     def _pause(self, listener: socket.socket, problem: OSError) -> None:
         """Accept nobody for a moment; strangers, who may hold what is short, make room."""
@@ -112,18 +138,21 @@ class Strangers:
     def _arrived(self, stranger: Stranger) -> None:
         if len(self._all) >= self._most:
             self._make_room()
-        loop = asyncio.get_running_loop()
         stranger.sock.setblocking(False)
         self._all.add(stranger, stranger.network)
-        stranger.timer = loop.call_later(HANDSHAKE_MS / 1000, self.end, stranger)
         _wait_for(stranger.sock, stranger.wanted)
-        # By its number: asyncio spells a socket out whenever it finds that it was not watched yet.
-        loop.add_reader(stranger.sock.fileno(), self._look, stranger)
+        descriptor = stranger.sock.fileno()
+        self._silent[descriptor] = stranger
+        self._said.register(descriptor, select.EPOLLIN)
 
     def _make_room(self) -> None:
         """Let go the oldest stranger of the address with the most."""
         self._told()
         self.end(self._all.oldest_of_most())
+
+    def _look_at_some(self) -> None:
+        for descriptor, _ in self._said.poll(0, AT_ONCE):
+            self._look(self._silent[descriptor])
 
     def _look(self, stranger: Stranger) -> None:
         """As much has come as was waited for, the header or the whole record; or the other end has closed."""
@@ -136,7 +165,8 @@ class Strangers:
         if len(seen) < stranger.wanted:
             self.end(stranger)
         elif stranger.wanted > HEADER.size:
-            self._stop_looking(stranger)
+            self._said.unregister(stranger.sock.fileno())
+            del self._silent[stranger.sock.fileno()]
             _wait_for(stranger.sock, 1)
             stranger.task = self._greet(stranger)
         elif wanted := record_bytes(seen):
@@ -145,19 +175,14 @@ class Strangers:
         else:
             self.end(stranger)
 
-    def _stop_looking(self, stranger: Stranger) -> None:
-        asyncio.get_running_loop().remove_reader(stranger.sock.fileno())
-        if stranger.timer is not None:
-            stranger.timer.cancel()
-
     def end(self, stranger: Stranger) -> None:
         """Let it go. Whoever greets it is called off, and closes the socket."""
         self.left(stranger)
         if stranger.task is not None:
             stranger.task.cancel()
         else:
-            self._stop_looking(stranger)
-            stranger.sock.close()
+            del self._silent[stranger.sock.fileno()]
+            stranger.sock.close()  # epoll forgets it with that
 
     def left(self, stranger: Stranger) -> None:
         """It is a stranger no longer."""

@@ -7,8 +7,11 @@ knows who calls. So strangers wait here once their first record has come:
 - Of one address, by turns the newest and the one that has waited longest begins. Whoever comes after a
   crowd of strangers behind the same address need not wait for all of them, and no crowd overtakes for ever.
 - One begins in one pass of the event loop, so that calls are answered in between.
-- `MOST_HANDSHAKES` are in progress at a time, and the address with the fewest is next. Beyond that the oldest
-  of the address with the most makes room, once it has taken `SLOW_SECONDS`.
+- The address with the fewest failed handshakes since its last good one is next; of several, the one with the
+  fewest in progress, and of those the one whose last turn was longest ago. So whoever is known does not wait
+  for a crowd of addresses whose handshakes all fail, and no crowd keeps anybody from a turn.
+- `MOST_HANDSHAKES` are in progress at a time. Beyond that the oldest of the address with the most makes room,
+  once it has taken `SLOW_SECONDS`.
 """
 
 from __future__ import annotations
@@ -33,11 +36,13 @@ Who = TypeVar("Who")
 class _Address(Generic[Who]):
     """Of one address: who waits, in their order, and how many are in progress."""
 
+    last: int  # number of its last turn; of a new address, of the latest turn of all
     allowance: Allowance = field(
         default_factory=lambda: Allowance(burst=HANDSHAKES, rate=HANDSHAKES_A_SECOND)
     )
     waiting: dict[Who, asyncio.Future[None]] = field(default_factory=dict)
     begun: int = 0
+    failed: int = 0  # since the last that was good
     newest: bool = False  # whether the newest was the last to begin
 
 
@@ -48,17 +53,24 @@ class Turns(Generic[Who]):
         self._end = end
         self._addresses: dict[str, _Address[Who]] = {}
         self._begun: dict[Who, tuple[_Address[Who], float]] = {}  # since when; the oldest first
+        self._turn = 0
         self._timer: asyncio.TimerHandle | None = None
 
     async def wait(self, who: Who, address: str) -> None:
         """Until `who` may begin; its handshake is in progress from then on, until it is told to `leave`."""
-        there = self._addresses.setdefault(address, _Address())
+        there = self._addresses.setdefault(address, _Address(last=self._turn))
         turn = there.waiting[who] = asyncio.get_running_loop().create_future()
         self._look(0.0)
         await turn
 
+    def passed(self, who: Who, address: str) -> None:
+        """The handshake was good."""
+        self.leave(who, address)
+        if (there := self._addresses.get(address)) is not None:
+            there.failed = 0
+
     def leave(self, who: Who, address: str) -> None:
-        """Neither wait nor be in progress any longer."""
+        """Neither wait nor be in progress any longer: a handshake that was in progress has failed."""
         if (there := self._addresses.get(address)) is not None:
             there.waiting.pop(who, None)
         self._ended(who)
@@ -74,7 +86,9 @@ class Turns(Generic[Who]):
 
     def _ended(self, who: Who) -> None:
         if who in self._begun:
-            self._begun.pop(who)[0].begun -= 1
+            there, _ = self._begun.pop(who)
+            there.begun -= 1
+            there.failed += 1
 
     def _look(self, seconds: float) -> None:
         """See in so many seconds who may begin, or earlier if that is due already."""
@@ -93,12 +107,14 @@ class Turns(Generic[Who]):
         ready = [there for there in crowds if there.allowance.left > 0]
         wait = self._room() if ready else max(LEAST_WAIT, min(there.allowance.seconds for there in crowds))
         if not wait:
-            self._let_begin(min(ready, key=lambda there: there.begun))
+            self._let_begin(min(ready, key=lambda there: (there.failed, there.begun, there.last)))
         self._look(wait)
 
     def _let_begin(self, there: _Address[Who]) -> None:
         there.allowance.spend(1)
         there.newest = not there.newest
+        self._turn += 1
+        there.last = self._turn
         who = next(reversed(there.waiting) if there.newest else iter(there.waiting))
         turn = there.waiting.pop(who)
         if not turn.done():  # it was called off, and has not said so yet

@@ -17,7 +17,8 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
-from eigenveil_server.recovery.checkpoints import accepted_losses, read_checkpoint, read_marker
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.recovery.checkpoints import accepted_losses, read_checkpoint, read_marker, wait_for
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import Store, audit, existing_store, only_one
 from eigenveil_server.storage.states import StudyState
@@ -28,26 +29,29 @@ WHY = "the coordinator's ledger was restored to an older state; submit the study
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What was charged for a lost part of the ledger, and which studies it ended."""
+    """What was charged for a lost part of the ledger, which studies it ended, and whose checkpoints are
+    waited for before the next round."""
 
     site: str
     checkpoint: Checkpoint
     charged: Cost
     ended: tuple[str, ...]
+    awaited: tuple[str, ...]
 
 
 def lost(checkpoint: Checkpoint, entries: Sequence[Entry], earlier: Iterable[Checkpoint]) -> Cost:
     """An upper bound on what `checkpoint`'s ledger spent and these entries do not say.
 
-    All that `checkpoint` spent beyond the rows that both certainly share, or beyond a checkpoint whose loss
-    was charged before and which lies on the way to this one. Each is a bound, and so is the least of them.
+    All that `checkpoint` says was spent or set aside, beyond the charges of the rows that both certainly
+    share, or beyond a checkpoint whose loss was charged before and which lies on the way to this one. Each is
+    a bound, and so is the least of them.
     """
     shared = checkpoint.parted([entry.digest for entry in entries])
     charges = (entry.cost for entry in entries[:shared] if entry.kind.spends)
-    known = [sum(charges, NOTHING), *(one.spent for one in earlier if checkpoint.follows(one))]
+    known = [sum(charges, NOTHING), *(one.committed for one in earlier if checkpoint.follows(one))]
     return Cost(
-        micro_rho=checkpoint.spent.micro_rho - max(one.micro_rho for one in known),
-        atto_delta=checkpoint.spent.atto_delta - max(one.atto_delta for one in known),
+        micro_rho=max(0, checkpoint.committed.micro_rho - max(one.micro_rho for one in known)),
+        atto_delta=max(0, checkpoint.committed.atto_delta - max(one.atto_delta for one in known)),
     )
 
 
@@ -87,6 +91,7 @@ def _accept(config: Config, store: Store) -> Accepted:
     if cost == NOTHING:
         cost = lost(checkpoint, ledger.entries(), earlier)
     _charge(ledger, study, checkpoint, cost)
+    waiting = tuple(sorted(Registry(store, config.federation, unix_ms).sites()))
 
     def note(change: Connection) -> None:
         at = unix_ms()
@@ -94,11 +99,11 @@ def _accept(config: Config, store: Store) -> Accepted:
             "INSERT INTO lost VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (checkpoint.digest, signed.checkpoint_json, signed.signature, at),
         )
-        change.execute("UPDATE greetings SET generation = NULL")  # sites are beyond what is stored of them
+        wait_for(change, waiting)  # another site may have seen still more
         audit(change, at, "loss-accepted", f"site/{site}", checkpoint.digest)
 
     ledger.settle(study, note)
-    return Accepted(site=site, checkpoint=checkpoint, charged=cost, ended=ended)
+    return Accepted(site=site, checkpoint=checkpoint, charged=cost, ended=ended, awaited=waiting)
 
 
 def _charge(ledger: LedgerStore, study: str, checkpoint: Checkpoint, cost: Cost) -> None:

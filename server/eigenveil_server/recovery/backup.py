@@ -31,6 +31,7 @@ from eigenveil_common.storage.sqlite import Database
 from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import CONFIG_NAME, Config, Files
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.recovery.checkpoints import wait_for
 from eigenveil_server.storage.database import (
     MIGRATIONS,
     SCHEMA,
@@ -172,18 +173,14 @@ def _copy_database(config: Config, here: Path) -> Ledger:
 
 
 def _mark(store: Store, federation: str, ledger: Ledger, gone: Collection[str]) -> list[str]:
-    """Note the restore, and whose heads are awaited. What the sites' next greetings must show was handed
-    out after the backup, so it is forgotten; a token that looks unused may have been used since."""
+    """Note the restore, and whose heads are awaited; a token that looks unused may have been used since."""
     sites = Registry(store, federation, unix_ms).sites()
     strange = sorted(set(gone) - sites)
     if strange:
         raise RequestError(Code.NOT_FOUND, f"not a site of {federation}: {', '.join(strange)}")
     waiting = sorted(sites - set(gone))
     with store.writer.transaction() as change:
-        change.execute("DELETE FROM awaited")
-        for site in waiting:
-            change.execute("INSERT INTO awaited VALUES (?)", (site,))
-        change.execute("UPDATE greetings SET generation = NULL")
+        wait_for(change, waiting)
         change.execute("DELETE FROM tokens WHERE key_print IS NULL")
         audit(change, unix_ms(), "restored", federation, f"{ledger.size} rows, {ledger.head}")
     return waiting

@@ -8,7 +8,7 @@ does not start any more until the ledger holds that checkpoint or the operator h
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
@@ -34,21 +34,21 @@ from eigenveil_server.storage.group_commit import GroupCommit
 
 
 class Tally(NamedTuple):
-    """Of the rows read so far: how many, the last one's digest, what all spent, and whether all noise is
-    Gaussian."""
+    """Of the rows read so far: how many, the last one's digest, what was spent or is set aside, and whether
+    all noise is Gaussian."""
 
     size: int
     last: str
-    spent: Cost
+    committed: Cost
     gaussian: bool
 
 
-NO_ROWS = Tally(size=0, last="", spent=NOTHING, gaussian=True)
+NO_ROWS = Tally(size=0, last="", committed=NOTHING, gaussian=True)
 
 
 @dataclass(slots=True)
 class Chain:
-    """The ledger's digests and what they spent, read on as rows come; only rows that are durable. `rows` says
+    """The ledger's digests and what is committed, read on as rows come; only durable rows. `rows` says
     how many there are: every site asks at every call. `tally` is replaced as a whole, after the digests that
     it counts were added: whoever signs what it says does so beside a thread that reads on."""
 
@@ -58,6 +58,8 @@ class Chain:
     digests: list[str] = field(default_factory=list)
     places: set[str] = field(default_factory=set)
     tally: Tally = NO_ROWS
+    spent: Cost = NOTHING
+    reserved: dict[str, Cost] = field(default_factory=dict)  # of each open study, less what it has spent
 
     @property
     def whole(self) -> bool:
@@ -70,19 +72,29 @@ class Chain:
 
     def _read_on(self) -> None:
         rows = self.reader.rows(
-            'SELECT kind, micro_rho, atto_delta, digest FROM ledger WHERE "index" >= ? ORDER BY "index"',
+            "SELECT kind, study, micro_rho, atto_delta, digest FROM ledger "
+            'WHERE "index" >= ? ORDER BY "index"',
             (self.tally.size,),
         )
-        size, last, spent, gaussian = self.tally
+        size, last, _, gaussian = self.tally
         for row in rows:
             last = row["digest"]
             gaussian = gaussian and row["kind"] != EntryKind.RESERVE.value
-            if EntryKind(row["kind"]).spends:
-                spent += Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
+            cost = Cost(micro_rho=row["micro_rho"], atto_delta=int(row["atto_delta"]))
+            self._count(EntryKind(row["kind"]), row["study"], cost)
         came = [row["digest"] for row in rows]
         self.digests += came
         self.places.update(came)
-        self.tally = Tally(size + len(came), last, spent, gaussian)
+        self.tally = Tally(size + len(came), last, sum(self.reserved.values(), self.spent), gaussian)
+
+    def _count(self, kind: EntryKind, study: str, cost: Cost) -> None:
+        if kind is EntryKind.SETTLE:
+            self.reserved.pop(study, None)
+        elif kind.spends:
+            self.spent += cost
+            self.reserved[study] -= cost
+        else:
+            self.reserved[study] = cost
 
 
 class Checkpoints:
@@ -119,12 +131,12 @@ class Checkpoints:
     def other_than(self, held: bytes) -> pb.SignedCheckpoint | None:
         """The checkpoint of the ledger, signed, if it is another than the one of this digest; None also for a
         ledger without rows."""
-        now, last, spent, gaussian = self._chain.tally
+        now, last, committed, gaussian = self._chain.tally
         if not now or last == held.hex():
             return None
         if self._signed is None or self._signed_size != now:
             digests = self._chain.digests[:now]
-            checkpoint = checkpoint_of(self._config.federation, digests, [spent], gaussian=gaussian)
+            checkpoint = checkpoint_of(self._config.federation, digests, [committed], gaussian=gaussian)
             said = checkpoint.to_json()
             self._signed = pb.SignedCheckpoint(checkpoint_json=said, signature=self._keys.sign_head(said))
             self._signed_size = now
@@ -218,6 +230,15 @@ def awaited(reader: Database) -> list[str]:
         (Role.SITE.value,),
     )
     return [row["site"] for row in rows]
+
+
+def wait_for(change: Connection, sites: Iterable[str]) -> None:
+    """Open no round before these sites have shown their checkpoints. What their next greetings must show was
+    handed out after what is stored here, so it is forgotten."""
+    change.execute("DELETE FROM awaited")
+    for site in sites:
+        change.execute("INSERT INTO awaited VALUES (?)", (site,))
+    change.execute("UPDATE greetings SET generation = NULL")
 
 
 def stop_waiting(change: Connection, at: int, site: str, why: str) -> None:

@@ -310,9 +310,9 @@ def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path:
     asyncio.run(greeted())
     with pytest.raises(InternalError, match="accept-loss"):
         Daemon(config, fatal=no_fatal)
-    spent = read_checkpoint(later, load_keys(config.files), FEDERATION).spent
-    assert spent.micro_rho > 0
-    assert accept_loss(config).charged == spent
+    committed = read_checkpoint(later, load_keys(config.files), FEDERATION).committed
+    assert committed.micro_rho > 0
+    assert accept_loss(config).charged == committed
     assert len(charges(config)) == 1
 
 

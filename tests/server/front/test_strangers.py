@@ -8,6 +8,7 @@ import gc
 import socket
 import time
 from asyncio import sslproto
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -21,6 +22,7 @@ from tests.torture.front.besieged import client_hello
 from tests.torture.programs.virtual import VirtualLoop
 
 REQUEST = a_hello()
+LETTERS = "abcdefghij"
 
 
 class Crowd:
@@ -65,6 +67,100 @@ def test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_wait
         await asyncio.sleep(0.3)
         crowd.turns.forget()
         assert not crowd.turns._addresses
+
+    crowd.loop.run_until_complete(scenario())
+    crowd.loop.close()
+
+
+class Comers:
+    """Ten addresses that always have one waiting; `end` is what becomes of each handshake that began."""
+
+    def __init__(self, crowd: Crowd, end: Callable[[str, str], None]) -> None:
+        self.crowd, self._end, self._seen, self._passed = crowd, end, 0, 0
+        self.tasks = crowd.come(*(f"{letter}0" for letter in LETTERS))
+
+    def _come_again(self) -> None:
+        came, self._seen = self.crowd.begun[self._seen :], len(self.crowd.begun)
+        for name in came:
+            if name[0] in LETTERS:
+                self._end(name, name[0])
+                self.tasks += self.crowd.come(f"{name}+")
+
+    async def passes(self, count: int) -> None:
+        for _ in range(count):
+            self._passed += 1
+            await asyncio.sleep(0 if self._passed % 50 else 0.001)  # time goes on, now and then
+            self._come_again()
+
+    async def until_begun(self, name: str) -> int:
+        """How many began before this one did."""
+        before = len(self.crowd.begun)
+        self.tasks += self.crowd.come(name)
+        while name not in self.crowd.begun:
+            await self.passes(1)
+        return len(self.crowd.begun) - before
+
+    async def leave(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        await asyncio.gather(*self.tasks, return_exceptions=True)
+
+
+@pytest.mark.parametrize("good", [False, True])
+def test_no_crowd_of_addresses_keeps_another_from_its_turn(
+    monkeypatch: pytest.MonkeyPatch, good: bool
+) -> None:
+    crowd = Crowd(monkeypatch)
+
+    async def scenario() -> None:
+        comers = Comers(crowd, crowd.turns.passed if good else crowd.turns.leave)
+        for name in ("w1", "x1"):
+            assert await comers.until_begun(name) <= 15, "a newcomer waits for about one turn of each"
+        await comers.passes(200)
+        latest = [name[0] for name in crowd.begun[-20:]]
+        assert all(latest.count(letter) == 2 for letter in LETTERS), "by turns"
+        await comers.leave()
+
+    crowd.loop.run_until_complete(scenario())
+    crowd.loop.close()
+
+
+def test_whoever_is_known_waits_for_nobody_whose_handshakes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns, "HANDSHAKES", 10_000.0)
+    crowd = Crowd(monkeypatch)
+
+    async def scenario() -> None:
+        comers = Comers(crowd, crowd.turns.leave)
+        for number in range(20):
+            await comers.passes(40)
+            assert number == 0 or await comers.until_begun(f"w{number}") <= 3
+            crowd.turns.passed(f"w{number}", "w")
+        await comers.until_begun("w20")
+        crowd.leave("w20")
+        assert await comers.until_begun("w21") <= 3, "one failure is not what others have by the dozen"
+        for number in range(22, 122):
+            crowd.leave(f"w{number - 1}")
+            await comers.until_begun(f"w{number}")
+        crowd.turns.passed("w121", "w")
+        assert await comers.until_begun("w122") <= 3, "a good one makes up for those that failed"
+        await comers.leave()
+
+    crowd.loop.run_until_complete(scenario())
+    crowd.loop.close()
+
+
+def test_the_address_with_the_fewest_in_progress_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd = Crowd(monkeypatch)
+
+    async def scenario() -> None:
+        crowd.come("a1", "a2")
+        await asyncio.sleep(0.01)
+        crowd.come("b1")
+        await asyncio.sleep(0.01)
+        crowd.turns.passed("b1", "b")
+        crowd.come("a3", "b2")
+        await asyncio.sleep(0.01)
+        assert crowd.begun[3:] == ["b2", "a3"]
 
     crowd.loop.run_until_complete(scenario())
     crowd.loop.close()
@@ -171,11 +267,36 @@ def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once(tmp
     asyncio.run(scenario())
 
 
+def test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "HANDSHAKE_MS", 600)
+    monkeypatch.setattr(strangers, "SWEEP_SECONDS", 0.05)
+
+    async def until_closed(one: socket.socket) -> float:
+        began = time.monotonic()
+        async with asyncio.timeout(10):
+            with contextlib.suppress(ConnectionResetError):
+                assert await asyncio.get_running_loop().sock_recv(one, 1) == b""
+        return time.monotonic() - began
+
+    async def scenario() -> None:
+        here = strangers.Strangers(mock.Mock(), mock.Mock(), most=4)
+        where = ("127.0.0.1", await here.open("127.0.0.1", 0))
+        with socket.create_connection(where) as first, socket.create_connection(where) as second:
+            first.setblocking(False)
+            second.setblocking(False)
+            second.sendall(client_hello()[:100])
+            assert min(await asyncio.gather(until_closed(first), until_closed(second))) > 0.5
+        assert len(here) == 0
+        here.close()
+
+    asyncio.run(scenario())
+
+
 def test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room() -> None:
     told, tasks = mock.Mock(), [mock.Mock() for _ in range(4)]
     here = strangers.Strangers(mock.Mock(), told, most=4)
     for network, task in zip("abbc", tasks, strict=True):
-        here._all.add(strangers.Stranger(mock.Mock(), network, 1, network, task=task), network)
+        here._all.add(strangers.Stranger(mock.Mock(), network, 1, network, 0.0, task=task), network)
     here._make_room()
     assert [bool(task.cancel.mock_calls) for task in tasks] == [False, True, False, False]
     assert told.mock_calls == [mock.call()]
@@ -186,7 +307,7 @@ def test_an_address_is_not_forgotten_before_its_allowance_is_full_again() -> Non
     with mock.patch.object(time, "monotonic") as now:
         now.return_value = 0.0
         here = turns.Turns[str](mock.Mock())
-        here._addresses["crowd"] = crowd = turns._Address[str]()
+        here._addresses["crowd"] = crowd = turns._Address[str](last=0)
         while crowd.allowance.spend(1):
             pass
         here.forget()

@@ -25,6 +25,7 @@ from eigenveil_server.config import Config, Files
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.recovery.accept_loss import accept_loss, lost
+from eigenveil_server.recovery.checkpoints import Chain
 from eigenveil_server.storage.database import open_store
 from tests.server.rig import Client, Rig, answering, made, no_fatal, refusal, serving, study_toml
 from tests.support import a_hello, refused
@@ -96,7 +97,8 @@ def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
             checkpoint = verify_checkpoint(
                 found.checkpoint.checkpoint_json, found.checkpoint.signature, public
             )
-            assert (checkpoint.size, checkpoint.spent) == (1, Cost(micro_rho=0))
+            (price,) = rig.daemon.runtime.repository.store.reader.rows("SELECT micro_rho FROM ledger")
+            assert (checkpoint.size, checkpoint.committed) == (1, Cost(micro_rho=price["micro_rho"]))
             held = bytes.fromhex(checkpoint.digest)
             again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
             assert again.HasField("query")
@@ -121,12 +123,13 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
         with refused(Code.STORAGE, "accept-loss"):
             Daemon(config, fatal=no_fatal)
     assert "anna showed a later checkpoint" in examined(config)
-    owed = verify_checkpoint(later.checkpoint_json, later.signature, public_key(config)).spent
+    owed = verify_checkpoint(later.checkpoint_json, later.signature, public_key(config)).committed
     accepted = accept_loss(config)
     assert accepted.charged == owed == spent(config)
     assert owed.micro_rho > 0
     assert not config.files.marker.exists()
-    assert "none is waited for" in examined(config)
+    assert accepted.awaited == ("anna",)
+    assert "anna" in examined(config)
     with refused(Code.CONFLICT, "no loss"):
         accept_loss(config)
 
@@ -266,8 +269,15 @@ def grown(ledger: Ledger, entries: list[Entry], random: Random, count: int) -> N
 
 
 def checkpoint(entries: list[Entry]) -> Checkpoint:
-    costs = [entry.cost for entry in entries if entry.kind.value == "charge"]
-    return checkpoint_of("fed", [entry.digest for entry in entries], costs, gaussian=False)
+    """As specified: charges, and of each study that is not settled what it has left."""
+    committed = Cost(micro_rho=0)
+    for study in {entry.study for entry in entries}:
+        of_study = [entry for entry in entries if entry.study == study]
+        settled = any(entry.kind.value == "settle" for entry in of_study)
+        kinds = ("charge", "attempt") if settled else ("reserve",)
+        kept = [entry for entry in of_study if entry.kind.value in kinds]
+        committed += sum((entry.cost for entry in kept), Cost(micro_rho=0))
+    return checkpoint_of("fed", [entry.digest for entry in entries], [committed], gaussian=False)
 
 
 def ledger_of(entries: list[Entry]) -> Ledger:
@@ -290,9 +300,65 @@ def test_what_is_charged_is_never_less_than_what_was_lost(seed: int) -> None:
     second = checkpoint(lost_one)
     grown(ledger_of(common), here, random, random.choice((0, 0, 5)))
     before = ledger_of(common).spent
-    owed = [Cost(micro_rho=one.spent.micro_rho - before.micro_rho) for one in (first, second)]
+    owed = [Cost(micro_rho=one.committed.micro_rho - before.micro_rho) for one in (first, second)]
     assert owed[0].micro_rho <= lost(first, here, ()).micro_rho
     charged = lost(first, here, ()).micro_rho + lost(second, here, (first,)).micro_rho
     assert owed[1].micro_rho <= charged
     if len(here) == len(common) and len(lost_one) - len(common) <= 16:
         assert charged == owed[1].micro_rho, "of a few rows exactly what was lost"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_for_them(seed: int) -> None:
+    """A site that answered the last round, and whose coordinator was put back before the site's next call."""
+    random = Random(seed)
+    common: list[Entry] = []
+    grown(ledger_of(common), common, random, 3)
+    there = list(common)
+    ledger, study = ledger_of(there), f"{random.getrandbits(200):064x}"
+
+    def append(entry: Entry | None) -> None:
+        assert entry is not None
+        ledger.apply(entry)
+        there.append(entry)
+
+    price = Cost(micro_rho=30, atto_delta=3)
+    append(ledger.reserve(study, price, at=0))
+    for round in range(random.randrange(3)):
+        append(ledger.charge(study, round, "q", Cost(micro_rho=10, atto_delta=1), at=0))
+    seen = checkpoint(there)
+    append(ledger.charge(study, 7, "q", Cost(micro_rho=10, atto_delta=1), at=0))
+    owed = ledger.spent - ledger_of(common).spent
+    charged = lost(seen, common, ())
+    assert owed.fits(charged)
+    assert charged.fits(price)
+    append(ledger.settle(study, at=0))
+    assert lost(checkpoint(there), common, (seen,)) == Cost(micro_rho=0), "it was charged with the first"
+
+
+def test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside() -> None:
+    random, entries = Random(1), list[Entry]()
+    grown(ledger_of(entries), entries, random, 4)
+    ledger = ledger_of(entries)
+    price = Cost(micro_rho=30, atto_delta=3)
+    for study in ("aa", "bb"):
+        for step in (
+            partial(ledger.reserve, study, price),
+            partial(ledger.charge, study, 0, "q", Cost(micro_rho=10, atto_delta=1)),
+            partial(ledger.attempt, study, 1, "q", Cost(micro_rho=5)),
+            partial(ledger.settle, "aa"),
+        ):
+            if (entry := step(at=0)) is not None:
+                ledger.apply(entry)
+                entries.append(entry)
+    stored = list[dict[str, object]]()
+    reader = mock.Mock(rows=lambda _, after: stored[after[0] :])
+    chain = Chain(reader, lambda: len(stored))
+    for entry in entries:
+        stored.append({
+            "kind": entry.kind.value, "study": entry.study, "micro_rho": entry.micro_rho,
+            "atto_delta": str(entry.atto_delta), "digest": entry.digest,
+        })  # fmt: skip
+        chain.read_on()
+        assert chain.tally.committed == checkpoint(entries[: len(stored)]).committed
+    assert chain.tally.committed == ledger.committed() != ledger.spent

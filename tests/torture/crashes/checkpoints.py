@@ -101,18 +101,22 @@ async def refuses(here: Federation) -> list[str]:
 
 async def accepts(here: Federation, owed: int) -> list[str]:
     """Accept the loss, site by site, and run one more study; what is wrong."""
-    found = []
+    found, before = [], rounds(here)
     for _ in SITES:  # each may hold a later checkpoint than the one that stopped the coordinator last
-        code = await here.done(COORDINATOR, "accept-loss", "--config", here.config(COORDINATOR))
-        if code or spent(here) < owed:
-            found.append(f"accept-loss ended with {code}, {spent(here)} of {owed} micro-rho charged")
+        if code := await here.done(COORDINATOR, "accept-loss", "--config", here.config(COORDINATOR)):
+            found.append(f"accept-loss ended with {code}")
         here.start(COORDINATOR)
-        await _quiet(here)
+        await _shown_all(here)
         if here.processes[COORDINATOR].is_alive():
             break
+    if spent(here) < owed:
+        found.append(
+            f"{spent(here)} of {owed} micro-rho were charged once every site had shown its checkpoint"
+        )
+    if rounds(here) != before:
+        found.append("a round was opened before that")
     for name in SITES:
-        async with asyncio.timeout(END_SECONDS):
-            code = await here.ended(name)
+        code = await here.ended(name)
         if code != TABLE[Code.CONFLICT].exit_code:
             found.append(f"{name}, shown an older ledger, ended with {code}")
         if await here.done(name, "accept-checkpoint", "--config", here.config(name)):
@@ -123,15 +127,16 @@ async def accepts(here: Federation, owed: int) -> list[str]:
     return found
 
 
-async def _quiet(here: Federation) -> None:
-    """Until the coordinator has ended, or the sites have."""
+async def _shown_all(here: Federation) -> None:
+    """Until the coordinator has ended, or all sites have: each ends once it was shown the older ledger."""
+    sites = [asyncio.create_task(here.ended(name)) for name in SITES]
+    stopped = asyncio.create_task(here.ended(COORDINATOR))
     async with asyncio.timeout(END_SECONDS):
-        names = (COORDINATOR, *SITES)
-        tasks = [asyncio.create_task(here.ended(name)) for name in names]
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while not stopped.done() and not all(site.done() for site in sites):
+            await asyncio.sleep(GLANCE)
+    for task in (stopped, *sites):
+        task.cancel()
+    await asyncio.gather(stopped, *sites, return_exceptions=True)
 
 
 async def older(here: Federation, *, by_hand: bool) -> list[str]:

@@ -43,7 +43,7 @@ ADDRESSES = tuple(f"127.0.0.{number}" for number in range(2, 34))
 MOST_GROWTH = 96 * 2**20
 HONEST = 32  # descriptors for whoever is honest, and for files that are open for a moment
 # Whoever had to make room in the midst of a handshake is closed in the next pass of the event loop.
-LEAVING = strangers.ACCEPTED_AT_ONCE
+LEAVING = strangers.AT_ONCE
 SECONDS, LEAST_SECONDS = 30.0, 10.0
 PAUSE = 0.15  # whoever opens more than ten connections a second is no honest caller
 CLIENT_HELLO = client_hello()
