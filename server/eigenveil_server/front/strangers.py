@@ -6,8 +6,8 @@ header of the record is looked at: what kind it is, and how long. Strangers who 
 while, and the oldest of the address with the most makes room for the next one.
 
 They come and go by thousands a second when somebody attacks, so what each costs is what an honest caller
-waits for. They have an epoll object of their own, which costs no callback for each and no call to leave, and
-one timer lets go whoever was silent for too long.
+waits for. They have an epoll object of their own, which needs no callback for each, and one timer lets go
+whoever was silent for too long.
 """
 
 from __future__ import annotations
@@ -165,8 +165,7 @@ class Strangers:
         if len(seen) < stranger.wanted:
             self.end(stranger)
         elif stranger.wanted > HEADER.size:
-            self._said.unregister(stranger.sock.fileno())
-            del self._silent[stranger.sock.fileno()]
+            self._stop_looking(stranger)
             _wait_for(stranger.sock, 1)
             stranger.task = self._greet(stranger)
         elif wanted := record_bytes(seen):
@@ -175,14 +174,19 @@ class Strangers:
         else:
             self.end(stranger)
 
+    def _stop_looking(self, stranger: Stranger) -> None:
+        del self._silent[stranger.sock.fileno()]
+        # Closing is not enough: a process that was forked in this moment holds the socket, too.
+        self._said.unregister(stranger.sock.fileno())
+
     def end(self, stranger: Stranger) -> None:
         """Let it go. Whoever greets it is called off, and closes the socket."""
         self.left(stranger)
         if stranger.task is not None:
             stranger.task.cancel()
         else:
-            del self._silent[stranger.sock.fileno()]
-            stranger.sock.close()  # epoll forgets it with that
+            self._stop_looking(stranger)
+            stranger.sock.close()
 
     def left(self, stranger: Stranger) -> None:
         """It is a stranger no longer."""

@@ -51,7 +51,7 @@ class Submission:
 
 
 def _later(submission: Submission, known: StoredStudy) -> list[str]:
-    """That a study keeps its first signature, where the one that came again ends at least a day later."""
+    """Warn that a study keeps its first signature if the one that came again ends at least a day later."""
     first, again = known.authorization, submission.authorization
     if first is None or again is None:
         return []
@@ -59,8 +59,8 @@ def _later(submission: Submission, known: StoredStudy) -> list[str]:
     if again.read().expires < ends + DAY_SECONDS:
         return []
     until = f"{datetime.fromtimestamp(ends, UTC):%Y-%m-%d %H:%M} UTC"
-    kept = f"this study was signed and submitted before, until {until}, and keeps that end"
-    return [f"{kept}: for a later one let it end, and submit it under another id"]
+    kept = f"this study was signed and submitted before, until {until}"
+    return [f"{kept}; the later end of this signature does not count: submit it under another id after that"]
 
 
 def check_submission(id: str) -> None:

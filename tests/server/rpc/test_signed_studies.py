@@ -78,7 +78,7 @@ async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(tmp
             request.authorization.CopyFrom(signed_by_analyst(plan, expires=ends + later).to_proto())
             same = await ada.stub.SubmitStudy(request)
             assert same.plan == answer.plan
-            told = [sentence for sentence in same.warnings if "keeps that end" in sentence]
+            told = [sentence for sentence in same.warnings if "does not count" in sentence]
             assert len(told) == warned, "a later end is not dropped without a word"
         again = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
         assert (await ada.stub.ExplainStudy(again)).plan_json == answer.plan.plan_json

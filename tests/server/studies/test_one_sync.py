@@ -66,7 +66,7 @@ def test_a_release_is_one_transaction_with_its_charge_and_the_next_question_anot
             assert macs.keys() == sites.keys()
 
     try:
-        asyncio.run(scenario())
+        asyncio.run(asyncio.wait_for(scenario(), 30))
     finally:
         disarm()
     assert seen == {"round-sealing": ([], [], [0]), "round-followed": ([0], [0], [0])}

@@ -12,6 +12,7 @@ from eigenveil.errors import Code
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.peers import rule
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.received_plans import Decision
 from eigenveil_client.site.trust import KNOWN, TrustRules
@@ -61,6 +62,8 @@ def test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered(tmp_p
     (tmp_path / "b").mkdir()
     both = Peers(a_stage(tmp_path / "a", secrecy=TrustRules(trust=KNOWN)))
     assert not isinstance(central(both.stage), Refusal)
+    said = rule.verdicts(both.stage.config.identity, "anna", CENTRAL, TrustRules(trust=KNOWN))
+    assert said == (), "what site.toml states is said once, with the other stated rules"
     assert not isinstance(central(a_stage(tmp_path / "b")), Refusal)
 
 
