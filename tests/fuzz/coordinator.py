@@ -1,8 +1,8 @@
 """Everything that a coordinator is sent: through its gate, its decoders and its real handlers.
 
-Only the transport is left out, for speed: the handlers are those that gRPC would be given, with the gate
-around them, certificates that were issued, a store on disk and studies under way. A method that is added to
-the protocol is tried without a word here.
+Only the transport and the pace of lists are left out, for speed: the handlers are those that gRPC would be
+given, with the gate around them, certificates that were issued, a store on disk and studies under way. A
+method that is added to the protocol is tried without a word here.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon
 from eigenveil_server.front.admission import Arrival, Guest
 from eigenveil_server.pki.authority import new_key
+from eigenveil_server.rpc import study_list
 from eigenveil_server.rpc.interceptor import ROLES
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_message
@@ -116,18 +117,19 @@ async def coordinator_kinds(folder: Path) -> AsyncIterator[dict[str, Kind]]:
     logger.addHandler(defects)
     logger.propagate = False
     try:
-        async with serving(made(folder, long_poll_seconds=0.001)) as rig:
-            held = {name: await rig.credentials(role, name) for name, role in CALLERS.items()}
-            seeds = await _seeds({name: rig.connect(one) for name, one in held.items()})
-            yield {
-                name: Kind(
-                    seeds=tuple(message.SerializeToString() for message in seeds.get(name, ())) or (b"",),
-                    mutate=mutate_message,
-                    feed=partial(_feed, handler, Call(held[_caller(name)].certificate), defects),
-                    weight=WEIGHTS.get(name, 1.0),
-                )
-                for name, handler in (await _handlers(rig)).items()
-            }
+        with mock.patch.object(study_list, "BURST", 1e12):  # a caller waits for its lists otherwise
+            async with serving(made(folder, long_poll_seconds=0.001)) as rig:
+                held = {name: await rig.credentials(role, name) for name, role in CALLERS.items()}
+                seeds = await _seeds({name: rig.connect(one) for name, one in held.items()})
+                yield {
+                    name: Kind(
+                        seeds=tuple(message.SerializeToString() for message in seeds.get(name, ())) or (b"",),
+                        mutate=mutate_message,
+                        feed=partial(_feed, handler, Call(held[_caller(name)].certificate), defects),
+                        weight=WEIGHTS.get(name, 1.0),
+                    )
+                    for name, handler in (await _handlers(rig)).items()
+                }
     finally:
         logger.removeHandler(defects)
         logger.propagate = True
