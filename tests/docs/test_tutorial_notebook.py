@@ -61,8 +61,8 @@ def test_the_tutorial_runs_from_its_first_cell_to_its_picture(tmp_path: Path) ->
     cells = notebook.cells
     for typed in NEEDED:
         assert any(typed in cell.source for cell in cells if cell.cell_type == "code"), typed
-    (waited,) = outputs(cells, "run.wait()")
-    assert waited.output_type == "display_data"  # the card that followed the run, as it was at the end
+    # The card that followed the run, as it was at the end; a slow machine may also print a line.
+    (waited,) = [one for one in outputs(cells, "run.wait()") if one.output_type == "display_data"]
     assert "released" in waited.data["text/html"]
     assert "hospital-3" in waited.data["text/html"]
     assert "image/png" in outputs(cells, "plot.loadings(")[-1].data

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -112,18 +113,18 @@ def everything(
     print(f"tree {tree}, commit {commit()}, {machine()}; logs in {build}", flush=True)
     for row in rows:
         if row.name not in results:
-            print(f"{row.name:10} {' '.join(row.command)} ...", flush=True)
+            print(f"{row.name:16} {shlex.join(row.command)} ...", flush=True)
             result = run(row, build)
             if digest() != tree:
-                print(f"{row.name:10} {CHANGED}", flush=True)
+                print(f"{row.name:16} {CHANGED}", flush=True)
                 return False
             results[row.name] = result
             store(state, tree, results)
             table.write_text(page(tree, results, every))
         result = results[row.name]
-        print(f"{row.name:10} {result.outcome}: {result.detail}  [{result.seconds:.0f} s]", flush=True)
+        print(f"{row.name:16} {result.outcome}: {result.detail}  [{result.seconds:.0f} s]", flush=True)
         if result.outcome == FAILED:
-            print(f"{'':10} see {build / row.name}.log", flush=True)
+            print(f"{'':16} see {build / row.name}.log", flush=True)
     print(f"{summary(results, every)}  [{sum(r.seconds for r in results.values()) / 60:.0f} minutes]")
     return all(result.outcome != FAILED for result in results.values())
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import shlex
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -71,7 +72,7 @@ def page(tree: str, results: Results, rows: tuple[Row, ...] = ROWS) -> str:
 
 
 def _line(row: Row, result: Result | None) -> str:
-    command = f"`{' '.join(row.command)}`"
+    command = f"`{shlex.join(row.command)}`"
     if result is None:
         return f"| {command} | {row.promise} | not run yet | | | |"
     said = f"{result.outcome}: {result.detail}".replace("|", "/").removesuffix(": ")

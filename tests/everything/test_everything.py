@@ -14,6 +14,7 @@ from tests.everything.results import page
 from tests.everything.rows import ROWS, Row
 from tests.everything.tree import TABLE, digest
 from tests.repo.tree import ROOT
+from tests.torture.checks import CHECKS
 
 
 def shell(name: str, script: str, lacking: str = "") -> Row:
@@ -99,3 +100,8 @@ def test_every_row_is_a_command_of_the_makefile_and_of_the_page() -> None:
     written = page("0" * 16, {})
     assert written.count("not run yet") == len(ROWS)
     assert "incomplete" in written
+
+
+def test_every_check_of_the_torture_is_in_one_row() -> None:
+    named = [name for row in ROWS if row.name.startswith("torture") for name in row.command[-1].split()[1:]]
+    assert sorted(named) == sorted(CHECKS)
