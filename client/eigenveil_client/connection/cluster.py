@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import platform
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,6 +28,8 @@ from eigenveil_common.files import read, read_secret
 from eigenveil_common.log import places
 
 if TYPE_CHECKING:
+    from ssl import SSLContext
+
     from distributed import Client, Future
 
 GREETING_SECONDS = 10.0
@@ -212,10 +215,12 @@ def _connected(address: ClusterAddress) -> Client:
         logger.handlers.clear()
         logger.propagate = True
         logger.setLevel(logging.WARNING)
+    security = _security(address)
     try:
+        _check_tls(address.scheduler, security.get_connection_args("client")["ssl_context"])
         return distributed.Client(
             address.scheduler,
-            security=_security(address),
+            security=security,
             timeout=GREETING_SECONDS,
             set_as_default=False,
             name="eigenveil",
@@ -223,6 +228,25 @@ def _connected(address: ClusterAddress) -> Client:
     except (OSError, ValueError) as problem:
         why = "the scheduler does not answer" if isinstance(problem, OSError) else "it is another version"
         raise unreachable(f"{why} at {address.scheduler}, or knows another certificate") from None
+
+
+def _check_tls(scheduler: str, context: SSLContext) -> None:
+    """One handshake before a client is made: a client that fails because a server speaks first, in plain
+    text, never closes its socket.
+
+    Raises:
+        OSError: nobody listens within `GREETING_SECONDS`, or not with a certificate of this cluster.
+    """
+    split, end = urlsplit(scheduler), time.monotonic() + GREETING_SECONDS
+    while True:
+        try:
+            with socket.create_connection((split.hostname, split.port), GREETING_SECONDS) as plain:
+                context.wrap_socket(plain).close()
+            return
+        except ConnectionRefusedError:  # a scheduler that is about to start
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
 
 
 def _security(address: ClusterAddress) -> Any:

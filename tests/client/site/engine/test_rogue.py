@@ -7,7 +7,7 @@ import socketserver
 import struct
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -31,13 +31,19 @@ class Marker:
 
 @contextmanager
 def a_rogue(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
-    """A plain server at a port of this machine that says `data` to whoever comes; and what it heard."""
+    """A plain server at a port of this machine that says `data` to whoever comes; and the
+    first words of each that has closed its connection."""
     heard: list[bytes] = []
 
     class Says(socketserver.BaseRequestHandler):
         def handle(self) -> None:
+            self.request.settimeout(30)
             self.request.sendall(data)
-            heard.append(self.request.recv(2**16))
+            first = self.request.recv(2**16)
+            with suppress(ConnectionResetError):
+                while self.request.recv(2**16):
+                    pass
+            heard.append(first)
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Says) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
@@ -57,10 +63,12 @@ def test_a_rogue_scheduler_on_this_machine_is_refused_before_anything_is_unpickl
     made = tmp_path / "made"
     header = b"\x80\x04" + pickle.dumps(Marker(made))
     frame = struct.pack("<QQ", 1, len(header)) + header
-    with a_rogue(struct.pack("<Q", len(frame)) + frame) as (port, heard):
-        with refused(Code.UNREACHABLE, "does not answer"):
-            Cluster(ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **certified(tmp_path / "tls")))
-        assert heard  # it was asked
+    with (
+        a_rogue(struct.pack("<Q", len(frame)) + frame) as (port, heard),
+        refused(Code.UNREACHABLE, "does not answer"),
+    ):
+        Cluster(ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **certified(tmp_path / "tls")))
+    assert heard  # it was asked, and nobody keeps a connection to it
     assert all(one[:1] == b"\x16" for one in heard)  # a greeting of TLS, and nothing else
     assert not made.exists()
 
