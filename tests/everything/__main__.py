@@ -1,7 +1,8 @@
 """`python -m tests.everything`: run all that is promised, row by row, and write docs/CHECKED.md.
 
-A run that was stopped goes on at its first unfinished or failed row, as long as the tree is the same. The
-exit code is 0 if no row failed; a row that this machine cannot run says so and is never green.
+A run that was stopped goes on at its first unfinished or failed row; a row is run again when a file changed
+that it depends on. The exit code is 0 if no row failed; a row that this machine cannot run says so and is
+never green.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from tests.everything.results import (
@@ -83,14 +85,14 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 
 def run(row: Row, build: Path) -> Result:
     """Run one row and return its result."""
+    record = partial(Result, commit=commit(), machine=machine(), inputs=digest(package=row.package))
     if reason := row.lacking():
-        return Result(outcome=NOT_RUN, detail=reason, seconds=0.0, commit=commit(), machine=machine())
+        return record(outcome=NOT_RUN, detail=reason, seconds=0.0)
     log, began = build / f"{row.name}.log", time.monotonic()
     code = execute(row.command, log)
     seconds = time.monotonic() - began
     detail = last_line(log) if code is not None else f"took longer than {MINUTES} minutes"
-    outcome = GREEN if code == 0 else FAILED
-    return Result(outcome=outcome, detail=detail, seconds=seconds, commit=commit(), machine=machine())
+    return record(outcome=GREEN if code == 0 else FAILED, detail=detail, seconds=seconds)
 
 
 def everything(
@@ -107,7 +109,7 @@ def everything(
         Whether none of them failed and the tree stayed the same.
     """
     tree, state = digest(), build / "results.json"
-    results = {name: result for name, result in load(state, tree).items() if result.outcome == GREEN}
+    results = {name: result for name, result in load(state, every).items() if result.outcome == GREEN}
     for row in rows if again else ():
         results.pop(row.name, None)
     print(f"tree {tree}, commit {commit()}, {machine()}; logs in {build}", flush=True)
@@ -119,7 +121,7 @@ def everything(
                 print(f"{row.name:16} {CHANGED}", flush=True)
                 return False
             results[row.name] = result
-            store(state, tree, results)
+            store(state, results)
             table.write_text(page(tree, results, every))
         result = results[row.name]
         print(f"{row.name:16} {result.outcome}: {result.detail}  [{result.seconds:.0f} s]", flush=True)

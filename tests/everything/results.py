@@ -11,26 +11,33 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tests.everything.rows import ROWS, Row
+from tests.everything.tree import digest
 
 GREEN, FAILED, NOT_RUN = "green", "FAILED", "not run"
 HEAD = """# Checked as a whole
 
 `make everything` writes this page. It is about one tree, named by a digest over all other files:
 `.venv/bin/python -m tests.everything --status` compares it with the files here. *Not run* is never
-green: the reason stands beside it.
+green: the reason stands beside it. A row was run at the commit that it names, on files that are the same
+in this tree; `torture` and `fuzz` read neither the pages nor the tests that they do not import, so a
+change of those leaves them as they are.
 
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """One row's outcome: green, FAILED or not run; its last line or the reason; seconds of wall time."""
+    """One row's outcome: green, FAILED or not run; its last line or the reason; seconds of wall time.
+
+    `inputs` is the digest of the files that the row depends on.
+    """
 
     outcome: str
     detail: str
     seconds: float
     commit: str
     machine: str
+    inputs: str
 
 
 Results = Mapping[str, Result]
@@ -43,19 +50,21 @@ def machine() -> str:
     return f"{cores} cores, {memory:.0f} GiB, {platform.machine()}, Python {platform.python_version()}"
 
 
-def load(path: Path, tree: str) -> dict[str, Result]:
-    """Return the stored results of this tree; none if the file is absent or about another tree."""
+def load(path: Path, rows: tuple[Row, ...]) -> dict[str, Result]:
+    """Return the stored results of those rows for which no file changed that they depend on."""
     if not path.exists():
         return {}
-    stored = json.loads(path.read_text())
-    return {name: Result(**row) for name, row in stored["rows"].items()} if stored["tree"] == tree else {}
+    stored = {name: Result(**fields) for name, fields in json.loads(path.read_text()).items()}
+    inputs = {package: digest(package=package) for package in {row.package for row in rows}}
+    kept = [row.name for row in rows if row.name in stored and stored[row.name].inputs == inputs[row.package]]
+    return {name: stored[name] for name in kept}
 
 
-def store(path: Path, tree: str, results: Results) -> None:
-    """Write the results of this tree so that a later run goes on from them."""
+def store(path: Path, results: Results) -> None:
+    """Write the results so that a later run goes on from them."""
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = {name: asdict(result) for name, result in results.items()}
-    path.with_suffix(".new").write_text(json.dumps({"tree": tree, "rows": rows}, indent=1))
+    path.with_suffix(".new").write_text(json.dumps(rows, indent=1))
     path.with_suffix(".new").replace(path)
 
 

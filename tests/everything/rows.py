@@ -16,12 +16,16 @@ MINUTES = 60  # a row that takes longer has failed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """A command, and `lacking`: why this machine cannot run it, or an empty string."""
+    """A command, and `lacking`: why this machine cannot run it, or an empty string.
+
+    A row with a `package` of tests depends on no other tests: it stays green when one of those changes.
+    """
 
     name: str
     command: tuple[str, ...]
     promise: str
     lacking: Callable[[], str] = lambda: ""
+    package: str = ""
 
 
 def _programs(**packages: str) -> Callable[[], str]:
@@ -55,6 +59,7 @@ def _torture() -> Iterator[Row]:
             command=("make", "torture", f"ARGS=--only {' '.join(names)}"),
             promise=f"what daemons must survive, at full scale: {', '.join(names)}",
             lacking=partial(_lacking, names),
+            package="tests.torture",
         )
 
 
@@ -74,6 +79,7 @@ ROWS = (
         lacking=_programs(chromium="chromium")),
     Row(name="docs-site", command=("make", "docs-site"), promise="every block of the guide runs, no warning"),
     Row(name="bench", command=("make", "bench"), promise="accuracy and speed: no miss that is not on record"),
-    Row(name="fuzz", command=("make", "fuzz"), promise="ten minutes of mutated inputs, no surprise"),
+    Row(name="fuzz", command=("make", "fuzz"), promise="ten minutes of mutated inputs, no surprise",
+        package="tests.fuzz"),
     Row(name="image", command=("make", "image"), promise="the container images build", lacking=_engine),
 )  # fmt: skip

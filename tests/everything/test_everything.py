@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -51,8 +52,8 @@ def test_a_second_run_goes_on_where_the_first_one_ended(tmp_path: Path) -> None:
 def test_a_tree_that_changes_meanwhile_is_not_recorded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    digests = iter(["before", "after"])
-    monkeypatch.setattr(command, "digest", lambda: next(digests))
+    digests = iter(["before", "the row's", "after"])
+    monkeypatch.setattr(command, "digest", lambda package="": next(digests))
     assert tried(tmp_path, shell("good", "exit 0")) == (False, "")
 
 
@@ -91,6 +92,49 @@ def test_the_digest_sees_every_change_but_that_of_the_table(tmp_path: Path) -> N
     seen.append(digest(tmp_path))
     assert len(set(seen)) == 4
     assert seen[2] == seen[3], "the table is no part of the tree that it is about"
+
+
+def test_a_package_depends_on_what_it_imports_and_on_no_other_test_or_page(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    files = {
+        "product.py": "",
+        "tests/data.json": "",
+        "tests/many/run.py": "from tests.help import first\nCOMMAND = 'python -m tests.started'",
+        "tests/help/first.py": "import tests.second",
+        "tests/second.py": "",
+        "tests/started.py": "",
+        "tests/many/test_run.py": "import tests.other",
+        "tests/other.py": "",
+        "docs/page.rst": "",
+        "README.md": "",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    seen, moved = digest(tmp_path, "tests.many"), set[str]()
+    for name, text in files.items():
+        (tmp_path / name).write_text(f"{text}\n# changed")
+        if digest(tmp_path, "tests.many") != seen:
+            moved.add(name)
+        (tmp_path / name).write_text(text)
+    assert moved == set(files) - {"tests/many/test_run.py", "tests/other.py", "docs/page.rst", "README.md"}
+
+
+def test_a_row_is_run_again_only_when_a_file_changed_that_it_depends_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = {"": "whole", "tests.many": "part"}
+    for place in ("__main__", "results"):
+        monkeypatch.setattr(f"tests.everything.{place}.digest", lambda package="": now[package])
+    rows = [
+        replace(shell(name, f"echo once >> {tmp_path}/{name}.count; echo done"), package=package)
+        for name, package in (("alone", "tests.many"), ("all", ""))
+    ]
+    for change in ({}, {"": "another"}, {"": "a third", "tests.many": "another"}):
+        now |= change
+        tried(tmp_path, *rows)
+    counts = {row.name: (tmp_path / f"{row.name}.count").read_text().count("once") for row in rows}
+    assert counts == {"alone": 2, "all": 3}
 
 
 def test_every_row_is_a_command_of_the_makefile_and_of_the_page() -> None:

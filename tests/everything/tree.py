@@ -2,29 +2,58 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = "docs/CHECKED.md"  # written from the results, so it is no part of what was checked
 
 
-def digest(root: Path = ROOT) -> str:
+def digest(root: Path = ROOT, package: str = "") -> str:
     """Return 16 hex digits over path, executable bit and content of every file that git would keep.
 
     Uncommitted changes count: the digest is of the files as they are. Ignored files and the table of
-    results do not count.
+    results do not count. With a `package` of tests, such as `tests.torture`, only the files count that its
+    commands can read: neither pages nor tests that the package does not import.
     """
     listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    names = subprocess.run(listed, cwd=root, capture_output=True, check=True).stdout.decode().split("\0")
+    out = subprocess.run(listed, cwd=root, capture_output=True, check=True).stdout.decode()
+    names = {name for name in out.split("\0") if name and name != TABLE and (root / name).is_file()}
+    if package:
+        tests = {name for name in names if name.startswith("tests/") and name.endswith(".py")}
+        pages = {name for name in names if name.startswith("docs/") or name.endswith(".md")}
+        names -= pages | (tests - _imported(root, tests, package))
     whole = hashlib.sha256()
-    for name in sorted({name for name in names if name and name != TABLE}):
+    for name in sorted(names):
         path = root / name
-        if path.is_file():
-            content = hashlib.sha256(path.read_bytes()).hexdigest()
-            whole.update(f"{name}\0{path.stat().st_mode & 0o100:o}\0{content}\n".encode())
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        whole.update(f"{name}\0{path.stat().st_mode & 0o100:o}\0{content}\n".encode())
     return whole.hexdigest()[:16]
+
+
+def _imported(root: Path, tests: set[str], package: str) -> set[str]:
+    """Return the files of a package, but for its own tests, and all tests' files that they import."""
+    modules = {name.removesuffix(".py").replace("/", "."): name for name in tests}
+    waiting = [module for module in modules if module.startswith(f"{package}.") and ".test_" not in module]
+    found = set[str]()
+    while waiting:
+        module = waiting.pop()
+        if module in modules and modules[module] not in found:
+            found.add(modules[module])
+            waiting += _names((root / modules[module]).read_text())
+    return found
+
+
+def _names(code: str) -> Iterator[str]:
+    """Yield each dotted name of a tests' module in some code: imported, or in a string such as a command."""
+    yield from re.findall(r"\btests(?:\.\w+)+", code)
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
 def commit(root: Path = ROOT) -> str:

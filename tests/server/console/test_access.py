@@ -213,7 +213,10 @@ async def test_a_name_that_is_not_ours_and_a_path_out_of_the_files_lead_nowhere(
 
 
 @in_loop
-async def test_too_large_and_too_many_requests_are_refused(tmp_path: Path) -> None:
+async def test_too_large_and_too_many_requests_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("eigenveil_server.console.access.RATE", 1e-9)  # a busy machine is too slow for it
     async with visited(tmp_path / "c") as visits:
         analyst, operator = await people(visits)
         form = await analyst.get("/submit")
@@ -221,7 +224,7 @@ async def test_too_large_and_too_many_requests_are_refused(tmp_path: Path) -> No
         with suppress(*HANDSHAKE):  # told while it was still sending, and gone
             assert (await analyst.post("/submit", large)).status == 413
         connection = operator.connection()
-        found = [await asyncio.to_thread(kept_open, connection, visits.port) for _ in range(int(BURST) + 60)]
+        found = [await asyncio.to_thread(kept_open, connection, visits.port) for _ in range(int(BURST) + 2)]
         connection.close()
         assert 429 in found
         assert (await analyst.get("/")).status == 200, "nobody else is held back"
