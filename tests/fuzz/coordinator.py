@@ -255,7 +255,9 @@ async def _about_rounds(clients: Mapping[str, Client], asked: RoundQuery) -> dic
 
 def _signed(text: str) -> pb.SubmitStudyRequest:
     """A study that its analyst signed."""
-    plan = make_plan(parse_study(text), federation=FEDERATION, submission="mine", analyst="ada")
+    plan = make_plan(
+        parse_study(text), federation=FEDERATION, submission="mine", analyst=_caller("SubmitStudy")
+    )
     signed = signed_by_analyst(plan).to_proto()
     return pb.SubmitStudyRequest(study_toml=text, submission="mine", authorization=signed)
 

@@ -36,6 +36,10 @@ OF_RECORDS: tuple[Mutant, ...] = (
        "                    (column.lower, column.upper),\n",
        "tests/client/site/test_quality.py"
        "::test_no_bounds_of_a_study_change_what_the_rules_are_compared_with"),
+    of("TM39", f"{APART}/fork_server.py", ', "MALLOC_MMAP_THRESHOLD_": "131072"', "",
+       f"{BITES}::test_a_file_of_many_columns_is_read_in_little_memory"),
+    of("TM39", f"{RECORDS}/sources/delimited.py", "        except MemoryError:\n            raise\n", "",
+       f"{BITES}::test_a_file_is_not_called_unreadable_for_want_of_memory"),
     of("TM39", f"{APART}/frames.py", "if block.size and not -form.largest <= int(block.min())",
        "if not block.size and not -form.largest <= int(block.min())",
        f"{WORDS}::test_what_is_no_frame_is_refused_before_anything_is_allocated"),

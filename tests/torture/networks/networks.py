@@ -275,6 +275,9 @@ def template(root: Path) -> Template:
                 _allow_both(layout.site_config(site))
         finally:
             processes.stop()
+        # What a site stated before is stored, and the site that is cut from the start cannot state it anew.
+        with closing(sqlite3.connect(layout.coordinator / "state.db")) as database, database:
+            database.execute("DELETE FROM statements")
     files = {name: root / f"{name}.toml" for name in texts}
     for name, text in texts.items():
         files[name].write_text(text)

@@ -17,8 +17,9 @@ TRIES = 2
 NUMBER = 8  # bytes of a process id (below 0: nobody asks for it any more), or of how a process ended
 RUNNING = 2**32  # no process has ended like this
 ENDING_SECONDS, LEAST_PAUSE = 10.0, 0.001
-# Arrow's own allocators reserve a GiB at once, which a limit of memory counts.
-SETTINGS = ONE_THREAD | {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+# A limit of memory counts what is reserved. Arrow's own allocators reserve a GiB at once; the system's keeps
+# the hole that a large block leaves, one for each column of a file, unless blocks are mapped one by one.
+SETTINGS = ONE_THREAD | {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": "131072"}
 PROGRAM = "eigenveil_client.records.apart.program"
 
 

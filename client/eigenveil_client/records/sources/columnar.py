@@ -55,6 +55,8 @@ class ParquetTable:
                         yield checked(batch)
                     if rows != file.metadata.num_rows:
                         raise pa.ArrowInvalid("other rows than the file says")
+            except MemoryError:
+                raise
             except UNREADABLE:
                 problem = unreadable(path)
             else:
@@ -139,6 +141,8 @@ def _columns(path: Path) -> pa.Schema:
             if sum(counts) != found.num_rows or min(counts, default=0) < 0 or found.num_rows > MOST_ROWS:
                 raise unreadable(path)
             return file.schema_arrow.remove_metadata()
+    except MemoryError:
+        raise
     except UNREADABLE:
         raise unreadable(path) from None
 
@@ -170,6 +174,8 @@ class ArrowTable:
                     batch = reader.get_batch(number).select(headers)
                     checked(batch)
                     yield from (batch.slice(at, size) for at in range(0, batch.num_rows, size))
+        except MemoryError:
+            raise
         except UNREADABLE:
             problem = unreadable(self.path)
         else:
@@ -189,5 +195,7 @@ def arrow_table(path: Path, dialect: Dialect) -> ArrowTable:
     try:
         with pa.memory_map(str(path)) as file, pa.ipc.open_file(file) as reader:
             return ArrowTable(path=path, dialect=dialect, columns=reader.schema.remove_metadata())
+    except MemoryError:
+        raise
     except UNREADABLE:
         raise unreadable(path) from None

@@ -79,6 +79,8 @@ class CsvTable:
                     leave_out(found.broken)
                 return
             problem = self._spanning("")
+        except MemoryError:
+            raise
         except UNREADABLE:
             problem = BadRecords(f"{self.path} cannot be read as delimited text")
         raise problem  # not chained: Arrow's message quotes the line

@@ -131,6 +131,8 @@ def about(header: str) -> Iterator[None]:
     """Name the column that Arrow can make nothing of, and not what is in it."""
     try:
         yield
+    except MemoryError:
+        raise
     except UNREADABLE:
         raise BadRecords(
             f"column {header!r} cannot be read as numbers or UTF-8 text; convert it", about=header

@@ -16,6 +16,7 @@ import pyarrow as pa
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.tables.dialect import Dialect
 
+# Arrow's MemoryError is one of these as well: it passes, and the process of the reader says so.
 UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError, EOFError, zlib.error)
 
 LeaveOut = Callable[[int], None]  # told how many lines of a file are left out

@@ -41,6 +41,17 @@ OF_GENOTYPES = replace(
 )
 
 
+def test_a_file_of_many_columns_is_read_in_little_memory(tmp_path: Path) -> None:
+    """Its parser asks for a block as large as the file for each column, most of which stays empty."""
+    names, records = [f"x{number}" for number in range(300)], 500
+    path, line = tmp_path / "wide.csv", ",".join("1." + "0" * 25 for _ in names)
+    path.write_text("\n".join([",".join(names), *[line] * records]))
+    columns = tuple(Column(name=name, unit="", lower=0, upper=2) for name in names)
+    limits = Limits(memory_mib=1024)
+    assert path.stat().st_size * len(names) > limits.memory_mib * MIB
+    assert len(reader.load(path, replace(STUDY, columns=columns), limits=limits)) == records
+
+
 def study_of(name: str) -> Study:
     return OF_GENOTYPES if name.endswith((BED, *ZARR)) else STUDY
 
@@ -244,6 +255,32 @@ def test_a_reader_that_takes_too_much_memory_is_told_as_such(tmp_path: Path) -> 
     path.write_bytes(b"a,b,c\n" + b"1" * (60 * MIB) + b",2,3\n")
     problem = refusal(lambda: reader.read(RecordsConfig(source=path), STUDY, limits=Limits(memory_mib=160)))
     assert (problem.about, "over 160 MiB of memory" in str(problem)) == ("reader-memory", True)
+
+
+@pytest.mark.parametrize(
+    ("name", "opens"),
+    [
+        ("records.csv", "delimited.arrow_csv.open_csv"),
+        ("records.parquet", "columnar.parquet.ParquetFile"),
+        ("records.arrow", "columnar.pa.ipc.open_file"),
+    ],
+)
+def test_a_file_is_not_called_unreadable_for_want_of_memory(
+    tmp_path: Path, name: str, opens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of Arrow is no reason to say so: that memory is short is one of them."""
+
+    def short(*args: object, **settings: object) -> None:
+        raise pa.ArrowMemoryError("malloc failed")
+
+    said = GOOD[name](tmp_path / name)
+    source = open_source(said)
+    monkeypatch.setattr(f"eigenveil_client.records.sources.{opens}", short)
+    with pytest.raises(MemoryError):
+        list(source.batches(["a"], None))
+    if name != "records.csv":
+        with pytest.raises(MemoryError):
+            open_source(said)
 
 
 def test_a_fork_server_that_is_gone_is_started_again(tmp_path: Path) -> None:
