@@ -10,9 +10,8 @@ from collections.abc import Mapping
 
 WORSE = 1.15  # medians of a few dozen runs vary by a tenth
 
-# The largest of four runs of `make bench`, on 2026-11-24 and 26, in the unit of each target.
+# The largest of three runs of `make bench` on 2026-11-24, in the unit of each target.
 KNOWN: Mapping[str, float] = {
-    "gauss-cov, whole run": 3.08,
     "dp-pca-single-pass, whole run": 28.6,
     "private-oja, whole run": 5.7,
     "private-oja-shuffled, whole run": 8.6,
