@@ -40,6 +40,8 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{BITES}::test_a_file_of_many_columns_is_read_in_little_memory"),
     of("TM39", f"{RECORDS}/sources/delimited.py", "        except MemoryError:\n            raise\n", "",
        f"{BITES}::test_a_file_is_not_called_unreadable_for_want_of_memory"),
+    of("TM39", f"{RECORDS}/tables/cells.py", "    except MemoryError:\n        raise\n", "",
+       f"{BITES}::test_a_file_is_not_called_unreadable_for_want_of_memory"),
     of("TM39", f"{APART}/frames.py", "if block.size and not -form.largest <= int(block.min())",
        "if not block.size and not -form.largest <= int(block.min())",
        f"{WORDS}::test_what_is_no_frame_is_refused_before_anything_is_allocated"),

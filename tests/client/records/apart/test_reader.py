@@ -29,7 +29,7 @@ from eigenveil_client.records.genotypes import vcf_zarr
 from eigenveil_client.records.genotypes.vcf_zarr import ZARR
 from eigenveil_client.records.sources.columnar import checked as checked_batch
 from eigenveil_client.records.sources.opening import ENDINGS, open_source
-from eigenveil_client.records.tables.cells import Unreadable
+from eigenveil_client.records.tables.cells import Unreadable, about
 from eigenveil_client.records.tables.config import BED, RecordsConfig
 from eigenveil_client.records.tables.table import BadRecords
 from tests.client.records.apart import hostile
@@ -278,6 +278,8 @@ def test_a_file_is_not_called_unreadable_for_want_of_memory(
     monkeypatch.setattr(f"eigenveil_client.records.sources.{opens}", short)
     with pytest.raises(MemoryError):
         list(source.batches(["a"], None))
+    with pytest.raises(MemoryError), about("a"):
+        short()
     if name != "records.csv":
         with pytest.raises(MemoryError):
             open_source(said)
