@@ -21,34 +21,34 @@ from flint import nmod_mat
 
 from benchmarks.verdict import judge
 from eigenveil import simulation
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.noise.source import NoiseSpec, OsNoise
-from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.numerics.parallel import ParallelMap
 from eigenveil.queries import (
-    Additive,
+    AdditiveQuery,
     CoordinateClippedSum,
-    Coordinates,
+    CoordinateHistograms,
     Count,
     CrossCovariance,
     CrossNorms,
+    EigenvalueVotes,
     Frame,
     Gradient,
     GradientNorms,
     Preimage,
     Query,
     ShuffledRecord,
-    Votes,
     batch_of,
 )
-from eigenveil.queries.fingerprints import PRIME, Cells, Pool, Subsamples
+from eigenveil.queries.papers.fingerprints import PRIME, Cells, Pool, Subsamples
 from eigenveil.simulation import simulate
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import whole_bounds
 from eigenveil.study.study import Column, Federation, Study
-from eigenveil_common.threads import side_by_side
+from eigenveil_common.concurrency import map_in_threads
 
 RECORDS, COLUMNS, COMPONENTS = 50_000, 60, 3
 SINGLE_RECORDS = 2000  # where every record is a round of its own
@@ -59,7 +59,7 @@ LIMIT, WIDE_LIMIT, QUIET_LIMIT, EXACT_LIMIT = 3.0, 1.5, 1.25, 5.0
 RUNS = 9
 ON_DIRECTIONS = (
     Gradient, GradientNorms, CrossCovariance, CrossNorms,
-    CoordinateClippedSum, ShuffledRecord, Votes, Coordinates,
+    CoordinateClippedSum, ShuffledRecord, EigenvalueVotes, CoordinateHistograms,
 )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ class TimedNoise(OsNoise):
 class ListeningSite(Site):
     """A site that remembers what it was asked."""
 
-    def answer(self, query: Query, apply: Apply = map, *, frame: Frame | None = None) -> IntArray:
+    def answer(self, query: Query, apply: ParallelMap = map, *, frame: Frame | None = None) -> IntArray:
         """As any site."""
         TimedNoise.ledger.asked.append(query)
         return super().answer(query, apply, frame=frame)
@@ -206,7 +206,7 @@ def pass_of(query: Query, x: FloatArray) -> tuple[str, Callable[[], object]]:
             pass
     if query.length != d * (d + 1) // 2:
         return "norms", lambda: np.einsum("ij,ij->i", x, x)
-    if isinstance(query, Additive):
+    if isinstance(query, AdditiveQuery):
         return "gram", lambda: x.T @ x
     return "gram and eigh", lambda: np.linalg.eigh(x.T @ x)
 
@@ -232,7 +232,7 @@ def measured(algorithm: Algorithm, x: FloatArray, components: int) -> tuple[floa
     for _ in range(RUNS + 1):
         TimedNoise.ledger = Ledger()
         begin = time.perf_counter()
-        done = simulate(wanted, {"here": x}, apply=side_by_side)
+        done = simulate(wanted, {"here": x}, apply=map_in_threads)
         runs.append((time.perf_counter() - begin, TimedNoise.ledger))
     whole, ledger = min(runs[1:], key=lambda run: run[0])
     return whole, passes(ledger.asked, x), ledger.noise, done.estimate.declined or ""

@@ -26,7 +26,7 @@ from benchmarks.federation import Wide, released, write
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.demo.layout import Layout, prepared
+from eigenveil_client.demo.layout import DemoLayout, open_demo_folder
 from eigenveil_client.demo.processes import Job, Processes
 
 SITES = ("site-a", "site-b", "site-c")
@@ -61,7 +61,7 @@ class Consoled(Wide):
         return super()._serve_coordinator()
 
 
-def enrolled(layout: Layout, federation: Consoled, number: int) -> Path:
+def enrolled(layout: DemoLayout, federation: Consoled, number: int) -> Path:
     """A further analyst's profile."""
     name, profile = f"watcher-{number}", layout.root / "logs" / f"watcher-{number}"
     join = layout.root / "logs" / f"{name}.json"
@@ -126,13 +126,13 @@ def context(profile: Path) -> SSLContext:
     return made
 
 
-async def one_study(layout: Layout, submission: str) -> None:
+async def one_study(layout: DemoLayout, submission: str) -> None:
     async with Analyst(load_identity(layout.analyst)) as analyst:
         plan, _ = await analyst.submit(STUDY, submission)
     await released(layout, bytes.fromhex(plan.digest))
 
 
-def speed(layout: Layout) -> float:
+def speed(layout: DemoLayout) -> float:
     """Rounds a second of the study that ended last."""
     with closing(sqlite3.connect(layout.coordinator / "state.db")) as database:
         ((many, first, last),) = database.execute(
@@ -145,12 +145,12 @@ def speed(layout: Layout) -> float:
 def run() -> tuple[list[float], list[float]]:
     """Rounds a second without watchers, and with."""
     study = parse_study(STUDY)
-    with tempfile.TemporaryDirectory() as folder, prepared(Path(folder) / "bench") as layout:
+    with tempfile.TemporaryDirectory() as folder, open_demo_folder(Path(folder) / "bench") as layout:
         layout.study.write_text(STUDY)
         processes = Processes(layout.logs)
         try:
             federation = Consoled(layout, study, processes)
-            begun = federation.begin()
+            begun = federation.start_setup()
             generator = np.random.default_rng(0)
             for name in SITES:
                 write(layout, study, name, generator.normal(size=(RECORDS, COLUMNS)))

@@ -25,14 +25,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.families import Family, bundled, present
-from eigenveil.derived.factors import matched
-from eigenveil.derived.frame import Units
+from eigenveil.derived.covariance import IntervalEstimate, Units
+from eigenveil.derived.factors import match_factors
 from eigenveil.derived.moments import Moments
-from eigenveil.derived.uncertain import Uncertain
-from eigenveil.noise.seeded import SeededNoise
-from eigenveil.numerics.blas import one_thread
+from eigenveil.noise.source import SeededNoise
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.planning.resolve import make_plan
+from eigenveil.numerics.linalg import single_blas_thread
+from eigenveil.planning.choose import make_plan
 from eigenveil.reporting.result import result_of
 from eigenveil.session import Session
 from eigenveil.simulation import MemoryJournal, run_study, simulate
@@ -62,7 +61,7 @@ class Question:
     """`ask` of a release's moments, and the `exact` answer, of the same shape."""
 
     kind: str
-    ask: Callable[[Moments], Uncertain]
+    ask: Callable[[Moments], IntervalEstimate]
     exact: FloatArray
 
 
@@ -147,14 +146,14 @@ def _ridge(rows: FloatArray) -> FloatArray:
     return np.asarray(np.linalg.solve(kept, covariance[1:, 0]))
 
 
-def _like(numbers: Uncertain, axes: FloatArray) -> Uncertain:
+def _like(numbers: IntervalEstimate, axes: FloatArray) -> IntervalEstimate:
     """With the signs of `axes`: which of the two ends of an axis is which, no answer says."""
     signs = np.sign((numbers.values * axes).sum(axis=1, keepdims=True))
     return replace(numbers, values=numbers.values * signs)
 
 
-def _some(numbers: Uncertain, pairs: tuple[NDArray[np.int_], ...]) -> Uncertain:
-    return Uncertain(values=numbers.values[pairs], errors=numbers.errors[pairs])
+def _some(numbers: IntervalEstimate, pairs: tuple[NDArray[np.int_], ...]) -> IntervalEstimate:
+    return IntervalEstimate(values=numbers.values[pairs], errors=numbers.errors[pairs])
 
 
 def releases(study: Study, rows: FloatArray, runs: int) -> Iterable[Moments]:
@@ -162,12 +161,12 @@ def releases(study: Study, rows: FloatArray, runs: int) -> Iterable[Moments]:
     plan, sites = make_plan(study), {"all": Site(to_grid(rows, study))}
     for seed in range(runs):
         session = Session(plan)
-        with one_thread():
+        with single_blas_thread():
             run_study(session, sites, journal=MemoryJournal(plan), noise=SeededNoise(seed))
         yield Moments.of(result_of(plan, session.result))
 
 
-def measured(answers: Iterable[Iterable[tuple[str, Uncertain, FloatArray]]]) -> dict[str, Coverage]:
+def measured(answers: Iterable[Iterable[tuple[str, IntervalEstimate, FloatArray]]]) -> dict[str, Coverage]:
     """How many intervals hold the exact answer, by kind of question. Each run gives kinds, answers, and the
     exact ones."""
     shares: dict[str, list[float]] = {}
@@ -247,13 +246,13 @@ def drawn_anew(n: int, runs: int) -> Iterable[tuple[str, ...]]:
 
 def _anew(
     study: Study, root: FloatArray, slopes: FloatArray, n: int, seed: int
-) -> list[tuple[str, Uncertain, FloatArray]]:
+) -> list[tuple[str, IntervalEstimate, FloatArray]]:
     rows = np.random.default_rng(seed).standard_normal((n, 6)) @ root.T
     found = Moments.of(simulate(study, {"all": rows}, seed=10_000 + seed).result)
     fit, factors = found.regress("x0", on=found.columns[1:]), found.factor_analysis(2).loadings
     return [
         ("slope, with sampling", fit.both, slopes),
-        ("factor loading", factors, matched(_factors(rows, found), factors.values)),
+        ("factor loading", factors, match_factors(_factors(rows, found), factors.values)),
     ]
 
 
@@ -263,7 +262,7 @@ def _factors(rows: FloatArray, like: Moments) -> FloatArray:
         like.matrix,
         values=np.cov(rows.T, bias=True) / np.outer(like.matrix.scale, like.matrix.scale),
         noise=like.matrix.noise.in_units(1e-9),
-        wandering=0.0,
+        mean_noise_variance=0.0,
     )
     return Moments(matrix=exact).factor_analysis(2).loadings.values
 

@@ -38,7 +38,7 @@ from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.connection.identity_files import KEY
 from eigenveil_client.demo.federation import DemoFederation
-from eigenveil_client.demo.layout import Layout, prepared
+from eigenveil_client.demo.layout import DemoLayout, open_demo_folder
 from eigenveil_client.demo.processes import Job, Processes
 
 LARGEST, TARGET_MS = 10, 6.0
@@ -99,12 +99,12 @@ class Profiled(Processes):
 def run(profiles: Path | None = None) -> Measured:
     """Run the study in a temporary folder, and the probes beside it. Profiles go into `profiles`."""
     study = parse_study(STUDY)
-    with tempfile.TemporaryDirectory() as folder, prepared(Path(folder) / "bench") as layout:
+    with tempfile.TemporaryDirectory() as folder, open_demo_folder(Path(folder) / "bench") as layout:
         layout.study.write_text(STUDY)
         processes = Processes(layout.logs) if profiles is None else Profiled(layout.logs, profiles)
         try:
             federation = Wide(layout, study, processes)
-            begun = federation.begin()
+            begun = federation.start_setup()
             generator = np.random.default_rng(0)
             for name in SITES:
                 write(layout, study, name, generator.normal(size=(RECORDS, COLUMNS)))
@@ -116,7 +116,7 @@ def run(profiles: Path | None = None) -> Measured:
             processes.stop()
 
 
-def probed(layout: Layout) -> Measured:
+def probed(layout: DemoLayout) -> Measured:
     """The rounds that were run, and what their bytes cost the disk and gRPC alone."""
     question, release = sizes(layout)
     keys = [load_identity(layout.site(name) / "identity").folder / KEY for name in SITES]
@@ -128,7 +128,7 @@ def probed(layout: Layout) -> Measured:
     )
 
 
-def sizes(layout: Layout) -> tuple[int, int]:
+def sizes(layout: DemoLayout) -> tuple[int, int]:
     """Bytes of a gradient round's question and of its release: either side stores both."""
     with closing(sqlite3.connect(layout.coordinator / "state.db")) as database:
         (found,) = database.execute(
@@ -138,14 +138,14 @@ def sizes(layout: Layout) -> tuple[int, int]:
     return int(found[0]), int(found[1])
 
 
-def periods(layout: Layout) -> list[float]:
+def periods(layout: DemoLayout) -> list[float]:
     """Whole gradient rounds: sites, network, both ledgers, noise, seal, tick and the next question."""
     with closing(sqlite3.connect(layout.coordinator / "state.db")) as database:
         rows = database.execute("SELECT kind, opened_at FROM rounds ORDER BY round").fetchall()
     return [after[1] - row[1] for row, after in pairwise(rows) if row[0] == "gradient"]
 
 
-def write(layout: Layout, study: Study, name: str, values: FloatArray) -> None:
+def write(layout: DemoLayout, study: Study, name: str, values: FloatArray) -> None:
     """One site's records."""
     with layout.records(name).open("w", newline="") as file:
         writer = csv.writer(file)
@@ -153,7 +153,7 @@ def write(layout: Layout, study: Study, name: str, values: FloatArray) -> None:
         writer.writerows(np.round(values, 4).tolist())
 
 
-async def released(layout: Layout, digest: bytes) -> None:
+async def released(layout: DemoLayout, digest: bytes) -> None:
     """Wait until the study has ended, and insist that it was released."""
     async with Analyst(load_identity(layout.analyst)) as analyst:
         async for _ in analyst.watch(digest):

@@ -29,11 +29,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.noise.seeded import SeededNoise
-from eigenveil.numerics.blas import one_thread
+from eigenveil.noise.source import SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.numerics.linalg import eigenpairs, orthonormal, sin_angle
-from eigenveil.planning.resolve import make_plan
+from eigenveil.numerics.linalg import eigenpairs, orthonormal, sin_angle, single_blas_thread
+from eigenveil.planning.choose import make_plan
 from eigenveil.session import Session
 from eigenveil.simulation import MemoryJournal, run_study
 from eigenveil.site.site import Site
@@ -130,7 +129,7 @@ def released(asked: Study, rows: Genotypes, seed: int) -> tuple[FloatArray, int]
     plan = make_plan(asked, federation="simulation", submission=f"run-{seed}", analyst="simulation")
     session, workers = Session(plan), os.cpu_count() or 1
     sites = {"biobank": Site(rows, unit=unit(asked), workers=workers)}
-    with one_thread():
+    with single_blas_thread():
         run_study(session, sites, journal=MemoryJournal(plan), noise=SeededNoise(seed))
     return session.result.components, len(session.releases)
 

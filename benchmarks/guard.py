@@ -1,4 +1,4 @@
-"""Two ratios of `make bench`, each to a reference of the same run, that may not get twice as bad.
+"""Two ratios of `make make_benchmark`, each to a reference of the same run, that may not get twice as bad.
 
 Continuous integration runs this. A busy machine disturbs single measurements, so a ratio that is too large
 is measured again, three times in all: a slower program stays slow.
@@ -13,7 +13,7 @@ from functools import partial
 from opendp.mod import enable_features
 
 from benchmarks import kernels, noise
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
 
 TIMES, TRIES = 2.0, 3
 
@@ -27,7 +27,7 @@ def gradient() -> float:
 def draws() -> float:
     """Return our time for a Gaussian integer over OpenDP's, at a scale of a million."""
     enable_features("contrib")
-    return noise.ours(NoiseLaw.GAUSSIAN, 1e6) / noise.theirs(NoiseLaw.GAUSSIAN, 1e6)
+    return noise.ours(NoiseDistribution.GAUSSIAN, 1e6) / noise.theirs(NoiseDistribution.GAUSSIAN, 1e6)
 
 
 # The gradient was at 0.6 to 1.1, by processor (0.6 on an AMD EPYC of the fourth generation).

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.queries import CrossCovariance, CrossSpec, Gradient, GradientSpec, Gram, Query
-from eigenveil.site.kernels import library
+from eigenveil.site.kernels import record_chunks
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 
@@ -155,7 +155,7 @@ def cases() -> list[Case]:
 @contextmanager
 def numpy_alone() -> Iterator[None]:
     """As where nothing was compiled."""
-    with patch.object(library, "library", lambda: None):
+    with patch.object(record_chunks, "load_kernels", lambda: None):
         yield
 
 
@@ -177,7 +177,7 @@ def missed(case: Case) -> bool:
 
 def main() -> int:
     """Print every figure of this page; 1 if a target is missed."""
-    print("kernels: numpy's" if library.library() is None else "kernels: compiled")
+    print("kernels: numpy's" if record_chunks.load_kernels() is None else "kernels: compiled")
     print(f"kernels: records {RECORDS:,} x {COLUMNS}, genotypes {WIDE_RECORDS:,} x {WIDE_COLUMNS:,}")
     names = [case.name for case in cases() if missed(case)]
     print(f"kernels: {'missed by ' + ', '.join(names) if names else 'every target is met'}")

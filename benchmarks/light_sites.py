@@ -19,22 +19,20 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import EigenveilError
 from eigenveil.identity import Role
-from eigenveil.noise.shares import share_spec
-from eigenveil.noise.source import OsNoise
+from eigenveil.key_cards.owners import SiteKeyCard
+from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.secure_aggregation.card import Card
-from eigenveil.secure_aggregation.masks import masked
+from eigenveil.secure_aggregation.masking import Attempt, masked
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
-from eigenveil_client.connection.channel import call, greet, pause
+from eigenveil_client.connection.channel import backoff_seconds, call, negotiate_version
 from eigenveil_client.connection.identity_files import request_for
-from eigenveil_client.site.daemon.masked import Masked, Ready
-from eigenveil_client.site.daemon.sender import Limits, goes_along, send
-from eigenveil_client.site.peers.keys import OwnKeys
+from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
+from eigenveil_client.site.daemon.sender import TransferLimits, fits_with_request, send
+from eigenveil_client.site.roster.site_keys import SiteKeys
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -43,7 +41,7 @@ from eigenveil_server.pki.registry import Registry
 
 FEDERATION = "many"
 HOUR_MS, DAYS, POLL_SECONDS = 3_600_000, 1.0, 60.0
-LIMITS = Limits()
+LIMITS = TransferLimits()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,22 +78,24 @@ class Shared:
     rows: int
     seen: Callable[[RoundQuery], None]
     lost: Counter[str] = field(default_factory=Counter)  # why connections broke
-    cards: dict[str, Card] = field(default_factory=dict)  # of all of them, each of which all have confirmed
+    cards: dict[str, SiteKeyCard] = field(
+        default_factory=dict
+    )  # of all of them, each of which all have confirmed
     _plans: dict[str, Plan] = field(default_factory=dict)
     _sites: dict[str, Site] = field(default_factory=dict)
     _last: tuple[str, IntArray] = ("", np.zeros(0, dtype=np.int64))
 
-    def introduce(self, name: str) -> OwnKeys:
+    def greet_coordinator(self, name: str) -> SiteKeys:
         """New keys of a site, whose card all others have from here on."""
         agreement, signing = X25519PrivateKey.generate(), Ed25519PrivateKey.generate()
-        card = Card(
+        card = SiteKeyCard(
             federation=FEDERATION,
             site=name,
             agreement=agreement.public_key().public_bytes_raw(),
             signing=signing.public_key().public_bytes_raw(),
         )
         self.cards[name] = card
-        return OwnKeys(agreement=agreement, signing=signing, card=card)
+        return SiteKeys(agreement=agreement, signing=signing, card=card)
 
     def plan(self, digest: str) -> Plan:
         """One that was taken."""
@@ -129,7 +129,7 @@ class LightSite:
     def __init__(self, held: Held, shared: Shared) -> None:
         self._held = held
         self._shared = shared
-        self._keys = shared.introduce(held.name)
+        self._keys = shared.greet_coordinator(held.name)
         self._secrets: dict[str, bytes] = {}
         self._known: dict[bytes, int] = {}  # of how many rounds it holds the releases
         self._answered: dict[bytes, tuple[int, int]] = {}  # the last round, and the attempt at it
@@ -147,12 +147,12 @@ class LightSite:
             except EigenveilError as problem:
                 self._shared.lost[str(problem)] += 1
             attempt += 1
-            await asyncio.sleep(pause(min(attempt, 3)))
+            await asyncio.sleep(backoff_seconds(min(attempt, 3)))
 
     async def _work(self, stub: rpc.CoordinatorAsyncStub) -> None:
         following = secrets.token_bytes(32)
         also = pb.HelloRequest(generation=self._generation, next_generation=following)
-        await greet(stub, "light", also=also)
+        await negotiate_version(stub, "light", extra=also)
         self._generation, self._answered = following, {}
         self.connections += 1
         found = None
@@ -168,7 +168,7 @@ class LightSite:
         """What came with the answer, where that leaves room for it."""
         said = self._answer(found)
         return await send(
-            stub, said, LIMITS, self._wish() if goes_along(said, LIMITS) else None, POLL_SECONDS
+            stub, said, LIMITS, self._wish() if fits_with_request(said, LIMITS) else None, POLL_SECONDS
         )
 
     def _wish(self) -> pb.NextWorkRequest:
@@ -193,11 +193,11 @@ class LightSite:
             self._known.pop(end.plan_digest, None)
             self._answered.pop(end.plan_digest, None)
 
-    def _answer(self, found: pb.NextWorkResponse) -> Contribution | Masked | Ready:
+    def _answer(self, found: pb.NextWorkResponse) -> Contribution | MaskedAnswer | Ready:
         asked = query_from_proto(found.query)
         values, plan = self._shared.answer(asked), self._shared.plan(asked.plan_digest)
         place, number = found.query.plan_digest, 0
-        said: Contribution | Masked | Ready
+        said: Contribution | MaskedAnswer | Ready
         if not plan.masked:
             said = self._contribution(asked, values)
         elif found.HasField("attempt"):
@@ -210,7 +210,7 @@ class LightSite:
         self._known[place], self._answered[place] = asked.round, (asked.round, number)
         return said
 
-    def _masked(self, plan: Plan, asked: RoundQuery, values: IntArray, attempt: Attempt) -> Masked:
+    def _masked(self, plan: Plan, asked: RoundQuery, values: IntArray, attempt: Attempt) -> MaskedAnswer:
         name = self._held.name
         others = [other for other in attempt.sites if other != name]
         for other in others:
@@ -219,7 +219,7 @@ class LightSite:
         secrets = {other: self._secrets[other] for other in others}
         share = OsNoise().draw(share_spec(asked, plan.study, len(attempt.members)))
         said = self._contribution(asked, masked(values, share, name, secrets, attempt), attempt.digest)
-        return Masked(contribution=said, number=attempt.number)
+        return MaskedAnswer(contribution=said, number=attempt.number)
 
     def _contribution(self, asked: RoundQuery, values: IntArray, attempt: str = "") -> Contribution:
         return Contribution(

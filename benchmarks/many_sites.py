@@ -34,11 +34,11 @@ from eigenveil.study.study import Trust
 from eigenveil_client.connection.channel import call
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from eigenveil_server.admin.setup import Layout, create
-from eigenveil_server.clock import unix_ms
+from eigenveil_server.admin.setup import FederationLayout, create
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.process import unix_ms
 from eigenveil_server.storage.database import existing_store
 from tests.support import signed_by_analyst
 
@@ -129,7 +129,7 @@ class Federation:
 
 def federation(folder: Path, sites: int, ports: tuple[int, int, int], database: str = "") -> Federation:
     """A new federation with `sites` enrolled sites."""
-    layout = Layout(
+    layout = FederationLayout(
         folder=folder / "coordinator", federation=FEDERATION, host="127.0.0.1", listen="", port=ports[0],
         enrol_port=ports[1], budget_epsilon=1e6, budget_delta=1e-3, database=database,
     )  # fmt: skip

@@ -22,13 +22,12 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenveil.numerics.blas import one_thread
+from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil.queries import Gradient, GradientSpec, Gram, Query
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
-from eigenveil_client.records.overflow.grid_file import GridFile
-from eigenveil_client.records.overflow.scratch import ScratchFile
-from eigenveil_common.threads import CORES
+from eigenveil_client.records.scratch_files import GridFile, ScratchFile
+from eigenveil_common.concurrency import CORES
 
 BLOCK = 2**20  # rows
 READ = 2**22  # bytes
@@ -89,7 +88,7 @@ class Answered:
 def answered(path: Path, columns: int, key: bytes | None, cold: bool) -> list[Answered]:
     """What each query takes."""
     found = []
-    with path.open("rb", buffering=0) as raw, ThreadPoolExecutor(CORES) as threads, one_thread():
+    with path.open("rb", buffering=0) as raw, ThreadPoolExecutor(CORES) as threads, single_blas_thread():
         site = Site(GridFile(ScratchFile(raw, key=key), columns, np.int16), workers=CORES)
         for name, query in queries(columns):
             if cold:

@@ -34,17 +34,16 @@ from benchmarks.many_sites import (
 )
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.numerics.encoding import canonical, digest
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import RoundStatement
+from eigenveil.protocol.rounds import Release, RoundStatement
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import Count
-from eigenveil.reporting.document import seal_bundle
+from eigenveil.reporting.document import signed_bundle
 from eigenveil.study.toml import parse_study
 from eigenveil_client.connection.channel import call
 from eigenveil_common.storage.database import Connection, Database, Row
-from eigenveil_common.storage.ledger_store import LedgerStore, Tip
+from eigenveil_common.storage.ledger_store import LedgerPosition, LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.config import Config
@@ -115,7 +114,9 @@ class Writer:
         for number in range(rounds):
             asked = RoundQuery(plan_digest=stored.digest, round=number, query=Count(), micro_rho=PRICE)
             after = self._round(asked, after)
-        bundle = seal_bundle({"name": name}, sign=self.keys.release.sign, public_key=self.keys.release_public)
+        bundle = signed_bundle(
+            {"name": name}, sign=self.keys.release.sign, public_key=self.keys.release_public
+        )
         study_writes.end_study(self.change, stored.digest, StudyState.RELEASED, AT, release=bundle)
         self.ledger.settle(stored.digest)
 
@@ -124,7 +125,7 @@ class Writer:
         study_writes.open_round(change, asked, query_to_proto(asked).SerializeToString(), AT)
         release = Release.of(asked, np.array([RECORDS]), 1.0, SITES)
 
-        def write(change: Connection, tip: Tip) -> None:
+        def write(change: Connection, tip: LedgerPosition) -> None:
             said = RoundStatement(
                 plan=study, round=asked.round, query=asked.digest, after=after, release=release.digest,
                 ledger=tip[0], size=tip[1],

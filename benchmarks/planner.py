@@ -25,7 +25,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.planning.choose import CANDIDATES, choose
 from eigenveil.planning.error_models import clear
-from eigenveil.planning.error_models.spectrum import AssumedSpectrum, sample_guess, stated_guess
+from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, sample_spectrum, stated_spectrum
 from eigenveil.planning.predict import Prediction, predict_all
 from eigenveil.planning.recommend import recommend
 from eigenveil.simulation import simulate
@@ -127,7 +127,7 @@ def case(generator: np.random.Generator) -> Case:
     return Case(
         study=study,
         draw=draw,
-        guess=stated_guess(values.tolist(), d, k) if sample is None else sample_guess(sample, k),
+        guess=stated_spectrum(values.tolist(), d, k) if sample is None else sample_spectrum(sample, k),
         label=f"n={n:<6}d={d:<4}k={k} eps={epsilon:<4}{shape:6}{kind:7}{'sample' if told else 'list'}",
     )
 

@@ -13,7 +13,7 @@ from threadpoolctl import threadpool_limits
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.planning.predict import DECOMPOSE_SECONDS, DRAW_SECONDS, MULTIPLY_SECONDS, TOUCH_SECONDS
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import Gradient, GradientSpec, Gram, Query, RowNorms
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
@@ -55,7 +55,7 @@ def main() -> None:
         spent = {
             name: median_seconds(partial(site.answer, query)) / entries for name, query in answers.items()
         }
-        spec = NoiseSpec(blocks=(Block(count=NUMBERS, scale=1e6, law=NoiseLaw.GAUSSIAN),))
+        spec = NoiseSpec(blocks=(Block(count=NUMBERS, scale=1e6, law=NoiseDistribution.GAUSSIAN),))
         draw = median_seconds(partial(OsNoise().draw, spec)) / NUMBERS
         matrix = np.cov(rows[:2000].T)
         decompose = median_seconds(partial(eigenpairs, matrix)) / COLUMNS**3

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 
 from eigenveil_client.site.commands import main as site
-from eigenveil_common.failpoints import arm
+from eigenveil_common.files import arm
 from eigenveil_server import cli as coordinator
 
 FIRST, LAST = 14, 44

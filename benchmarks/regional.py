@@ -16,15 +16,15 @@ from eigenveil import barrier
 from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code, PeerError
 from eigenveil.noise.source import NoiseSource
-from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.numerics.parallel import ParallelMap
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import BlockRanks, PerSite, Query, Votes
+from eigenveil.queries import BlockRanks, EigenvalueVotes, PerSiteQuery, Query
 from eigenveil.session import Session
 from eigenveil.site.site import Site
 
 # Whether one site can have answered this is asked of its votes, which a sum of several would not show.
-SiteBySite = PerSite | Votes | BlockRanks
+SiteBySite = PerSiteQuery | EigenvalueVotes | BlockRanks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -54,7 +54,7 @@ class Region:
         self.name, self.most = name, most
         self.sites = dict(sorted(sites.items()))
 
-    def answer(self, asked: RoundQuery, present: Collection[str], apply: Apply = map) -> RegionalAnswer:
+    def answer(self, asked: RoundQuery, present: Collection[str], apply: ParallelMap = map) -> RegionalAnswer:
         """The answer of those of its sites that are `present`, each checked as a coordinator checks it.
 
         Neighbours: one record more at one of its sites changes the sum as it changes that site's answer.
@@ -119,7 +119,7 @@ def run_regions(
     journal: barrier.Journal,
     noise: NoiseSource,
     present: Callable[[RoundQuery], Collection[str]],
-    apply: Apply = map,
+    apply: ParallelMap = map,
 ) -> None:
     """The protocol of `simulation.run_study` through regions; `present` says which sites answer."""
     plan = session.plan

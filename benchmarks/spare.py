@@ -16,8 +16,8 @@ from unittest import mock
 import numpy as np
 
 from benchmarks.families import Family, box, bundled
-from eigenveil.algorithms.gradient.dp_pca import Schedule, schedule
-from eigenveil.algorithms.shared.preparation import Centred
+from eigenveil.algorithms.recommended.dp_pca import Schedule, schedule
+from eigenveil.algorithms.shared.preparation import LocationEstimate
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.protocol.plan import Plan
@@ -25,7 +25,7 @@ from eigenveil.simulation import simulate
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Study
 
-DP_PCA = importlib.import_module("eigenveil.algorithms.gradient.dp_pca")
+DP_PCA = importlib.import_module("eigenveil.algorithms.recommended.dp_pca")
 BUNDLED = ("kappa 2, 10000 x 50", "+-v + 0.3 noise, 10000 x 200", "breast cancer", "digits")
 WIDTH = 20
 
@@ -39,7 +39,7 @@ class Run:
     warned: bool
 
 
-def spare(plan: Plan, start: Centred) -> Schedule:
+def spare(plan: Plan, start: LocationEstimate) -> Schedule:
     """The schedule with at least one direction more than components."""
     times, d = schedule(plan, start), plan.study.dimension
     return replace(times, directions=min(max(times.directions, plan.study.components + 1), d))

@@ -25,7 +25,7 @@ from packaging.utils import canonicalize_name
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.demo.federation import COORDINATOR, DemoFederation
-from eigenveil_client.demo.layout import demo_study, prepared, public_records, write_records
+from eigenveil_client.demo.layout import demo_study, open_demo_folder, public_records, write_records
 from eigenveil_client.demo.processes import Processes, command_line
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -97,12 +97,12 @@ def until_serving(federation: DemoFederation, name: str) -> float:
 def daemons() -> float:
     """Print what the daemons take; the worst."""
     study = demo_study(1, Algorithm.GAUSS_COV, 1, 1.0)
-    with tempfile.TemporaryDirectory() as folder, prepared(Path(folder) / "demo") as layout:
+    with tempfile.TemporaryDirectory() as folder, open_demo_folder(Path(folder) / "demo") as layout:
         layout.study.write_text(study_to_toml(study))
         processes = Processes(layout.logs)
         try:
             federation = DemoFederation(layout, study, processes)
-            begun = federation.begin()
+            begun = federation.start_setup()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)
             (site,) = study.federation.sites

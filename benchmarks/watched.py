@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TextIO
 
 from benchmarks.profiled import PROGRAMS
-from eigenveil_common.failpoints import arm
+from eigenveil_common.files import arm
 
 COORDINATOR = (
     *("round-opened", "round-offered", "upload-opened", "chunk-taken", "upload-committing", "answer-taken"),

@@ -32,7 +32,7 @@ from benchmarks.many_sites import LATE
 from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_client.demo.federation import free_ports
-from eigenveil_client.demo.layout import Layout, prepared
+from eigenveil_client.demo.layout import DemoLayout, open_demo_folder
 from eigenveil_client.demo.processes import Processes, Task
 
 SITES = ("site-a", "site-b", "site-c")
@@ -88,7 +88,7 @@ CASES = {
 }
 
 
-class ParquetLayout(Layout):
+class ParquetLayout(DemoLayout):
     """Records in a file that is read column by column."""
 
     def records(self, name: str) -> Path:
@@ -109,9 +109,9 @@ class Watched(Processes):
 class WideFederation(Wide):
     """A coordinator that allows as many columns as a study can have, and shows its metrics."""
 
-    def begin(self) -> list[Task]:
+    def start_setup(self) -> list[Task]:
         """Start making what every party needs."""
-        begun = super().begin()
+        begun = super().start_setup()
         self._processes.finish(begun)
         config, (self.metrics, _) = self._layout.coordinator_config, free_ports()
         more = f'\nmax_columns = 20000\nmetrics = "127.0.0.1:{self.metrics}"\n'
@@ -126,7 +126,7 @@ class WideFederation(Wide):
         return min(bound for bound, many in found.items() if many == found[math.inf])
 
 
-def write(layout: Layout, study: Study, name: str, records: int, seed: int) -> None:
+def write(layout: DemoLayout, study: Study, name: str, records: int, seed: int) -> None:
     """One site's records: a few directions that all columns share, and noise."""
     generator = np.random.default_rng(seed)
     shared = np.random.default_rng(0).normal(size=(4, study.dimension)) / 2
@@ -148,7 +148,7 @@ class Passage:
     VmHWM: int
 
 
-def passages(layout: Layout, name: str) -> list[Passage]:
+def passages(layout: DemoLayout, name: str) -> list[Passage]:
     """What a daemon passed, in order."""
     lines = (layout.logs / f"{name}.jsonl").read_text().splitlines()
     return [Passage(**json.loads(line)) for line in lines]
@@ -164,13 +164,13 @@ def last_round(seen: Sequence[Passage]) -> list[Passage]:
 def run(case: Case, folder: Path) -> None:
     """Run the study and print what was measured."""
     study = parse_study(case.toml)
-    with prepared(folder / "bench") as made:
+    with open_demo_folder(folder / "bench") as made:
         layout = ParquetLayout(made.root)
         layout.study.write_text(case.toml)
         processes = Watched(layout.logs)
         try:
             federation = WideFederation(layout, study, processes)
-            begun = federation.begin()
+            begun = federation.start_setup()
             for seed, name in enumerate(SITES):
                 write(layout, study, name, case.records, seed + 1)
             federation.set_up(begun)
@@ -187,7 +187,7 @@ def run(case: Case, folder: Path) -> None:
             processes.stop()
 
 
-def told(layout: Layout, case: Case) -> None:
+def told(layout: DemoLayout, case: Case) -> None:
     """Print transfers, memory by phase, rounds."""
     seen, size = passages(layout, "coordinator"), 8 * case.answer
     idle = next(one.VmRSS for one in seen if one.place == "round-offered")
@@ -241,7 +241,7 @@ def transfers(seen: Sequence[Passage], size: int) -> Iterator[str]:
         yield f"transfers: {rates} MB/s, all {size * len(spans) / 1e6 / sum(spans):.0f} MB/s"
 
 
-def words(layout: Layout, size: int) -> Iterator[str]:
+def words(layout: DemoLayout, size: int) -> Iterator[str]:
     """From the answer's first byte to the coordinator's word, turns and checks included: the longest."""
     for name in SITES:
         own = passages(layout, name)

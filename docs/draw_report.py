@@ -21,7 +21,7 @@ from typing import Any
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.reporting.report import render
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.algorithm import Algorithm

@@ -23,11 +23,11 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from eigenveil.derived.correlation import Correlations
+from eigenveil.derived.correlations import Correlations
+from eigenveil.derived.covariance import IntervalEstimate
 from eigenveil.derived.factors import Factors
 from eigenveil.derived.regression import Regression
-from eigenveil.derived.uncertain import Uncertain
-from eigenveil.reporting.figures.style import BLUE, GRID, GROUPS, INK, RED, SOFT, STYLE
+from eigenveil.reporting.figures.figure import BLUE, GRID, GROUPS, INK, RED, SOFT, STYLE
 
 PAGES = Path(__file__).resolve().parent / "derived"
 BLOCK = re.compile(r"(```python\n(.*?)```\n)(?:(\n```text\n).*?(```\n))?", re.DOTALL)
@@ -111,7 +111,7 @@ def of_factors(axes: Axes, space: dict[str, Any]) -> None:
 def _whiskers(
     axes: Axes,
     names: list[str],
-    numbers: Uncertain,
+    numbers: IntervalEstimate,
     at: Any,
     *,
     colour: str = BLUE,

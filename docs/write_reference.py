@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import eigenveil
 import eigenveil.algorithms
 from eigenveil.accounting.ledger import Ledger
-from eigenveil.errors import TABLE, Code, Family
+from eigenveil.errors import TABLE, Code, ErrorFamily
 from eigenveil_client import cli
 from eigenveil_client.site.commands import main as site
 from eigenveil_client.site.daemon import metrics as site_metrics
@@ -32,12 +32,12 @@ from eigenveil_common.config import load
 from eigenveil_common.storage.ledger_store import LedgerStore, LedgerTotals
 from eigenveil_server import cli as coordinator
 from eigenveil_server import metrics as coordinator_metrics
-from eigenveil_server.admin.setup import Layout, create
-from eigenveil_server.clock import unix_ms
+from eigenveil_server.admin.setup import FederationLayout, create
 from eigenveil_server.config import Config
-from eigenveil_server.metrics import Metrics, _Standing
+from eigenveil_server.metrics import Metrics, _StateCollector
+from eigenveil_server.process import unix_ms
 from eigenveil_server.storage.database import existing_store
-from eigenveil_server.storage.submissions import Submitted
+from eigenveil_server.storage.submissions import AnalystUsage
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "reference"
@@ -55,9 +55,9 @@ FILES = {
 }
 MEANING = re.compile(r"^\| `([a-z-]+)` \| ([^|]+?) \| [A-Z_]+ \| \d+ \|$", re.MULTILINE)
 FAULT = {
-    Family.REQUEST: "the request",
-    Family.PEER: "the other end",
-    Family.INTERNAL: "this end: its disk, or a defect",
+    ErrorFamily.REQUEST: "the request",
+    ErrorFamily.PEER: "the other end",
+    ErrorFamily.INTERNAL: "this end: its disk, or a defect",
 }
 WRITTEN = "*Written by `make docs` from the code.*"
 
@@ -73,12 +73,12 @@ def commands() -> str:
     """Every command of the three programs, with its options."""
     lines = ["# Commands", "", WRITTEN, "Every one has `--help`."]
     for program, command in PROGRAMS.items():
-        for path, one, context in walked(program, command, None):
+        for path, one, context in verify_chain(program, command, None):
             lines += ["", f"{'##' if path == program else '###'} {path}", "", *described(one, context)]
     return "\n".join(lines) + "\n"
 
 
-def walked(
+def verify_chain(
     name: str, command: click.Command, parent: click.Context | None
 ) -> Iterator[tuple[str, click.Command, click.Context]]:
     """A command and all below it, by the words that call it."""
@@ -88,7 +88,7 @@ def walked(
         for below in command.list_commands(context):
             found = command.get_command(context, below)
             if found is not None:
-                yield from walked(below, found, context)
+                yield from verify_chain(below, found, context)
 
 
 def described(command: click.Command, context: click.Context) -> Iterator[str]:
@@ -159,19 +159,19 @@ def exported(one: Metric) -> str:
 def of_site() -> list[Metric]:
     """What the file of a site holds, of every label one value."""
     contact = site_metrics.Contact(connections=1, lost=Counter(code=1), notices=Counter(outcome=1))
-    text = site_metrics.text(contact, LedgerTotals.of(Ledger(Policy().budget)), 0.0).decode()
+    text = site_metrics.metrics_text(contact, LedgerTotals.of(Ledger(Policy().budget)), 0.0).decode()
     return list(text_string_to_metric_families(text))
 
 
 # Of an analyst who has submitted one study: without one the labels would not be seen.
-ONE = Submitted(analyst="one", studies_today=1, bytes_today=1, studies=1, bytes=1, unrun=0)
+ONE = AnalystUsage(analyst="one", studies_today=1, bytes_today=1, studies=1, bytes=1, unrun=0)
 
 
 def of_coordinator() -> list[Metric]:
     """What a new coordinator shows, of every label one value."""
     with tempfile.TemporaryDirectory() as folder:
         made = create(
-            Layout(
+            FederationLayout(
                 folder=Path(folder) / "c", federation="docs", host="localhost", listen="127.0.0.1",
                 port=1, enrol_port=2, budget_epsilon=1.0, budget_delta=1e-6,
             )
@@ -182,8 +182,10 @@ def of_coordinator() -> list[Metric]:
             if names := getattr(one, "_labelnames", ()):  # without a sample its labels would not be seen
                 one.labels(*names)  # type: ignore[attr-defined]
         store = existing_store(config)
-        counted.registry.register(_Standing(config, store, LedgerStore(store.reader, config.budget, unix_ms)))
-        with patch.object(coordinator_metrics, "submitted", lambda reader, now: [ONE]):
+        counted.registry.register(
+            _StateCollector(config, store, LedgerStore(store.reader, config.budget, unix_ms))
+        )
+        with patch.object(coordinator_metrics, "analyst_usage", lambda reader, now: [ONE]):
             text = generate_latest(counted.registry).decode()
         store.close()
     families = text_string_to_metric_families(text)

@@ -32,10 +32,16 @@ def _the_log_as_it_was() -> Iterator[None]:
     logger.propagate = heard
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Event loop of every asynchronous test."""
+    return "asyncio"
+
+
 @pytest.fixture
 def unpainted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports of programs in this process, for what they say in words: their pictures take a second."""
-    monkeypatch.setattr("eigenveil.reporting.pictures.svg", lambda *drawn: "")
+    monkeypatch.setattr("eigenveil.reporting.figures.captions.render_svg", lambda *drawn: "")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,23 +13,22 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.analyst_signature.authorization import SignedAuthorization, authorize
-from eigenveil.analyst_signature.card import AnalystCard, SignedAnalystCard, sign_analyst_card
 from eigenveil.errors import Code, EigenveilError
+from eigenveil.key_cards.owners import AnalystKeyCard, SignedAnalystKeyCard, sign_analyst_card
 from eigenveil.noise import source
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.queries import (
-    Additive,
+    AdditiveQuery,
     ClippedSum,
     ColumnHistograms,
     ColumnMoments,
     CoordinateClippedSum,
-    Coordinates,
+    CoordinateHistograms,
     Count,
     CrossCovariance,
     CrossNorms,
@@ -46,10 +45,11 @@ from eigenveil.queries import (
     SquaredNormSum,
     Subspace,
 )
-from eigenveil.queries.trusted import CAUCHY
+from eigenveil.queries.papers.trusted import CAUCHY
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study_authorization import SignedAuthorization, authorize
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -95,11 +95,11 @@ def analyst_key(analyst: str) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(hashlib.sha256(analyst.encode()).digest())
 
 
-def analyst_card(analyst: str, federation: str, key: Ed25519PrivateKey | None = None) -> SignedAnalystCard:
+def analyst_card(analyst: str, federation: str, key: Ed25519PrivateKey | None = None) -> SignedAnalystKeyCard:
     """An analyst's card, of the key that everybody may know or of `key`."""
     key = key or analyst_key(analyst)
     public = key.public_key().public_bytes_raw()
-    card = AnalystCard(federation=federation, analyst=analyst, signing=public)
+    card = AnalystKeyCard(federation=federation, analyst=analyst, signing=public)
     return sign_analyst_card(card, key.sign)
 
 
@@ -162,7 +162,7 @@ def a_cross(d: int, k: int) -> CrossSpec:
     )
 
 
-def every_query(d: int = 4, k: int = 2) -> dict[str, Additive]:
+def every_query(d: int = 4, k: int = 2) -> dict[str, AdditiveQuery]:
     """Additive queries about `d` columns; gradients with and without offset, k = 1 and k. New ones go last:
     stored vectors count them."""
     centre = (np.arange(d) * 211) % 997 - 400
@@ -180,7 +180,7 @@ def every_query(d: int = 4, k: int = 2) -> dict[str, Additive]:
         "gradient, k = 1, no pull": Gradient(spec=one, radius=2**26),
         "gradient, k, no pull": Gradient(spec=a_field(d, k, pulls=False), radius=2**26),
         "gradient, k = 1": Gradient(spec=a_field(d, 1), radius=2**27),
-        "coordinates": Coordinates(spec=one, width=2**12, half=6),
+        "coordinates": CoordinateHistograms(spec=one, width=2**12, half=6),
         "boxed": CoordinateClippedSum(
             spec=one, middles=np.arange(d) * 999 - 1500, halves=np.arange(d) * 2**14
         ),

@@ -91,9 +91,9 @@ def regions(points: list[Point]) -> Iterator[str]:
     for point in points:
         at, found = point.setting, point.measured
         if at.what in WORDS:
-            whom = f"{at.regions} regions, {at.sites:,} sites" if at.regions else f"{at.sites:,} sites"
+            subscriber = f"{at.regions} regions, {at.sites:,} sites" if at.regions else f"{at.sites:,} sites"
             seconds, received = found["processor_seconds"], found["received_bytes"]
-            yield f"| {WORDS[at.what]} | {whom} | {seconds:.2g} | {received:,.0f} |"
+            yield f"| {WORDS[at.what]} | {subscriber} | {seconds:.2g} | {received:,.0f} |"
 
 
 def masked(points: list[Point]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.growth.points import Setting
 from benchmarks.growth.steps import ALONE, Measured, write_records
 from benchmarks.many_sites import Asked, measured
-from benchmarks.many_sites import Measured as Rounds
+from benchmarks.many_sites import Measured as RoundCounter
 from benchmarks.past_studies import run
 from benchmarks.secure.rounds import SMALL, summed
 from benchmarks.wide import Case
@@ -183,7 +183,7 @@ def _round(setting: Setting) -> Measured:
     }
 
 
-def _processor(found: Rounds) -> Measured:
+def _processor(found: RoundCounter) -> Measured:
     return {"coordinator_seconds": found.coordinator_cpu / 1e3, "sites_seconds": found.sites_cpu / 1e3}
 
 

@@ -27,21 +27,19 @@ from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.numerics.linalg import eigenpairs
-from eigenveil.planning.dry_run import check_every_size, courses, rehearsed
+from eigenveil.planning.choose import make_plan
+from eigenveil.planning.dry_run import check_all_sizes, possible_rehearsals, rehearse_with_releases
 from eigenveil.planning.predict import predict
-from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import Gradient, GradientSpec, Gram, Query
 from eigenveil.queries.limits import DIRECTION_LIMIT, row_norm_limit
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.secure_aggregation.masks import masked
+from eigenveil.secure_aggregation.masking import Attempt, masked
 from eigenveil.session import Session
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Study
-from eigenveil_client.records.overflow.grid_file import GridFile
-from eigenveil_client.records.overflow.scratch import ScratchFile
+from eigenveil_client.records.scratch_files import GridFile, ScratchFile
 
 ENOUGH, MOST_RUNS = 1.5, 7  # seconds of runs after which a median is taken; and runs
 SPREAD = S / 6  # standard deviation of a column, in grid steps
@@ -168,7 +166,7 @@ def top(setting: Setting) -> Measured:
 
 def noise(setting: Setting) -> Measured:
     """One draw for as many numbers."""
-    spec = NoiseSpec(blocks=(Block(count=setting.numbers, scale=1e6, law=NoiseLaw.GAUSSIAN),))
+    spec = NoiseSpec(blocks=(Block(count=setting.numbers, scale=1e6, law=NoiseDistribution.GAUSSIAN),))
     return with_peak(lambda: OsNoise().draw(spec))
 
 
@@ -202,7 +200,7 @@ def replay(setting: Setting) -> Measured:
     """A session that follows a study's releases, for each of its rounds: every site's, at every round."""
     plan = make_plan(study_of(setting))
     with threadpool_limits(1):
-        releases = [release for _, release in rehearsed(plan)]
+        releases = [release for _, release in rehearse_with_releases(plan)]
         clock, processor = _once(lambda: Session.replay(plan, releases))
     many = len(releases)
     return {"seconds": clock / many, "processor_seconds": processor / many, "rounds": many}
@@ -214,8 +212,8 @@ def planning(setting: Setting) -> Measured:
 
     def plan() -> None:
         plan = make_plan(study)
-        ways = courses(plan)
-        check_every_size(plan, [asked for way in ways for asked in way])
+        ways = possible_rehearsals(plan)
+        check_all_sizes(plan, [asked for way in ways for asked in way])
         predict(study, plan.algorithm)  # type: ignore[arg-type]  # none of a user's own
 
     with threadpool_limits(1):

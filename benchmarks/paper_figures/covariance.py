@@ -24,12 +24,11 @@ from benchmarks.paper_figures.figure import Figure
 from benchmarks.paper_figures.simulated import DELTA, landed, run
 from benchmarks.paper_figures.style import Panel, draw
 from eigenveil.accounting import gaussian, zcdp
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import MICRO, Neighbours
 from eigenveil.algorithms import Estimate
-from eigenveil.algorithms.covariance.gauss_cov import deflated
+from eigenveil.algorithms.recommended.gauss_cov import debiased_eigenvalues
 from eigenveil.algorithms.shared import preparation
-from eigenveil.algorithms.shared.clip_radius import Grid
+from eigenveil.algorithms.shared.clip_radius import NormGrid
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
 from eigenveil.site.quantize import to_grid
@@ -81,7 +80,7 @@ def unit_ball(radius: float) -> Iterator[None]:
         return math.ceil(radius * S)
 
     with contextlib.ExitStack() as stack:
-        stack.enter_context(mock.patch.object(preparation, "_reach", return_value=Grid(top=radius)))
+        stack.enter_context(mock.patch.object(preparation, "_reach", return_value=NormGrid(top=radius)))
         for name, module in list(sys.modules.items()):
             if name.startswith("eigenveil.algorithms.") and hasattr(module, "public_radius"):
                 stack.enter_context(mock.patch.object(module, "public_radius", bound))
@@ -115,7 +114,7 @@ def matrix(name: str, found: Estimate, reach: float) -> FloatArray:
     assert found.covariance is not None
     values, vectors = eigenpairs(found.covariance)
     if name.endswith("shrunk"):
-        values = deflated(values, found.noise_scale)
+        values = debiased_eigenvalues(values, found.noise_scale)
     return np.asarray((vectors * np.clip(values, 0.0, reach**2)) @ vectors.T)
 
 

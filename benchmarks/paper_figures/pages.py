@@ -20,8 +20,8 @@ from benchmarks.paper_figures.cells import Point, Table
 from benchmarks.paper_figures.figure import Figure
 from benchmarks.paper_figures.simulated import exact, landed, run, sines
 from benchmarks.paper_figures.style import MAIN, REFERENCE, Look, Panel, draw
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.algorithms.gradient.oja import oja
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.algorithms.papers.oja import oja
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.study.algorithm import Algorithm

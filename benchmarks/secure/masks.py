@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from eigenveil.queries.limits import triangle
-from eigenveil.secure_aggregation.masks import NONCE, ZEROS, add_mask
+from eigenveil.secure_aggregation.masking import NONCE, ZEROS, add_mask
 
 TARGET, RUNS = 500, 9  # MB a second of a core
 LONG = 50_000  # numbers from which that is asked

@@ -22,7 +22,7 @@ from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.demo.layout import Layout, prepared
+from eigenveil_client.demo.layout import DemoLayout, open_demo_folder
 from eigenveil_client.demo.processes import Processes, Task
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -44,26 +44,26 @@ class Round:
 class Spending(WideFederation):
     """Parties whose budgets last for every study of a run."""
 
-    def __init__(self, layout: Layout, study: Study, processes: Processes) -> None:
+    def __init__(self, layout: DemoLayout, study: Study, processes: Processes) -> None:
         super().__init__(layout, study, processes)
         self._budget = ENOUGH
 
     def start_submission(self) -> Task:
         """Start submitting the study, which may be the same as before."""
-        return self._analyst("submit", "study", "submit", self._layout.study, "--yes", "--again")
+        return self._analyst_task("submit", "study", "submit", self._layout.study, "--yes", "--again")
 
 
 @contextmanager
 def serving(case: Case) -> Iterator[tuple[ParquetLayout, Spending]]:
     """A federation with records for a case, whose sites know each other."""
     study = parse_study(replace(case, trust=Trust.SECURE_AGGREGATION).toml)
-    with tempfile.TemporaryDirectory() as folder, prepared(Path(folder) / "bench") as made:
+    with tempfile.TemporaryDirectory() as folder, open_demo_folder(Path(folder) / "bench") as made:
         layout = ParquetLayout(made.root)
         processes = Watched(layout.logs)
         layout.study.write_text(case.toml)
         try:
             federation = Spending(layout, study, processes)
-            begun = federation.begin()
+            begun = federation.start_setup()
             for seed, name in enumerate(SITES):
                 write(layout, study, name, case.records, seed + 1)
             federation.set_up(begun)
@@ -72,7 +72,7 @@ def serving(case: Case) -> Iterator[tuple[ParquetLayout, Spending]]:
             processes.stop()
 
 
-async def over(layout: Layout, digest: bytes) -> None:
+async def over(layout: DemoLayout, digest: bytes) -> None:
     """Wait until a study was released. Its document, which grows with the square of the columns, is left
     where it is."""
     state = None
@@ -83,7 +83,7 @@ async def over(layout: Layout, digest: bytes) -> None:
         raise RuntimeError(f"the study was not released; see {layout.logs}")
 
 
-def one_study(layout: Layout, federation: Spending, case: Case) -> list[Round]:
+def one_study(layout: DemoLayout, federation: Spending, case: Case) -> list[Round]:
     """Run it, and read what each round took but the first, in which records are loaded."""
     layout.study.write_text(case.toml)
     digest = federation.submit()
@@ -99,7 +99,7 @@ def one_study(layout: Layout, federation: Spending, case: Case) -> list[Round]:
     ]
 
 
-def processor(layout: Layout, name: str, place: str, rounds: int) -> list[float]:
+def processor(layout: DemoLayout, name: str, place: str, rounds: int) -> list[float]:
     """Milliseconds between the passages of a place in the last rounds of a process, one a round."""
     passed = [one.processor for one in passages(layout, name) if one.place == place][-rounds:]
     return [1e3 * (after - before) for before, after in pairwise(passed)]

@@ -1,9 +1,9 @@
-"""What runs at a hospital (`eigenveil-site`), and what an analyst runs (`eigenveil`)."""
+"""Programs of a hospital (`eigenveil-site`) and of an analyst (`eigenveil`)."""
 
 from __future__ import annotations
 
 import os
 
-# Before gRPC is loaded: its own lines, one for every failed handshake of a stranger, would stand between
-# ours in the log, in another form, as often as the stranger likes. GRPC_VERBOSITY=debug shows them.
+# Set before gRPC is loaded. Otherwise any unauthenticated client can fill the log: gRPC writes a line of its
+# own for every failed handshake. GRPC_VERBOSITY=debug shows them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,7 +1,7 @@
-"""`eigenveil`: what an analyst runs, and what anybody can run without a federation.
+"""`eigenveil`: the commands of an analyst, and those that need no federation.
 
-Modules of commands say what can be typed. What a command needs is imported when it is run: help, and a word
-mistyped, cost nobody the second that numpy, gRPC and Arrow take to load.
+Modules of commands hold arguments and options only. A command imports what it needs when it runs, so that
+help and usage errors do not load numpy, gRPC and Arrow.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import sys
 import click
 
 from eigenveil import __version__
-from eigenveil_client.analyst import catalogue_commands, profile_commands
-from eigenveil_client.analyst.releases import derive_commands, verify_commands
-from eigenveil_client.analyst.signing import key_commands
-from eigenveil_client.analyst.study_commands import study
+from eigenveil_client.analyst.commands import catalogue, profile, releases
+from eigenveil_client.analyst.commands.studies import study
 from eigenveil_client.demo.command import demo
 from eigenveil_client.local import commands as local_commands
-from eigenveil_client.local.compare.command import compare
+from eigenveil_client.local.commands import compare
 from eigenveil_common.command import SHORT_HELP, run
 
 
@@ -38,12 +36,10 @@ for command in (
     compare,
     demo,
     study,
-    *catalogue_commands.COMMANDS,
+    *catalogue.COMMANDS,
     *local_commands.COMMANDS,
-    *profile_commands.COMMANDS,
-    *key_commands.COMMANDS,
-    *verify_commands.COMMANDS,
-    *derive_commands.COMMANDS,
+    *profile.COMMANDS,
+    *releases.COMMANDS,
 ):
     eigenveil.add_command(command)
 

@@ -1,4 +1,4 @@
-"""Where `eigenveil` and `eigenveil-site` begin."""
+"""Entry points of `eigenveil` and `eigenveil-site`."""
 
 from __future__ import annotations
 

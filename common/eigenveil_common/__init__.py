@@ -1,1 +1,1 @@
-"""What every eigenveil process needs and the pure core may not have: disk, configuration, gRPC, commands."""
+"""Infrastructure of every eigenveil process that the pure core may not have: disk, configuration, gRPC."""

@@ -1,4 +1,4 @@
-"""What all our commands share: `--json`, errors as one line with their exit code, Ctrl-C as 130."""
+"""Shared behaviour of all commands: `--json`, one-line errors with exit codes, Ctrl-C as 130."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import click
 from rich.console import Console
 
 from eigenveil.errors import TABLE, Code, EigenveilError, RequestError
-from eigenveil_common.log import places
+from eigenveil_common.log import frame_locations
 from eigenveil_common.start import INTERRUPTED
 
 FILE = click.Path(path_type=Path, dir_okay=False)
@@ -26,36 +26,36 @@ console = Console(highlight=False)
 errors = Console(stderr=True, highlight=False)
 
 
-def say(value: dict[str, Any], as_json: bool, text: str) -> None:
-    """Print one result: a JSON object on one line, or text for a person."""
+def print_result(value: dict[str, Any], as_json: bool, text: str) -> None:
+    """Print a result: a JSON object on one line, or text."""
     if as_json:
         click.echo(json.dumps(value, sort_keys=True))
     else:
-        console.print(text, markup=False, soft_wrap=True)  # a folded command does not survive pasting
+        console.print(text, markup=False, soft_wrap=True)  # a wrapped command cannot be pasted
 
 
-def tell(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
-    """Print one result: a JSON object on one line, or as `show` does."""
+def print_result_as(value: dict[str, Any], as_json: bool, show: Callable[[dict[str, Any]], None]) -> None:
+    """Print a result: a JSON object on one line, or by `show`."""
     if as_json:
-        say(value, True, "")
+        print_result(value, True, "")
     else:
         show(value)
 
 
-def typed(*words: str | Path) -> str:
-    """A command as a person can paste it into a shell, whatever its paths hold."""
-    return shlex.join(map(str, words))
+def shell_command(*arguments: str | Path) -> str:
+    """Return a command, quoted for pasting into a shell."""
+    return shlex.join(map(str, arguments))
 
 
-def asks(as_json: bool) -> bool:
-    """Whether somebody is there who can answer."""
+def is_interactive(as_json: bool) -> bool:
+    """Return True if a person can answer a prompt."""
     return not as_json and sys.stdin.isatty()
 
 
-def quoted(words: str) -> str:
-    """What somebody else wrote, each line behind a bar: none of them can pass for one of ours."""
+def quote_block(text: str) -> str:
+    """Return foreign text with a bar before each line, so that it cannot imitate our output."""
     width = max(console.width - 2, 20)
-    lines = (piece for line in words.splitlines() for piece in textwrap.wrap(line, width) or [""])
+    lines = (piece for line in text.splitlines() for piece in textwrap.wrap(line, width) or [""])
     return "\n".join(f"| {line}" for line in lines)
 
 
@@ -66,26 +66,26 @@ def run(group: click.Command, extra: str) -> int:
     """
     as_json = "--json" in sys.argv
     try:
-        with needing(extra):
+        with require_extra(extra):
             result = group.main(standalone_mode=False)
     except EigenveilError as problem:
-        return failed(problem)
-    except click.exceptions.NoArgsIsHelpError as asked:
-        asked.show()
-        return asked.exit_code
+        return report_error(problem)
+    except click.exceptions.NoArgsIsHelpError as help_request:
+        help_request.show()
+        return help_request.exit_code
     except click.ClickException as problem:
-        return _fail("usage", problem.format_message(), problem.exit_code, as_json)
+        return _print_error("usage", problem.format_message(), problem.exit_code, as_json)
     except (KeyboardInterrupt, click.Abort):
-        return _fail("interrupted", "interrupted", INTERRUPTED, as_json)
-    except Exception as surprise:  # noqa: BLE001 - its text may quote a record, so only its place is said
-        defect = f"{type(surprise).__qualname__} at {places(surprise.__traceback__)}: please report this line"
-        return _fail(Code.BUG.value, defect, TABLE[Code.BUG].exit_code, as_json)
+        return _print_error("interrupted", "interrupted", INTERRUPTED, as_json)
+    except Exception as unexpected:  # noqa: BLE001 - its text may quote a record, so only its place is printed
+        defect = f"{type(unexpected).__qualname__} at {frame_locations(unexpected.__traceback__)}: please report this line"
+        return _print_error(Code.BUG.value, defect, TABLE[Code.BUG].exit_code, as_json)
     return result if isinstance(result, int) else 0
 
 
 @contextmanager
-def needing(extra: str) -> Iterator[None]:
-    """What is imported meanwhile comes with `extra`, or with several, after commas.
+def require_extra(extra: str) -> Iterator[None]:
+    """Turn a missing library within the block into an error that names `extra`, or several after commas.
 
     Raises:
         RequestError: code `bad-config`, a library is not installed.
@@ -102,12 +102,12 @@ def needing(extra: str) -> Iterator[None]:
         ) from problem
 
 
-def failed(problem: EigenveilError) -> int:
-    """Say an error of ours as a command does; its exit code."""
-    return _fail(problem.code.value, str(problem), problem.exit_code, "--json" in sys.argv)
+def report_error(problem: EigenveilError) -> int:
+    """Print an error like a command does, and return its exit code."""
+    return _print_error(problem.code.value, str(problem), problem.exit_code, "--json" in sys.argv)
 
 
-def _fail(code: str, message: str, exit_code: int, as_json: bool) -> int:
+def _print_error(code: str, message: str, exit_code: int, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps({"error": code, "message": message}, sort_keys=True))
     errors.print(f"error [{code}]: {message}", markup=False, soft_wrap=True)

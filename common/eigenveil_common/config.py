@@ -1,6 +1,6 @@
-"""Configuration files: TOML into a frozen dataclass, whose fields say all about each key.
+"""Configuration files: TOML into a frozen dataclass, whose fields describe the keys.
 
-A field that is a dataclass itself has its keys in the same table as the others, unless it is a section.
+The keys of a nested dataclass are in the same table as the others, unless it is a section.
 """
 
 from __future__ import annotations
@@ -13,53 +13,53 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.plain_values import Readers, check_keys, checked, hints, parse_toml, required
+from eigenveil.study.plain_values import Readers, check_keys, coerce_values, field_types, parse_toml, required
 from eigenveil_common.files import read
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
-    """What a key's value must be beyond its type. `words` is what a refusal says, of {key} and {value}."""
+class KeyRule:
+    """Condition on a key's value. `message` is the error text, with {key} and {value}."""
 
     holds: Callable[[Any], object]
-    words: str
+    message: str
 
 
-ABOVE_ZERO = Rule(holds=lambda value: 0 < value < math.inf, words="{key} must be a number above 0")
-AT_LEAST_ONE = Rule(holds=lambda value: value >= 1, words="{key} must be at least 1")
-INSIDE_ONE = Rule(holds=lambda value: 0 < value < 1, words="{key} must lie strictly between 0 and 1")
-BELOW_ONE = Rule(holds=lambda value: 0 <= value < 1, words="{key} must lie between 0 and 1")
+ABOVE_ZERO = KeyRule(holds=lambda value: 0 < value < math.inf, message="{key} must be a number above 0")
+AT_LEAST_ONE = KeyRule(holds=lambda value: value >= 1, message="{key} must be at least 1")
+INSIDE_ONE = KeyRule(holds=lambda value: 0 < value < 1, message="{key} must lie strictly between 0 and 1")
+BELOW_ONE = KeyRule(holds=lambda value: 0 <= value < 1, message="{key} must lie between 0 and 1")
 
 
-def key(default: Any, rule: Rule | None = None, about: str = "") -> Any:
-    """A key of a configuration: its default, its rule, and how the command that writes one explains it."""
+def key(default: Any, rule: KeyRule | None = None, about: str = "") -> Any:
+    """Return a key of a configuration: default, rule, and the comment for a generated file."""
     return field(default=default, metadata={"rule": rule, "about": about})
 
 
 def table(read: Callable[[Any], Any], default: Any) -> Any:
-    """A key that is a table of its own, which `read` makes a value of."""
+    """Return a key that is a separate table, converted by `read`."""
     return field(default=default, metadata={"table": read})
 
 
 def section(default: Any = MISSING) -> Any:
-    """A key that is a dataclass with a table of its own; a text instead of the table is its first key."""
+    """Return a key that is a dataclass in its own table; text instead of the table sets its first key."""
     return field(default=default, metadata={"section": True})
 
 
-def need(holds: object, message: str) -> None:
-    """Insist on what a configuration must be.
+def ensure(holds: object, message: str) -> None:
+    """Raise an error with `message` if a condition on a configuration is not met.
 
     Raises:
         RequestError: code `bad-config`.
     """
     if not holds:
-        raise _refuse(message)
+        raise _bad_config(message)
 
 
 def check_rules(config: Any) -> None:
-    """Insist on the rule of each key.
+    """Check the rule of each key.
 
     Raises:
         RequestError: code `bad-config`, naming the key.
@@ -67,21 +67,21 @@ def check_rules(config: Any) -> None:
     for one in fields(config):
         rule, value = one.metadata.get("rule"), getattr(config, one.name)
         if rule is not None:
-            need(rule.holds(value), rule.words.format(key=one.name, value=value))
+            ensure(rule.holds(value), rule.message.format(key=one.name, value=value))
 
 
 def keys(kind: Any) -> dict[str, Field[Any]]:
-    """Every key of a configuration, in order."""
+    """Return every key of a configuration, in order."""
     found: dict[str, Field[Any]] = {}
     for one in fields(kind):
-        inner = hints(kind)[one.name]
-        flat = is_dataclass(inner) and "section" not in one.metadata
-        found |= keys(inner) if flat else {one.name: one}
+        nested = field_types(kind)[one.name]
+        flat = is_dataclass(nested) and "section" not in one.metadata
+        found |= keys(nested) if flat else {one.name: one}
     return found
 
 
 def values(config: Any) -> dict[str, Any]:
-    """The value of every key of a configuration, in the order of `keys`."""
+    """Return the value of every key of a configuration, in the order of `keys`."""
     found: dict[str, Any] = {}
     for one in fields(config):
         value = getattr(config, one.name)
@@ -90,7 +90,7 @@ def values(config: Any) -> dict[str, Any]:
 
 
 def load(path: Path, kind: type[T]) -> T:
-    """The configuration in `path`. Paths in it are relative to its folder.
+    """Return the configuration in `path`. Paths in it are relative to its folder.
 
     Raises:
         RequestError: code `bad-config`, naming the file and the key.
@@ -98,46 +98,46 @@ def load(path: Path, kind: type[T]) -> T:
     try:
         data = parse_toml(read(path).decode())
     except ValueError as problem:
-        raise _refuse(f"{path} is not valid TOML: {problem}") from problem
-    readers = {Path: lambda text: (path.parent / text).resolve(), date: _day}
-    check_keys(data, keys(kind), required(kind), str(path), _refuse)  # type: ignore[arg-type]
+        raise _bad_config(f"{path} is not valid TOML: {problem}") from problem
+    readers = {Path: lambda text: (path.parent / text).resolve(), date: _date}
+    check_keys(data, keys(kind), required(kind), str(path), _bad_config)  # type: ignore[arg-type]
     try:
-        made: T = _made(kind, data, readers)
+        made: T = _build(kind, data, readers)
     except RequestError as problem:
         raise RequestError(problem.code, f"{path}: {problem}") from problem
     return made
 
 
-def _made(kind: Any, data: Mapping[str, Any], readers: Readers) -> Any:
-    own, inner = dict[str, Any](), dict[str, Any]()
+def _build(kind: Any, data: Mapping[str, Any], readers: Readers) -> Any:
+    direct_values, nested = dict[str, Any](), dict[str, Any]()
     for one in fields(kind):
-        name, hint = one.name, hints(kind)[one.name]
+        name, hint = one.name, field_types(kind)[one.name]
         if "section" in one.metadata:
             if name in data:
-                inner[name] = _section(hint, name, data[name], readers)
+                nested[name] = _section(hint, name, data[name], readers)
         elif is_dataclass(hint):
-            inner[name] = _made(hint, data, readers)
+            nested[name] = _build(hint, data, readers)
         elif name in data and "table" in one.metadata:
-            inner[name] = one.metadata["table"](data[name])
+            nested[name] = one.metadata["table"](data[name])
         elif name in data:
-            own[name] = data[name]
-    return kind(**checked(kind, own, _refuse, readers), **inner)
+            direct_values[name] = data[name]
+    return kind(**coerce_values(kind, direct_values, _bad_config, readers), **nested)
 
 
 def _section(kind: Any, name: str, data: Any, readers: Readers) -> Any:
     if isinstance(data, str):
         data = {next(iter(keys(kind))): data}
-    need(isinstance(data, dict), f"{name} must be a text or a table [{name}]")
-    check_keys(data, keys(kind), required(kind), f"[{name}]", _refuse)
-    return _made(kind, data, readers)
+    ensure(isinstance(data, dict), f"{name} must be a text or a table [{name}]")
+    check_keys(data, keys(kind), required(kind), f"[{name}]", _bad_config)
+    return _build(kind, data, readers)
 
 
-def _day(text: str) -> date | None:
+def _date(text: str) -> date | None:
     try:
         return date.fromisoformat(text) if text else None
     except ValueError:
         raise ValueError('must be a day such as "2027-12-31", or "" for none') from None
 
 
-def _refuse(message: str) -> RequestError:
+def _bad_config(message: str) -> RequestError:
     return RequestError(Code.BAD_CONFIG, message)

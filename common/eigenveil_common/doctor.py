@@ -1,4 +1,4 @@
-"""What `doctor` commands share: one line a check, with what to do; nothing of it is secret or data."""
+"""Shared checks of the `doctor` commands: one line each, with advice and without secrets or data."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from enum import Enum
 from pathlib import Path
 
 from eigenveil.errors import TABLE, Code, EigenveilError
-from eigenveil_common.command import say, typed
-from eigenveil_common.files import HAS_OWNERS
-from eigenveil_common.trusted_files import distrusted
+from eigenveil_common.command import print_result, shell_command
+from eigenveil_common.files import HAS_FILE_OWNERS
+from eigenveil_common.trusted_files import trust_problems
 
 LITTLE_DISK = 2**30
 NO_DISK = 64 * 2**20
@@ -30,7 +30,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One line. `todo` says what to do if it is not all well, `code` which error a failure is."""
+    """Outcome of a check: `todo` is advice, `code` the error of a failure."""
 
     about: str
     level: Level
@@ -52,17 +52,17 @@ def ok(about: str, text: str) -> Check:
 
 
 def warn(about: str, text: str, todo: str) -> Check:
-    """It works, but not for ever or not yet."""
+    """Return a warning: it works now, but needs attention."""
     return Check(about=about, level=Level.WARN, text=text, todo=todo)
 
 
 def fail(about: str, text: str, todo: str = "", code: Code | None = None) -> Check:
-    """It does not work. An error of ours says in its text already what to do."""
+    """Return a failure. The text of an EigenveilError already contains advice."""
     return Check(about=about, level=Level.FAIL, text=text, todo=todo, code=code)
 
 
 def examine(about: str, test: Callable[[], Check]) -> Check:
-    """`test`, or its error as a failed check."""
+    """Return the outcome of `test`, or its error as a failed check."""
     try:
         return test()
     except EigenveilError as problem:
@@ -70,43 +70,47 @@ def examine(about: str, test: Callable[[], Check]) -> Check:
 
 
 def show(checks: Sequence[Check], as_json: bool) -> int:
-    """Print the checks; the exit code, 1 if one failed."""
+    """Print the checks and return the exit code: 1 if one failed."""
     failed = any(check.level is Level.FAIL for check in checks)
     value = {"ok": not failed, "checks": [check.as_dict() for check in checks]}
-    say(value, as_json, "\n".join(check.line() for check in checks))
+    print_result(value, as_json, "\n".join(check.line() for check in checks))
     return int(failed)
 
 
 def exit_code(checks: Sequence[Check]) -> int:
-    """The exit code of the first error among the failures; 0 if there is none."""
+    """Return the exit code of the first error among the failures; 0 if there is none."""
     return next((TABLE[check.code].exit_code for check in checks if check.code is not None), 0)
 
 
 def disk(folder: Path) -> Check:
-    """Whether there is room for what must be written before anything may happen."""
+    """Check the free space for the ledger and other durable files."""
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     free = shutil.disk_usage(folder).free
     text = f"{free / 2**30:.1f} GiB free for {folder}"
     if free < NO_DISK:
-        return fail("disk", text, "make room: the daemon ends when it cannot write its ledger")
+        return fail("disk", text, "free some space: the daemon stops when it cannot write its ledger")
     if free < LITTLE_DISK:
-        return warn("disk", text, "make room")
+        return warn("disk", text, "free some space")
     return ok("disk", text)
 
 
 def permissions(secrets: Iterable[Path], folders: Iterable[Path], settings: Iterable[Path] = ()) -> Check:
-    """Whether others can read a secret, or change any of these: of `settings`, files and folders, the
-    administrator may be the owner. What is not there is passed over."""
-    if not HAS_OWNERS:
-        return ok("permissions", "not looked at: files have no modes on this system")
+    """Check that others cannot read the secrets or change any of the paths.
+
+    The administrator may own `settings`. Missing paths are skipped.
+    """
+    if not HAS_FILE_OWNERS:
+        return ok("permissions", "not checked: this system has no file modes")
     secrets, folders, settings = list(secrets), list(folders), list(settings)
     open_files = [path for path in secrets if path.exists() and _mode(path) & 0o077]
     if open_files:
         names = " ".join(map(str, open_files))
-        return fail("permissions", f"others can read {names}", f"run: {typed('chmod', '600', *open_files)}")
-    if wrong := list(distrusted([*secrets, *folders, *settings])):
-        text = "; ".join(one.what for one in wrong)
+        return fail(
+            "permissions", f"others can read {names}", f"run: {shell_command('chmod', '600', *open_files)}"
+        )
+    if wrong := list(trust_problems([*secrets, *folders, *settings])):
+        text = "; ".join(one.description for one in wrong)
         return fail("permissions", text, f"run: {'; '.join(one.todo for one in wrong)}")
     strange = [path for path in (*secrets, *folders) if path.exists() and path.stat().st_uid != os.geteuid()]
     if strange:
@@ -120,18 +124,18 @@ def _mode(path: Path) -> int:
 
 
 def certificate(about: str, ends: datetime, warning: timedelta, todo: str) -> Check:
-    """Days left of a certificate."""
+    """Check the days until a certificate expires."""
     left = ends - datetime.now(UTC)
     text = f"{left.total_seconds() / 86400:.1f} days left, until {ends:%Y-%m-%d %H:%M} UTC"
     if left <= timedelta():
-        return fail(about, f"ended on {ends:%Y-%m-%d %H:%M} UTC", todo)
+        return fail(about, f"expired on {ends:%Y-%m-%d %H:%M} UTC", todo)
     return warn(about, text, todo) if left < warning else ok(about, text)
 
 
 def clock(skew_ms: int) -> Check:
-    """How far our clock is ahead of the other end's."""
+    """Check how far this machine's clock is ahead of the coordinator's."""
     text = f"{round(skew_ms / 1000, 1) or 0.0:+.1f} s against the coordinator's"
-    todo = "let both machines follow a time server; certificates depend on it"
+    todo = "synchronise both machines with a time server; certificates depend on the time"
     if abs(skew_ms) > SKEW_FAILURE_MS:
         return fail("clock", text, todo)
     return warn("clock", text, todo) if abs(skew_ms) > SKEW_WARNING_MS else ok("clock", text)

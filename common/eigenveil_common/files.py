@@ -1,4 +1,10 @@
-"""Files that outlive a crash, and secrets that nobody else can read."""
+"""Named points at which a test can end this process, like a power cut or the kernel.
+
+A failpoint does nothing unless this process armed it by calling `arm`. No command, configuration or
+environment variable can arm one; a repository test checks this.
+
+Files that survive a crash, and secret files that only their owner can read.
+"""
 
 from __future__ import annotations
 
@@ -7,87 +13,105 @@ import os
 import shlex
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.failpoints import failpoint
 
-# Of files, that is, and of processes. Windows has none of the kind: there a folder within the user's own is
-# what keeps others away, and the names in a folder are its file system's own affair.
-MIB, MOST_MIB = 2**20, 1024  # of a file that is read whole: a wide release has some hundred
-HAS_OWNERS = hasattr(os, "geteuid")
+_actions: dict[str, Callable[[], None]] = {}
+
+
+def failpoint(name: str) -> None:
+    """Run the action that `name` was armed with; none in production."""
+    action = _actions.get(name)
+    if action is not None:
+        action()
+
+
+def arm(name: str, action: Callable[[], None]) -> None:
+    """Call `action` whenever a thread passes `name`, on that thread."""
+    _actions[name] = action
+
+
+def disarm() -> None:
+    _actions.clear()
+
+
+MIB, MOST_MIB = 2**20, 1024  # largest file that is read whole; a wide release has some hundred MiB
+# Windows has no POSIX owners and modes: there the user's own folder protects files, and the file system makes
+# names durable.
+HAS_FILE_OWNERS = hasattr(os, "geteuid")
 
 ADVICE = {
     errno.ENOENT: "make its folder first",
-    errno.ENOTDIR: "a part of this path is a file; name another",
-    errno.EEXIST: "a file is in its place; name another",
+    errno.ENOTDIR: "a part of this path is a file; name another path",
+    errno.EEXIST: "a file with this name exists; name another path",
     errno.EISDIR: "this is a folder; name a file in it",
     errno.EACCES: "name a place where you may write",
     errno.EPERM: "name a place where you may write",
     errno.EROFS: "name a place where you may write",
-    errno.ENOSPC: "make room",
-    errno.ELOOP: "a link is in its place; remove it",
+    errno.ENOSPC: "make room on the disk",
+    errno.ELOOP: "it is a link; remove it",
 }
 
 
-def cannot(act: str, path: Path, problem: OSError) -> InternalError:
-    """What the system refused, of which path, and what to do; without the names of our temporary files."""
+def storage_error(act: str, path: Path, problem: OSError) -> InternalError:
+    """Return the error for a failed file operation, with its path and advice; temporary names are hidden."""
     advice = ADVICE.get(problem.errno or 0, "")
-    said = f"cannot {act} {path}: {problem.strerror or problem}"
-    return InternalError(Code.STORAGE, f"{said}; {advice}" if advice else said)
+    message = f"cannot {act} {path}: {problem.strerror or problem}"
+    return InternalError(Code.STORAGE, f"{message}; {advice}" if advice else message)
 
 
 @contextmanager
-def doing(act: str, path: Path) -> Iterator[None]:
-    """Turn what the system refuses meanwhile into `cannot`."""
+def storage_errors(act: str, path: Path) -> Iterator[None]:
+    """Turn an OSError within the block into `storage_error`."""
     try:
         yield
     except OSError as problem:
-        raise cannot(act, path, problem) from problem
+        raise storage_error(act, path, problem) from problem
 
 
 def make_folder(path: Path, mode: int = 0o777) -> None:
-    """Make a folder, and those above it; one that is there stays as it is.
+    """Make a folder and its parents; an existing folder is not changed.
 
     Raises:
         InternalError: code `storage`.
     """
-    with doing("make", path):
+    with storage_errors("make", path):
         path.mkdir(mode=mode, parents=True, exist_ok=True)
 
 
-def is_there(path: Path) -> bool:
-    """Whether there is anything at `path`.
+def path_exists(path: Path) -> bool:
+    """Return True if `path` exists.
 
     Raises:
-        InternalError: code `storage`, the way there may not be looked into.
+        InternalError: code `storage`, the path cannot be accessed.
     """
-    with doing("look at", path):
+    with storage_errors("look at", path):
         return path.exists()
 
 
-def occupied(folder: Path) -> bool:
-    """Whether there is something else than an empty folder at `folder`.
+def is_occupied(folder: Path) -> bool:
+    """Return True if `folder` exists and is not an empty folder.
 
     Raises:
-        InternalError: code `storage`, it may not be looked into.
+        InternalError: code `storage`, it cannot be accessed.
     """
-    with doing("look into", folder):
+    with storage_errors("look into", folder):
         return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
 
 
 def check_output(path: Path, *inputs: Path) -> None:
-    """See that a file can be written at `path`, before anything that takes long or cannot be undone.
+    """Check that a file can be written at `path`, before long or irreversible work.
 
     Raises:
-        InternalError: code `storage`, it cannot.
+        InternalError: code `storage`, it cannot be written.
         RequestError: it would replace one of `inputs`.
     """
     if os.path.realpath(path) in map(os.path.realpath, inputs):
         raise RequestError(Code.CONFLICT, f"{path} would replace what it is made of; name another file")
-    with doing("write", path):
+    with storage_errors("write", path):
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
         with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
@@ -95,23 +119,23 @@ def check_output(path: Path, *inputs: Path) -> None:
 
 
 def check_new(path: Path) -> None:
-    """`check_output` of a file that is not there yet. Raises RequestError, code `conflict`, if it is."""
-    if is_there(path):
+    """Check that a new file can be written at `path`. Raises RequestError, code `conflict`, if it exists."""
+    if path_exists(path):
         raise RequestError(Code.CONFLICT, f"{path} exists already; name another file")
     check_output(path)
 
 
 def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
-    """Replace `path` by `data` in one step that survives a power cut (write, sync, rename, sync).
+    """Replace the content of `path` by `data` atomically and durably (write, sync, rename, sync).
 
     Raises:
-        InternalError: code `storage`; then `path` may hold either.
+        InternalError: code `storage`; `path` then holds the old or the new content.
     """
-    with doing("write", path):
+    with storage_errors("write", path):
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(handle, "wb") as file:
-                if HAS_OWNERS:
+                if HAS_FILE_OWNERS:
                     os.fchmod(file.fileno(), mode)
                 file.write(data)
                 file.flush()
@@ -125,32 +149,32 @@ def write_durably(path: Path, data: bytes, mode: int = 0o644) -> None:
 
 
 def write_secret(path: Path, data: bytes) -> None:
-    """`write_durably`, readable by the owner only."""
+    """Write a file with `write_durably`, readable by the owner only."""
     write_durably(path, data, mode=0o600)
 
 
 def read_secret(path: Path) -> bytes:
-    """The content of a secret file; what is looked at is what was opened, and no link leads there.
+    """Return the content of a secret file. The opened file itself is checked, and links are refused.
 
     Raises:
-        RequestError: missing, a link, another user's, or others may read it, where modes of files say so.
+        RequestError: missing, a link, owned by another user, or readable by others (where files have modes).
     """
-    if not HAS_OWNERS:
+    if not HAS_FILE_OWNERS:
         return read(path)
     try:
-        # A pipe in its place would be waited for.
+        # O_NONBLOCK: opening a named pipe would wait for a writer.
         handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as problem:
         link = problem.errno == errno.ELOOP
-        why = "it is a link, or a link is on the way; put the file itself there" if link else problem.strerror
+        why = "the path is or contains a link; put the file itself there" if link else problem.strerror
         raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {why}") from problem
-    with os.fdopen(handle, "rb") as file, _reading(path):
+    with os.fdopen(handle, "rb") as file, _read_errors(path):
         _check_secret(path, os.fstat(handle))
         return file.read()
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[None]:
+def _read_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as problem:
@@ -159,7 +183,7 @@ def _reading(path: Path) -> Iterator[None]:
 
 def _check_secret(path: Path, found: os.stat_result) -> None:
     if not stat.S_ISREG(found.st_mode):
-        raise RequestError(Code.BAD_CONFIG, f"{path} is not a file; put the file itself there")
+        raise RequestError(Code.BAD_CONFIG, f"{path} is not a regular file; put the file itself there")
     if os.geteuid() and found.st_uid not in (os.geteuid(), 0):
         raise RequestError(
             Code.BAD_CONFIG,
@@ -173,13 +197,13 @@ def _check_secret(path: Path, found: os.stat_result) -> None:
 
 
 def check_owner(folder: Path) -> None:
-    """Insist that root does not work in another user's folder: what it made there would lock the daemon out.
+    """Refuse to run as root in another user's folder: files made there would lock the daemon out.
 
     Raises:
         RequestError: code `bad-config`.
     """
     owner = folder.stat().st_uid
-    if HAS_OWNERS and os.geteuid() == 0 != owner:
+    if HAS_FILE_OWNERS and os.geteuid() == 0 != owner:
         name = user_name(owner)
         raise RequestError(
             Code.BAD_CONFIG, f"{folder} belongs to {name}; run this as that user: sudo -u {name} ..."
@@ -187,8 +211,8 @@ def check_owner(folder: Path) -> None:
 
 
 def user_name(number: int) -> str:
-    """A user's name; #NUMBER for one that the system does not know."""
-    import pwd  # which Windows does not have
+    """Return a user's name; #NUMBER for an unknown user."""
+    import pwd  # not on Windows
 
     try:
         return pwd.getpwuid(number).pw_name
@@ -197,10 +221,10 @@ def user_name(number: int) -> str:
 
 
 def read(path: Path) -> bytes:
-    """The content of a file: a key, a configuration, a release, and none of records.
+    """Return the content of a file, such as a key, a configuration or a release; never of records.
 
     Raises:
-        RequestError: it cannot be read, or is larger than such a file can be.
+        RequestError: it cannot be read, or is too large.
     """
     try:
         with path.open("rb") as file:
@@ -210,12 +234,12 @@ def read(path: Path) -> bytes:
     except OSError as problem:
         raise RequestError(Code.BAD_CONFIG, f"cannot read {path}: {problem.strerror}") from problem
     if part:
-        raise RequestError(Code.BAD_CONFIG, f"{path} has over {MOST_MIB} MiB; is it the file that is meant?")
+        raise RequestError(Code.BAD_CONFIG, f"{path} has over {MOST_MIB} MiB; is this the right file?")
     return b"".join(parts)
 
 
 def read_text(path: Path) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
         RequestError: it cannot be read, or is not UTF-8.
@@ -224,18 +248,18 @@ def read_text(path: Path) -> str:
         return read(path).decode()
     except UnicodeDecodeError as problem:
         raise RequestError(
-            Code.BAD_ARGUMENT, f"{path} is not UTF-8 text; is it the file you mean?"
+            Code.BAD_ARGUMENT, f"{path} is not UTF-8 text; is this the right file?"
         ) from problem
 
 
 def sync(path: Path) -> None:
-    """Make sure that a file and its name outlive a power cut."""
+    """Make a file and its name durable."""
     _sync_folder(path)
     _sync_folder(path.parent)
 
 
 def _sync_folder(folder: Path) -> None:
-    if not HAS_OWNERS:  # nor can a folder be opened
+    if not HAS_FILE_OWNERS:  # Windows cannot open a folder
         return
     handle = os.open(folder, os.O_RDONLY)
     try:

@@ -1,7 +1,7 @@
-"""One line per state change: ids and codes, never values, counts or norms.
+"""Log with one line per state change: ids and codes, never values, counts or norms.
 
-What a line may say is a closed list of fields; an exception is told by its type and its places, never
-by its text, which may quote a cell.
+The allowed fields are a closed list. An exception is logged by its type and stack locations, never by its
+text, which may quote a cell.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ DIGEST = re.compile("[0-9a-f]{64}")
 
 
 class Format(Enum):
-    """`log_format`: lines of text, or one JSON object a line."""
+    """Format of the log (`log_format`): lines of text, or one JSON object per line."""
 
     TEXT = "text"
     JSON = "json"
 
 
-# Ids, codes, names that studies or configurations state in public, times of certificates, lengths of a
-# ledger (`here`, `there`), and sentences of eigenveil.errors. A number of records, a value, a norm or a
-# statistic has no place here.
+# Allowed: ids, codes, public names of studies or configurations, times of certificates, lengths of a ledger
+# (`here`, `there`), and messages of eigenveil.errors. Never: numbers of records, values, norms or statistics.
 FIELDS = frozenset({
     "about", "address", "algorithm", "analyst", "at", "attempt", "code", "columns", "detail", "digest",
     "federation", "generation", "here", "kind", "method", "name", "peer", "port", "print", "reason",
@@ -39,29 +38,29 @@ FIELDS = frozenset({
 })  # fmt: skip
 
 
-def event(event_name: str, level: int = logging.INFO, **words: object) -> None:
-    """Log `name key=value ...`; digests are shortened to twelve digits.
+def event(event_name: str, level: int = logging.INFO, **values: object) -> None:
+    """Log `name key=value ...`; digests are cut to twelve characters.
 
     Raises:
         TypeError: a field that is not in `FIELDS`.
     """
-    strange = sorted(words.keys() - FIELDS)
-    if strange:
+    unknown = sorted(values.keys() - FIELDS)
+    if unknown:
         raise TypeError(
-            f"log fields {strange} are not in eigenveil_common.log.FIELDS; add them if they never hold data"
+            f"log fields {unknown} are not in eigenveil_common.log.FIELDS; add them if they never hold data"
         )
-    said = {key: _plain(value) for key, value in words.items()}
-    text = " ".join([event_name, *(f"{key}={_quoted(value)}" for key, value in said.items())])
-    logger.log(level, "%s", text, extra={"event_name": event_name, "said": said})
+    shown_fields = {key: _plain(value) for key, value in values.items()}
+    text = " ".join([event_name, *(f"{key}={_quoted(value)}" for key, value in shown_fields.items())])
+    logger.log(level, "%s", text, extra={"event_name": event_name, "said": shown_fields})
 
 
-def alarm(event_name: str, **words: object) -> None:
-    """`event` for what an honest peer never does."""
-    event(event_name, logging.ERROR, **words)
+def log_error(event_name: str, **values: object) -> None:
+    """Log an event at level ERROR, for behaviour that no honest peer shows."""
+    event(event_name, logging.ERROR, **values)
 
 
 def _plain(value: object) -> str | int:
-    """A digest shortened, a whole number, or text."""
+    """Return a value as an integer or as text, with digests cut."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = str(value)
@@ -73,63 +72,64 @@ def _quoted(value: str | int) -> str:
     return text if text and text.replace("-", "").isalnum() else repr(text)
 
 
-def places(trace: TracebackType | None) -> str:
-    """Where an exception came from: `file:line` from the outermost frame to the innermost."""
+def frame_locations(trace: TracebackType | None) -> str:
+    """Return the frames of a traceback as `file:line`, from the outermost to the innermost."""
     frames = traceback.walk_tb(trace)
     return " ".join(f"{Path(frame.f_code.co_filename).name}:{line}" for frame, line in frames)
 
 
-class _Lines(logging.Formatter):
-    """`time level name key=value ...`, and an exception on the same line."""
+class _TextFormatter(logging.Formatter):
+    """Formatter of `time level name key=value ...`, with an exception on the same line."""
 
     def __init__(self) -> None:
         super().__init__(datefmt="%Y-%m-%dT%H:%M:%S")
         self.converter = time.gmtime
 
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{self.formatTime(record, self.datefmt)}Z {record.levelname} {_said(record)}"
-        surprise = _surprise(record)
-        return " ".join([line, *(f"{key}={value!r}" for key, value in surprise.items())])
+        line = f"{self.formatTime(record, self.datefmt)}Z {record.levelname} {_message(record)}"
+        exception_fields = _exception_fields(record)
+        return " ".join([line, *(f"{key}={value!r}" for key, value in exception_fields.items())])
 
 
-class _Objects(_Lines):
-    """The same as one JSON object a line."""
+class _JsonFormatter(_TextFormatter):
+    """Formatter of one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
         name = getattr(record, "event_name", None)
-        said: dict[str, Any] = getattr(record, "said", {}) if name else {"detail": _said(record)}
+        shown_fields: dict[str, Any] = getattr(record, "said", {}) if name else {"detail": _message(record)}
         line = {
             "time": f"{self.formatTime(record, self.datefmt)}Z",
             "level": record.levelname.lower(),
             "event": name or "message",
-            **said,
-            **_surprise(record),
+            **shown_fields,
+            **_exception_fields(record),
         }
         return json.dumps(line)
 
 
-def _said(record: logging.LogRecord) -> str:
-    """Our own text; of a library's, which may quote anything, only where it came from."""
-    ours = record.name.partition(".")[0] == logger.name
-    return record.getMessage() if ours else f"library {record.name} at {record.module}:{record.lineno}"
+def _message(record: logging.LogRecord) -> str:
+    """Return our own message; of a library's, which may quote data, only its location."""
+    is_own_record = record.name.partition(".")[0] == logger.name
+    return (
+        record.getMessage() if is_own_record else f"library {record.name} at {record.module}:{record.lineno}"
+    )
 
 
-def _surprise(record: logging.LogRecord) -> dict[str, str]:
+def _exception_fields(record: logging.LogRecord) -> dict[str, str]:
     if not record.exc_info or record.exc_info[0] is None:
         return {}
     kind, _, trace = record.exc_info
-    return {"type": kind.__qualname__, "at": places(trace)}
+    return {"type": kind.__qualname__, "at": frame_locations(trace)}
 
 
 def to_stderr(form: Format = Format.TEXT) -> None:
-    """Send the lines to standard error, with the time in UTC; also what libraries log, and what ends a thread
-    or is thrown where nobody can catch it."""
+    """Log to standard error in UTC, also library logs and uncaught exceptions of threads and destructors."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_Objects() if form is Format.JSON else _Lines())
+    handler.setFormatter(_JsonFormatter() if form is Format.JSON else _TextFormatter())
     logging.getLogger().addHandler(handler)
     logger.setLevel(logging.INFO)
     threading.excepthook = sys.unraisablehook = _uncaught
 
 
 def _uncaught(thrown: threading.ExceptHookArgs | sys.UnraisableHookArgs) -> None:
-    alarm("bug", type=thrown.exc_type.__qualname__, at=places(thrown.exc_traceback))
+    log_error("bug", type=thrown.exc_type.__qualname__, at=frame_locations(thrown.exc_traceback))

@@ -1,4 +1,4 @@
-"""gRPC plumbing shared by both ends: limits, and errors that keep their code across the wire."""
+"""gRPC settings of both ends: limits, and errors that retain their code across the wire."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import grpc
 
 from eigenveil.errors import Code, EigenveilError, PeerError, error
 
-VERSION_MIN = 6  # a coordinator of version 5 knows no masked rounds, and a plan of its has other keys
+VERSION_MIN = 6  # version 5 has no masked rounds, and its plans have other keys
 VERSION_MAX = 6
 MESSAGE_BYTES = 4 * 2**20
 INLINE_BYTES = 2**20
-WITH_NEXT_BYTES = 64 * 1024  # of an answer beside a question for work: it is in memory until that is answered
-CHUNK_BYTES = 3 * 2**20  # a message with it stays below MESSAGE_BYTES
+WITH_NEXT_BYTES = 64 * 1024  # of an answer sent with a request for work; it is in memory until the reply
+CHUNK_BYTES = 3 * 2**20  # a message with one chunk stays below MESSAGE_BYTES
 METADATA_BYTES = 16 * 1024
 LONG_POLL_SECONDS = 30.0
 HANDSHAKE_MS = 10_000
-MOST_CONNECTIONS = 1536  # on each listener; one in its handshake costs about 85 KB, most of it TLS
+MOST_CONNECTIONS = 1536  # per listener; a connection in its handshake takes about 85 KB, mostly TLS
 IDLE_MS = 5 * 60_000  # a connection without a call
 
 CODE_KEY = "eigenveil-code"
@@ -24,8 +24,8 @@ OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
     ("grpc.max_metadata_size", METADATA_BYTES),
-    ("grpc.absolute_max_metadata_size", METADATA_BYTES),  # the other one is soft: chance decides
-    # Identity alone: integers do not get smaller, and what is small and gets large is an attack.
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES),  # the limit above is soft and not always enforced
+    # No compression: integers do not compress, and a small message that expands is an attack.
     ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
@@ -34,7 +34,7 @@ OPTIONS: tuple[tuple[str, int | str], ...] = (
 
 SERVER_OPTIONS = (
     *OPTIONS,
-    ("grpc.http2.settings_timeout", HANDSHAKE_MS),  # limits bind a peer once it has acknowledged them
+    ("grpc.http2.settings_timeout", HANDSHAKE_MS),  # limits apply once the peer has acknowledged them
     ("grpc.max_connection_idle_ms", IDLE_MS),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
     ("grpc.http2.max_ping_strikes", 2),
@@ -42,7 +42,7 @@ SERVER_OPTIONS = (
 
 
 def error_from(problem: grpc.aio.AioRpcError) -> EigenveilError:
-    """Our error for a failed call: the peer's own if it sent a code, else by status."""
+    """Return our error for a failed call: the peer's if it sent a code, else by gRPC status."""
     details = problem.details() or "no detail"
     for key, value in problem.trailing_metadata() or ():
         if key == CODE_KEY and isinstance(value, str):
@@ -50,7 +50,7 @@ def error_from(problem: grpc.aio.AioRpcError) -> EigenveilError:
                 return error(Code(value), details)
             except ValueError:
                 return PeerError(Code.PROTOCOL, f"the peer sent an unknown error code {value}: {details}")
-    # CANCELLED without a code of ours: a server that is overrun dropped the call before it took it.
+    # CANCELLED without a code of ours: an overloaded server dropped the call before accepting it.
     unreachable = (
         grpc.StatusCode.UNAVAILABLE,
         grpc.StatusCode.DEADLINE_EXCEEDED,

@@ -1,18 +1,16 @@
-"""Files that trust rests on: nobody but their owner and root may change them, or a folder on their way.
+"""Check of trusted files: only their owner and root may change them or a folder on their path.
 
-What a daemon believes (settings, authorities, peers, keys, its ledger) it believes because of where it lies.
-So at each start:
+A daemon trusts settings, authorities, peers, keys and its ledger because of their location. At each start:
 
-- every such file, and every folder and link on the way to it, belongs to this user or to root: of a chain of
-  links each one, with the folders on its own way;
-- none of them may be written by others, nor by a group;
-- but by a group that is its owner's own: of the same name, with nobody else in it, as `useradd` makes it
-  (with such groups the usual umask is 002);
-- and a folder further up by anybody, where only the owner of a file may remove it (the sticky bit, as of
-  /tmp);
-- none of these files is a link, which would have it read from elsewhere.
+- every such file, and every folder and link on its path, belongs to this user or to root; of a chain of links
+  each link, with the folders on its own path;
+- others and groups cannot write to any of them;
+- except a private group of the owner: of the same name, with no other member, as `useradd` makes it (with
+  such groups the usual umask is 002);
+- and except a parent folder where only the owner of a file may remove it (sticky bit, like /tmp);
+- none of these files is a link, because a link reads another file.
 
-Nothing is opened: to close any descriptor of a database would drop the locks that this process has on it.
+No file is opened: closing a descriptor of a database would release this process's locks on it.
 """
 
 from __future__ import annotations
@@ -25,132 +23,130 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_common.files import HAS_OWNERS, user_name
+from eigenveil_common.files import HAS_FILE_OWNERS, user_name
 
-# Of a folder whose other files are nobody's concern here.
-BELIEVED = (".json", ".toml", ".pem", ".key", ".draft", ".lock")
-MOST_LINKS = 40  # of one path, as Linux follows them
+# Endings of the trusted files in a folder; other files are not checked.
+TRUSTED_SUFFIXES = (".json", ".toml", ".pem", ".key", ".draft", ".lock")
+MOST_LINKS = 40  # most links that Linux follows on one path
 BESIDE_DATABASE = ("", "-wal", "-shm", "-journal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Distrusted:
-    """What is wrong with one path, which it names, and the command that mends it."""
+class TrustProblem:
+    """Problem with the owner or mode of a path, and the command that fixes it."""
 
-    what: str
+    description: str
     todo: str
 
     def __str__(self) -> str:
-        return f"{self.what}; run: {self.todo}"
+        return f"{self.description}; run: {self.todo}"
 
 
-def believed(folder: Path) -> list[Path]:
-    """A folder of our own, and what lies in it that is believed, by its ending."""
+def trusted_entries(folder: Path) -> list[Path]:
+    """Return a folder and the trusted files in it, by their endings."""
     if not folder.is_dir():
         return []
-    return [folder, *sorted(one for one in folder.iterdir() if one.name.endswith(BELIEVED))]
+    return [folder, *sorted(one for one in folder.iterdir() if one.name.endswith(TRUSTED_SUFFIXES))]
 
 
 def database_files(database: Path) -> list[Path]:
-    """The files of a database of SQLite, those that come and go as well."""
+    """Return the files of a SQLite database, with its temporary files."""
     return [database.with_name(database.name + end) for end in BESIDE_DATABASE]
 
 
-def distrusted(paths: Iterable[Path]) -> Iterator[Distrusted]:
-    """What is wrong with `paths`, and with the folders above them; each is told of once."""
-    if not HAS_OWNERS:
+def trust_problems(paths: Iterable[Path]) -> Iterator[TrustProblem]:
+    """Yield the problems of `paths` and of their parent folders, each once."""
+    if not HAS_FILE_OWNERS:
         return
     above = dict[Path, None]()
     listed = dict.fromkeys(path.absolute() for path in paths)
     for path in listed:
-        above |= dict.fromkeys(_way(path))
+        above |= dict.fromkeys(_path_components(path))
         if path.is_symlink() and not path.is_dir():
             target = path.resolve()
             todo = f"rm {_quoted(path)} && cp -p {_quoted(target)} {_quoted(path)}"
-            yield Distrusted(what=f"{path} is a link to {target}", todo=todo)
+            yield TrustProblem(description=f"{path} is a link to {target}", todo=todo)
         else:
-            yield from _wrong(path)
+            yield from _mode_problems(path)
     for one in above:
         if one.is_symlink():
-            yield from _owned(one, one.lstat())
+            yield from _owner_problems(one, one.lstat())
         elif one not in listed and one != one.parent:
-            yield from _wrong(one, above=True)
+            yield from _mode_problems(one, above=True)
 
 
 def check_trusted(paths: Iterable[Path]) -> None:
-    """Insist that nobody else can change `paths`.
+    """Check that others cannot change `paths`.
 
     Raises:
-        RequestError: code `bad-config`, naming the first that others can, and the command that mends it.
+        RequestError: code `bad-config`, naming the first problem and the command that fixes it.
     """
-    for one in distrusted(paths):
+    for one in trust_problems(paths):
         raise RequestError(Code.BAD_CONFIG, str(one))
 
 
-def _way(path: Path) -> Iterator[Path]:
-    """Every folder and link that the system goes through to `path`, which is absolute: it follows `..` and
-    the targets of links as it meets them."""
-    place, names, links = Path(path.anchor), [*reversed(path.parts[1:])], 0
+def _path_components(path: Path) -> Iterator[Path]:
+    """Yield every folder and link on the absolute `path`, following `..` and links in order."""
+    position, names, links = Path(path.anchor), [*reversed(path.parts[1:])], 0
     while names:
         name = names.pop()
         if name == os.pardir:
-            place = place.parent
+            position = position.parent
             continue
-        yield place
-        place /= name
-        target = _target(place)
-        if target is not None and links < MOST_LINKS:  # beyond, `stat` says that it cannot be followed
-            yield place
+        yield position
+        position /= name
+        target = _target(position)
+        if target is not None and links < MOST_LINKS:  # beyond this, `stat` reports an error
+            yield position
             links += 1
-            place = Path(target.anchor) if target.is_absolute() else place.parent
+            position = Path(target.anchor) if target.is_absolute() else position.parent
             names += reversed(target.parts[1:] if target.is_absolute() else target.parts)
 
 
 def _target(path: Path) -> Path | None:
     try:
         return path.readlink()
-    except OSError:  # no link, not there, or not to be looked at, which `stat` says
+    except OSError:  # not a link, missing or not accessible; `stat` reports the latter
         return None
 
 
-def _wrong(path: Path, *, above: bool = False) -> Iterator[Distrusted]:
+def _mode_problems(path: Path, *, above: bool = False) -> Iterator[TrustProblem]:
     try:
         found = path.stat()
     except FileNotFoundError:
         return
     except OSError as problem:
         raise RequestError(Code.BAD_CONFIG, f"cannot look at {path}: {problem.strerror}") from problem
-    yield from _owned(path, found)
+    yield from _owner_problems(path, found)
     writers = found.st_mode & 0o022
-    if (above and found.st_mode & stat.S_ISVTX) or (writers == 0o020 and _private(found)):
+    if (above and found.st_mode & stat.S_ISVTX) or (writers == 0o020 and _has_private_group(found)):
         return
     if writers:
-        yield Distrusted(what=f"others can change {path}", todo=f"chmod go-w {_quoted(path)}")
+        yield TrustProblem(description=f"others can change {path}", todo=f"chmod go-w {_quoted(path)}")
 
 
-def _owned(path: Path, found: os.stat_result) -> Iterator[Distrusted]:
-    """What is wrong with the owner of `path`: of a link in a folder for all, as /tmp, its owner disposes."""
-    us = os.geteuid()
-    if found.st_uid not in (us, 0):
+def _owner_problems(path: Path, found: os.stat_result) -> Iterator[TrustProblem]:
+    """Yield the problems with the owner of `path`; in a sticky folder like /tmp the owner controls a link."""
+    current_uid = os.geteuid()
+    if found.st_uid not in (current_uid, 0):
         owner, also = user_name(found.st_uid), "-h " if path.is_symlink() else ""
-        mended = f"sudo chown {also}{user_name(us)} {_quoted(path)}"
-        todo = mended if us else f"this as that user, sudo -u {owner} ..."
-        yield Distrusted(what=f"{path} belongs to {owner}, who can change it", todo=todo)
+        mended = f"sudo chown {also}{user_name(current_uid)} {_quoted(path)}"
+        todo = mended if current_uid else f"this as that user, sudo -u {owner} ..."
+        yield TrustProblem(description=f"{path} belongs to {owner}, who can change it", todo=todo)
 
 
-def _private(found: os.stat_result) -> bool:
-    """Whether a file's group is its owner's own: nobody else is in it, neither as one of its members nor as a
-    user whose group it is from the start."""
-    import grp  # which Windows does not have
+def _has_private_group(found: os.stat_result) -> bool:
+    """Return True if a file's group is private: no other user has it as a member or as primary group."""
+    import grp  # not on Windows
     import pwd
 
     try:
         user, group = pwd.getpwuid(found.st_uid), grp.getgrgid(found.st_gid)
     except KeyError:
         return False
-    own = (group.gr_gid, group.gr_name) == (user.pw_gid, user.pw_name)
-    alone = all(one.pw_uid == user.pw_uid for one in pwd.getpwall() if one.pw_gid == group.gr_gid)
-    return own and alone and set(group.gr_mem) <= {user.pw_name}
+    is_own_group = (group.gr_gid, group.gr_name) == (user.pw_gid, user.pw_name)
+    no_other_user = all(one.pw_uid == user.pw_uid for one in pwd.getpwall() if one.pw_gid == group.gr_gid)
+    return is_own_group and no_other_user and set(group.gr_mem) <= {user.pw_name}
 
 
 def _quoted(path: Path) -> str:

@@ -1,17 +1,16 @@
-"""Federated PCA with differential privacy: the pure core, and the face of eigenveil to Python.
+"""Federated PCA with differential privacy: the Python interface of eigenveil, and its pure core.
 
-Public are the names below, in `__all__`, with the fields and methods that their docstrings describe; and,
-for whoever writes an algorithm of their own, the names in `eigenveil.algorithms.__all__`. Everything else is
-private by convention and may change with any version.
+The names in `__all__` are public, with the fields and methods in their docstrings. For custom algorithms, the
+names in `eigenveil.algorithms.__all__` are public too. Everything else may change with any version.
 
     from eigenveil import Column, Federation, Study, explain, predict, make_plan, simulate
 
-A `Study` is built in Python or read from a file (`parse_study`), predicted (`predict`), made concrete
-(`make_plan`), put into words (`explain`) and run on records that you hold (`simulate`, or `PrivatePCA` and
-`PrivateCovariance` in scikit-learn's manner), or by the sites of the federation that you are enrolled with
-(`connect`). What a federation released is read and held against its signature by `load_release` and
-`verify_release`, drawn by `plot`, put to use by its `to_sklearn`, and asked for all else that it answers by
-`Moments`.
+- Make a `Study` in Python, or read one from a file: `parse_study`.
+- Predict its error, plan it and describe it: `predict`, `make_plan`, `explain`.
+- Run it on your own records: `simulate`, or the scikit-learn estimators `PrivatePCA` and `PrivateCovariance`.
+- Run it at the sites of a federation in which you are enrolled: `connect`.
+- Read a release and check its signature: `load_release`, `verify_release`.
+- Use a release: `plot`, `ReleasedResult.to_sklearn`, and `Moments` for derived results.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ from eigenveil._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from eigenveil import plot
-    from eigenveil.accounting.neighbours import Neighbours
+    from eigenveil.accounting.zcdp import Neighbours
     from eigenveil.derived.moments import Moments
     from eigenveil.errors import EigenveilError, InternalError, PeerError, RequestError
     from eigenveil.estimators.covariance import PrivateCovariance
     from eigenveil.estimators.pca import PrivatePCA
+    from eigenveil.planning.choose import make_plan
     from eigenveil.planning.predict import predict
-    from eigenveil.planning.resolve import make_plan
     from eigenveil.released import ReleasedResult, load_release
     from eigenveil.reporting.explain import explain
     from eigenveil.reporting.verify import verify_release
@@ -40,24 +39,24 @@ if TYPE_CHECKING:
     from eigenveil.study.toml import parse_study
     from eigenveil_client.analyst.python.connect import connect
 
-# A study, what it would give, and what it gives.
+# A study, its prediction and its result.
 __all__ = ["Algorithm", "Column", "Federation", "Neighbours", "PublicNorm", "Study", "parse_study"]
 __all__ += ["PrivateCovariance", "PrivatePCA", "Simulation", "explain", "make_plan", "predict", "simulate"]
-# A federation, from Python.
+# A connection to a federation.
 __all__ += ["connect"]
-# What was released, what else that answers, and what goes wrong.
+# Releases, results derived from them, and errors.
 __all__ += ["Moments", "ReleasedResult", "load_release", "plot", "verify_release"]
 __all__ += ["EigenveilError", "InternalError", "PeerError", "RequestError"]
 
-# Resolved on first use, so that a site daemon never pays for importing scikit-learn.
+# Resolved on first use, so that a site daemon never imports scikit-learn.
 _HOMES = {
-    "accounting.neighbours": ("Neighbours",),
+    "accounting.zcdp": ("Neighbours",),
     "derived.moments": ("Moments",),
     "errors": ("EigenveilError", "InternalError", "PeerError", "RequestError"),
     "estimators.covariance": ("PrivateCovariance",),
     "estimators.pca": ("PrivatePCA",),
     "planning.predict": ("predict",),
-    "planning.resolve": ("make_plan",),
+    "planning.choose": ("make_plan",),
     "reporting.explain": ("explain",),
     "released": ("ReleasedResult", "load_release"),
     "reporting.verify": ("verify_release",),
@@ -68,12 +67,12 @@ _HOMES = {
     "study.toml": ("parse_study",),
 }
 _HOME_OF = {name: f"{__name__}.{home}" for home, names in _HOMES.items() for name in names}
-# The one name of another package: core imports nothing of it, and whoever asks for it has it all installed.
+# The only name of another package; core does not import it until it is used.
 _HOME_OF["connect"] = "eigenveil_client.analyst.python.connect"
 
 
 def __getattr__(name: str) -> object:
-    if name == "plot":  # a module, and the only one
+    if name == "plot":  # the only module
         return import_module(f"{__name__}.plot")
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

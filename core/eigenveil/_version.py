@@ -1,3 +1,3 @@
-"""The one place that says which version this is."""
+"""Version of eigenveil, defined only here."""
 
 __version__ = "0.1.0"

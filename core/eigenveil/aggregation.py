@@ -1,8 +1,8 @@
-"""From the sites' contributions to one exact sum: validation first, then integer addition. (Votes for
-fingerprints are not added up: they stand one after the other, in the order of the sites' names.)
+"""Validation of the sites' contributions, and their exact sum.
 
-Integer addition is exact and order-free, so no arrangement of sites can be told from the total. Masked
-answers are added modulo 2^64, as int64 does by itself.
+Integer addition is exact and independent of the order, so the total does not depend on how records are
+divided among sites. Masked answers are added modulo 2^64, as int64 arithmetic does. Votes for fingerprints
+are not added, but concatenated in the order of the sites' names.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from eigenveil.errors import Code, PeerError, spoken
+from eigenveil.errors import Code, PeerError, round_label
 from eigenveil.numerics.encoding import IntArray, digest, frozen
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import PerSite
+from eigenveil.queries import PerSiteQuery
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Contribution:
-    """What one site sends for one round. Shape: values (asked.query.length,). `attempt` is the digest of the
-    attempt that masked values are for; empty where they are exact."""
+    """Answer of one site to the query of one round. Shape: values (round_query.query.length,).
+
+    `attempt` is the digest of the attempt of masked values; empty for exact ones.
+    """
 
     plan_digest: str
     round: int
@@ -34,10 +36,10 @@ class Contribution:
         object.__setattr__(self, "values", frozen(self.values))
 
     @classmethod
-    def to(cls, asked: RoundQuery, site: str, values: IntArray, attempt: str = "") -> Contribution:
-        """What `site` sends to `asked`."""
+    def to(cls, round_query: RoundQuery, site: str, values: IntArray, attempt: str = "") -> Contribution:
+        """Return the contribution of `site` to the query of a round."""
         return cls(
-            plan_digest=asked.plan_digest, round=asked.round, query=asked.digest, site=site, values=values,
+            plan_digest=round_query.plan_digest, round=round_query.round, query=round_query.digest, site=site, values=values,
             attempt=attempt,
         )  # fmt: skip
 
@@ -53,64 +55,66 @@ class Contribution:
         return digest("contribution", header | masked, (self.values,))
 
 
-def validate(asked: RoundQuery, contribution: Contribution, records: range, attempt: str = "") -> None:
-    """Check everything that can be checked without trusting the site; `records` is where its number lies. Of
-    masked values, for that `attempt`, nobody can say what they may be.
+def validate(round_query: RoundQuery, contribution: Contribution, records: range, attempt: str = "") -> None:
+    """Check a contribution without trust in the site, whose number of records lies in `records`.
+
+    The values of a masked `attempt` cannot be checked.
 
     Raises:
-        PeerError: another plan, round or query; wrong length; a value no honest site can have.
+        PeerError: another plan, round, query or attempt; wrong length; a value that no honest site can have.
     """
-    wrong = _mismatch(asked, contribution, attempt)
+    wrong = _mismatch(round_query, contribution, attempt)
     if wrong:
         raise PeerError(
             Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered {spoken(asked.round)} with {wrong}; nothing was added",
+            f"site {contribution.site} answered {round_label(round_query.round)} with {wrong}; nothing was added",
         )
-    if not attempt and not asked.query.possible(contribution.values, records):
+    if not attempt and not round_query.query.is_plausible(contribution.values, records):
         raise PeerError(
             Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered {spoken(asked.round)} with values that "
-            "clipped records of its number cannot add up to; nothing was added",
+            f"site {contribution.site} answered {round_label(round_query.round)} with values that "
+            "its number of clipped records cannot have; nothing was added",
         )
 
 
-def _mismatch(asked: RoundQuery, contribution: Contribution, attempt: str) -> str:
-    if contribution.plan_digest != asked.plan_digest:
+def _mismatch(round_query: RoundQuery, contribution: Contribution, attempt: str) -> str:
+    if contribution.plan_digest != round_query.plan_digest:
         return "a contribution for another plan"
-    if contribution.round != asked.round:
-        return f"a contribution for {spoken(contribution.round)}"
-    if contribution.query != asked.digest:
+    if contribution.round != round_query.round:
+        return f"a contribution for {round_label(contribution.round)}"
+    if contribution.query != round_query.digest:
         return "a contribution for another query"
     if contribution.attempt != attempt:
-        return "a contribution for another set of sites, or for none"
-    if contribution.values.shape != (asked.query.length,):
-        return f"{contribution.values.size} numbers where {asked.query.length} are due"
+        return "a contribution for another attempt, or for none"
+    if contribution.values.shape != (round_query.query.length,):
+        return f"{contribution.values.size} numbers instead of {round_query.query.length}"
     return ""
 
 
-class Total:
-    """What validated answers to one query come to so far: one sum, however many there are, or votes by site.
+class RunningTotal:
+    """Sum of the validated answers to one query so far, or the votes by site.
 
-    Each is added once; that is for the caller to see to, and that it is added to its end [0031].
+    The caller must add each answer once, and completely [0031].
     """
 
-    def __init__(self, asked: RoundQuery) -> None:
-        self._query = asked.query
-        self._sum = np.zeros(0 if isinstance(asked.query, PerSite) else asked.query.length, dtype=np.int64)
+    def __init__(self, round_query: RoundQuery) -> None:
+        self._query = round_query.query
+        self._sum = np.zeros(
+            0 if isinstance(round_query.query, PerSiteQuery) else round_query.query.length, dtype=np.int64
+        )
         self._votes: dict[str, IntArray] = {}
 
     def add(self, site: str, values: IntArray) -> None:
-        """Add one site's answer; nothing of it is kept but the sum, unless it is votes."""
-        if isinstance(self._query, PerSite):
+        """Add one site's answer; only the sum is stored, except for votes."""
+        if isinstance(self._query, PerSiteQuery):
             self._votes[site] = values
         else:
             self._sum += values
 
     def whole(self) -> IntArray:
-        """The exact sum over sites, or their votes in the order of the sites' names; nothing is added to it
-        any more.
+        """Return the exact sum over sites, or their votes in the order of the sites' names; no more is added.
 
-        Shape: (total_length(asked.query, sites),); zeros if nobody answered.
+        Shape: (total_length(round_query.query, sites),); zeros if no site answered.
         """
         if self._votes:
             return frozen(np.concatenate([self._votes[site] for site in sorted(self._votes)]))
@@ -118,9 +122,9 @@ class Total:
         return self._sum
 
 
-def aggregate(asked: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
-    """The `Total` of contributions that are all here."""
-    total = Total(asked)
+def aggregate(round_query: RoundQuery, contributions: Mapping[str, IntArray]) -> IntArray:
+    """Return the `RunningTotal` of complete contributions."""
+    total = RunningTotal(round_query)
     for site, values in contributions.items():
         total.add(site, values)
     return total.whole()

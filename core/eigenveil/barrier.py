@@ -1,39 +1,39 @@
-"""The barrier: the only place where a true sum becomes a release. Draw, charge and seal at once, publish.
+"""Barrier: the only place where a true sum becomes a release. Draw, charge and seal in one step, publish.
 
-A crash before the seal may draw again: nothing of the first draw left the process, not even that it was
-there, and nothing that could end the process has seen it, the algorithm least of all. After the seal the
-price is charged and the same bytes are served for ever; the caller feeds them to the algorithm [P6] [P27].
+After a crash before the seal, noise may be drawn again. The first draw never left the process, and no code
+that could end the process has used it. After the seal, the cost is charged and the same bytes are always
+served; the caller feeds them to the algorithm [P6] [P27].
 """
 
 from __future__ import annotations
 
 from typing import Protocol
 
-from eigenveil.errors import Code, InternalError, spoken
-from eigenveil.mechanisms import publishable
+from eigenveil.errors import Code, InternalError, round_label
+from eigenveil.mechanisms import apply_mechanism
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
-from eigenveil.queries import released, total_length
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import released_length, total_length
 
 
 class Journal(Protocol):
-    """Durable memory of a study. `seal` and `charge` return only once their effect is stored."""
+    """Durable storage of a study. `seal` and `charge` return after their effect is stored."""
 
     def sealed(self, round: int) -> Release | None:
-        """The stored release of a round, if any."""
+        """Return the stored release of a round, or None."""
 
-    def seal(self, asked: RoundQuery, release: Release) -> None:
-        """Spend the query's price and store its release, which never changes afterwards: both or neither."""
+    def seal(self, round_query: RoundQuery, release: Release) -> None:
+        """Charge the query's cost and store its release, which never changes afterwards: both or neither."""
 
-    def charge(self, asked: RoundQuery) -> None:
-        """Spend the price alone (no effect if exactly this was charged already)."""
+    def charge(self, round_query: RoundQuery) -> None:
+        """Charge the cost only; no effect if this query was charged already."""
 
 
 def release(
-    asked: RoundQuery,
+    round_query: RoundQuery,
     total: IntArray,
     present: tuple[str, ...],
     *,
@@ -41,32 +41,35 @@ def release(
     journal: Journal,
     noise: NoiseSource,
 ) -> Release:
-    """Turn the exact sum of one round into its release.
+    """Return the release of one round from its exact sum.
 
-    Shape: total as `aggregate` makes it.
-    Neighbours: as the plan's study says.
-    Sensitivity: of one person's records, at up to max_sites_per_person sites, as the question states it.
-    Privacy: [P2], [P6]; charged and sealed before anything is returned, and charged before anybody is told
-    that a draw failed.
-    Cost: asked.cost.
+    Shape: total as `aggregate` returns it.
+    Neighbours: the relation of the plan's study.
+    Sensitivity: that of the query, for one person's records at up to max_sites_per_person sites.
+    Privacy: [P2], [P6]; charged and sealed before the return, and charged before the error of a draw.
+    Cost: round_query.cost.
     """
-    if asked.plan_digest != plan.digest:
-        raise InternalError(Code.BUG, "a query reached the barrier of another plan")
-    if total.shape != (total_length(asked.query, len(present)),) or total.dtype.kind != "i":
-        raise InternalError(Code.BUG, f"the sum of {spoken(asked.round)} has the wrong shape or type")
-    done = journal.sealed(asked.round)
-    if done is not None:
-        if done.query != asked.digest:
-            raise InternalError(Code.BUG, f"{spoken(asked.round)} was sealed for another query")
-        return done
+    if round_query.plan_digest != plan.digest:
+        raise InternalError(Code.BUG, "the query belongs to another plan than the barrier's")
+    if total.shape != (total_length(round_query.query, len(present)),) or total.dtype.kind != "i":
+        raise InternalError(
+            Code.BUG, f"the sum of {round_label(round_query.round)} has the wrong shape or type"
+        )
+    stored = journal.sealed(round_query.round)
+    if stored is not None:
+        if stored.query != round_query.digest:
+            raise InternalError(Code.BUG, f"{round_label(round_query.round)} was sealed for another query")
+        return stored
     try:
-        outcome = publishable(asked, total, plan.study, noise, present)
-        del total  # a long one is not in memory any more while its release is stored
-        if outcome.values.shape != (released(asked.query),):
-            raise InternalError(Code.BUG, f"the release of {spoken(asked.round)} has the wrong shape")
-        sealed = Release.of(asked, outcome.values, outcome.sigma, present)
+        outcome = apply_mechanism(round_query, total, plan.study, noise, present)
+        del total  # frees the memory while the release is stored
+        if outcome.values.shape != (released_length(round_query.query),):
+            raise InternalError(
+                Code.BUG, f"the release of {round_label(round_query.round)} has the wrong shape"
+            )
+        sealed = Release.of(round_query, outcome.values, outcome.sigma, present)
     except Exception:
-        journal.charge(asked)  # that it failed may tell of the draw, or of the sum
+        journal.charge(round_query)  # the failure may reveal the draw or the sum
         raise
-    journal.seal(asked, sealed)
+    journal.seal(round_query, sealed)
     return sealed

@@ -1,7 +1,11 @@
-"""Every way eigenveil says no: three families, one stable code each, one table.
+"""Errors of eigenveil: three families, stable codes, one table of their gRPC statuses and exit codes.
 
-A message says what happened and what to do next. Codes never change meaning; the table
-below is the only place that maps them to a gRPC status and to a process exit code.
+* EigenveilError
+  x RequestError   the request is invalid, or it is not allowed now
+  x PeerError      the other end broke the protocol
+  x InternalError  a bug or a storage failure on this machine
+
+A message says what is wrong and what to do. A code never changes its meaning.
 """
 
 from __future__ import annotations
@@ -11,13 +15,13 @@ from enum import Enum
 from typing import ClassVar
 
 
-def spoken(round: int) -> str:
-    """A round for people, who count from 1; fields, digests and logs count from 0."""
+def round_label(round: int) -> str:
+    """Return the label of a round for people, counted from 1. Fields, digests and logs count from 0."""
     return f"round {round + 1}"
 
 
-class Family(Enum):
-    """Whose fault it is."""
+class ErrorFamily(Enum):
+    """Party that caused an error: the requester, the peer or this program."""
 
     REQUEST = "request"
     PEER = "peer"
@@ -25,88 +29,92 @@ class Family(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
-    """How one code is shown outside: family, gRPC status name, process exit code."""
+class ErrorRule:
+    """Family, gRPC status name and process exit code of one error code."""
 
-    family: Family
+    family: ErrorFamily
     status: str
     exit_code: int
 
 
 class Code(Enum):
-    BAD_STUDY = "bad-study"
-    BAD_DATA = "bad-data"
-    BAD_CONFIG = "bad-config"
-    BAD_ARGUMENT = "bad-argument"
-    OVERFLOW = "plan-overflow"
-    BUDGET = "budget-exhausted"
-    QUOTA = "quota-exhausted"
-    POLICY = "site-policy"
-    TOO_FEW_RECORDS = "too-few-records"
-    TOO_MANY_RECORDS = "too-many-records"
-    POOR_COLUMN = "poor-column"
-    NOT_FOUND = "not-found"
-    CONFLICT = "conflict"
-    NOT_READY = "not-ready"
-    STUDY_FAILED = "study-failed"
-    CANCELLED = "cancelled"
-    BAD_RELEASE = "bad-release"
-    UNSIGNED = "unsigned"
-    AUTHORIZATION = "authorization"
-    AUTHORIZATION_EXPIRED = "authorization-expired"
-    UNCONFIRMED = "unconfirmed-analyst"
-    IDENTITY = "identity"
-    PROTOCOL = "protocol"
-    BAD_CONTRIBUTION = "bad-contribution"
-    VERSION = "version"
-    UNREACHABLE = "unreachable"
-    STORAGE = "storage"
-    BUG = "bug"
+    """Stable codes, each with its failure in one sentence."""
+
+    BAD_STUDY = "bad-study"  # The study is not valid.
+    BAD_DATA = "bad-data"  # The records do not match the study, or cannot be read.
+    BAD_CONFIG = "bad-config"  # The configuration file is not valid.
+    BAD_ARGUMENT = "bad-argument"  # An argument of a command or call is not valid.
+    OVERFLOW = "plan-overflow"  # The sums or the noise of the study could exceed 64-bit integers.
+    BUDGET = "budget-exhausted"  # The privacy budget does not cover the cost.
+    QUOTA = "quota-exhausted"  # The analyst has used up a quota of submissions or work.
+    POLICY = "site-policy"  # A site's rules do not allow the study.
+    TOO_FEW_RECORDS = "too-few-records"  # The site has fewer records than the minimum cohort.
+    TOO_MANY_RECORDS = "too-many-records"  # The site has more records than the study allows.
+    LOW_QUALITY_COLUMN = (
+        "poor-column"  # Too many values of a column are missing, unreadable or out of bounds.
+    )
+    NOT_FOUND = "not-found"  # The requested study, file or name does not exist.
+    CONFLICT = "conflict"  # The name or study exists already, or has changed since it was read.
+    NOT_READY = "not-ready"  # The result or service is not available yet; retry later.
+    STUDY_FAILED = "study-failed"  # The study ended without a release.
+    CANCELLED = "cancelled"  # The study was cancelled.
+    BAD_RELEASE = "bad-release"  # The release file is invalid, or was changed after it was signed.
+    UNSIGNED = "unsigned"  # The study has no signature of its analyst, and one is required.
+    AUTHORIZATION = "authorization"  # The analyst's signature does not cover this plan.
+    AUTHORIZATION_EXPIRED = "authorization-expired"  # The analyst's signature has expired.
+    UNCONFIRMED = "unconfirmed-analyst"  # The site has not confirmed the analyst's key card.
+    IDENTITY = "identity"  # A signature, certificate or name does not identify the expected party.
+    PROTOCOL = "protocol"  # The peer sent a message that the protocol does not allow.
+    BAD_CONTRIBUTION = "bad-contribution"  # A site sent values that its records cannot have.
+    VERSION = "version"  # The peer uses a version that this program does not support.
+    UNREACHABLE = "unreachable"  # The peer does not answer.
+    STORAGE = "storage"  # The database or disk of this machine failed.
+    BUG = "bug"  # This program has a bug; report it.
 
 
-TABLE: dict[Code, Rule] = {
-    Code.BAD_STUDY: Rule(Family.REQUEST, "INVALID_ARGUMENT", 2),
-    Code.BAD_DATA: Rule(Family.REQUEST, "INVALID_ARGUMENT", 3),
-    Code.BAD_CONFIG: Rule(Family.REQUEST, "INVALID_ARGUMENT", 4),
-    Code.BAD_ARGUMENT: Rule(Family.REQUEST, "INVALID_ARGUMENT", 2),
-    Code.OVERFLOW: Rule(Family.REQUEST, "INVALID_ARGUMENT", 2),
-    Code.BUDGET: Rule(Family.REQUEST, "RESOURCE_EXHAUSTED", 5),
-    Code.QUOTA: Rule(Family.REQUEST, "RESOURCE_EXHAUSTED", 14),
-    Code.POLICY: Rule(Family.REQUEST, "FAILED_PRECONDITION", 6),
-    Code.TOO_FEW_RECORDS: Rule(Family.REQUEST, "FAILED_PRECONDITION", 7),
-    Code.TOO_MANY_RECORDS: Rule(Family.REQUEST, "FAILED_PRECONDITION", 7),
-    Code.POOR_COLUMN: Rule(Family.REQUEST, "FAILED_PRECONDITION", 3),
-    Code.NOT_FOUND: Rule(Family.REQUEST, "NOT_FOUND", 8),
-    Code.CONFLICT: Rule(Family.REQUEST, "ALREADY_EXISTS", 9),
-    Code.NOT_READY: Rule(Family.REQUEST, "UNAVAILABLE", 10),
-    Code.STUDY_FAILED: Rule(Family.REQUEST, "ABORTED", 11),
-    Code.CANCELLED: Rule(Family.REQUEST, "CANCELLED", 12),
-    Code.BAD_RELEASE: Rule(Family.REQUEST, "DATA_LOSS", 13),
-    Code.UNSIGNED: Rule(Family.REQUEST, "FAILED_PRECONDITION", 15),
-    Code.AUTHORIZATION: Rule(Family.REQUEST, "INVALID_ARGUMENT", 16),
-    Code.AUTHORIZATION_EXPIRED: Rule(Family.REQUEST, "FAILED_PRECONDITION", 17),
-    Code.UNCONFIRMED: Rule(Family.REQUEST, "FAILED_PRECONDITION", 18),
-    Code.IDENTITY: Rule(Family.PEER, "PERMISSION_DENIED", 20),
-    Code.PROTOCOL: Rule(Family.PEER, "FAILED_PRECONDITION", 21),
-    Code.BAD_CONTRIBUTION: Rule(Family.PEER, "INVALID_ARGUMENT", 22),
-    Code.VERSION: Rule(Family.PEER, "UNIMPLEMENTED", 23),
-    Code.UNREACHABLE: Rule(Family.PEER, "UNAVAILABLE", 24),
-    Code.STORAGE: Rule(Family.INTERNAL, "INTERNAL", 70),
-    Code.BUG: Rule(Family.INTERNAL, "INTERNAL", 71),
+TABLE: dict[Code, ErrorRule] = {
+    Code.BAD_STUDY: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 2),
+    Code.BAD_DATA: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 3),
+    Code.BAD_CONFIG: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 4),
+    Code.BAD_ARGUMENT: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 2),
+    Code.OVERFLOW: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 2),
+    Code.BUDGET: ErrorRule(ErrorFamily.REQUEST, "RESOURCE_EXHAUSTED", 5),
+    Code.QUOTA: ErrorRule(ErrorFamily.REQUEST, "RESOURCE_EXHAUSTED", 14),
+    Code.POLICY: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 6),
+    Code.TOO_FEW_RECORDS: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 7),
+    Code.TOO_MANY_RECORDS: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 7),
+    Code.LOW_QUALITY_COLUMN: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 3),
+    Code.NOT_FOUND: ErrorRule(ErrorFamily.REQUEST, "NOT_FOUND", 8),
+    Code.CONFLICT: ErrorRule(ErrorFamily.REQUEST, "ALREADY_EXISTS", 9),
+    Code.NOT_READY: ErrorRule(ErrorFamily.REQUEST, "UNAVAILABLE", 10),
+    Code.STUDY_FAILED: ErrorRule(ErrorFamily.REQUEST, "ABORTED", 11),
+    Code.CANCELLED: ErrorRule(ErrorFamily.REQUEST, "CANCELLED", 12),
+    Code.BAD_RELEASE: ErrorRule(ErrorFamily.REQUEST, "DATA_LOSS", 13),
+    Code.UNSIGNED: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 15),
+    Code.AUTHORIZATION: ErrorRule(ErrorFamily.REQUEST, "INVALID_ARGUMENT", 16),
+    Code.AUTHORIZATION_EXPIRED: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 17),
+    Code.UNCONFIRMED: ErrorRule(ErrorFamily.REQUEST, "FAILED_PRECONDITION", 18),
+    Code.IDENTITY: ErrorRule(ErrorFamily.PEER, "PERMISSION_DENIED", 20),
+    Code.PROTOCOL: ErrorRule(ErrorFamily.PEER, "FAILED_PRECONDITION", 21),
+    Code.BAD_CONTRIBUTION: ErrorRule(ErrorFamily.PEER, "INVALID_ARGUMENT", 22),
+    Code.VERSION: ErrorRule(ErrorFamily.PEER, "UNIMPLEMENTED", 23),
+    Code.UNREACHABLE: ErrorRule(ErrorFamily.PEER, "UNAVAILABLE", 24),
+    Code.STORAGE: ErrorRule(ErrorFamily.INTERNAL, "INTERNAL", 70),
+    Code.BUG: ErrorRule(ErrorFamily.INTERNAL, "INTERNAL", 71),
 }
 
 
 class EigenveilError(Exception):
-    """Base of every error eigenveil raises on purpose: catch one of its three families.
+    """Base class of all errors of eigenveil.
 
-    `code` is stable, `family` says whose fault it is; `str(error)` is a sentence for a person.
+    `code` is stable, `family` names the party that caused it, and `str(error)` is the message.
 
     >>> from eigenveil import RequestError
     >>> issubclass(RequestError, EigenveilError)
     True
     """
 
-    family: ClassVar[Family]
+    family: ClassVar[ErrorFamily]
 
     def __init__(self, code: Code, message: str) -> None:
         if TABLE[code].family is not self.family:
@@ -116,17 +124,17 @@ class EigenveilError(Exception):
 
     @property
     def exit_code(self) -> int:
-        """What a command ends with."""
+        """Exit code of a command that fails with this error."""
         return TABLE[self.code].exit_code
 
     @property
     def status(self) -> str:
-        """What a gRPC call ends with."""
+        """Name of the gRPC status of a call that fails with this error."""
         return TABLE[self.code].status
 
 
 class RequestError(EigenveilError):
-    """What the analyst or operator asked for cannot be done as asked.
+    """The request of an analyst or operator is invalid, or is not allowed now.
 
     >>> from eigenveil import Column, RequestError
     >>> try:
@@ -136,7 +144,7 @@ class RequestError(EigenveilError):
     bad-study 2
     """
 
-    family = Family.REQUEST
+    family = ErrorFamily.REQUEST
 
 
 class PeerError(EigenveilError):
@@ -151,11 +159,11 @@ class PeerError(EigenveilError):
     protocol FAILED_PRECONDITION
     """
 
-    family = Family.PEER
+    family = ErrorFamily.PEER
 
 
 class InternalError(EigenveilError):
-    """Our own bug, or our own disk.
+    """This program has a bug, or its storage failed.
 
     >>> from eigenveil import InternalError
     >>> from eigenveil.numerics.encoding import check_exact
@@ -166,14 +174,14 @@ class InternalError(EigenveilError):
     bug 71
     """
 
-    family = Family.INTERNAL
+    family = ErrorFamily.INTERNAL
 
 
-FAMILIES: dict[Family, type[EigenveilError]] = {
+FAMILIES: dict[ErrorFamily, type[EigenveilError]] = {
     kind.family: kind for kind in (RequestError, PeerError, InternalError)
 }
 
 
 def error(code: Code, message: str) -> EigenveilError:
-    """Build the error of the family that `code` belongs to (used when decoding a peer's error)."""
+    """Return the error of the family that `code` belongs to; used to decode a peer's error."""
     return FAMILIES[TABLE[code].family](code, message)

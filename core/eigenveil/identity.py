@@ -1,4 +1,4 @@
-"""Who is who: one URI in the certificate, `eigenveil://<federation>/<role>/<name>`."""
+"""Identity of a party: the URI in its certificate, `eigenveil://<federation>/<role>/<name>`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CALLERS = (Role.SITE, Role.ANALYST, Role.OPERATOR)  # who can enrol
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """A certified name."""
+    """Certified identity: federation, role and name."""
 
     federation: str
     role: Role
@@ -36,20 +36,20 @@ class Identity:
             if NAME.fullmatch(part) is None:
                 raise PeerError(
                     Code.IDENTITY,
-                    f"{part!r} is not a name: use at most 63 lower-case letters, digits and hyphens",
+                    f"{part!r} is not a valid name: use at most 63 lower-case letters, digits and hyphens",
                 )
 
     @property
     def uri(self) -> str:
-        """The URI that a certificate carries as its only subject alternative name of that type."""
+        """URI in the certificate, its only subject alternative name of this type."""
         return f"eigenveil://{self.federation}/{self.role.value}/{self.name}"
 
 
 def parse_identity(uri: str) -> Identity:
-    """The identity a certificate's URI states.
+    """Return the identity in a certificate's URI.
 
     Raises:
-        PeerError: not of the form above, or an unknown role.
+        PeerError: another form, or an unknown role.
     """
     match = URI.fullmatch(uri)
     if match is None or match[2] not in {role.value for role in Role}:
@@ -57,8 +57,8 @@ def parse_identity(uri: str) -> Identity:
     return Identity(federation=match[1], role=Role(match[2]), name=match[3])
 
 
-def spoken(digest: str, indent: int = 0) -> str:
-    """A digest to be read out, in groups of four on two lines; the second begins with `indent` spaces."""
+def grouped_digest(digest: str, indent: int = 0) -> str:
+    """Return a digest for reading aloud: groups of four on two lines, the second indented by `indent`."""
     groups = [digest[start : start + GROUP] for start in range(0, len(digest), GROUP)]
     half = len(groups) // 2
     return f"{' '.join(groups[:half])}\n{' ' * indent}{' '.join(groups[half:])}"

@@ -1,9 +1,9 @@
-"""Pictures of what was released, on matplotlib's axes: `from eigenveil import plot`.
+"""Plots of releases with matplotlib: `from eigenveil import plot`.
 
-Each takes a release (`load_release`, `run.result`), a `Simulation` or a fitted estimator, draws on `ax` or on
-new axes, and returns the axes. All is read off released numbers [P7]: it costs nothing, and shows what the
-privacy noise leaves unknown, where that is known. What noise alone may have made is hatched, starred or grey.
-Titles are the caller's.
+Each function takes a release (`load_release`, `run.result`), a `Simulation` or a fitted estimator. It draws
+on `ax` or on new axes, without a title, and returns the axes. Plots use released numbers only [P7], so they
+cost nothing. They show the uncertainty due to the privacy noise, where it is known. Results that noise alone
+may explain are hatched, starred or grey.
 
 ::
 
@@ -19,17 +19,16 @@ from typing import Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import choose
-from eigenveil.planning.sweep import around, sweep
+from eigenveil.planning.predict import epsilons_around, sweep
 from eigenveil.reporting.figures import biplot as _biplot
-from eigenveil.reporting.figures import error_curve as _error_curve
+from eigenveil.reporting.figures import components as _error_curve
+from eigenveil.reporting.figures import components as _loadings
+from eigenveil.reporting.figures import components as _scree
 from eigenveil.reporting.figures import heatmap as _heatmap
-from eigenveil.reporting.figures import loadings as _loadings
-from eigenveil.reporting.figures import scree as _scree
-from eigenveil.reporting.figures.style import STYLE
-from eigenveil.reporting.figures.subject import Subject
+from eigenveil.reporting.figures.figure import STYLE, ReleaseFigureData
 from eigenveil.study.study import Study
 
-import matplotlib as mpl  # isort: skip - after our own word on where to get it
+import matplotlib as mpl  # isort: skip - after the module with our message on how to install it
 from matplotlib import pyplot
 from matplotlib.axes import Axes
 
@@ -37,8 +36,10 @@ __all__ = ["biplot", "error_vs_epsilon", "heatmap", "loadings", "scree"]
 
 
 def scree(of: Any, *, ax: Axes | None = None) -> Axes:
-    """The variance along each component, with two standard deviations of the privacy noise either way, and
-    along the other directions. Hatched, and below the red line, what noise alone may have made.
+    """Plot the variance along each component, and along the other directions.
+
+    Bars have an error of two standard deviations of the privacy noise. Variance that noise alone may explain
+    is hatched, and below the red line.
 
     Raises:
         RequestError: code `bad-argument`: nothing was released, or `of` is no release.
@@ -53,7 +54,7 @@ def scree(of: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def loadings(of: Any, *, ax: Axes | None = None) -> Axes:
-    """How much each column weighs in each component: bars for up to four components, a heat map for more.
+    """Plot the weight of each column in each component: bars for up to four components, else a heat map.
 
     Raises:
         RequestError: as `scree`.
@@ -64,13 +65,15 @@ def loadings(of: Any, *, ax: Axes | None = None) -> Axes:
     ['c0', 'c1', 'c2']
     """
     subject = _subject(of)
-    tall = 0.9 + 0.205 * len(_loadings.shown_columns(subject))
+    tall = 0.9 + 0.205 * len(_loadings.strongest_columns(subject))
     return _drawn(ax, lambda axes: _loadings.loadings(axes, subject), height=max(tall, 2.5))
 
 
 def biplot(of: Any, *, ax: Axes | None = None) -> Axes:
-    """The columns as arrows in the plane of the first two components: long ones vary much, and those side by
-    side vary together. There is no cloud of records, which never left their sites.
+    """Plot the columns as arrows in the plane of the first two components.
+
+    Long arrows vary much; arrows in one direction vary together. Records are not shown: they never leave
+    their sites.
 
     Raises:
         RequestError: as `scree`, or only one component was released.
@@ -86,8 +89,9 @@ def biplot(of: Any, *, ax: Axes | None = None) -> Axes:
 
 
 def heatmap(of: Any, *, kind: str = "correlation", ax: Axes | None = None) -> Axes:
-    """The "correlation" or "covariance" of all pairs of columns, each pair once, grey where noise alone could
-    show as much. Covariances are about columns as the study scales them.
+    """Plot the "correlation" or "covariance" of all pairs of columns, each pair once.
+
+    Pairs that noise alone may explain are grey. Covariances are of columns as the study scales them.
 
     Raises:
         RequestError: as `scree`; another `kind`; or the release has no covariance whose noise is known.
@@ -98,7 +102,7 @@ def heatmap(of: Any, *, kind: str = "correlation", ax: Axes | None = None) -> Ax
     ['c0', 'c1', 'c2']
     """
     subject = _subject(of)
-    shown = _heatmap.pairs(subject, kind)
+    shown = _heatmap.pair_matrix(subject, kind)
     return _drawn(ax, lambda axes: _heatmap.heatmap(axes, shown, subject.columns), height=5.0)
 
 
@@ -109,11 +113,11 @@ def error_vs_epsilon(
     spectrum: Sequence[float] | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """The error that the planner predicts at several epsilons, with a line at the study's own.
+    """Plot the error that the planner predicts at several epsilons, with a line at the study's epsilon.
 
-    `of` may also be a `Study` that nobody ran: its algorithm, or what `auto` means for it, is then predicted
-    on the `spectrum` assumed, as `predict` does. For a release the variances released are assumed.
-    `epsilons` are seven about the study's own unless they are given.
+    `of` may also be a `Study` that has not run. The prediction is then for its algorithm, or the choice of
+    `auto`, on the assumed `spectrum`, as by `predict`. For a release, its variances are assumed. `epsilons`
+    are seven values around the study's epsilon by default.
 
     Raises:
         RequestError: as `scree`; no error can be predicted at these epsilons.
@@ -124,24 +128,24 @@ def error_vs_epsilon(
     'epsilon (less is more private)'
     """
     if isinstance(of, Study):
-        at = around(of.epsilon) if epsilons is None else epsilons
-        found, own = sweep(of, map(float, at), choose(of), spectrum), of.epsilon
+        at = epsilons_around(of.epsilon) if epsilons is None else epsilons
+        found, study_epsilon = sweep(of, map(float, at), choose(of), spectrum), of.epsilon
     else:
         subject = _subject(of)
-        found, own = _error_curve.foreseen(subject, epsilons), subject.study.epsilon
-    return _drawn(ax, lambda axes: _error_curve.error_curve(axes, found, own=own))
+        found, study_epsilon = _error_curve.predicted_errors(subject, epsilons), subject.study.epsilon
+    return _drawn(ax, lambda axes: _error_curve.error_curve(axes, found, study_epsilon=study_epsilon))
 
 
-def _subject(of: Any) -> Subject:
-    """A release and a simulation have a document, an estimator its release."""
+def _subject(of: Any) -> ReleaseFigureData:
+    """Return the figure data of a release, a simulation or a fitted estimator."""
     document = of if isinstance(of, Mapping) else getattr(of, "document", getattr(of, "release_", None))
     if not isinstance(document, Mapping):
         raise RequestError(
             Code.BAD_ARGUMENT,
-            f"there is nothing to draw in a {type(of).__name__}: give run.result, what "
-            "load_release returns, a Simulation, or an estimator that was fitted",
+            f"a {type(of).__name__} cannot be plotted: pass run.result, the result of "
+            "load_release, a Simulation, or a fitted estimator",
         )
-    return Subject.of(document)
+    return ReleaseFigureData.of(document)
 
 
 def _drawn(ax: Axes | None, paint: Callable[[Axes], None], *, height: float = 4.0) -> Axes:

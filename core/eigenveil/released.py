@@ -1,6 +1,6 @@
-"""What a federation released, as arrays and words: from release.json to tables, pictures and estimators.
+"""Release of a federation as arrays and text, read from release.json.
 
-The one module of core that reads a file, because whoever analyses a release has one.
+The only module of core that reads files.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, canonical
-from eigenveil.reporting.cards import release_card, release_lines
+from eigenveil.reporting.release_summary import release_summary_html, release_summary_text
 from eigenveil.reporting.result import Result
-from eigenveil.reporting.verify import load_release as intact
+from eigenveil.reporting.verify import load_release as load_signed_release
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_from_dict
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReleasedResult:
-    """What a federation released, k components of d columns, intact as somebody signed it.
+    """Release of a federation, k components of d columns, unchanged since it was signed.
 
-    `document` is all that was signed: guarantee, result, rounds and plan; `public_key` the raw Ed25519 key of
-    whoever signed it, which `verify_release` holds against the federation's. `result` is what was found, as
-    arrays; the most asked for of it are properties here. Source: releases and public numbers only [P7].
+    `document` is the signed content: guarantee, result, rounds and plan. `public_key` is the raw Ed25519 key
+    of the signer, which `verify_release` compares with the federation's. `result` has all results as arrays;
+    the most used are properties here. Source: releases and public numbers only [P7].
 
     >>> from eigenveil import load_release
     >>> released = load_release("release.json")
@@ -42,79 +42,81 @@ class ReleasedResult:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Their names, in the order of every array here."""
+        """Names of the columns, in the order of all arrays."""
         return self.result.columns
 
     @property
     def components(self) -> FloatArray:
-        """Shape: (k, d), orthonormal rows, about columns divided by `scale`."""
+        """Components of columns divided by `scale`. Shape: (k, d), orthonormal rows."""
         return self.result.components
 
     @property
     def explained_variance(self) -> FloatArray:
-        """Along each component. Shape: (k,)."""
+        """Variance along each component. Shape: (k,)."""
         return self.result.explained_variance
 
     @property
     def explained_variance_ratio(self) -> FloatArray:
-        """Of the released total. Shape: (k,)."""
+        """Share of the released total variance. Shape: (k,)."""
         return self.result.explained_variance_ratio
 
     @property
     def mean(self) -> FloatArray:
-        """The private mean, in the columns' own units. Shape: (d,)."""
+        """Private mean, in the columns' units. Shape: (d,)."""
         return self.result.mean
 
     @property
     def scale(self) -> FloatArray:
-        """What each column is divided by, in its own unit. Shape: (d,)."""
+        """Divisor of each column, in its unit. Shape: (d,)."""
         return self.result.scale
 
     @property
     def predicted_error(self) -> float | None:
-        """The predicted sine of the largest angle to the records' own components: 0 is exact, 1 is noise;
-        None where it is not known."""
+        """Predicted sine of the largest angle to the components of the records, or None if unknown.
+
+        0 is exact, 1 is pure noise.
+        """
         return self.result.predicted_sin_angle
 
     @property
     def guarantee(self) -> str:
-        """What is guaranteed, in words."""
+        """Privacy guarantee as text."""
         return str(self.document["guarantee"]["words"])
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """All that were invited."""
+        """All invited sites."""
         return self.study.federation.sites
 
     @property
     def study(self) -> Study:
-        """What was asked."""
+        """Study of the release."""
         return study_from_dict(self.document["plan"]["study"])
 
     def to_sklearn(self, n_components: int | float | None = None, *, whiten: bool = False) -> PrivatePCA:
-        """A fitted `PrivatePCA`, which transforms tables by the names of their columns.
+        """Return a fitted `PrivatePCA`, which transforms tables by the names of their columns.
 
-        It keeps all released components, so many of them, or the fewest that hold more than a share of the
-        released variance. Nothing is asked and nothing spent [P7].
+        `n_components` is the number of components, or a share of the released variance that the fewest
+        components must exceed; None is all. It sends no query and costs nothing [P7].
 
         Raises:
-            ValueError: the study released no components, or fewer than are wanted.
+            ValueError: no components were released, or fewer than requested.
         """
         from eigenveil.estimators.pca import PrivatePCA  # scikit-learn is another extra
 
         return PrivatePCA.from_document(self.document, n_components=n_components, whiten=whiten)
 
     def __repr__(self) -> str:
-        return release_lines(self.document)
+        return release_summary_text(self.document)
 
     def _repr_html_(self) -> str:
-        return release_card(self.document)
+        return release_summary_html(self.document)
 
 
 def load_release(source: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> ReleasedResult:
-    """A release, if it is as somebody signed it: `verify_release` says who.
+    """Return a release, if it is unchanged since it was signed; `verify_release` checks by whom.
 
-    `source` is the path of a release.json, its bytes, or what they say as a mapping.
+    `source` is the path of a release.json, its bytes, or its content as a mapping.
 
     Raises:
         RequestError: code `bad-release`: not a release, of an older format, without a signature, or changed
@@ -128,7 +130,7 @@ def load_release(source: str | os.PathLike[str] | bytes | Mapping[str, Any]) -> 
     Traceback (most recent call last):
     eigenveil.errors.RequestError: this is not an intact eigenveil release; ...
     """
-    signed = intact(_bytes(source))
+    signed = load_signed_release(_bytes(source))
     return ReleasedResult(document=signed.document, public_key=signed.public_key, result=signed.result)
 
 

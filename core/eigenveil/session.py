@@ -1,139 +1,143 @@
-"""One study as a state machine: the question that is pending, a release fed, the result.
+"""Session of a study, a state machine: a pending query, its release, the next query, and the result.
 
-No I/O, clock or randomness: the log of releases is the whole state, and replaying it into a new
-session gives the same pending question. The simulator, the coordinator and the estimator drive it.
+It has no I/O, clock or randomness. Its state is the list of releases: replaying them in a new session gives
+the same pending query. Simulation, coordinator, sites and estimators use it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from eigenveil.accounting.zcdp import NOTHING, pico_epsilon
+from eigenveil.accounting.zcdp import NO_COST, pico_epsilon
 from eigenveil.algorithms import Estimate, steps_of
-from eigenveil.algorithms.gradient.auto import Way
-from eigenveil.algorithms.shared.bounds import box, check_bounds
-from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoken
-from eigenveil.protocol.agreement import same_question
-from eigenveil.protocol.budget import check_affordable
+from eigenveil.algorithms.recommended.auto import FirstStage
+from eigenveil.algorithms.shared.preparation import box, check_bounds
+from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import PricedQuery, RoundQuery, check_no_overflow
-from eigenveil.protocol.release import Release
-from eigenveil.queries import released
+from eigenveil.protocol.query import PricedQuery, RoundQuery, check_no_overflow, is_same_query
+from eigenveil.protocol.query_limits import check_affordable
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import released_length
 
 
 class Session:
-    """`pending` is the next query or None; `feed` takes its release; `result` is there at the end.
+    """Session of one plan: `pending` is the next query or None, `feed` takes its release, then `result`.
 
-    `way` imagines what the first releases will decide, for a rehearsal.
+    `way` assumes the decision that the first releases lead to, for a rehearsal.
     """
 
-    def __init__(self, plan: Plan, way: Way | None = None) -> None:
+    def __init__(self, plan: Plan, way: FirstStage | None = None) -> None:
         self.plan = plan
         self.releases: list[Release] = []
-        self.asked: list[RoundQuery] = []
+        self.queries: list[RoundQuery] = []
         self._pico = 0
         self._box = box(plan.study)
-        self.spent = NOTHING
+        self.spent = NO_COST
         self.pending: RoundQuery | None = None
-        self._own: RoundQuery | None = None  # `pending` in this session's own words
+        self._derived: RoundQuery | None = None  # `pending` as this session computes it
         self._result: Estimate | None = None
         self._algorithm = steps_of(plan, way)
         self._advance(None)
 
     @classmethod
     def replay(cls, plan: Plan, releases: Iterable[Release]) -> Session:
-        """The session that has seen `releases`, in order."""
+        """Return the session after `releases`, in order."""
         session = cls(plan)
         for release in releases:
             session.feed(release)
         return session
 
-    def adopt(self, asked: RoundQuery) -> None:
-        """Go on with the federation's wording of the pending query, which the last bit of somebody's linear
-        algebra may have rounded to another unit. Every wording is held against this session's own, so that
-        units do not add up, and against the public bounds.
+    def adopt(self, round_query: RoundQuery) -> None:
+        """Adopt the federation's version of the pending query, which may differ by one unit of rounding.
+
+        Each version is compared with this session's own, so that differences do not add up, and with the
+        public bounds.
 
         Raises:
-            PeerError: code `protocol`: it is not what the study asks now.
-            RequestError: code `plan-overflow`: it passes a bound by its last unit.
+            PeerError: code `protocol`: it is not the next query of the study.
+            RequestError: code `plan-overflow`: it exceeds a bound by its last unit.
         """
-        own = self._own
-        if own is not None and own.says(asked):
-            self.pending = self._own = asked  # one object, whose digest is computed once
+        derived = self._derived
+        if derived is not None and derived.is_identical(round_query):
+            self.pending = self._derived = round_query  # one object, with one cached digest
             return
-        if own is None or not same_question(own, asked):
-            due = "nothing more" if own is None else f"as {spoken(own.round)} something else"
+        if derived is None or not is_same_query(derived, round_query):
+            due = "no more queries" if derived is None else f"another query as {round_label(derived.round)}"
             raise PeerError(
                 Code.PROTOCOL,
-                f"what was asked as {spoken(asked.round)} does not follow from the plan and the releases "
-                f"so far, which ask {due}",
+                f"the query of {round_label(round_query.round)} does not follow from the plan and the releases "
+                f"so far, which give {due}",
             )
-        self._check_reach(asked)
-        self.pending = asked
+        self._check_reach(round_query)
+        self.pending = round_query
 
     @property
-    def reworded(self) -> bool:
-        """Whether the pending query is in the federation's words, and these differ from its own."""
-        return self.pending is not self._own
+    def pending_differs(self) -> bool:
+        """True if the pending query is the federation's version and differs from this session's."""
+        return self.pending is not self._derived
 
     def feed(self, release: Release) -> None:
-        """Hand the pending query's release to the algorithm.
+        """Pass the pending query's release to the algorithm.
 
         Raises:
-            InternalError: nothing is pending, or the release answers another query.
+            InternalError: no query is pending, or the release answers another query.
         """
-        asked = self.pending
-        if asked is None:
-            raise InternalError(Code.BUG, "a release was fed to a session that asked nothing")
+        round_query = self.pending
+        if round_query is None:
+            raise InternalError(Code.BUG, "a release was fed to a session without a pending query")
         if not self.fits(release):
             raise InternalError(
                 Code.BUG,
-                f"the release of {spoken(release.round)} does not answer what {spoken(asked.round)} asks",
+                f"the release of {round_label(release.round)} does not answer the query of {round_label(round_query.round)}",
             )
         self.spent = self.spent + release.cost
         self.releases.append(release)
         self._pico += pico_epsilon(release.micro_rho)
-        self.asked.append(asked)
+        self.queries.append(round_query)
         self._advance(release)
 
     def fits(self, release: Release) -> bool:
-        """Whether `release` answers the pending query: its round, digest, price and number of integers."""
-        asked = self.pending
-        if asked is None:
+        """Return True if `release` has the round, digest, cost and length of the pending query."""
+        round_query = self.pending
+        if round_query is None:
             return False
-        answers = (release.round, release.query, release.cost) == (asked.round, asked.digest, asked.cost)
-        return answers and release.values.shape == (released(asked.query),)
+        answers = (release.round, release.query, release.cost) == (
+            round_query.round,
+            round_query.digest,
+            round_query.cost,
+        )
+        return answers and release.values.shape == (released_length(round_query.query),)
 
     def _advance(self, release: Release | None) -> None:
         try:
-            priced = next(self._algorithm) if release is None else self._algorithm.send(release)
+            priced_query = next(self._algorithm) if release is None else self._algorithm.send(release)
         except StopIteration as end:
-            self.pending, self._own, self._result = None, None, end.value
+            self.pending, self._derived, self._result = None, None, end.value
             return
-        self.pending = self._own = self._query(priced)
+        self.pending = self._derived = self._query(priced_query)
 
-    def _query(self, priced: PricedQuery) -> RoundQuery:
-        """The next query, if the study can pay for it: checked before it is asked [P4]."""
-        asked = RoundQuery(
+    def _query(self, priced_query: PricedQuery) -> RoundQuery:
+        """Return the next query, after a check that the study can pay for it [P4]."""
+        round_query = RoundQuery(
             plan_digest=self.plan.digest,
             round=len(self.releases),
-            query=priced.query,
-            micro_rho=priced.micro_rho,
-            atto_delta=priced.atto_delta + self.plan.aliasing,
-            law=priced.law,
-            frame=priced.frame,
+            query=priced_query.query,
+            micro_rho=priced_query.micro_rho,
+            atto_delta=priced_query.atto_delta + self.plan.masked_delta,
+            law=priced_query.law,
+            frame=priced_query.frame,
         )
-        check_affordable(self.plan, asked, self.asked, self.spent, self._pico)
-        self._check_reach(asked)
-        return asked
+        check_affordable(self.plan, round_query, self.queries, self.spent, self._pico)
+        self._check_reach(round_query)
+        return round_query
 
-    def _check_reach(self, asked: RoundQuery) -> None:
-        check_no_overflow(asked.query, self.plan.most_records)
-        check_bounds(asked.query, self._box)
+    def _check_reach(self, round_query: RoundQuery) -> None:
+        check_no_overflow(round_query.query, self.plan.most_records)
+        check_bounds(round_query.query, self._box)
 
     @property
     def result(self) -> Estimate:
-        """The study's estimate.
+        """Estimate of the study.
 
         Raises:
             RequestError: code `not-ready`, while a query is pending.

@@ -1,9 +1,9 @@
-"""The coordinator: opens rounds, adds up what sites answer, noises, charges, seals and publishes."""
+"""Coordinator: opens rounds, sums the sites' answers, adds noise, charges the budget, signs, publishes."""
 
 from __future__ import annotations
 
 import os
 
-# gRPC's own lines, one for every failed handshake of a stranger, would stand between
-# ours in the log, in another form, as often as the stranger likes. GRPC_VERBOSITY=debug shows them.
+# gRPC would log a line in another format for every failed handshake, as often as an attacker likes.
+# GRPC_VERBOSITY=debug shows them.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,4 +1,4 @@
-"""eigenveil-coordinator: init, serve, token, deny, status."""
+"""Command line eigenveil-coordinator: init, serve, token, deny, status and others."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ import click
 from eigenveil import __version__
 from eigenveil.errors import TABLE
 from eigenveil.identity import CALLERS, Role
-from eigenveil_common.command import SHORT_HELP, run, say, typed
+from eigenveil_common.command import SHORT_HELP, print_result, run, shell_command
 from eigenveil_common.config import load
 from eigenveil_common.examples import example
 from eigenveil_common.start import INTERRUPTED
-from eigenveil_server.admin import backup_commands
+from eigenveil_server.admin import commands
 from eigenveil_server.admin.ca_commands import ca
-from eigenveil_server.admin.dictionary_commands import dictionary
-from eigenveil_server.admin.options import PATH, config_option, json_option
+from eigenveil_server.admin.commands import PATH, config_option, dictionary, json_option
 from eigenveil_server.config import Config
 
 
 def _exit_codes() -> str:
-    codes: dict[int, list[str]] = {0: ["done"], INTERRUPTED: ["interrupted"]}
+    codes: dict[int, list[str]] = {0: ["success"], INTERRUPTED: ["interrupted"]}
     for code, rule in TABLE.items():
         codes.setdefault(rule.exit_code, []).append(code.value)
-    lines = [f"  {number:<4} {', '.join(words)}" for number, words in sorted(codes.items())]
+    lines = [f"  {number:<4} {', '.join(import_command)}" for number, import_command in sorted(codes.items())]
     return "\n".join(["\b", "Exit codes:", *lines])
 
 
@@ -40,33 +39,33 @@ def group() -> None:
 @group.command()
 @click.option("--dir", "folder", required=True, type=PATH, help="A new folder.")
 @click.option("--federation", required=True, help="Lower-case letters, digits and hyphens.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Name or address that others dial.")
-@click.option("--listen", default="", help="Address to bind, if not that of --host.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Name or address for clients to dial.")
+@click.option("--listen", default="", help="Address to bind, if it differs from --host.")
 @click.option("--port", default=7443, show_default=True)
 @click.option("--enrol-port", default=7444, show_default=True)
-@click.option("--budget-epsilon", default=10.0, show_default=True, help="All that may ever be spent.")
+@click.option("--budget-epsilon", default=10.0, show_default=True, help="Total budget of the federation.")
 @click.option("--budget-delta", default=1e-6, show_default=True)
-@click.option("--max-epsilon-per-study", default=5.0, show_default=True, help="All that one may reserve.")
-@click.option("--database", default="", metavar="URL", help="An empty PostgreSQL database, if not a file.")
+@click.option("--max-epsilon-per-study", default=5.0, show_default=True, help="Limit for one study.")
+@click.option("--database", default="", metavar="URL", help="An empty PostgreSQL database, not a file.")
 @click.option(
     "--csr",
     type=PATH,
-    help="Make no authority of its own: write here what an offline root is asked to sign.",
+    help="Write a request for an offline root to sign here, instead of creating an authority.",
 )
 @json_option
 def init(folder: Path, csr: Path | None, as_json: bool, **values: str | int | float) -> None:
-    """Make a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
-    from eigenveil_server.admin.setup import Layout, create
+    """Create a new federation: keys, certificate authority, empty ledger, coordinator.toml."""
+    from eigenveil_server.admin.setup import FederationLayout, create
 
-    path = create(Layout(folder=folder, csr=csr, **values))  # type: ignore[arg-type]
+    path = create(FederationLayout(folder=folder, csr=csr, **values))  # type: ignore[arg-type]
     if csr is None:
-        then = typed("eigenveil-coordinator", "serve", "--config", path)
-        say({"config": str(path)}, as_json, f"Wrote {path}\nNext: {then}")
+        then = shell_command("eigenveil-coordinator", "serve", "--config", path)
+        print_result({"config": str(path)}, as_json, f"Wrote {path}\nNext: {then}")
         return
-    words = ("ca", "import", "--config", path, "--cert", "FILE", "--signer", "ROOT")
+    import_command = ("ca", "import", "--config", path, "--cert", "FILE", "--signer", "ROOT")
     then = f"have {csr} signed as a CA (CA:TRUE, path length 0, keyCertSign), then:\n"
-    then += typed("eigenveil-coordinator", *words)
-    say({"config": str(path), "request": str(csr)}, as_json, f"Wrote {path} and {csr}\nNext: {then}")
+    then += shell_command("eigenveil-coordinator", *import_command)
+    print_result({"config": str(path), "request": str(csr)}, as_json, f"Wrote {path} and {csr}\nNext: {then}")
 
 
 @group.command("example")
@@ -77,11 +76,11 @@ def show_example() -> None:
 
 @group.command()
 @config_option
-@click.option("--json", "as_json", is_flag=True, help="Errors as JSON; the serving line always is.")
+@click.option("--json", "as_json", is_flag=True, help="Errors as JSON; the serving line is always JSON.")
 def serve(config_path: Path, as_json: bool) -> None:
-    """Serve until SIGTERM or SIGINT. Studies that were under way are resumed."""
+    """Serve until SIGTERM or SIGINT. Running studies are resumed."""
     from eigenveil_common.trusted_files import check_trusted
-    from eigenveil_server.serving import serve_until_stopped
+    from eigenveil_server.daemon import serve_until_stopped
 
     check_trusted([config_path])
     serve_until_stopped(load(config_path, Config))
@@ -93,7 +92,7 @@ def serve(config_path: Path, as_json: bool) -> None:
 @click.option("--name", required=True, help="The name in the certificate.")
 @click.option("--valid-hours", default=24.0, show_default=True, type=click.FloatRange(0.01, 720.0))
 @click.option("--out", type=PATH, help="Write the join file here, mode 0600.")
-@click.option("--lift-denial", is_flag=True, help="Let a name in again that was denied.")
+@click.option("--lift-denial", is_flag=True, help="Admit a denied name again.")
 @json_option
 def token(
     config_path: Path,
@@ -104,18 +103,18 @@ def token(
     lift_denial: bool,
     as_json: bool,
 ) -> None:
-    """Make a one-time join file for a site, an analyst or an operator. Earlier unused ones are void."""
+    """Create a one-time join file for a site, an analyst or an operator. Earlier unused ones become void."""
     from eigenveil_server.admin.setup import join_file
 
-    if math.isnan(valid_hours):  # which lies in every range
-        raise click.BadParameter("nan is no number of hours", param_hint="--valid-hours")
+    if math.isnan(valid_hours):  # nan passes every range check
+        raise click.BadParameter("nan is not a number of hours", param_hint="--valid-hours")
     valid_ms = int(valid_hours * 3_600_000)
     config = load(config_path, Config)
     join = join_file(config, Role(role), name, valid_ms, out, lift_denial=lift_denial)
     if out is None:
         click.echo(json.dumps(join, sort_keys=True))
     else:
-        say({"join": str(out)}, as_json, f"Wrote {out}. It works once; hand it over by a safe way.")
+        print_result({"join": str(out)}, as_json, f"Wrote {out}. It works once; hand it over by a safe way.")
 
 
 @group.command()
@@ -124,28 +123,28 @@ def token(
 @click.option("--name", required=True)
 @json_option
 def deny(config_path: Path, role: str, name: str, as_json: bool) -> None:
-    """Refuse a site, an analyst or an operator from now on, and void its unused join files.
+    """Deny access to a site, an analyst or an operator from now on, and void its unused join files.
 
-    Only a token made with --lift-denial lets it in again.
+    Only a token made with --lift-denial admits it again.
     """
     from eigenveil_server.admin.setup import deny_identity
 
     deny_identity(load(config_path, Config), Role(role), name)
-    say({"denied": f"{role}/{name}"}, as_json, f"{role} {name} is refused from now on.")
+    print_result({"denied": f"{role}/{name}"}, as_json, f"{role} {name} is refused from now on.")
 
 
-study_option = click.option("--study", required=True, help="The first digits of its digest, six or more.")
+study_option = click.option("--study", required=True, help="First digits of the study's digest, six or more.")
 
 
 @group.command()
 @config_option
 @json_option
 def studies(config_path: Path, as_json: bool) -> None:
-    """List the studies: those that wait for `approve` or `refuse`, and all others."""
+    """List all studies, also those that wait for `approve` or `refuse`."""
     from eigenveil_server.admin.status import report, studies_text
 
     found = report(load(config_path, Config))
-    say({"studies": found["studies"]}, as_json, studies_text(found))
+    print_result({"studies": found["studies"]}, as_json, studies_text(found))
 
 
 @group.command()
@@ -153,11 +152,13 @@ def studies(config_path: Path, as_json: bool) -> None:
 @study_option
 @json_option
 def approve(config_path: Path, study: str, as_json: bool) -> None:
-    """Let a study begin that waits because it costs more than approve_above_epsilon."""
+    """Approve a study that waits because it costs more than approve_above_epsilon."""
     from eigenveil_server.studies.operator_approvals import APPROVED, decide
 
     found = decide(load(config_path, Config), study, APPROVED)
-    say({"approved": found.digest}, as_json, f"{found.name} by {found.analyst} begins if the budget allows.")
+    print_result(
+        {"approved": found.digest}, as_json, f"{found.name} by {found.analyst} starts if the budget allows."
+    )
 
 
 @group.command()
@@ -165,22 +166,22 @@ def approve(config_path: Path, study: str, as_json: bool) -> None:
 @study_option
 @json_option
 def refuse(config_path: Path, study: str, as_json: bool) -> None:
-    """End a study that waits for approval; it has reserved nothing."""
+    """Refuse a study that waits for approval. It has reserved nothing."""
     from eigenveil_server.studies.operator_approvals import REFUSED, decide
 
     found = decide(load(config_path, Config), study, REFUSED)
-    say({"refused": found.digest}, as_json, f"{found.name} by {found.analyst} will not begin.")
+    print_result({"refused": found.digest}, as_json, f"{found.name} by {found.analyst} will not start.")
 
 
 @group.command()
 @config_option
 @json_option
 def status(config_path: Path, as_json: bool) -> None:
-    """Budget, studies and identities; works whether or not the coordinator is serving."""
+    """Show budget, studies and identities. Works also while the coordinator is not serving."""
     from eigenveil_server.admin.status import report, text
 
     found = report(load(config_path, Config))
-    say(found, as_json, text(found))
+    print_result(found, as_json, text(found))
 
 
 @group.command()
@@ -189,7 +190,7 @@ def status(config_path: Path, as_json: bool) -> None:
 def doctor(config_path: Path, as_json: bool) -> int:
     """Check files, database, ledger, certificates and both listeners, one line each.
 
-    It reads only. Exit code 1 if a check failed.
+    Changes nothing. Exit code 1 if a check failed.
     """
     from eigenveil_common.doctor import show
     from eigenveil_server.admin.doctor import coordinator_checks
@@ -201,7 +202,7 @@ group.add_command(ca)
 group.add_command(dictionary)
 
 
-for command in backup_commands.COMMANDS:
+for command in commands.COMMANDS:
     group.add_command(command)
 
 

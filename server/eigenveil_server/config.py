@@ -1,4 +1,4 @@
-"""What an operator decides about a coordinator, and where its files are."""
+"""Configuration of a coordinator (coordinator.toml), and the paths of its files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
+from eigenveil.accounting.budget import NoiseRule, PrivacyBudget, budget_for
 from eigenveil.identity import Role
 from eigenveil.study.study import NAME
 from eigenveil_common.config import (
@@ -17,10 +17,10 @@ from eigenveil_common.config import (
     AT_LEAST_ONE,
     BELOW_ONE,
     INSIDE_ONE,
-    Rule,
+    KeyRule,
     check_rules,
+    ensure,
     key,
-    need,
     section,
     table,
 )
@@ -33,46 +33,48 @@ MAX_MINUTES = 7 * 24 * 60.0
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
 HEADER = re.compile(r"([A-Za-z][A-Za-z0-9-]{0,63})?")
 PERSON = re.compile(r"(analyst|operator)/[a-z0-9-]{1,63}")
-NO_HOST = "{key} = {value!r} is neither a host name nor an address"
-DATABASE = Rule(
+BAD_HOST = "{key} = {value!r} is neither a host name nor an IP address"
+DATABASE = KeyRule(
     holds=lambda value: not value or value.startswith(("postgresql://", "postgres://")),
-    words="{key} must be a postgresql:// URL; leave it out for state.db in the state folder",
+    message="{key} must be a postgresql:// URL; leave it out for state.db in the state folder",
 )
-FROM_ZERO = Rule(holds=lambda value: value >= 0, words="{key} must be 0, a number above, or inf")
-HOURS = Rule(
-    holds=lambda value: 0 <= value <= MAX_HOURS, words=f"{{key}} must lie between 0 and {MAX_HOURS:g}"
+FROM_ZERO = KeyRule(holds=lambda value: value >= 0, message="{key} must be 0, a positive number, or inf")
+HOURS = KeyRule(
+    holds=lambda value: 0 <= value <= MAX_HOURS, message=f"{{key}} must lie between 0 and {MAX_HOURS:g}"
 )
-MINUTES = Rule(
-    holds=lambda value: 0 <= value <= MAX_MINUTES, words=f"{{key}} must lie between 0 and {MAX_MINUTES:g}"
+MINUTES = KeyRule(
+    holds=lambda value: 0 <= value <= MAX_MINUTES, message=f"{{key}} must lie between 0 and {MAX_MINUTES:g}"
 )
-LISTENER = Rule(holds=lambda value: not value or bool(split_listen(value)), words="")  # it raises itself
-PORT = Rule(holds=lambda value: 0 <= value < 65536, words="{key} must lie between 0 and 65535")
+LISTENER = KeyRule(
+    holds=lambda value: not value or bool(split_listen(value)), message=""
+)  # split_listen raises
+PORT = KeyRule(holds=lambda value: 0 <= value < 65536, message="{key} must lie between 0 and 65535")
 
 
-def at_most(most: int) -> Rule:
-    """Above 0, and no more than that."""
-    return Rule(
-        holds=lambda value: 0 < value <= most, words=f"{{key}} must lie above 0 and be at most {most}"
+def at_most(most: int) -> KeyRule:
+    """Return the rule: above 0, and at most `most`."""
+    return KeyRule(
+        holds=lambda value: 0 < value <= most, message=f"{{key}} must lie above 0 and be at most {most}"
     )
 
 
 def split_listen(address: str) -> tuple[str, int]:
-    """Host and port of an address to listen on.
+    """Return host and port of an address to listen on.
 
     Raises:
         RequestError: not of the form host:port.
     """
     host, _, port = address.rpartition(":")
     good = port.isascii() and port.isdigit() and int(port) < 65536 and HOST.fullmatch(host)
-    need(bool(good), f"{address!r} is no address to listen on; write host:port, such as 127.0.0.1:9464")
+    ensure(bool(good), f"{address!r} is not an address to listen on; write host:port, such as 127.0.0.1:9464")
     return host, int(port)
 
 
 def _people(data: Any) -> tuple[tuple[str, str], ...]:
-    """Whom a proxy names, and as what they enrolled: `"alice@example.org" = "analyst/alice"`."""
-    need(isinstance(data, dict), "people must be a table [console.people]")
+    """Return the identity of each name from a proxy: `"alice@example.org" = "analyst/alice"`."""
+    ensure(isinstance(data, dict), "people must be a table [console.people]")
     for name, who in data.items():
-        need(
+        ensure(
             isinstance(who, str) and PERSON.fullmatch(who),
             f"people: {name!r} must be analyst/NAME or operator/NAME, as enrolled",
         )
@@ -89,10 +91,10 @@ def _address(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """[console], pages for operators and analysts; without `listen` there are none.
+    """Section [console]: web pages for operators and analysts; off without `listen`.
 
-    Who visits is known in exactly one way: by a certificate of the federation, or, where `trusted_header` is
-    stated, by that header of a request from one of `trusted_proxies`. `people` says who its names are.
+    Visitors are identified in one of two ways: by a certificate of the federation, or, if `trusted_header` is
+    set, by that header in requests from `trusted_proxies`. `people` maps its names to identities.
 
     Raises:
         RequestError: code `bad-config`, naming the key.
@@ -100,7 +102,9 @@ class Console:
 
     listen: str = key("", LISTENER)
     hosts: tuple[str, ...] = ()
-    trusted_header: str = key("", Rule(holds=HEADER.fullmatch, words="{key} = {value!r} is no header's name"))
+    trusted_header: str = key(
+        "", KeyRule(holds=HEADER.fullmatch, message="{key} = {value!r} is no header name")
+    )
     trusted_proxies: tuple[str, ...] = ()
     people: tuple[tuple[str, str], ...] = table(_people, ())
     max_watches: int = key(50, AT_LEAST_ONE)
@@ -108,31 +112,33 @@ class Console:
     def __post_init__(self) -> None:
         check_rules(self)
         for one in self.hosts:
-            need(HOST.fullmatch(one), NO_HOST.format(key="hosts", value=one))
+            ensure(HOST.fullmatch(one), BAD_HOST.format(key="hosts", value=one))
         for one in self.trusted_proxies:
-            need(_address(one), f"trusted_proxies: {one!r} is no address such as 127.0.0.1")
+            ensure(_address(one), f"trusted_proxies: {one!r} is not an IP address such as 127.0.0.1")
         whole = bool(self.trusted_proxies) and bool(self.people)
-        need(
+        ensure(
             whole if self.trusted_header else not (self.trusted_proxies or self.people),
-            "trusted_header, trusted_proxies and people come together or not at all: a visitor is known by "
-            "the header of a proxy that is named here, or by a certificate",
+            "trusted_header, trusted_proxies and people must all be set, or none of them; without them a "
+            "visitor needs a certificate",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """coordinator.toml; deploy/config/coordinator.example.toml explains every key.
+    """Contents of coordinator.toml; deploy/config/coordinator.example.toml explains every key.
 
-    `host` is the name that others dial and that the certificate carries; `listen` is the address
-    that is bound (`host` when empty). A port of 0 lets the system choose.
+    `host` is the name to which clients connect and that the certificate contains; `listen` is the address
+    that is bound (`host` if empty). With port 0 the system chooses.
 
     Raises:
         RequestError: code `bad-config`, naming the key.
     """
 
     federation: str
-    host: str = key("127.0.0.1", Rule(holds=lambda value: HOST.fullmatch(value) is not None, words=NO_HOST))
-    listen: str = key("", Rule(holds=lambda value: not value or HOST.fullmatch(value), words=NO_HOST))
+    host: str = key(
+        "127.0.0.1", KeyRule(holds=lambda value: HOST.fullmatch(value) is not None, message=BAD_HOST)
+    )
+    listen: str = key("", KeyRule(holds=lambda value: not value or HOST.fullmatch(value), message=BAD_HOST))
     port: int = key(7443, PORT)
     enrol_port: int = key(7444, PORT)
     state: Path
@@ -165,27 +171,30 @@ class Config:
     console: Console = section(Console())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
-        need(
+        ensure(
             NAME.fullmatch(self.federation) is not None,
             f"federation = {self.federation!r}: use lower-case letters, digits and hyphens",
         )
         check_rules(self)
-        need(self.port != self.enrol_port or self.port == 0, "port and enrol_port must differ")
-        self.budget  # noqa: B018 - refuses a budget that leaves nothing to spend
+        ensure(self.port != self.enrol_port or self.port == 0, "port and enrol_port must differ")
+        self.budget  # noqa: B018 - raises for a budget with nothing to spend
 
     @property
-    def budget(self) -> Budget:
-        """All that the federation's data may ever spend."""
+    def budget(self) -> PrivacyBudget:
+        """Total privacy budget of the federation."""
         return budget_for(self.budget_epsilon, self.budget_delta, self.budget_own_delta, self.noise)
 
     def days(self, role: Role) -> float:
-        """The life of a certificate. Who is denied is shut out at once, however long theirs would last; a
-        short one bounds what a stolen key is good for at a machine that is always on, which none watches."""
+        """Return the lifetime of a certificate in days.
+
+        Denial takes effect at once, whatever the lifetime. A short one limits the use of a stolen key of an
+        unattended machine.
+        """
         return self.analyst_certificate_days if role is Role.ANALYST else self.certificate_days
 
     @property
     def store(self) -> Path | str:
-        """The database: a file, or the URL of a PostgreSQL database."""
+        """Database: a file, or the URL of a PostgreSQL database."""
         return self.database or self.files.database
 
     @property
@@ -194,20 +203,20 @@ class Config:
 
 
 class Files:
-    """The files of one coordinator, all in one folder; the keys are readable by the owner only."""
+    """Paths of one coordinator's files, all in one folder. Only the owner can read the keys."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.database = folder / "state.db"  # everything durable but keys, unless `database` names a server
-        self.lock = folder / "serve.lock"  # held while serving: two coordinators never share a folder
-        self.presence = folder / "presence.json"  # when each site called last, for `status` alone
-        self.marker = folder / "behind.json"  # that the ledger is older than what a site has seen [R20]
+        self.database = folder / "state.db"  # all durable state but keys, unless `database` names a server
+        self.lock = folder / "serve.lock"  # locked while serving: two coordinators never share a folder
+        self.presence = folder / "presence.json"  # time of each site's last call, only for `status`
+        self.marker = folder / "behind.json"  # records that a site has seen a newer ledger [R20]
         self.ca_key = folder / "ca.key"  # secret key of the federation's certificate authority (PEM)
         # Certificates of the federation's certificate authorities (PEM); the first one issues.
         self.ca = folder / "ca.pem"
-        # Every list of authorities that was in force, with its signatures, oldest first.
+        # All lists of authorities that were in force, with their signatures, oldest first.
         self.authorities = folder / "authorities.json"
-        # The next list, while it waits for signatures of keys that are elsewhere: the bytes to be signed.
+        # The next list while it waits for signatures by keys on other machines: the bytes to sign.
         self.draft = folder / "authorities.draft"
         self.server_key = folder / "server.key"  # secret key of both listeners (PEM)
         self.server = folder / "server.pem"  # certificate of both listeners (PEM); renewed while serving

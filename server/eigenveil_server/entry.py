@@ -1,4 +1,4 @@
-"""Where `eigenveil-coordinator` begins."""
+"""Entry point of `eigenveil-coordinator`."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from eigenveil_common.start import start
 
 
 def coordinator() -> int:
-    """Run `eigenveil-coordinator`; the process exit code."""
+    """Run `eigenveil-coordinator` and return its exit code."""
     return start("eigenveil_server.cli")

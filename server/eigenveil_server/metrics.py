@@ -1,13 +1,19 @@
-"""What operators watch: the budget, studies, rounds, refusals, certificates. Nothing about records or their
-number: a round's time is the only figure that depends on them, in coarse buckets.
+"""Prometheus metrics for operators: budget, studies, rounds, refusals, certificates.
+
+No metric reveals records or their number. Only the duration of a round depends on them, in coarse buckets.
+
+Metrics listener: plain HTTP, one answer for each connection, few at a time, with a timeout.
+
+Delay of the event loop: long work on it delays every caller.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import Counter as Tally
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -18,15 +24,74 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from eigenveil.errors import Code, EigenveilError
+from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil_common.files import read
 from eigenveil_common.storage.ledger_store import LedgerStore
-from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
-from eigenveil_server.metrics_listener import MetricsListener
+from eigenveil_server.process import unix_ms
 from eigenveil_server.storage.database import Store
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.submissions import submitted
+from eigenveil_server.storage.submissions import analyst_usage
+
+MOST_AT_ONCE = 16
+REQUEST_SECONDS = 5.0  # for a request to arrive, and for its answer to be read
+MOST_BYTES = 8 * 1024  # of a request
+SERVED_PATHS = ("GET / ", "GET /metrics ", "GET /metrics?")
+
+
+class MetricsListener:
+    """HTTP listener that serves the text of `render`, which runs on a thread.
+
+    Beyond `MOST_AT_ONCE` the oldest connection is closed, so that idle clients cannot block others.
+    """
+
+    def __init__(self, render: Callable[[], bytes], content_type: str) -> None:
+        self._render = render
+        self._head = f"Content-Type: {content_type}\r\nConnection: close\r\n"
+        self._lock = asyncio.Lock()
+        self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
+
+    async def open(self, host: str, port: int) -> None:
+        """Start to listen.
+
+        Raises:
+            RequestError: the address is taken.
+        """
+        try:
+            self._server = await asyncio.start_server(self._serve, host, port, limit=MOST_BYTES)
+        except OSError as problem:
+            raise RequestError(
+                Code.BAD_CONFIG, f"cannot listen on {host}:{port} for metrics: {problem.strerror}"
+            ) from problem
+
+    async def close(self) -> None:
+        self._server.close()
+        for writer in tuple(self._open):
+            writer.transport.abort()
+        await asyncio.sleep(0)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._open[writer] = None
+        if len(self._open) > MOST_AT_ONCE:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        # The client is too slow, sends too much, or has closed: it gets no answer.
+        with suppress(TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, OSError):
+            async with asyncio.timeout(REQUEST_SECONDS):
+                request = await reader.readuntil(b"\r\n\r\n")
+                writer.write(await self._answer(request.decode("latin-1")))
+                await writer.drain()
+        self._open.pop(writer, None)
+        writer.close()
+
+    async def _answer(self, request: str) -> bytes:
+        if not request.startswith(SERVED_PATHS):
+            return b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        async with self._lock:
+            body = await asyncio.to_thread(self._render)
+        return f"HTTP/1.1 200 OK\r\n{self._head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+
 
 BUCKETS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 1800.0, 3600.0, 86400.0)
 DELAYS = (0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
@@ -34,7 +99,7 @@ DAY = 86400.0
 
 
 class Metrics:
-    """The counters of one process; `registry` is what is scraped."""
+    """Metrics of one process; `registry` is scraped."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -42,82 +107,82 @@ class Metrics:
             "eigenveil_refused_calls", "Calls that ended with an error.", ["code"], registry=self.registry
         )
         self._pages = Counter(
-            "eigenveil_console_requests", "Requests of the console, by what was answered.", ["status"],
+            "eigenveil_console_requests", "Requests of the console, by HTTP status.", ["status"],
             registry=self.registry,
         )  # fmt: skip
-        self._unvisited = Counter(
+        self._console_refusals = Counter(
             "eigenveil_console_refusals",
-            "Requests of the console that nobody was let in with: identity, role, session or quota.",
+            "Refused requests of the console, by reason: identity, role, session or quota.",
             ["why"], registry=self.registry,
         )  # fmt: skip
         Gauge(
-            "eigenveil_console_watchers", "Pages of the console that are open and live.",
+            "eigenveil_console_watchers", "Open live pages of the console.",
             registry=self.registry,
         ).set_function(lambda: self.watchers())  # fmt: skip
         self.watchers: Callable[[], int] = lambda: 0
         self._closed = Counter(
             "eigenveil_closed_connections",
-            "Connections that the coordinator ended: why, and whose (nobody's if it showed no certificate).",
+            "Connections that the coordinator closed, by reason and client (empty without a certificate).",
             ["why", "peer"], registry=self.registry,
         )  # fmt: skip
         self._rounds = Counter("eigenveil_rounds", "Rounds that ended.", ["outcome"], registry=self.registry)
         self._seconds = Histogram(
-            "eigenveil_round_seconds", "From a round's question to its release.",
+            "eigenveil_round_seconds", "Time from a round's query to its release.",
             buckets=BUCKETS, registry=self.registry,
         )  # fmt: skip
         self._attempts = Counter(
-            "eigenveil_attempts", "Attempts at masked rounds whose set of sites was told to it.",
+            "eigenveil_attempts", "Attempts at masked rounds whose sites were fixed.",
             registry=self.registry,
         )  # fmt: skip
         self._delays = Histogram(
-            "eigenveil_event_loop_delay_seconds", "By how much turns of the event loop began too late.",
+            "eigenveil_event_loop_delay_seconds", "Delay of passes of the event loop.",
             buckets=DELAYS, registry=self.registry,
         )  # fmt: skip
         self._notices = Counter(
-            "eigenveil_notices", "Mails and webhook calls to people.", ["outcome"], registry=self.registry
+            "eigenveil_notices", "Notifications by mail and webhook.", ["outcome"], registry=self.registry
         )
         self._polls: Tally[str] = Tally()
         Gauge(
-            "eigenveil_sites_connected", "Sites that wait for work at this moment.", registry=self.registry
+            "eigenveil_sites_connected", "Sites that are polling for work.", registry=self.registry
         ).set_function(lambda: len(self._polls))
         for outcome in ("released", "failed"):
             self._rounds.labels(outcome)
 
     def notified(self, outcome: str) -> None:
-        """A mail or a webhook call ended so: sent, failed, or dropped for want of room."""
+        """Count a notification by its outcome: sent, failed, or dropped from a full queue."""
         self._notices.labels(outcome).inc()
 
-    def late(self, seconds: float) -> None:
-        """A turn of the event loop began so much too late."""
+    def event_loop_late(self, seconds: float) -> None:
+        """Record the delay of one pass of the event loop."""
         self._delays.observe(seconds)
 
     def refused(self, code: Code) -> None:
         self._refused.labels(code.value).inc()
 
     def page(self, status: int) -> None:
-        """The console has answered."""
+        """Count an answered request of the console."""
         self._pages.labels(str(status)).inc()
 
     def page_refused(self, why: str) -> None:
-        """The console has refused a request."""
-        self._unvisited.labels(why).inc()
+        """Count a refused request of the console."""
+        self._console_refusals.labels(why).inc()
 
     def refusals(self) -> dict[str, int]:
-        """Calls that were refused since the start, by their code."""
+        """Return the number of refused calls since the start, by code."""
         found = {one.labels["code"]: int(one.value) for one in _samples(self._refused)}
         return {code: found[code] for code in sorted(found)}
 
     def closed(self, why: str, peer: str) -> None:
-        """The front door ended a connection of `peer`."""
+        """Count a connection of `peer` that the gateway closed."""
         self._closed.labels(why, peer).inc()
 
     def attempted(self) -> None:
-        """An attempt at a masked round has begun, or is gone on with."""
+        """Count an attempt at a masked round that has begun or is resumed."""
         self._attempts.inc()
 
     @contextmanager
     def round(self) -> Iterator[None]:
-        """One round, from its question to its release."""
+        """Measure one round, from its query to its release."""
         began = time.monotonic()
         try:
             yield
@@ -137,9 +202,9 @@ class Metrics:
             if not self._polls[site]:
                 del self._polls[site]
 
-    def scrapes(self, config: Config, store: Store, ledger: LedgerStore) -> MetricsListener:
-        """The listener that answers with all of it."""
-        self.registry.register(_Standing(config, store, ledger))
+    def make_listener(self, config: Config, store: Store, ledger: LedgerStore) -> MetricsListener:
+        """Return the listener that serves the metrics."""
+        self.registry.register(_StateCollector(config, store, ledger))
         encode, content_type = choose_encoder("")
         return MetricsListener(lambda: encode(self.registry), content_type)
 
@@ -149,8 +214,8 @@ def _samples(counter: Counter) -> Iterator[Sample]:
         yield from (one for one in family.samples if one.name.endswith("_total"))
 
 
-class _Standing(Collector):
-    """What is read when it is asked for: the ledger, the database, the certificates."""
+class _StateCollector(Collector):
+    """Gauges that are read at each scrape: ledger, database, certificates."""
 
     def __init__(self, config: Config, store: Store, ledger: LedgerStore) -> None:
         self._config = config
@@ -165,15 +230,15 @@ class _Standing(Collector):
         rows = self._store.reader.rows("SELECT state, COUNT(*) AS many FROM studies GROUP BY state")
         found = {state.value: 0 for state in StudyState} | {row["state"]: row["many"] for row in rows}
         yield _gauge("eigenveil_studies", "Studies by state.", "state", found)
-        told = submitted(self._store.reader, unix_ms())
-        stored = {one.analyst: one.bytes for one in told}
+        usage = analyst_usage(self._store.reader, unix_ms())
+        stored = {one.analyst: one.bytes for one in usage}
         yield _gauge(
             "eigenveil_submitted_bytes",
-            "Bytes of stored studies: plans, signatures, what sites stated.",
+            "Bytes of stored studies: plans, signatures, statements of sites.",
             "analyst",
             stored,
         )
-        today = {one.analyst: one.studies_today for one in told}
+        today = {one.analyst: one.studies_today for one in usage}
         about = "Studies submitted in the last 24 hours."
         yield _gauge("eigenveil_submitted_today", about, "analyst", today)
         files = {"authority": self._config.files.ca, "coordinator": self._config.files.server}
@@ -190,3 +255,25 @@ def _gauge(name: str, about: str, label: str, values: Mapping[str, float]) -> Ga
 
 def _ends(path: Path) -> datetime:
     return min(one.not_valid_after_utc for one in x509.load_pem_x509_certificates(read(path)))
+
+
+EVERY_SECONDS = 0.05
+
+
+class LoopDelay:
+    """Pass the delay of each pass of the event loop in seconds to `observe`, from `start` to `stop`."""
+
+    def __init__(self, observe: Callable[[float], None]) -> None:
+        self._observe = observe
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + EVERY_SECONDS
+        self._timer = loop.call_at(due, self._measure, due)
+
+    def _measure(self, due: float) -> None:
+        self._observe(max(0.0, asyncio.get_running_loop().time() - due))
+        self.start()
+
+    def stop(self) -> None:
+        self._timer.cancel()

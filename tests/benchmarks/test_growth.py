@@ -16,7 +16,7 @@ from benchmarks.growth.parts import parts
 from benchmarks.growth.pictures import PLOTS
 from benchmarks.growth.points import Point, Points, Setting
 from eigenveil.errors import RequestError
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import Algorithm
 
 PICTURE = re.compile(r"!\[([^\]]+)\]\((figures/growth/(\w+)\.png)\)")
@@ -86,8 +86,8 @@ def test_a_law_is_found_again_in_what_it_says(step: str, quantity: str) -> None:
     law = fitted(points)[step, quantity]
     assert law.worst == pytest.approx(1, abs=1e-2)
     assert law.constants == pytest.approx(constants, rel=1e-2)
-    bent = [replace(points[0], measured={quantity: 3 * points[0].measured[quantity]}), *points[1:]]
-    assert fitted(bent)[step, quantity].worst > 1.5
+    clipping_bias = [replace(points[0], measured={quantity: 3 * points[0].measured[quantity]}), *points[1:]]
+    assert fitted(clipping_bias)[step, quantity].worst > 1.5
 
 
 def share(wanted: Wanted, name: str) -> float:

@@ -12,9 +12,9 @@ import pytest
 from benchmarks.regional import Region, RegionalAnswer, joined, run_regions
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
-from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import SeededNoise
 from eigenveil.numerics.encoding import frozen
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, Query
@@ -120,5 +120,5 @@ def test_a_region_cannot_add_what_the_sites_that_it_names_cannot_hold() -> None:
         total, _ = joined(a_query(query), [said], REGIONS, most)
         assert total.tolist() == [many]
         lie = RegionalAnswer(region="east", present=sites, values=frozen([many + 1]))
-        with refused(Code.BAD_CONTRIBUTION, "cannot add up to"):
+        with refused(Code.BAD_CONTRIBUTION, "cannot have"):
             joined(a_query(query), [lie], REGIONS, most)

@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Page
 
 from eigenveil_client.site.commands.console.program import OWNER, application
-from eigenveil_client.site.state.received_plans import Decision
-from eigenveil_common.web.serving import LOOPBACK, listening, server
+from eigenveil_client.site.state.received_plans import ConsentStatus
+from eigenveil_common.web.serving import LOOPBACK, listening_socket, page_server
 from tests.browser.pages import Opened, no_serious_axe, printed, shot
 from tests.client.site.commands.console.rig import Rig, rigged
 
@@ -22,10 +22,10 @@ NAME = "Dr. Berta Klug"
 @contextmanager
 def serving(rig: Rig) -> Iterator[str]:
     """The program on a real socket, as the command runs it; the link that it prints."""
-    with listening(LOOPBACK, 0) as bound:
+    with listening_socket(LOOPBACK, 0) as bound:
         port: int = bound.getsockname()[1]
         app, gate = application(rig.config_file, port, base="/below")
-        made = server(app, http="h11")
+        made = page_server(app, http="h11")
         thread = threading.Thread(target=made.run, kwargs={"sockets": [bound]})
         thread.start()
         try:
@@ -65,14 +65,14 @@ def test_an_officer_reads_agrees_and_withdraws(rig: Rig, opened: Opened, scripts
         assert "What leaves this site" in page.inner_text("main")
         decide(page, "Agree")
         assert NAME in page.inner_text("main")
-        assert rig.seen().standing is Decision.ACCEPTED
+        assert rig.seen().standing is ConsentStatus.ACCEPTED
         rig.answer()
         page.get_by_role("link", name="What left").click()
         page.get_by_role("link", name="Compute again").click()
         assert "the very numbers that left" in page.inner_text("main")
         page.goto(f"{page.url.split('/sent')[0]}/studies/{rig.plan.digest}")
         decide(page, "Withdraw")
-        assert rig.seen().standing is Decision.WITHDRAWN
+        assert rig.seen().standing is ConsentStatus.WITHDRAWN
 
 
 def test_an_officer_declines_with_a_reason(rig: Rig, opened: Opened) -> None:
@@ -80,9 +80,9 @@ def test_an_officer_declines_with_a_reason(rig: Rig, opened: Opened) -> None:
         page = opened()
         base = enter(page, link)
         page.goto(f"{base}/studies/{rig.plan.digest}")
-        decide(page, "Decline", reason="We do not know who asks", text="Who is ada?")
+        decide(page, "Decline", reason="We do not know the analyst", text="Who is ada?")
         seen = rig.seen()
-        assert (seen.standing, seen.word, seen.text) == (Decision.DECLINED, "analyst", "Who is ada?")
+        assert (seen.standing, seen.word, seen.text) == (ConsentStatus.DECLINED, "analyst", "Who is ada?")
 
 
 def test_a_link_is_good_for_one_browser_and_a_closed_page_says_what_to_do(rig: Rig, opened: Opened) -> None:
@@ -134,7 +134,7 @@ def test_the_whole_page_can_be_used_by_keyboard(rig: Rig, opened: Opened) -> Non
         page.keyboard.press("Tab")
         page.keyboard.press("Enter")
         page.wait_for_url(f"**/studies/{rig.plan.digest}")
-        assert rig.seen().standing is Decision.ACCEPTED
+        assert rig.seen().standing is ConsentStatus.ACCEPTED
 
 
 def test_a_form_of_another_page_changes_nothing(rig: Rig, opened: Opened) -> None:
@@ -150,4 +150,4 @@ def test_a_form_of_another_page_changes_nothing(rig: Rig, opened: Opened) -> Non
         )
         with page.expect_navigation():
             page.evaluate("document.forms[0].submit()")
-        assert rig.seen().standing is Decision.PENDING
+        assert rig.seen().standing is ConsentStatus.PENDING

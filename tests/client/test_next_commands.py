@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil_client.analyst.profile import follow
+from eigenveil_client.analyst.profile import next_command
 from eigenveil_client.site.commands import main
 from tests.server.process import command
 
@@ -53,6 +53,6 @@ def test_a_site_says_how_it_is_enrolled(
 def test_an_analyst_goes_on_with_the_same_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(folder / "mine"))
     for profile in (None, folder / "mine"):
-        assert follow(profile, "study", "watch", "abcdef") == "eigenveil study watch abcdef"
-    words = shlex.split(follow(folder, "study", "watch", "abcdef"))
+        assert next_command(profile, "study", "watch", "abcdef") == "eigenveil study watch abcdef"
+    words = shlex.split(next_command(folder, "study", "watch", "abcdef"))
     assert words == ["eigenveil", "study", "watch", "abcdef", "--profile", str(folder)]

@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil_client.site.commands import main
-from eigenveil_common.files import check_output, is_there, make_folder, occupied, write_durably
+from eigenveil_common.files import check_output, is_occupied, make_folder, path_exists, write_durably
 from tests.client.commands import eigenveil
 from tests.support import refused
 
@@ -85,6 +85,6 @@ def test_what_the_system_refuses_is_told_with_advice(
 
     for name in ("mkdir", "exists"):
         monkeypatch.setattr(Path, name, forbidden)
-    for act in (make_folder, is_there, occupied):
+    for act in (make_folder, path_exists, is_occupied):
         with refused(Code.STORAGE, f"{file}: Permission denied; name a place where you may write"):
             act(file)

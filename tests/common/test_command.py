@@ -70,7 +70,7 @@ def test_what_a_command_of_the_demonstration_lacks_is_named_with_all_that_the_de
 def test_a_module_of_ours_that_is_not_there_is_a_bug_of_ours() -> None:
     argv = ["program", "study", "list", "--json"]
     code = f"sys.argv = {argv}; from eigenveil_client.cli import main; sys.exit(main())"
-    assert without("eigenveil_client.analyst.talk", code).returncode == 71
+    assert without("eigenveil_client.analyst.coordinator", code).returncode == 71
 
 
 def test_the_estimators_say_what_they_need_and_nothing_else_does() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil_common import confined
+from eigenveil_common import process_limits
 
 CLONE3 = 435  # how glibc starts a thread first
 CORES = os.sched_getaffinity(0)
@@ -29,10 +29,12 @@ def behind(
     pid = os.fork()
     if not pid:
         try:
-            confined.limit(memory=2**40, seconds=60)
+            process_limits.limit_resources(memory=2**40, seconds=60)
             with found.open("w") as out:
                 try:
-                    confined.confine(network=False, folders=[folder] if folders is None else folders)
+                    process_limits.restrict_process(
+                        network=False, folders=[folder] if folders is None else folders
+                    )
                 except OSError as problem:
                     out.write(f"not confined: {problem.filename}\n")
                 for name, one in tries.items():
@@ -97,7 +99,7 @@ def test_its_own_limits_and_threads_are_its_own(tmp_path: Path) -> None:
 
 
 def test_a_kernel_without_one_limit_sets_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(confined, "CREATE", 1_000)  # no call of this number
+    monkeypatch.setattr(process_limits, "CREATE", 1_000)  # no call of this number
     outside = tmp_path / "outside"
     outside.mkdir()
     tries: dict[str, Callable[[], Any]] = {
@@ -116,5 +118,5 @@ def test_a_folder_that_is_not_there_is_an_error(tmp_path: Path) -> None:
 def test_a_limit_that_the_kernel_knows_and_refuses_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(confined, "_filter", lambda *given, **named: [(0xFFFF, 0, 0, 0)])
+    monkeypatch.setattr(process_limits, "_seccomp_filter", lambda *given, **named: [(0xFFFF, 0, 0, 0)])
     assert behind(tmp_path, {}) == ["not confined: None"]

@@ -7,19 +7,19 @@ import sys
 
 FREED = """
 from pathlib import Path
-from eigenveil_common.process import give_back, keep_buffers
+from eigenveil_common.process_limits import release_free_memory, reuse_buffers
 
 def resident() -> int:
     lines = Path("/proc/self/status").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith("VmRSS")]
     return int(line.split()[1]) // 1024
 
-keep_buffers()
+reuse_buffers()
 before, messages = resident(), [b"x" * (3 * 2**20 + i) for i in range(10)]
 small = [bytes(1000 + i) for i in range(2000)]
 del messages
 kept = resident() - before
-give_back()
+release_free_memory()
 print(kept, resident() - before)
 """
 
@@ -36,9 +36,9 @@ import ctypes, resource
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier, Lock
-from eigenveil_common.process import keep_buffers, resident_bytes
+from eigenveil_common.process_limits import reuse_buffers, resident_bytes
 
-keep_buffers()
+reuse_buffers()
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
 libc.free.argtypes = [ctypes.c_void_p]

@@ -11,14 +11,14 @@ import pytest
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.files import read_secret, write_secret
-from eigenveil_common.trusted_files import believed, check_trusted, database_files, distrusted
+from eigenveil_common.trusted_files import check_trusted, database_files, trust_problems, trusted_entries
 
 OTHER = 54_321  # no user's number
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
 
 
 def told(*paths: Path) -> list[str]:
-    return [str(one) for one in distrusted(paths)]
+    return [str(one) for one in trust_problems(paths)]
 
 
 @pytest.fixture
@@ -31,10 +31,10 @@ def state(tmp_path: Path) -> Path:
 
 
 def test_what_only_its_owner_can_change_is_trusted(state: Path) -> None:
-    assert told(*believed(state), *database_files(state / "state.db"), state / "missing") == []
-    assert believed(state / "missing") == []
+    assert told(*trusted_entries(state), *database_files(state / "state.db"), state / "missing") == []
+    assert trusted_entries(state / "missing") == []
     (state / "records.csv").chmod(0o666)
-    assert told(*believed(state)) == [], "others' files are nobody's concern here"
+    assert told(*trusted_entries(state)) == [], "others' files are nobody's concern here"
 
 
 @pytest.fixture
@@ -52,7 +52,7 @@ def shared_group(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_file_that_others_can_change_is_named_with_the_command(state: Path, name: str, mode: int) -> None:
     path = state / name
     path.chmod(mode | 0o100)
-    every = (*believed(state), *database_files(state / "state.db"))
+    every = (*trusted_entries(state), *database_files(state / "state.db"))
     assert told(*every) == [f"others can change {path}; run: chmod go-w {path}"]
     with pytest.raises(RequestError, match="chmod go-w") as caught:
         check_trusted(every)
@@ -61,11 +61,13 @@ def test_a_file_that_others_can_change_is_named_with_the_command(state: Path, na
 
 def test_folders_above_count_but_for_sticky_ones(state: Path) -> None:
     state.parent.chmod(0o777)
-    assert told(*believed(state)) == [f"others can change {state.parent}; run: chmod go-w {state.parent}"]
+    assert told(*trusted_entries(state)) == [
+        f"others can change {state.parent}; run: chmod go-w {state.parent}"
+    ]
     state.parent.chmod(0o1777)
-    assert told(*believed(state)) == []
+    assert told(*trusted_entries(state)) == []
     state.chmod(0o1777)
-    assert told(*believed(state)) != [], "there others can put a file that is not there yet"
+    assert told(*trusted_entries(state)) != [], "there others can put a file that is not there yet"
     state.chmod(0o700)
     state.parent.chmod(0o700)
 
@@ -100,20 +102,20 @@ def test_files_and_folders_may_belong_to_their_owners_own_group(
     monkeypatch.setattr(grp, "getgrgid", lambda number: found)
     monkeypatch.setattr(pwd, "getpwall", lambda: [user, *from_the_start])
     state.parent.chmod(0o770)
-    assert (told(*believed(state)) == []) is good
+    assert (told(*trusted_entries(state)) == []) is good
     state.parent.chmod(0o700)
     state.chmod(0o775)
     (state / "site.toml").chmod(0o664)
-    assert (told(*believed(state)) == []) is good
+    assert (told(*trusted_entries(state)) == []) is good
     (state / "site.toml").chmod(0o666)
-    assert any(f"others can change {state / 'site.toml'}" in one for one in told(*believed(state)))
+    assert any(f"others can change {state / 'site.toml'}" in one for one in told(*trusted_entries(state)))
 
 
 def test_a_link_is_no_file_of_ours(state: Path) -> None:
     (state / "release.key").symlink_to(state / "ca.key")
-    (there,) = told(*believed(state))
+    (there,) = told(*trusted_entries(state))
     assert there.startswith(f"{state / 'release.key'} is a link to {state / 'ca.key'}; run: rm ")
-    with pytest.raises(RequestError, match="it is a link"):
+    with pytest.raises(RequestError, match="contains a link"):
         read_secret(state / "release.key")
 
 
@@ -175,12 +177,12 @@ def test_links_in_a_circle_are_refused_and_end(state: Path) -> None:
 @AS_ROOT
 def test_another_users_file_is_not_trusted(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     os.chown(state / "site.toml", OTHER, -1)
-    (there,) = told(*believed(state))
+    (there,) = told(*trusted_entries(state))
     assert there.startswith(
         f"{state / 'site.toml'} belongs to #{OTHER}, who can change it; run: this as that user"
     )
     monkeypatch.setattr("eigenveil_common.trusted_files.os.geteuid", lambda: 1)
-    (there,) = told(*believed(state))
+    (there,) = told(*trusted_entries(state))
     assert there.startswith(f"{state / 'site.toml'} belongs to #{OTHER}, who can change it; run: sudo chown ")
 
 
@@ -200,7 +202,7 @@ def test_a_secret_is_judged_as_it_was_opened(state: Path, monkeypatch: pytest.Mo
     with pytest.raises(RequestError, match="chmod 600"):
         read_secret(state / "ca.key")
     os.mkfifo(state / "pipe.key", 0o600)
-    with pytest.raises(RequestError, match="is not a file"):
+    with pytest.raises(RequestError, match="is not a regular file"):
         read_secret(state / "pipe.key")
 
 

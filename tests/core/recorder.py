@@ -10,31 +10,31 @@ from itertools import product
 import numpy as np
 
 from eigenveil import barrier
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.noise.source import Block, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.rounds import Release
 from eigenveil.queries import (
-    Additive,
+    AdditiveQuery,
     Batch,
     BlockRanks,
     CellVotes,
+    EigenvalueVotes,
+    GradientQuery,
     Gram,
-    OnGradients,
     Preimage,
     Query,
     RankVotes,
     ShuffledRecord,
     SpanGap,
     SpanVotes,
-    Votes,
     batch_of,
     total_length,
 )
-from eigenveil.queries.batch import pass_key
-from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
+from eigenveil.queries.gradients import pass_key
+from eigenveil.queries.papers.fingerprints import Cells, Pool, Subsamples
 from tests.core.specification import Noise, Setting
 from tests.support import MemoryStore, a_field, a_plan, covariance_queries, every_query
 
@@ -52,7 +52,7 @@ def questions() -> dict[str, Query]:
     one = a_field(4, 1, pulls=False)
     more: dict[str, Query] = {
         "gram, flat": Gram(centre=ZERO, radius=1000, flat=True),
-        "votes": Votes(spec=one, edges=np.array([10, 1000]), subsets=5),
+        "votes": EigenvalueVotes(spec=one, edges=np.array([10, 1000]), subsets=5),
         "block-ranks": BlockRanks(subsamples=BLOCKS),
         "span-votes": SpanVotes(subsamples=BLOCKS),
         "cell-votes": CellVotes(cells=CELLS, least=1),
@@ -71,7 +71,7 @@ def a_batch(digest: str, batches: int, index: int = 0) -> Batch:
 
 
 QUERIES = questions()
-SUMS = {name: ask for name, ask in QUERIES.items() if isinstance(ask, Additive)}
+SUMS = {name: ask for name, ask in QUERIES.items() if isinstance(ask, AdditiveQuery)}
 
 
 class Recorder:
@@ -116,7 +116,9 @@ def settings(*deltas: int) -> Iterator[tuple[Plan, Setting]]:
         yield plan_of(neighbours, sites), Setting(adds=adds, sites=sites, micro_rho=price, atto_delta=delta)
 
 
-def query_of(plan: Plan, query: Query, s: Setting, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> RoundQuery:
+def query_of(
+    plan: Plan, query: Query, s: Setting, law: NoiseDistribution = NoiseDistribution.GAUSSIAN
+) -> RoundQuery:
     batch = batch_of(query)
     if batch is not None:
         dealt = a_batch(plan.digest, batch.batches, batch.index)
@@ -143,7 +145,8 @@ def released(plan: Plan, asked: RoundQuery, noise: Recorder, total: IntArray | N
 def drew(noise: Recorder, *wanted: Noise) -> bool:
     """Whether just that was drawn."""
     blocks = [
-        ("gaussian" if b.law is NoiseLaw.GAUSSIAN else "laplace", b.count, b.scale) for b in noise.blocks
+        ("gaussian" if b.law is NoiseDistribution.GAUSSIAN else "laplace", b.count, b.scale)
+        for b in noise.blocks
     ]
     return len(blocks) == len(wanted) and all(
         want.is_drawn(*block) for want, block in zip(wanted, blocks, strict=True)
@@ -152,7 +155,7 @@ def drew(noise: Recorder, *wanted: Noise) -> bool:
 
 def in_a_pass(plan: Plan, asked: RoundQuery) -> tuple[list[RoundQuery], list[RoundQuery]]:
     """What is paid: the question, and as the first batch of a pass; and what is not: its later batches."""
-    if not isinstance(asked.query, OnGradients):
+    if not isinstance(asked.query, GradientQuery):
         return [asked], []
     s = Setting(adds=True, sites=1, micro_rho=asked.micro_rho, atto_delta=asked.atto_delta)
     asks = [replace(asked.query, batch=a_batch("", SLOTS, index)) for index in (0, 1, SLOTS - 1)]

@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries import Additive, Gram
+from eigenveil.queries import AdditiveQuery, Gram
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.support import a_column, a_study
 
-Answer = Callable[[GridRows, Additive], IntArray]
+Answer = Callable[[GridRows, AdditiveQuery], IntArray]
 Integers = NDArray[Any]
 
 
-def site_answer(rows: GridRows, query: Additive) -> IntArray:
+def site_answer(rows: GridRows, query: AdditiveQuery) -> IntArray:
     """What a real site says."""
     return Site(rows).answer(query)
 
@@ -34,7 +34,7 @@ def site_answer(rows: GridRows, query: Additive) -> IntArray:
 class Case:
     """A question and records to try on it; records 2 i and 2 i + 1 are meant for each other."""
 
-    query: Additive
+    query: AdditiveQuery
     rows: GridRows
 
 
@@ -45,7 +45,7 @@ def contributions(case: Case, answer: Answer = site_answer) -> Integers:
     return np.array(single).astype(object)[which]
 
 
-def squares(query: Additive, changes: Integers) -> Integers:
+def squares(query: AdditiveQuery, changes: Integers) -> Integers:
     """Exact squared length of each change, Frobenius for a Gram matrix. Shape: (m, length) -> (m,)."""
     weights = np.ones(query.length, dtype=object)
     if isinstance(query, Gram):
@@ -78,16 +78,16 @@ def verdict(
     cases: Sequence[Case],
     neighbours: Neighbours,
     answer: Answer = site_answer,
-    declared: Callable[[Additive], int] | None = None,
+    declared: Callable[[AdditiveQuery], int] | None = None,
 ) -> Verdict:
     """Try every case; `declared` replaces the question's own claim in tests of this checker."""
     return judged([(case.query, contributions(case, answer)) for case in cases], neighbours, declared)
 
 
 def judged(
-    answered: Sequence[tuple[Additive, Integers]],
+    answered: Sequence[tuple[AdditiveQuery, Integers]],
     neighbours: Neighbours,
-    declared: Callable[[Additive], int] | None = None,
+    declared: Callable[[AdditiveQuery], int] | None = None,
 ) -> Verdict:
     """The verdict on questions whose `contributions` are known: either relation pairs the same records."""
     pairs, worst = 0, Fraction(0)

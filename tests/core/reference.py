@@ -16,7 +16,7 @@ from eigenveil.queries import (
     ColumnHistograms,
     ColumnMoments,
     CoordinateClippedSum,
-    Coordinates,
+    CoordinateHistograms,
     Count,
     CrossCovariance,
     CrossNorms,
@@ -77,7 +77,7 @@ def contribution(row: Sequence[int], query: Query) -> list[int]:
         case GradientNorms():
             norm = _projected(row, query.spec).norm() * 2.0**query.spec.shift
             return _one_hot(sum(edge <= norm for edge in query.edges.tolist()), query.length)
-        case Coordinates():
+        case CoordinateHistograms():
             bins = [value // query.width + query.half for value in _whole(row, query.spec)]
             last = 2 * query.half - 1
             return [v for b in bins for v in _one_hot(min(max(b, 0), last), last + 1)]

@@ -14,25 +14,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.aggregation import Contribution, Total, aggregate, validate
+from eigenveil.aggregation import Contribution, RunningTotal, aggregate, validate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     NAMES,
     Batch,
-    Coordinates,
+    CoordinateHistograms,
+    EigenvalueVotes,
     Gradient,
     GradientNorms,
     Gram,
     Query,
     ShuffledRecord,
     SpanVotes,
-    Votes,
-    possible,
+    contract,
 )
-from eigenveil.queries.batch import pass_key
-from eigenveil.queries.fingerprints import Subsamples
-from eigenveil.queries.possible import is_gram
+from eigenveil.queries.contract import is_gram
+from eigenveil.queries.gradients import pass_key
+from eigenveil.queries.papers.fingerprints import Subsamples
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from tests.core.specification import COUNTS
@@ -44,11 +44,11 @@ ONE = a_field(4, 1, pulls=False)
 QUERIES: dict[str, Query] = {
     **every_query(),
     **covariance_queries(),
-    "votes": Votes(spec=ONE, edges=np.array([10, 100]), subsets=5),
-    "votes, part": Votes(spec=ONE, edges=np.array([10, 100]), subsets=5, batch=PART),
+    "votes": EigenvalueVotes(spec=ONE, edges=np.array([10, 100]), subsets=5),
+    "votes, part": EigenvalueVotes(spec=ONE, edges=np.array([10, 100]), subsets=5, batch=PART),
     "gradient, part": Gradient(spec=ONE, radius=2**20, batch=PART),
     "gradient-norms, part": GradientNorms(spec=ONE, edges=np.array([10, 100]), batch=PART),
-    "coordinates, part": Coordinates(spec=ONE, width=8, half=3, batch=PART),
+    "coordinates, part": CoordinateHistograms(spec=ONE, width=8, half=3, batch=PART),
     "slot": ShuffledRecord(spec=ONE, radius=2**20, batch=PART),
 }
 
@@ -125,18 +125,18 @@ def test_what_no_records_add_up_to_is_refused(name: str) -> None:
     rows = random_rows(MOST, 4)
     said, known = Site(rows).answer(query), range(MOST, MOST + 1)
     validate(a_query(query), answered(query, said), known)
-    with refused(Code.BAD_CONTRIBUTION, "cannot add up"):
+    with refused(Code.BAD_CONTRIBUTION, "cannot have"):
         validate(a_query(query), answered(query, frozen(PLANTED[name](said))), known)
 
 
-@pytest.mark.parametrize("panel", [possible.PANEL, 5])
+@pytest.mark.parametrize("panel", [contract.PANEL, 5])
 @pytest.mark.parametrize("d", [1, 2, 7, 60])
 @pytest.mark.parametrize("rank", [0, 1, 3, 60])
 def test_no_honest_products_are_refused_for_rounding(
     d: int, rank: int, panel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of low rank, where the least eigenvalue is 0 and floats are off; up to the largest sums there are."""
-    monkeypatch.setattr(possible, "PANEL", panel)
+    monkeypatch.setattr(contract, "PANEL", panel)
     rng = np.random.default_rng(rank)
     for scale in (1, 2**10, 2**15):
         factors = rng.integers(-S, S, (rank, d), dtype=np.int64) * scale
@@ -149,13 +149,13 @@ def test_no_honest_products_are_refused_for_rounding(
         assert not is_gram(worse, d, radius, range(rank + 1))
 
 
-@pytest.mark.parametrize("panel", [possible.PANEL, 1, 3])
+@pytest.mark.parametrize("panel", [contract.PANEL, 1, 3])
 @pytest.mark.parametrize("d", [3, 4, 8, 130])
 def test_products_of_which_each_pair_may_be_and_all_together_not_are_refused(
     d: int, panel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only negative eigenvalue is that of all columns together, seen by the last panel alone."""
-    monkeypatch.setattr(possible, "PANEL", panel)
+    monkeypatch.setattr(contract, "PANEL", panel)
     ones, apart = np.full(d, d * 1000, dtype=np.int64), np.full(d * (d - 1) // 2, 1000, dtype=np.int64)
     for entry, allowed in ((-1000, True), (-1000 * d // (d - 1) - 2, False)):
         triangle = np.concatenate([ones - (d * 1000 - 1000 * (d - 1)) * (entry == -1000), apart * 0 + entry])
@@ -163,7 +163,7 @@ def test_products_of_which_each_pair_may_be_and_all_together_not_are_refused(
 
 
 def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    d, factor = 400, possible._factor
+    d, factor = 400, contract._factor
     used, held = list[weakref.ref[Any]](), list[int]()
 
     def seen(panel: Any, mine: Any, blocks: Any, scratch: Any) -> None:
@@ -172,14 +172,14 @@ def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pyt
         used.append(weakref.ref(mine))
         held.append(8 * sum(mine.shape) * sum(block.shape[1] for block in blocks))
 
-    monkeypatch.setattr(possible, "PANEL", 16)
-    monkeypatch.setattr(possible, "_factor", seen)
+    monkeypatch.setattr(contract, "PANEL", 16)
+    monkeypatch.setattr(contract, "_factor", seen)
     asked = a_query(Gram(centre=np.zeros(d, dtype=np.int64), radius=S))
-    size, total = 8 * asked.query.length, Total(asked)
+    size, total = 8 * asked.query.length, RunningTotal(asked)
     tracemalloc.start()
     try:
         for site in "abc":
-            said = asked.query.imagined(MOST)
+            said = asked.query.assumed_release(MOST)
             contribution = answered(asked.query, said)
             assert contribution.values is said
             del said
@@ -192,7 +192,7 @@ def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pyt
             gone = weakref.ref(contribution.values)
             del contribution
             assert gone() is None
-        assert total.whole().tolist() == (3 * asked.query.imagined(MOST)).tolist()
+        assert total.whole().tolist() == (3 * asked.query.assumed_release(MOST)).tolist()
     finally:
         tracemalloc.stop()
 
@@ -203,7 +203,7 @@ def test_a_large_answer_is_checked_and_added_in_half_its_memory(monkeypatch: pyt
         ({"plan_digest": "cd" * 32}, "another plan"),
         ({"round": 1}, "round 2"),
         ({"query": "cd" * 32}, "another query"),
-        ({"values": frozen([1, 2, 3])}, "3 numbers where 4 are due"),
+        ({"values": frozen([1, 2, 3])}, "3 numbers instead of 4"),
         ({"values": frozen([])}, "0 numbers"),
         ({"values": frozen([[1, 2, 3, 4]])}, "numbers"),
     ],

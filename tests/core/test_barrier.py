@@ -15,7 +15,7 @@ from eigenveil.errors import Code
 from eigenveil.noise.source import NoiseSource, NoiseSpec, OsNoise, noise_spec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.queries import ClippedSum
 from eigenveil.study.grid import S
 from tests.support import FixedNoise, MemoryStore, a_plan, a_query, every_query, refused
@@ -237,7 +237,7 @@ def test_float_noise_that_reached_a_release_is_caught(monkeypatch: pytest.Monkey
     assert whole(made_of(TOTAL).values)
     with pytest.raises(TypeError):
         made_of(TOTAL + 0.5)
-    monkeypatch.setattr("eigenveil.protocol.release.frozen", np.asarray)
+    monkeypatch.setattr("eigenveil.protocol.rounds.frozen", np.asarray)
     assert not whole(made_of(TOTAL + 0.5).values)
 
 

@@ -22,21 +22,20 @@ from matplotlib.text import Annotation, Text
 
 from eigenveil import Algorithm, Moments, PrivateCovariance, PrivatePCA, RequestError, plot, predict
 from eigenveil.reporting.figures.biplot import arrows_of
-from eigenveil.reporting.figures.error_curve import foreseen
-from eigenveil.reporting.figures.heatmap import pairs
-from eigenveil.reporting.figures.style import STYLE
-from eigenveil.reporting.figures.subject import Subject
-from eigenveil.reporting.figures.words import (
-    biplot_words,
-    error_words,
-    heatmap_words,
-    loadings_words,
-    scree_words,
+from eigenveil.reporting.figures.captions import (
+    biplot_caption,
+    error_caption,
+    heatmap_caption,
+    loadings_caption,
+    scree_caption,
 )
+from eigenveil.reporting.figures.components import predicted_errors
+from eigenveil.reporting.figures.figure import STYLE, ReleaseFigureData
+from eigenveil.reporting.figures.heatmap import pair_matrix
 from tests.core.test_released import BOUNDS, NAMES, released, rows, simulation
 
 DRAWN: dict[str, Callable[..., Axes]] = {name: getattr(plot, name) for name in plot.__all__}
-SUBJECT = Subject.of(simulation().document)
+SUBJECT = ReleaseFigureData.of(simulation().document)
 pytestmark = pytest.mark.filterwarnings("ignore:Glyph .* missing from")  # where the font has no 名
 
 
@@ -101,7 +100,7 @@ def test_arrows_point_where_the_columns_do() -> None:
 @pytest.mark.parametrize("kind", ["correlation", "covariance"])
 @pytest.mark.parametrize("of", [simulation(), noisy()])
 def test_cells_are_the_released_numbers_each_pair_once_or_grey(kind: str, of: Any) -> None:
-    shown = pairs(Subject.of(of.document), kind)
+    shown = pair_matrix(ReleaseFigureData.of(of.document), kind)
     np.testing.assert_allclose(shown.values, shown.values.T)
     np.testing.assert_array_equal(shown.is_noise, shown.is_noise.T)
     if kind == "covariance":
@@ -129,7 +128,9 @@ def test_the_curve_is_what_the_planner_predicts() -> None:
 
 def test_on_what_was_released_the_planner_is_near_what_the_release_states() -> None:
     one = simulation(components=2)
-    found = {round(each.epsilon, 9): each.error for each in foreseen(Subject.of(one.document))}
+    found = {
+        round(each.epsilon, 9): each.error for each in predicted_errors(ReleaseFigureData.of(one.document))
+    }
     stated = one.result.predicted_sin_angle
     assert stated is not None
     assert stated / 4 < found[5.0].median < stated * 4
@@ -137,12 +138,12 @@ def test_on_what_was_released_the_planner_is_near_what_the_release_states() -> N
 
 def test_what_noise_may_have_made_is_marked() -> None:
     for of, marked in ((simulation(components=2), False), (noisy(), True)):
-        subject = Subject.of(of.document)
+        subject = ReleaseFigureData.of(of.document)
         assert any(subject.from_noise) is marked
         hatched = [bar.get_hatch() is not None for bar in plot.scree(of).patches]
         assert hatched == [*subject.from_noise, *[False] * (4 - subject.k)]
         assert ("* may be noise" in [text.get_text() for text in plot.loadings(of).texts]) is marked
-        assert ("Noise alone" in scree_words(subject)) is marked
+        assert ("noise alone" in scree_caption(subject)) is marked
 
 
 @pytest.mark.parametrize("name", DRAWN)
@@ -169,21 +170,21 @@ def numbers(words: str) -> list[float]:
 def test_the_words_for_those_who_do_not_see_it_hold_its_numbers() -> None:
     result, columns = simulation().result, list(NAMES)
     shares = result.explained_variance_ratio
-    np.testing.assert_allclose(numbers(scree_words(SUBJECT)), [*shares, shares.sum()], atol=6e-4)
-    said = numbers(loadings_words(SUBJECT))
+    np.testing.assert_allclose(numbers(scree_caption(SUBJECT)), [*shares, shares.sum()], atol=6e-4)
+    said = numbers(loadings_caption(SUBJECT))
     top = [sorted(row, key=abs, reverse=True)[:3] for row in result.components]
     np.testing.assert_allclose(said, np.ravel(top), atol=6e-3)
-    both = pairs(SUBJECT, "correlation")
-    words = heatmap_words(both, columns)
+    both = pair_matrix(SUBJECT, "correlation")
+    words = heatmap_caption(both, columns)
     i, j = np.unravel_index(np.abs(np.tril(both.values * ~both.is_noise, -1)).argmax(), (4, 4))
     assert f"{columns[j]} with {columns[i]}" in words
     assert numbers(words)[0] == pytest.approx(both.values[i, j], rel=0.05)
-    assert f"noise alone could show {int(np.tril(both.is_noise, -1).sum())}." in words
+    assert f"noise alone could explain {int(np.tril(both.is_noise, -1).sum())}." in words
     arrows = arrows_of(SUBJECT)
     longest = int(np.linalg.norm(arrows, axis=1).argmax())
-    assert f"the longest: {columns[longest]} " in biplot_words(arrows, columns)
-    found = foreseen(SUBJECT)
-    assert numbers(error_words(found))[0] == pytest.approx(found[0].error.median, rel=0.05)
+    assert f"the longest: {columns[longest]} " in biplot_caption(arrows, columns)
+    found = predicted_errors(SUBJECT)
+    assert numbers(error_caption(found))[0] == pytest.approx(found[0].error.median, rel=0.05)
 
 
 def test_estimators_that_release_a_matrix_have_a_heat_map() -> None:
@@ -199,8 +200,8 @@ def test_estimators_that_release_a_matrix_have_a_heat_map() -> None:
 @pytest.mark.parametrize(
     ("draw", "why"),
     [
-        (lambda: plot.scree(3), "nothing to draw in a int"),
-        (lambda: plot.scree(PrivatePCA()), "an estimator that was fitted"),
+        (lambda: plot.scree(3), "a int cannot be plotted"),
+        (lambda: plot.scree(PrivatePCA()), "a fitted estimator"),
         (lambda: plot.biplot(simulation(components=1)), "needs two components"),
         (lambda: plot.heatmap(released(), kind="cosine"), 'choose "correlation" or "covariance"'),
         (lambda: plot.heatmap(simulation(Algorithm.DP_PCA, 2)), "no covariance whose noise is known"),

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import eigenveil
 from eigenveil import Algorithm, algorithms, simulate
-from eigenveil.reporting.document import seal_bundle
+from eigenveil.reporting.document import signed_bundle
 from tests.support import a_study
 
 README = Path(__file__).parents[2] / "README.md"
@@ -44,7 +44,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     public = key.public_key().public_bytes_raw()
     document = simulate(study, {"north": np.full((50, 3), 50.0)}, seed=1).document
     monkeypatch.chdir(tmp_path)
-    Path("release.json").write_bytes(seal_bundle(document, sign=key.sign, public_key=public))
+    Path("release.json").write_bytes(signed_bundle(document, sign=key.sign, public_key=public))
     Path("authorities.json").write_text(json.dumps({"release_key": public.hex()}))
 
 

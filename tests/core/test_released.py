@@ -33,7 +33,7 @@ from eigenveil import (
     verify_release,
 )
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.reporting.document import seal_bundle
+from eigenveil.reporting.document import signed_bundle
 
 KEY = Ed25519PrivateKey.from_private_bytes(bytes(31) + b"\1")
 PUBLIC = KEY.public_key().public_bytes_raw()
@@ -65,7 +65,7 @@ def simulation(algorithm: Algorithm = Algorithm.GAUSS_COV, components: int = 3, 
 
 def sealed(found: Simulation | None = None) -> bytes:
     """The bytes of its release.json."""
-    return seal_bundle((found or simulation()).document, sign=KEY.sign, public_key=PUBLIC)
+    return signed_bundle((found or simulation()).document, sign=KEY.sign, public_key=PUBLIC)
 
 
 def released() -> ReleasedResult:

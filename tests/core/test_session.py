@@ -14,11 +14,11 @@ from eigenveil import barrier
 from eigenveil.aggregation import aggregate
 from eigenveil.algorithms import ALGORITHMS, Estimate
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import SeededNoise
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.queries import ClippedSum, Count, Gram
 from eigenveil.queries.limits import row_norm_limit
 from eigenveil.session import Session
@@ -99,7 +99,7 @@ def test_releases_of_another_plan_or_out_of_order_are_refused(finished: Session)
         Session.replay(other, finished.releases)
     with refused(Code.BUG):
         Session.replay(finished.plan, finished.releases[::-1])
-    with refused(Code.BUG, "asked nothing"):
+    with refused(Code.BUG, "without a pending query"):
         Session.replay(finished.plan, [*finished.releases, finished.releases[-1]])
 
 
@@ -164,7 +164,7 @@ def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.M
 
 @pytest.mark.parametrize("price", [0, -1])
 def test_no_question_is_free(price: int) -> None:
-    with refused(Code.BAD_STUDY, "too small to be counted"):
+    with refused(Code.BAD_STUDY, "below one micro-rho"):
         PricedQuery(query=ClippedSum(centre=frozen([0]), radius=S), micro_rho=price)
 
 

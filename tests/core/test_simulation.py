@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil import Simulation, contributing, simulate, simulation
-from eigenveil.attendance import Attendance
+from eigenveil import Simulation, simulate, simulated_sites, simulation
 from eigenveil.errors import Code
-from eigenveil.noise.seeded import SeededNoise
-from eigenveil.planning.resolve import make_plan
+from eigenveil.noise.source import SeededNoise
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol import plan as plans
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
+from eigenveil.simulated_sites import Attendance
 from eigenveil.simulation import MemoryJournal, run_study
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
@@ -76,8 +76,8 @@ def test_what_a_simulated_algorithm_is_fed_is_charged_and_sealed(
 
 
 def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(simulation, "SHARED", 1)
-    monkeypatch.setattr(contributing, "SHARED", 1)
+    monkeypatch.setattr(simulation, "PARALLEL_ENTRIES", 1)
+    monkeypatch.setattr(simulated_sites, "PARALLEL_ENTRIES", 1)
     monkeypatch.setattr(simulation, "WORKERS", 5)
     with ThreadPoolExecutor(3) as threads:
         many = simulate(STUDY, RECORDS, seed=2, apply=threads.map)
@@ -120,7 +120,7 @@ def test_too_few_sites_end_a_study_and_whoever_imagines_them_is_told_why() -> No
 
 
 def test_uninvited_sites_are_refused() -> None:
-    with refused(Code.BAD_ARGUMENT, "uninvited sites: east"):
+    with refused(Code.BAD_ARGUMENT, "sites that are not invited: east"):
         simulate(STUDY, RECORDS | {"east": RECORDS["west"]})
 
 

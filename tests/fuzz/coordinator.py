@@ -26,15 +26,15 @@ from google.protobuf.message import Message
 
 from eigenveil.errors import Code, EigenveilError, error
 from eigenveil.identity import Role
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.study.toml import parse_study
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon
-from eigenveil_server.front.admission import Arrival, Guest
+from eigenveil_server.front.quota import ConnectionInfo, GatewayClient
 from eigenveil_server.pki.authority import new_key
-from eigenveil_server.rpc import study_list
+from eigenveil_server.rpc import responses
 from eigenveil_server.rpc.interceptor import ROLES
 from tests.fuzz.hunt import ChangedMeaning, Kind
 from tests.fuzz.mutations import mutate_message
@@ -117,7 +117,7 @@ async def coordinator_kinds(folder: Path) -> AsyncIterator[dict[str, Kind]]:
     logger.addHandler(defects)
     logger.propagate = False
     try:
-        with mock.patch.object(study_list, "BURST", 1e12):  # a caller waits for its lists otherwise
+        with mock.patch.object(responses, "BURST", 1e12):  # a caller waits for its lists otherwise
             async with serving(made(folder, long_poll_seconds=0.001)) as rig:
                 held = {name: await rig.credentials(role, name) for name, role in CALLERS.items()}
                 seeds = await _seeds({name: rig.connect(one) for name, one in held.items()})
@@ -147,10 +147,10 @@ def _caller(method: str) -> str:
 
 
 async def _handlers(rig: Rig) -> dict[str, Any]:
-    with mock.patch.object(daemon, "listening", Recorded):
+    with mock.patch.object(daemon, "registered_methods_server", Recorded):
         servers: list[Any] = [rig.daemon._main_server(), rig.daemon._enrol_server()]
     for server in servers:
-        server.gate._whence = _arrival
+        server.gate._find_connection = _connection_info
     return {
         name: await _guarded(server.gate, name, handler)
         for server in servers
@@ -158,9 +158,9 @@ async def _handlers(rig: Rig) -> dict[str, Any]:
     }
 
 
-def _arrival(peer: str) -> Arrival:
-    guest = Guest(name="anybody", role=None)
-    return Arrival(peer="127.0.0.1:1", certificate=peer.encode(), guest=guest)
+def _connection_info(peer: str) -> ConnectionInfo:
+    gateway_client = GatewayClient(name="anybody", role=None)
+    return ConnectionInfo(peer="127.0.0.1:1", certificate=peer.encode(), gateway_client=gateway_client)
 
 
 async def _guarded(gate: Any, name: str, handler: Any) -> Any:

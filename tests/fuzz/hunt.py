@@ -22,7 +22,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from eigenveil.errors import Code, EigenveilError
-from eigenveil_common.process import give_back
+from eigenveil_common.process_limits import release_free_memory
 
 FOUND = Path(__file__).parent / "found"
 HIDDEN = frozenset({Code.BUG, Code.STORAGE})  # codes that say "our fault": no input may lead there
@@ -82,7 +82,7 @@ def kept_bytes() -> int:
     """Memory of this process that is in use, as long as its threads share an arena: what is free goes back to
     the system first."""
     gc.collect()
-    give_back()
+    release_free_memory()
     return resident_bytes()
 
 

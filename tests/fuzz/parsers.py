@@ -18,13 +18,17 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from google.protobuf.message import DecodeError
 
 from eigenveil.dictionary.dictionary import Dictionary
-from eigenveil.dictionary.signed import SignedDictionary, sign_dictionary
-from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
-from eigenveil.dictionary.toml import dictionary_to_toml, parse_dictionary
+from eigenveil.dictionary.directory import SiteStatement, statement_from_proto
+from eigenveil.dictionary.formats import (
+    SignedDictionary,
+    dictionary_to_toml,
+    parse_dictionary,
+    sign_dictionary,
+)
 from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.reporting.document import FORMAT, seal_bundle
+from eigenveil.reporting.document import FORMAT, signed_bundle
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Missing, Study
 from eigenveil.study.toml import parse_study
@@ -161,7 +165,7 @@ async def _release(data: bytes) -> None:
     """A file as it is; and one that somebody signed who signs anything."""
     try:
         said = json.loads(data)
-        signed = seal_bundle(said, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())
+        signed = signed_bundle(said, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())
     except (ValueError, RecursionError):  # nobody can sign that
         signed = data
     with suppress(RequestError):

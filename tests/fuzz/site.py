@@ -31,16 +31,16 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.authorities import list_from_json
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import Query, ShuffledRecord, Votes
-from eigenveil.queries.batch import Batch, pass_key
-from eigenveil.secure_aggregation.attempt import ATTEMPT_SIGNED
+from eigenveil.queries import EigenvalueVotes, Query, ShuffledRecord
+from eigenveil.queries.gradients import Batch, pass_key
+from eigenveil.secure_aggregation.masking import ATTEMPT_SIGNED
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.connection.identity_files import checked
+from eigenveil_client.connection.identity_files import verified_certificate
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.trust import KNOWN, TrustRules
+from eigenveil_client.site.policy_sections import KNOWN, TrustRules
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import PLAN as MASKED
-from tests.client.site.masking import QUESTIONS, Peers, confirm, offer
+from tests.client.site.masking import QUESTIONS, Peers, assignment, confirm
 from tests.client.site.stated import RELEASE_KEY
 from tests.client.site.support import SITE, Stage, a_plan, a_stage, work
 from tests.core.queries.test_subspaces import QUERIES as SUBSPACE_ASKS
@@ -117,7 +117,7 @@ def query_seeds() -> tuple[bytes, ...]:
     edges = np.array([10, 1000])
     asks: list[Query] = [*every_query().values(), *covariance_queries().values(), *SUBSPACE_ASKS.values()]
     asks.append(ShuffledRecord(spec=alone, radius=2**20, batch=part))
-    asks.append(Votes(spec=alone, edges=edges, subsets=5, batch=part))
+    asks.append(EigenvalueVotes(spec=alone, edges=edges, subsets=5, batch=part))
     vectors = (bytes.fromhex(one["message"]) for one in stored("query")["queries"].values())
     return (*(query_to_proto(a_query(query)).SerializeToString() for query in asks), *vectors)
 
@@ -155,8 +155,8 @@ def _worked(stage: Stage, feed: Any) -> dict[str, Kind]:
         *(work(query, signed) for query in queries),
         pb.NextWorkResponse(query=query_to_proto(queries[0]), ended=[end] * 3, deadline_unix_ms=2**41),
         *(pb.NextWorkResponse(plan=signed, query=other) for other in others),
-        offer(FIRST, None, stage.signed(MASKED)),
-        *(offer(FIRST, peers.attempt(FIRST, number)) for number in (1, 2)),
+        assignment(FIRST, None, stage.signed(MASKED)),
+        *(assignment(FIRST, peers.attempt(FIRST, number)) for number in (1, 2)),
     ]
     plans = [a_plan(submission=f"s{number}").to_json() for number in range(3)]
     plans.append(stored("plan")["plan_json"].encode())
@@ -230,7 +230,7 @@ async def _feed_plan(stage: Stage, feed: Any, data: bytes) -> None:
 
 async def _feed_set(peers: Peers, feed: Any, data: bytes) -> None:
     """A set of sites that the federation's own key signed, beside its question."""
-    response = offer(FIRST, None, peers.stage.signed(MASKED))
+    response = assignment(FIRST, None, peers.stage.signed(MASKED))
     signature = RELEASE_KEY.sign(ATTEMPT_SIGNED + data)
     response.attempt.CopyFrom(pb.SignedAttempt(said=data, signature=signature))
     try:
@@ -258,7 +258,7 @@ def _certificate(stage: Stage) -> Kind:
             said = json.loads(stage.authority.trusting().to_json())
             said["authorities"][0]["certificate"] = sent.decode()
             list_from_json(canonical(said))
-        checked(sent, stage.authority.trusting(), identity, key)
+        verified_certificate(sent, stage.authority.trusting(), identity, key)
 
     return Kind(seeds=(leaf.public_bytes(Encoding.DER),), mutate=mutate_bytes, feed=feed, weight=0.3)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 from eigenveil.errors import Code
@@ -20,7 +19,7 @@ async def _again(kinds: dict[str, Kind]) -> dict[str, str]:
     return {name: seen or word for name, (word, seen) in words.items()}
 
 
-def test_what_was_found_once_is_refused_by_a_declared_error(tmp_path: Path) -> None:
+async def test_what_was_found_once_is_refused_by_a_declared_error(tmp_path: Path) -> None:
     async def scenario() -> dict[str, str]:
         tried = await _again(parser_kinds(tmp_path / "parsers"))
         with site_kinds(tmp_path / "site") as kinds:
@@ -28,7 +27,7 @@ def test_what_was_found_once_is_refused_by_a_declared_error(tmp_path: Path) -> N
         async with coordinator_kinds(tmp_path / "coordinator") as kinds:
             return tried | await _again(kinds)
 
-    tried = asyncio.run(scenario())
+    tried = await scenario()
     assert set(tried) == {file.name for file in FILES}, "a file is named after its kind"
     codes = {"undecodable", *(code.value for code in Code if code not in HIDDEN)}
     assert {name: seen for name, seen in tried.items() if seen not in codes} == {}

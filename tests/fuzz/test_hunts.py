@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from tests.fuzz.hunt import Tally
 from tests.fuzz.hunts import ENOUGH, hunted, verdict
 
 
-def test_a_planted_defect_is_found_and_its_input_kept(
+async def test_a_planted_defect_is_found_and_its_input_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def careless(data: bytes) -> Plan:
@@ -23,7 +22,7 @@ def test_a_planted_defect_is_found_and_its_input_kept(
 
     monkeypatch.setattr(parsers, "plan_from_json", careless)
     monkeypatch.setattr(hunts, "parser_kinds", lambda folder: {"plan": parsers.parser_kinds(folder)["plan"]})
-    tally = asyncio.run(hunted("parsers", tmp_path / "files", seed=3, seconds=0, found=tmp_path / "found"))
+    tally = await hunted("parsers", tmp_path / "files", seed=3, seconds=0, found=tmp_path / "found")
     lines, wrong = verdict([tally])
     assert {file.name.split("-")[0] for file in (tmp_path / "found").iterdir()} == {"plan"}
     assert all("tests/fuzz/found/plan-" in one for one in wrong)

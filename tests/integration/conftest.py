@@ -12,7 +12,13 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from eigenveil.study.toml import parse_study, study_to_toml
 from eigenveil_client.demo.federation import DemoFederation
-from eigenveil_client.demo.layout import demo_dictionary, demo_study, prepared, public_records, write_records
+from eigenveil_client.demo.layout import (
+    demo_dictionary,
+    demo_study,
+    open_demo_folder,
+    public_records,
+    write_records,
+)
 from eigenveil_client.demo.processes import Processes
 from tests.integration.stage import SITES, Stage
 
@@ -32,12 +38,12 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     studies."""
     study = demo_study(len(SITES), Algorithm.GAUSS_COV, 2, 0.3)
     text, masked = study_to_toml(study), replace(study, trust=Trust.SECURE_AGGREGATION)
-    with prepared(tmp_path_factory.mktemp("stage") / "demo") as layout:
+    with open_demo_folder(tmp_path_factory.mktemp("stage") / "demo") as layout:
         layout.study.write_text(text)
         processes = Processes(layout.logs)
         try:
             federation = DemoFederation(layout, masked, processes)
-            begun = federation.begin()
+            begun = federation.start_setup()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)
             for name in SITES:

@@ -11,19 +11,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from eigenveil.dictionary.rules import ANY
+from eigenveil.dictionary.site_rules import ANY
 from eigenveil.identity import Role
-from eigenveil_client.analyst.signing.signing_key import SigningKey
+from eigenveil_client.analyst.profile import SigningKey
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.site.config import SiteConfig, statement_of
+from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.policy import Approval, Policy
-from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.statement import statement_of
 from eigenveil_common.files import write_secret
 from tests.client.site.support import write_records
 from tests.server.rig import FEDERATION, Rig
@@ -118,7 +117,7 @@ async def living(
     config = config_of(identity, approval=approval, **rules)
     config = replace(config, offers=offers)
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))
-    worker = SiteWorker(load_identity(identity), config.policy, store, engine(config))
+    worker = SiteWorker(load_identity(identity), config.policy, store, make_engine(config))
     daemon = SiteDaemon(worker, lambda: load_identity(identity), statement_of(config))
     task = asyncio.create_task(daemon.run())
     try:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenveil_server.pki.authority_files import certificates
-from eigenveil_server.pki.rollover import Signers
+from eigenveil_server.pki.rotation import Signers
 
 EXTENSIONS = "[v3_ca]\nbasicConstraints=critical,CA:TRUE,pathlen:0\nkeyUsage=critical,keyCertSign,cRLSign\n"
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.demo.federation import DemoFederation
-from eigenveil_client.demo.layout import Layout
+from eigenveil_client.demo.layout import DemoLayout
 
 SITES = ("hospital-1", "hospital-2", "hospital-3")
 
@@ -15,7 +15,7 @@ SITES = ("hospital-1", "hospital-2", "hospital-3")
 class Stage:
     """A running federation, and the text of a study for it."""
 
-    layout: Layout
+    layout: DemoLayout
     federation: DemoFederation
     text: str
 

@@ -3,7 +3,6 @@ key or its connection, and, with an offline root, not by whoever holds its whole
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,37 +17,36 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.protocol.authorities import ListedAuthority, SignedList, list_from_json
+from eigenveil.protocol.authorities import ListedAuthority, SignedAuthorityList, list_from_json
 from eigenveil.protocol.wire import lists_to_proto
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
-from eigenveil_client.connection.renewal import Generation, introduce, renew
-from eigenveil_client.connection.trusted_authorities import begin
+from eigenveil_client.connection.identity_files import reset_authorities
+from eigenveil_client.connection.session_start import Generation, greet_coordinator, renew
 from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 from eigenveil_server.admin.doctor import coordinator_checks
-from eigenveil_server.admin.setup import Layout, create
+from eigenveil_server.admin.setup import FederationLayout, create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
-from eigenveil_server.pki import lists, rollover
+from eigenveil_server.pki import authority_lists, rotation
 from eigenveil_server.pki.authority import sign_list
 from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.pki.authority_lists import parse_draft, rotation_status
 from eigenveil_server.pki.keys import load_keys
-from eigenveil_server.pki.lists import list_of_draft
-from eigenveil_server.pki.rollover import (
+from eigenveil_server.pki.rotation import (
     NOBODY,
     Signers,
     accept,
     extend,
+    import_authority,
     retire,
     rotate,
     sign_draft,
     switch,
-    take,
 )
-from eigenveil_server.pki.rollover_status import standing
 from tests.client.site.command_line import site, written
 from tests.client.site.support import Context, Coordinator, a_stage, until
 from tests.integration.living import enrolled, listening, living
@@ -75,7 +73,7 @@ class Thief(Coordinator):
 
 
 @asynccontextmanager
-async def impersonating(rig: Rig, sent: list[SignedList], *identities: Path) -> AsyncIterator[Thief]:
+async def impersonating(rig: Rig, sent: list[SignedAuthorityList], *identities: Path) -> AsyncIterator[Thief]:
     """Who stole server.key is where these identities look for the coordinator."""
     thief, files = Thief(lists=lists_to_proto(sent)), rig.config.files
     listener = grpc.aio.server()
@@ -98,101 +96,94 @@ WORST = "signed by the attacker's authority"
 async def hear(stored: StoredIdentity) -> StoredIdentity:
     """Say Hello and take what comes."""
     async with await open_channel(stored) as channel:
-        await introduce(rpc.CoordinatorStub(channel), "test", stored, Generation(stored.folder))
+        await greet_coordinator(rpc.CoordinatorStub(channel), "test", stored, Generation(stored.folder))
     return load_identity(stored.folder)
 
 
-def forgeries(rig: Rig) -> dict[str, list[SignedList]]:
+def forgeries(rig: Rig) -> dict[str, list[SignedAuthorityList]]:
     """Lists that whoever holds server.key and the connection can send; two are in force."""
-    held, attacker = Authorities(rig.config.files).held, impostor(FEDERATION)
+    current_list, attacker = Authorities(rig.config.files).current_list, impostor(FEDERATION)
     own = ListedAuthority(certificate=attacker.certificate, issues=True, signs=True)
-    both = replace(held, version=held.version + 1, authorities=(*held.authorities, own))
+    both = replace(
+        current_list, version=current_list.version + 1, authorities=(*current_list.authorities, own)
+    )
     said = both.to_json()
     key = load_keys(rig.config.files).release
     return {
-        WORST: [SignedList(list_json=said, signatures=(sign_list(attacker.key, said),))],
-        "unsigned": [SignedList(list_json=said, signatures=())],
-        "signed by the release key": [SignedList(list_json=said, signatures=(key.sign(said),))],
+        WORST: [SignedAuthorityList(list_json=said, signatures=(sign_list(attacker.key, said),))],
+        "unsigned": [SignedAuthorityList(list_json=said, signatures=())],
+        "signed by the release key": [SignedAuthorityList(list_json=said, signatures=(key.sign(said),))],
         "the first one again": list(Authorities(rig.config.files).since(0)[:1]),
     }
 
 
-def test_a_stolen_server_key_makes_no_authority(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig, listening() as lines:
-            extend(rig.config, Signers())
-            site = await enrolled(rig, tmp_path / "anna")
-            analyst = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
-            files = [one.folder / "authorities.json" for one in (site, analyst)]
-            before = [file.read_bytes() for file in files]
-            for what, forged in forgeries(rig).items():
-                async with impersonating(rig, forged, site.folder, analyst.folder) as thief:
-                    async with Analyst(load_identity(analyst.folder)) as caller:
-                        with refused(Code.IDENTITY, "it was not believed"):
-                            await caller.studies()
-                    async with await open_channel(load_identity(site.folder)) as channel:
-                        with refused(Code.IDENTITY, "it was not believed"):
-                            await renew(rpc.CoordinatorStub(channel), load_identity(site.folder))
-                    said = lines.count("authorities-refused")
-                    if what == WORST:
-                        async with living(site.folder):
-                            await until(lambda: lines.count("authorities-refused") > said)  # noqa: B023
-                assert said == 2, what
-                lines.seen.clear()
-                assert [file.read_bytes() for file in files] == before, what
-                assert thief.asked == [], "nor was any work taken from whoever sent it"
-            assert load_identity(site.folder).ca_pem == rig.ca
-
-    asyncio.run(scenario())
+async def test_a_stolen_server_key_makes_no_authority(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig, listening() as lines:
+        extend(rig.config, Signers())
+        site = await enrolled(rig, tmp_path / "anna")
+        analyst = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
+        files = [one.folder / "authorities.json" for one in (site, analyst)]
+        before = [file.read_bytes() for file in files]
+        for what, forged in forgeries(rig).items():
+            async with impersonating(rig, forged, site.folder, analyst.folder) as thief:
+                async with Analyst(load_identity(analyst.folder)) as caller:
+                    with refused(Code.IDENTITY, "was rejected"):
+                        await caller.studies()
+                async with await open_channel(load_identity(site.folder)) as channel:
+                    with refused(Code.IDENTITY, "was rejected"):
+                        await renew(rpc.CoordinatorStub(channel), load_identity(site.folder))
+                said = lines.count("authorities-refused")
+                if what == WORST:
+                    async with living(site.folder):
+                        await until(lambda: lines.count("authorities-refused") > said)  # noqa: B023
+            assert said == 2, what
+            lines.seen.clear()
+            assert [file.read_bytes() for file in files] == before, what
+            assert thief.asked == [], "nor was any work taken from whoever sent it"
+        assert load_identity(site.folder).ca_pem == rig.ca
 
 
-def test_who_was_away_walks_the_chain_and_who_enrols_late_too(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig, listening() as lines:
-            first = rig.list_json
-            away = await enrolled(rig, tmp_path / "anna")
-            rotate(rig.config)
-            extend(rig.config, Signers())
-            extend(rig.config, Signers())
-            await until(lambda: lines.count("authorities-changed"))
-            rig.daemon.runtime.keys.authorities.refresh()
-            now = await hear(away)
-            late = await enrolled(rig, tmp_path / "bert", "bert", authorities=first)
-            assert now.authorities == late.authorities == Authorities(rig.config.files).held
-            assert now.authorities.version == 4
-            assert standing(rig.config).unheard == ("site/bert",), "who greeted has heard"
-            (line,) = [one for one in lines.seen if "version=4" in one]
-            assert all(print in line for print in now.authorities.prints)
-
-    asyncio.run(scenario())
+async def test_who_was_away_walks_the_chain_and_who_enrols_late_too(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig, listening() as lines:
+        first = rig.list_json
+        away = await enrolled(rig, tmp_path / "anna")
+        rotate(rig.config)
+        extend(rig.config, Signers())
+        extend(rig.config, Signers())
+        await until(lambda: lines.count("authorities-changed"))
+        rig.daemon.runtime.keys.authorities.refresh()
+        now = await hear(away)
+        late = await enrolled(rig, tmp_path / "bert", "bert", authorities=first)
+        assert now.authorities == late.authorities == Authorities(rig.config.files).current_list
+        assert now.authorities.version == 4
+        assert rotation_status(rig.config).without_current_list == ("site/bert",), "who greeted has heard"
+        (line,) = [one for one in lines.seen if "version=4" in one]
+        assert all(print in line for print in now.authorities.fingerprints)
 
 
-def test_an_expired_list_is_told_and_not_taken_as_new(
+async def test_an_expired_list_is_told_and_not_taken_as_new(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig, listening() as lines:
-            stored = await enrolled(rig, tmp_path / "anna")
-            monkeypatch.setattr(lists, "LIFE", timedelta(days=-1))
-            extend(rig.config, Signers())
-            rig.daemon.runtime.keys.authorities.refresh()
-            with refused(Code.IDENTITY, "ended on"):
-                await hear(stored)
-            with refused(Code.IDENTITY, "ended on"):
-                await enrolled(rig, tmp_path / "bert", "bert")
-            monkeypatch.setattr(lists, "LIFE", timedelta(days=20))
-            extend(rig.config, Signers())
-            rig.daemon.runtime.keys.authorities.refresh()
-            assert (await hear(stored)).authorities.version == 3
-            async with living(stored.folder):
-                await until(lambda: lines.count("authorities-end-soon"))
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig, listening() as lines:
+        stored = await enrolled(rig, tmp_path / "anna")
+        monkeypatch.setattr(authority_lists, "LIST_VALIDITY", timedelta(days=-1))
+        extend(rig.config, Signers())
+        rig.daemon.runtime.keys.authorities.refresh()
+        with refused(Code.IDENTITY, "expired on"):
+            await hear(stored)
+        with refused(Code.IDENTITY, "expired on"):
+            await enrolled(rig, tmp_path / "bert", "bert")
+        monkeypatch.setattr(authority_lists, "LIST_VALIDITY", timedelta(days=20))
+        extend(rig.config, Signers())
+        rig.daemon.runtime.keys.authorities.refresh()
+        assert (await hear(stored)).authorities.version == 3
+        async with living(stored.folder):
+            await until(lambda: lines.count("authorities-end-soon"))
 
 
 def without_a_root(folder: Path, root: Root) -> Config:
     """A new federation whose authority `root` has signed, and whose lists it signs."""
-    layout = Layout(
+    layout = FederationLayout(
         folder=folder, federation=FEDERATION, host="127.0.0.1", listen="", port=0, enrol_port=0,
         budget_epsilon=10.0, budget_delta=1e-6, csr=root.folder / "first.csr",
     )  # fmt: skip
@@ -202,8 +193,8 @@ def without_a_root(folder: Path, root: Root) -> Config:
         Daemon(config)
     signed = root.certify(root.folder / "first.csr")
     with refused(Code.BAD_ARGUMENT, "--signer"):
-        take(config, signed, Signers())
-    assert not take(config, signed, root.signers)
+        import_authority(config, signed, Signers())
+    assert not import_authority(config, signed, root.signers)
     signed_here(config, root)
     return config
 
@@ -216,64 +207,62 @@ def signed_here(config: Config, root: Root) -> None:
     """The draft goes to the root, and its signature comes back."""
     signature = root.folder / "signature"
     signature.unlink(missing_ok=True)
-    sign_draft(list_of_draft(config.files.draft.read_bytes()), root.key, signature)
+    sign_draft(parse_draft(config.files.draft.read_bytes()), root.key, signature)
     accept(config, [signature])
     assert not config.files.draft.exists()
 
 
-def test_a_federation_below_an_offline_root_from_its_first_day_to_another_authority(tmp_path: Path) -> None:
+async def test_a_federation_below_an_offline_root_from_its_first_day_to_another_authority(
+    tmp_path: Path,
+) -> None:
     root = Root(tmp_path / "elsewhere")
     config = without_a_root(tmp_path / "c", root)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            stored = await enrolled(rig, tmp_path / "anna")
-            authorities = rig.daemon.runtime.keys.authorities
-            old = authorities.issuing.certificate
-            rollover.request(config, root.folder / "next.csr")
-            assert not take(config, root.certify(root.folder / "next.csr"), Signers())
-            with refused(Code.CONFLICT, "only one"):
-                switch(config, anyway=False)
-            signed_here(config, root)
-            authorities.refresh()
-            assert (await hear(stored)).authorities.version == 2
+    async with serving(config) as rig:
+        stored = await enrolled(rig, tmp_path / "anna")
+        authorities = rig.daemon.runtime.keys.authorities
+        old = authorities.issuing.certificate
+        rotation.request(config, root.folder / "next.csr")
+        assert not import_authority(config, root.certify(root.folder / "next.csr"), Signers())
+        with refused(Code.CONFLICT, "only one"):
             switch(config, anyway=False)
-            authorities.refresh()
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            again = await enrolled(rig, tmp_path / "anna", lift_denial=True)
-            assert not retire(config, anyway=False)
-            assert keys_in(config) == 2, "the old key stays until the list without it is signed"
-            signed_here(config, root)
-            authorities.refresh()
-            after = (await hear(again)).authorities
-            assert (after.version, old in after.issuers) == (3, False)
-            assert [one.certificate for one in after.signers] == list(root.signers.certificates)
-
-    asyncio.run(scenario())
+        signed_here(config, root)
+        authorities.refresh()
+        assert (await hear(stored)).authorities.version == 2
+        switch(config, anyway=False)
+        authorities.refresh()
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        again = await enrolled(rig, tmp_path / "anna", lift_denial=True)
+        assert not retire(config, anyway=False)
+        assert keys_in(config) == 2, "the old key stays until the list without it is signed"
+        signed_here(config, root)
+        authorities.refresh()
+        after = (await hear(again)).authorities
+        assert (after.version, old in after.issuers) == (3, False)
+        assert [one.certificate for one in after.signers] == list(root.signers.certificates)
     folder = b"".join(file.read_bytes() for file in config.files.folder.iterdir())
     assert root.key.read_bytes() not in folder
     assert keys_in(config) == 1
 
 
-def test_whoever_copies_the_folder_below_an_offline_root_cannot_add_an_authority(tmp_path: Path) -> None:
+async def test_whoever_copies_the_folder_below_an_offline_root_cannot_add_an_authority(
+    tmp_path: Path,
+) -> None:
     root, other = Root(tmp_path / "elsewhere"), Root(tmp_path / "another")
     config = without_a_root(tmp_path / "c", root)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            stored = await enrolled(rig, tmp_path / "anna")
-            for attempt in (rotate, lambda config: extend(config, other.signers)):
-                assert not attempt(config)
-                signature = other.sign(config.files.draft)
-                with refused(Code.CONFLICT, "too few have signed"):
-                    accept(config, [signature])
-            assert (await hear(stored)).authorities.version == 1
-            assert standing(config).draft is not None
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        stored = await enrolled(rig, tmp_path / "anna")
+        for attempt in (rotate, lambda config: extend(config, other.signers)):
+            assert not attempt(config)
+            signature = other.sign(config.files.draft)
+            with refused(Code.CONFLICT, "too few have signed"):
+                accept(config, [signature])
+        assert (await hear(stored)).authorities.version == 1
+        assert rotation_status(config).draft is not None
 
 
-def test_the_signing_of_lists_moves_from_the_coordinator_to_two_roots_elsewhere(tmp_path: Path) -> None:
+async def test_the_signing_of_lists_moves_from_the_coordinator_to_two_roots_elsewhere(tmp_path: Path) -> None:
     roots = [Root(tmp_path / name) for name in ("elsewhere", "another")]
     config = made(tmp_path / "c")
     both = Signers(certificates=tuple(one.signers.certificates[0] for one in roots), threshold=2)
@@ -288,11 +277,15 @@ def test_the_signing_of_lists_moves_from_the_coordinator_to_two_roots_elsewhere(
             accept(config, [tmp_path / "c" / "server.key", *many])
             assert len(Authorities(config.files).since(1)[0].signatures) == 3, "each who signed, once"
             rig.daemon.runtime.keys.authorities.refresh()
-            held = (await hear(stored)).authorities
-            assert (held.threshold, len(held.signers), held.issuers) == (2, 2, stored.authorities.issuers)
+            current_list = (await hear(stored)).authorities
+            assert (current_list.threshold, len(current_list.signers), current_list.issuers) == (
+                2,
+                2,
+                stored.authorities.issuers,
+            )
             assert not extend(config, Signers()), "the key that is here decides no more"
 
-    asyncio.run(scenario())
+    await scenario()
 
 
 def told(*words: str | Path) -> str:
@@ -325,7 +318,7 @@ def test_the_commands_of_an_operator_below_an_offline_root(tmp_path: Path) -> No
     trusted = list_from_json(json.loads(out)["authorities"].encode())
     assert json.loads(told("show", "--config", toml, "--json"))["list"] == trusted.as_dict()
     waiting = json.loads(told("extend", "--config", toml, "--json"))["list"]
-    assert (waiting["version"], waiting["sign"]) == (2, [one.print for one in trusted.signers])
+    assert (waiting["version"], waiting["sign"]) == (2, [one.fingerprint for one in trusted.signers])
     assert "waits for signatures" in told("show", "--config", toml)
     (check,) = [one for one in coordinator_checks(toml) if one.about == "authorities"]
     assert (check.level, "1 of 1" in check.text) == (Level.WARN, True)
@@ -333,21 +326,21 @@ def test_the_commands_of_an_operator_below_an_offline_root(tmp_path: Path) -> No
 
 def test_of_two_operators_at_once_neither_drops_the_other_ones_list(tmp_path: Path) -> None:
     config = made(tmp_path / "c")
-    before = Authorities(config.files).held.version
+    before = Authorities(config.files).current_list.version
     with ThreadPoolExecutor(4) as operators:
         assert all(operators.map(lambda _: extend(config, NOBODY), range(12)))
-    assert Authorities(config.files).held.version == before + 12
+    assert Authorities(config.files).current_list.version == before + 12
 
 
 def test_a_site_shows_whom_it_trusts_and_until_when(tmp_path: Path) -> None:
     stage = a_stage(tmp_path)
-    held = load_identity(stage.config.identity).authorities
+    current_list = load_identity(stage.config.identity).authorities
     shown = site(written(stage), "authorities", "--json")
-    assert (shown.code, shown.json) == (0, held.as_dict())
-    assert held.prints[0] in site(written(stage), "authorities").out
+    assert (shown.code, shown.json) == (0, current_list.as_dict())
+    assert current_list.fingerprints[0] in site(written(stage), "authorities").out
     for days, level in ((90, Level.OK), (20, Level.WARN), (-1, Level.FAIL)):
         ends = int(datetime.now(UTC).timestamp()) + days * 86_400
-        begin(stage.config.identity, replace(held, version=7, expires=ends))
+        reset_authorities(stage.config.identity, replace(current_list, version=7, expires=ends))
         (check,) = [one for one in site_checks(written(stage)) if one.about == "authorities"]
         assert (check.level, "version 7" in check.text) == (level, True)
 
@@ -358,4 +351,4 @@ def test_a_folder_of_an_earlier_version_gets_its_first_list_of_who_is_there(tmp_
     with refused(Code.BAD_CONFIG, "ca extend"):
         load_keys(config.files)
     assert extend(config, Signers())
-    assert load_keys(config.files).authorities.held.version == 1
+    assert load_keys(config.files).authorities.current_list.version == 1

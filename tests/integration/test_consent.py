@@ -9,14 +9,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.identity import Role
-from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import Clock, unix_ms
+from eigenveil_server.process import Clock, unix_ms
 from tests.integration.living import config_of, enrolled, living
 from tests.server.rig import DEADLINE, SITES, Client, Rig, made, serving, study_toml
 
@@ -95,7 +95,7 @@ def test_who_withdraws_before_the_start_was_asked_nothing_and_nothing_is_charged
         person(tmp_path, "carl", consent.withdraw)
         last = (await ada.events(digest))[-1]
         assert (last.state, last.spent_micro_rho) == (pb.STUDY_STATE_FAILED, 0)
-        assert last.failure == "carl: declined: unstated; nothing was asked of any site"
+        assert last.failure == "carl: declined: unstated; no query was sent to any site"
         assert not rig.daemon.runtime.repository.ledger.ledger.reserved
         config = config_of(tmp_path / "carl")
         with closing(SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))) as store:
@@ -112,8 +112,8 @@ def test_a_reason_is_told_and_the_study_goes_on_without_that_site(tmp_path: Path
         digest = await ada.submit(study_toml(quorum=1), agreed=False)
         await words_are(ada, digest, anna="agreed", **WAITS)
         no = partial(consent.decline, text="not before the board has met")
-        person(tmp_path, "bert", no, word=DeclineWord.PURPOSE)
-        person(tmp_path, "carl", no, word=DeclineWord.TIMING)
+        person(tmp_path, "bert", no, word=DeclineReason.PURPOSE)
+        person(tmp_path, "carl", no, word=DeclineReason.TIMING)
         events = await ada.events(digest)
         assert events[-1].state == pb.STUDY_STATE_RELEASED, events[-1].failure
         told = {one.site: (one.status, one.text) for event in events for one in event.consent}

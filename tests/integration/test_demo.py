@@ -17,7 +17,7 @@ from eigenveil_client.demo import command
 from eigenveil_client.demo.command import CHOICES
 from eigenveil_client.demo.layout import MARKER
 from eigenveil_client.demo.processes import command_line
-from eigenveil_common.command import tell
+from eigenveil_common.command import print_result_as
 from tests.client.commands import eigenveil, spawned
 from tests.integration.test_kills import charges
 from tests.support import JARGON
@@ -85,16 +85,16 @@ def test_the_main_job(
     """Told to a program, and then the same to a person."""
 
     def told(value: Any, as_json: bool, show: Callable[[Any], None]) -> None:
-        tell(value, as_json, show)
+        print_result_as(value, as_json, show)
         show(value)
 
-    monkeypatch.setattr(command, "tell", told)
+    monkeypatch.setattr(command, "print_result_as", told)
     folder = tmp_path / "out"
     assert eigenveil(["demo", "--out", str(folder), "--json"]) == 0
     said = capfd.readouterr()
     first, *rest = said.out.splitlines()
     assert JARGON.findall("\n".join(rest) + said.err) == []
-    assert "What each site spent" in "".join(rest)
+    assert "Privacy budget of each site" in "".join(rest)
     value = json.loads(first)
     check(folder, value)
     assert (value["algorithm"], value["n_sites"], value["neighbours"]) == ("refined-cov", 3, "add-remove")
@@ -137,7 +137,7 @@ def test_a_second_demonstration_replaces_the_first_and_nothing_else(tmp_path: Pa
     folder = tmp_path / "out"
     first = demo(folder)
     assert first.returncode == 0, first.stderr
-    for words in ("Principal components", "What each site spent", "differential privacy", "verified"):
+    for words in ("Principal components", "Privacy budget of each site", "differential privacy", "verified"):
         assert words in first.stdout
     assert started(folder) == []
     (folder / "mine.txt").write_text("kept")

@@ -13,16 +13,15 @@ from unittest import mock
 import pytest
 
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
-from eigenveil.dictionary.signed import sign_dictionary
-from eigenveil.dictionary.statement import SiteStatement
-from eigenveil.dictionary.toml import dictionary_to_toml
+from eigenveil.dictionary.directory import SiteStatement
+from eigenveil.dictionary.formats import dictionary_to_toml, sign_dictionary
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role
 from eigenveil.study.toml import parse_study
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.analyst.federation import FederationView, ListedSite
-from eigenveil_client.connection.held_dictionary import held_dictionary, take_dictionary
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
+from eigenveil_client.connection.session_start import accept_dictionary, stored_dictionary
 from eigenveil_client.site.policy import Approval
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.commands import eigenveil
@@ -76,122 +75,111 @@ async def stated(ada: StoredIdentity) -> FederationView:
             await asyncio.sleep(0.05)
 
 
-def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: Callable[..., Any]) -> None:
+async def test_from_a_dictionary_to_a_study_in_one_command(tmp_path: Path, run: Callable[..., Any]) -> None:
     file = tmp_path / "study.toml"
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            anna = await enrolled(rig, tmp_path / "anna")
-            ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
-            code, problem = await run("columns")
-            assert (code, "published no dictionary" in problem["message"]) == (8, True)
-            await publish(rig, tmp_path, OWN)
-            async with living(anna.folder, offers=COLUMNS):
-                view = await stated(ada)
-                (site,) = view.sites
-                assert site.offers == COLUMNS
-                assert view.dictionary == OWN == held_dictionary(ada)
-                while held_dictionary(anna) != OWN:  # the site keeps it as well, for its own people
-                    await asyncio.sleep(0.05)
-                code, told = await run("sites")
-                assert told["sites"][0]["stated"]["rules"] == site.statement.rules  # type: ignore[union-attr]
-                code, told = await run("columns")
-                offered = {row["name"]: row["offered"][row["name"]] for row in told["columns"]}
-                assert offered == {name: ["anna"] for name in COLUMNS} | {"creatinine": []}
-                code, said = await run("columns", as_json=False)
-                assert (code, "a [b]measure[/b]" in said) == (0, True)
+    async with serving(made(tmp_path / "c")) as rig:
+        anna = await enrolled(rig, tmp_path / "anna")
+        ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
+        code, problem = await run("columns")
+        assert (code, "published no dictionary" in problem["message"]) == (8, True)
+        await publish(rig, tmp_path, OWN)
+        async with living(anna.folder, offers=COLUMNS):
+            view = await stated(ada)
+            (site,) = view.sites
+            assert site.offers == COLUMNS
+            assert view.dictionary == OWN == stored_dictionary(ada)
+            while stored_dictionary(anna) != OWN:  # the site keeps it as well, for its own people
+                await asyncio.sleep(0.05)
+            code, told = await run("sites")
+            assert told["sites"][0]["stated"]["rules"] == site.statement.rules  # type: ignore[union-attr]
+            code, told = await run("columns")
+            offered = {row["name"]: row["offered"][row["name"]] for row in told["columns"]}
+            assert offered == {name: ["anna"] for name in COLUMNS} | {"creatinine": []}
+            code, said = await run("columns", as_json=False)
+            assert (code, "a [b]measure[/b]" in said) == (0, True)
 
-                code, told = await run("study", "new", "--columns", "c0,c1,c2", "--out", file)
-                assert (code, told["sites"]) == (0, ["anna"])
-                code, whole = await run("study", "resolve", file, as_json=False)
-                assert [column.upper for column in parse_study(whole).columns] == [10.0] * 3
-                text = file.read_text()
-                file.write_text(text.replace('"c0",', '{name = "c0", upper = 9},'))
-                code, told = await run("study", "explain", file)
-                assert (code, told["overrides"]) == (0, ["c0: bounds 0 to 9, the dictionary says 0 to 10"])
-                assert (await run("plan", file))[1]["overrides"] == told["overrides"]
-                code, told = await run("study", "submit", "--yes", file)
-                assert (code, len(told["overrides"])) == (0, 1)
-
-    asyncio.run(scenario())
+            code, told = await run("study", "new", "--columns", "c0,c1,c2", "--out", file)
+            assert (code, told["sites"]) == (0, ["anna"])
+            code, whole = await run("study", "resolve", file, as_json=False)
+            assert [column.upper for column in parse_study(whole).columns] == [10.0] * 3
+            text = file.read_text()
+            file.write_text(text.replace('"c0",', '{name = "c0", upper = 9},'))
+            code, told = await run("study", "explain", file)
+            assert (code, told["overrides"]) == (0, ["c0: bounds 0 to 9, in the dictionary 0 to 10"])
+            assert (await run("plan", file))[1]["overrides"] == told["overrides"]
+            code, told = await run("study", "submit", "--yes", file)
+            assert (code, len(told["overrides"])) == (0, 1)
 
 
-def test_what_the_federation_does_not_have_is_told_before_anything_is_submitted(
+async def test_what_the_federation_does_not_have_is_told_before_anything_is_submitted(
     tmp_path: Path, run: Callable[..., Any]
 ) -> None:
     file = tmp_path / "study.toml"
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", approval_hours=0.0)) as rig:
-            anna = await enrolled(rig, tmp_path / "anna")
-            ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
-            await publish(rig, tmp_path, OWN)
-            async with living(anna.folder, offers=COLUMNS, approval=Approval.ASK):
-                await stated(ada)
-                code, _ = await run(
-                    "study", "new", "--columns", "c0", "--components", 1, "--sites", "anna", "--out", file
-                )
-                assert (code, "deadline_seconds = 3600" in file.read_text()) == (0, True)
-                changes = {
-                    '"c0"': ('"creatinin"', "'creatinin' (did you mean 'creatinine'?)"),
-                    '"c1"': ('"creatinine"', "anna states that it does not offer 'creatinine'"),
-                    "'anna'": ("'ana'", "not enrolled in test-fed: ana (did you mean 'anna'?)"),
-                    "deadline_seconds = 3600": ("", "at anna a person decides"),
-                }
-                text = study_toml(columns=2, components=1, sites=("anna",), deadline_seconds=3600)
-                text = text[: text.index("[[columns]]")].replace(
-                    "[privacy]", 'columns = ["c0", "c1"]\n[privacy]'
-                )
-                with mock.patch.multiple(Analyst, submit=None, explain=None):  # nothing is sent
-                    for old, (new, message) in changes.items():
-                        file.write_text(text.replace(old, new))
-                        for verb in ("explain", "submit"):
-                            code, problem = await run("study", verb, file)
-                            assert (code, message in problem["message"]) == (2, True), problem
-                assert rig.daemon.runtime.repository.studies.all() == []
-                file.write_text(text)
-                assert (await run("study", "submit", "--yes", file))[0] == 0
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c", approval_hours=0.0)) as rig:
+        anna = await enrolled(rig, tmp_path / "anna")
+        ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
+        await publish(rig, tmp_path, OWN)
+        async with living(anna.folder, offers=COLUMNS, approval=Approval.ASK):
+            await stated(ada)
+            code, _ = await run(
+                "study", "new", "--columns", "c0", "--components", 1, "--sites", "anna", "--out", file
+            )
+            assert (code, "deadline_seconds = 3600" in file.read_text()) == (0, True)
+            changes = {
+                '"c0"': ('"creatinin"', "'creatinin' (did you mean 'creatinine'?)"),
+                '"c1"': ('"creatinine"', "anna does not offer 'creatinine'"),
+                "'anna'": ("'ana'", "not enrolled in test-fed: ana (did you mean 'anna'?)"),
+                "deadline_seconds = 3600": ("", "at anna a person decides"),
+            }
+            text = study_toml(columns=2, components=1, sites=("anna",), deadline_seconds=3600)
+            text = text[: text.index("[[columns]]")].replace("[privacy]", 'columns = ["c0", "c1"]\n[privacy]')
+            with mock.patch.multiple(Analyst, submit=None, explain=None):  # nothing is sent
+                for old, (new, message) in changes.items():
+                    file.write_text(text.replace(old, new))
+                    for verb in ("explain", "submit"):
+                        code, problem = await run("study", verb, file)
+                        assert (code, message in problem["message"]) == (2, True), problem
+            assert rig.daemon.runtime.repository.studies.all() == []
+            file.write_text(text)
+            assert (await run("study", "submit", "--yes", file))[0] == 0
 
 
-def test_a_dictionary_never_goes_back(tmp_path: Path) -> None:
+async def test_a_dictionary_never_goes_back(tmp_path: Path) -> None:
     """Not at an analyst, whatever the coordinator shows: older, other, unsigned or none."""
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
-            sign = rig.daemon.runtime.keys.release.sign
+    async with serving(made(tmp_path / "c")) as rig:
+        ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
+        sign = rig.daemon.runtime.keys.release.sign
 
-        def sent(dictionary: Dictionary, federation: str = FEDERATION) -> pb.GetDictionaryResponse:
-            signed = sign_dictionary(dictionary, federation, sign)
-            return pb.GetDictionaryResponse(
-                dictionary=pb.SignedDictionary(said=signed.said, signature=signed.signature)
-            )
+    def sent(dictionary: Dictionary, federation: str = FEDERATION) -> pb.GetDictionaryResponse:
+        signed = sign_dictionary(dictionary, federation, sign)
+        return pb.GetDictionaryResponse(
+            dictionary=pb.SignedDictionary(said=signed.said, signature=signed.signature)
+        )
 
-        nothing = pb.GetDictionaryResponse()
-        assert (take_dictionary(ada, nothing), held_dictionary(ada)) == (None, None)
-        second = replace(OWN, version=2)
-        for _ in range(2):
-            assert take_dictionary(ada, sent(second)) == second
-        broken = sent(replace(OWN, version=3))
-        broken.dictionary.signature = bytes(64)
-        for bad, code in (
-            (sent(OWN), Code.PROTOCOL),
-            (sent(replace(second, about="another")), Code.PROTOCOL),
-            (nothing, Code.PROTOCOL),
-            (broken, Code.IDENTITY),
-            (sent(replace(OWN, version=3), "other-fed"), Code.IDENTITY),
-        ):
-            with pytest.raises(EigenveilError) as caught:
-                take_dictionary(ada, bad)
-            assert caught.value.code is code
-            assert held_dictionary(load_identity(ada.folder)) == second
-        assert take_dictionary(ada, sent(replace(OWN, version=5))) == replace(OWN, version=5)
-        (ada.folder / "dictionary.json").write_text("{")
-        assert held_dictionary(ada) is None
-
-    asyncio.run(scenario())
+    nothing = pb.GetDictionaryResponse()
+    assert (accept_dictionary(ada, nothing), stored_dictionary(ada)) == (None, None)
+    second = replace(OWN, version=2)
+    for _ in range(2):
+        assert accept_dictionary(ada, sent(second)) == second
+    broken = sent(replace(OWN, version=3))
+    broken.dictionary.signature = bytes(64)
+    for bad, code in (
+        (sent(OWN), Code.PROTOCOL),
+        (sent(replace(second, about="another")), Code.PROTOCOL),
+        (nothing, Code.PROTOCOL),
+        (broken, Code.IDENTITY),
+        (sent(replace(OWN, version=3), "other-fed"), Code.IDENTITY),
+    ):
+        with pytest.raises(EigenveilError) as caught:
+            accept_dictionary(ada, bad)
+        assert caught.value.code is code
+        assert stored_dictionary(load_identity(ada.folder)) == second
+    assert accept_dictionary(ada, sent(replace(OWN, version=5))) == replace(OWN, version=5)
+    (ada.folder / "dictionary.json").write_text("{")
+    assert stored_dictionary(ada) is None
 
 
 def test_what_a_site_wrote_is_shown_as_it_is_written(capfd: Capture, monkeypatch: pytest.MonkeyPatch) -> None:

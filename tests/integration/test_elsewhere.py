@@ -28,7 +28,7 @@ assert "eigenveil_client.site" not in sys.modules
 LOCK = """
 import subprocess, sys
 from pathlib import Path
-from eigenveil_common.locks import locked, try_lock
+from eigenveil_common.concurrency import locked, try_lock
 path, *other = sys.argv[1:]
 def free():
     return subprocess.run([sys.executable, *other, path, "other"]).returncode == 3

@@ -11,39 +11,36 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.identity import Role, spoken
+from eigenveil.identity import Role, grouped_digest
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.connection.identity import compared, load_identity
+from eigenveil_client.connection.identity import key_comparison_text, load_identity
 from eigenveil_client.site.config import load
 from tests.integration.living import SITE, enrolled, invited
 from tests.server.process import command
 from tests.server.rig import made, serving, study_toml
 
 
-def test_both_ends_show_the_same_digest_of_the_key(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        config = made(tmp_path / "c")
-        where = ("--config", str(config.files.folder / "coordinator.toml"))
-        async with serving(config) as rig:
-            stored = await enrolled(rig, tmp_path / "anna")
-            shown = json.loads(command("status", *where, "--json")[1])["identities"]
-            assert [one["key_sha256"] for one in shown] == [stored.key_print]
-            text = command("status", *where)[1]
-            assert spoken(stored.key_print, 17) in text
-            assert spoken(stored.key_print, 21) in compared(stored.key_print)
-            again = await enrolled(rig, tmp_path / "anna")
-            shown = json.loads(command("status", *where, "--json")[1])["identities"]
-            assert [one["key_sha256"] for one in shown] == [again.key_print] != [stored.key_print]
-        pair = (tmp_path / "anna" / "key.pem").read_bytes()
-        public = ("openssl", "pkey", "-pubout", "-outform", "DER")
-        der = subprocess.run(public, input=pair, capture_output=True, check=True).stdout
-        digest = subprocess.run(("openssl", "sha256", "-r"), input=der, capture_output=True, check=True)
-        assert digest.stdout.decode().split()[0] == again.key_print
-
-    asyncio.run(scenario())
+async def test_both_ends_show_the_same_digest_of_the_key(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+    where = ("--config", str(config.files.folder / "coordinator.toml"))
+    async with serving(config) as rig:
+        stored = await enrolled(rig, tmp_path / "anna")
+        shown = json.loads(command("status", *where, "--json")[1])["identities"]
+        assert [one["key_sha256"] for one in shown] == [stored.key_print]
+        text = command("status", *where)[1]
+        assert grouped_digest(stored.key_print, 17) in text
+        assert grouped_digest(stored.key_print, 21) in key_comparison_text(stored.key_print)
+        again = await enrolled(rig, tmp_path / "anna")
+        shown = json.loads(command("status", *where, "--json")[1])["identities"]
+        assert [one["key_sha256"] for one in shown] == [again.key_print] != [stored.key_print]
+    pair = (tmp_path / "anna" / "key.pem").read_bytes()
+    public = ("openssl", "pkey", "-pubout", "-outform", "DER")
+    der = subprocess.run(public, input=pair, capture_output=True, check=True).stdout
+    digest = subprocess.run(("openssl", "sha256", "-r"), input=der, capture_output=True, check=True)
+    assert digest.stdout.decode().split()[0] == again.key_print
 
 
-def test_one_file_and_one_command_make_a_site_and_the_file_is_of_no_use_after(tmp_path: Path) -> None:
+async def test_one_file_and_one_command_make_a_site_and_the_file_is_of_no_use_after(tmp_path: Path) -> None:
     records = tmp_path / "r.csv"
 
     async def init(folder: str, join: Path) -> tuple[int, str, str]:
@@ -66,25 +63,22 @@ def test_one_file_and_one_command_make_a_site_and_the_file_is_of_no_use_after(tm
             code, _, said = await init("there", join)
             assert (code, "eigenveil-site enrol --config" in said) == (20, True)
 
-    asyncio.run(scenario())
+    await scenario()
 
 
-def test_an_operator_reads_the_list_of_studies_and_does_nothing_else(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            await rig.client(Role.SITE, "anna")
-            ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
-            olga = await enrolled(rig, tmp_path / "olga", "olga", Role.OPERATOR)
-            async with Analyst(ada) as analyst, Analyst(olga) as operator:
-                plan, _ = await analyst.submit(study_toml(sites=("anna",)), "one")
-                assert [row.plan_digest.hex() for row in await operator.studies()] == [plan.digest]
-                for attempt in (
-                    operator.cancel(bytes.fromhex(plan.digest)),
-                    operator.submit(study_toml(sites=("anna",)), "two"),
-                    operator.release(bytes.fromhex(plan.digest)),
-                ):
-                    with pytest.raises(EigenveilError, match="role operator") as refused:
-                        await attempt
-                    assert refused.value.code is Code.IDENTITY
-
-    asyncio.run(scenario())
+async def test_an_operator_reads_the_list_of_studies_and_does_nothing_else(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.client(Role.SITE, "anna")
+        ada = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
+        olga = await enrolled(rig, tmp_path / "olga", "olga", Role.OPERATOR)
+        async with Analyst(ada) as analyst, Analyst(olga) as operator:
+            plan, _ = await analyst.submit(study_toml(sites=("anna",)), "one")
+            assert [row.plan_digest.hex() for row in await operator.studies()] == [plan.digest]
+            for attempt in (
+                operator.cancel(bytes.fromhex(plan.digest)),
+                operator.submit(study_toml(sites=("anna",)), "two"),
+                operator.release(bytes.fromhex(plan.digest)),
+            ):
+                with pytest.raises(EigenveilError, match="role operator") as refused:
+                    await attempt
+                assert refused.value.code is Code.IDENTITY

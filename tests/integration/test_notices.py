@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from email import message_from_bytes
 from pathlib import Path
 
 from eigenveil.identity import Role
 from eigenveil_client.site.policy import Approval
 from eigenveil_common.notify.config import Notify, Tls
-from eigenveil_common.notify.outbox import notifying
+from eigenveil_common.notify.outbox import notifications
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import until
 from tests.common.notify import servers
@@ -19,7 +18,7 @@ from tests.server.rig import FEDERATION, made, serving, study_toml
 OFFICER = "officer@hospital.example"
 
 
-def test_a_study_that_waits_is_told_once_and_so_is_its_end(tmp_path: Path) -> None:
+async def test_a_study_that_waits_is_told_once_and_so_is_its_end(tmp_path: Path) -> None:
     root, context = servers.authority(tmp_path, "127.0.0.1")
     seen = servers.Seen(context=context)
 
@@ -41,8 +40,8 @@ def test_a_study_that_waits_is_told_once_and_so_is_its_end(tmp_path: Path) -> No
             to=(OFFICER,), mail_host="127.0.0.1", mail_port=seen.port, mail_tls=Tls.TLS,
             mail_from=OFFICER, authorities=root,
         )  # fmt: skip
-        with notifying(way, federation=FEDERATION, site="anna", count=lambda one: None):
-            digest = asyncio.run(scenario())
+        with notifications(way, federation=FEDERATION, site="anna", count=lambda one: None):
+            digest = await scenario()
     told = [str(message_from_bytes(mail)["Subject"]) for mail in seen.mails]
     assert [subject.partition(":")[0] for subject in told] == [
         "A study waits for a decision at anna",

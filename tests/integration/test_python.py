@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import asyncio
 import json
 import logging
 import shutil
@@ -129,13 +128,13 @@ def test_what_cannot_be_is_told_before_anything_is_sent(
         federation.study(**choices)  # type: ignore[arg-type]
 
 
-def test_it_works_inside_a_running_event_loop_and_from_many_threads(
+async def test_it_works_inside_a_running_event_loop_and_from_many_threads(
     federation: ConnectedFederation, published: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def cell() -> int:
         return len(federation.sites)
 
-    assert asyncio.run(cell()) == len(SITES)
+    assert (await cell()) == len(SITES)
     with (
         caplog.at_level(logging.ERROR, logger="asyncio"),
         eigenveil.connect(published.layout.analyst) as other,
@@ -152,14 +151,14 @@ def test_a_wait_outlives_the_coordinator_and_ctrl_c_does_not_end_a_study(
     pool = ThreadPoolExecutor(1)
     with without(published, LAST):
         run = federation.study(columns=COLUMNS, epsilon=0.3, components=1).submit()
-        with refused(Code.NOT_READY, "goes on after"):
+        with refused(Code.NOT_READY, "still runs after"):
             run.wait(timeout=0.5)
         with refused(Code.NOT_READY):
             run.result  # noqa: B018
         threading.Timer(1.0, _thread.interrupt_main).start()
         with pytest.raises(KeyboardInterrupt):
             run.wait()
-        assert "the study goes on" in capsys.readouterr().out
+        assert "continues" in capsys.readouterr().out
         assert run.status.state == "running"
         waiting = pool.submit(run.wait)
         with without(published, COORDINATOR):
@@ -201,7 +200,7 @@ def test_a_study_waits_for_a_person_and_fails_with_the_word_of_who_declines(
         assert "until" in run.status.waits
         declined = [*command_line("eigenveil-site"), "decline", run.short, "--config", str(config)]
         subprocess.run([*declined, "--reason", "purpose", "--by", "Ada"], check=True, capture_output=True)
-        with refused(Code.STUDY_FAILED, f"{LAST}: declined: .*nothing was asked of any site"):
+        with refused(Code.STUDY_FAILED, f"{LAST}: declined: .*no query was sent to any site"):
             run.wait()
         assert run.status.failure in repr(run)
         assert run.status.spent == 0
@@ -213,7 +212,7 @@ def test_a_study_waits_for_a_person_and_fails_with_the_word_of_who_declines(
 def test_who_is_nobody_or_cannot_reach_anybody_is_told_so(
     published: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with refused(Code.BAD_CONFIG, "enrol with a join file"):
+    with refused(Code.BAD_CONFIG, "nrol with a join file"):
         eigenveil.connect(tmp_path / "nobody")
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(published.layout.analyst))
     with eigenveil.connect() as known:

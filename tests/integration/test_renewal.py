@@ -12,13 +12,13 @@ from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection import identity_files
-from eigenveil_client.connection.channel import greet
+from eigenveil_client.connection.channel import negotiate_version
 from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
-from eigenveil_client.connection.renewal import due, renew
-from eigenveil_common import failpoints
+from eigenveil_client.connection.session_start import due, renew
+from eigenveil_common import files
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from eigenveil_server.clock import unix_ms
+from eigenveil_server.process import unix_ms
 from tests.client.site.support import until
 from tests.integration.living import DAY, enrolled, listening, living
 from tests.server.rig import HOUR, Rig, made, serving, study_toml
@@ -38,7 +38,7 @@ async def hello(stored: StoredIdentity) -> Code | None:
     """Say Hello with a certificate; how it is refused, if it is."""
     try:
         async with await open_channel(stored) as channel:
-            await greet(rpc.CoordinatorStub(channel), "test")
+            await negotiate_version(rpc.CoordinatorStub(channel), "test")
     except EigenveilError as problem:
         return problem.code
     return None
@@ -58,53 +58,47 @@ def kept(stored: StoredIdentity, folder: Path) -> StoredIdentity:
     return load_identity(folder)
 
 
-def test_a_living_site_renews_again_and_again_and_goes_on_working(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        config = made(tmp_path / "c", certificate_days=6 / DAY, long_poll_seconds=0.3)
-        async with listening() as lines, serving(config) as rig:
-            first = await enrolled(rig, tmp_path / "anna")
-            server = config.files.server.read_bytes()
-            async with living(tmp_path / "anna") as daemon:
-                await until(lambda: lines.count("renewed") >= 2)
-                await until(lambda: daemon.contact.connections >= 3)
-                assert not daemon.contact.lost
-                ada = await rig.client(Role.ANALYST, "ada")
-                digest = await ada.submit(study_toml(sites=("anna",)))
-                assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-            last = load_identity(tmp_path / "anna")
-            assert last.key_print != first.key_print
-            assert last.pair.stat().st_mode & 0o777 == 0o600
-            assert config.files.server.read_bytes() != server
-
-    asyncio.run(scenario())
+async def test_a_living_site_renews_again_and_again_and_goes_on_working(tmp_path: Path) -> None:
+    config = made(tmp_path / "c", certificate_days=6 / DAY, long_poll_seconds=0.3)
+    async with listening() as lines, serving(config) as rig:
+        first = await enrolled(rig, tmp_path / "anna")
+        server = config.files.server.read_bytes()
+        async with living(tmp_path / "anna") as daemon:
+            await until(lambda: lines.count("renewed") >= 2)
+            await until(lambda: daemon.contact.connections >= 3)
+            assert not daemon.contact.disconnects
+            ada = await rig.client(Role.ANALYST, "ada")
+            digest = await ada.submit(study_toml(sites=("anna",)))
+            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+        last = load_identity(tmp_path / "anna")
+        assert last.key_print != first.key_print
+        assert last.pair.stat().st_mode & 0o777 == 0o600
+        assert config.files.server.read_bytes() != server
 
 
-def test_who_was_away_for_longer_than_the_certificate_comes_back_by_a_token_and_is_who_it_was(
+async def test_who_was_away_for_longer_than_the_certificate_comes_back_by_a_token_and_is_who_it_was(
     tmp_path: Path,
 ) -> None:
-    async def scenario() -> None:
-        config = made(tmp_path / "c", certificate_days=3 / DAY, long_poll_seconds=0.3)
-        async with serving(config) as rig:
-            ada = await rig.client(Role.ANALYST, "ada")
-            stored = await enrolled(rig, tmp_path / "anna")
-            async with living(tmp_path / "anna") as daemon:
-                first = await ada.submit(study_toml(sites=("anna",)))
-                assert (await ada.events(first))[-1].state == pb.STUDY_STATE_RELEASED
-            old, spent = kept(stored, tmp_path / "old"), daemon._store.ledger.ledger.spent
-            await asyncio.sleep(3)
-            with pytest.raises(PeerError, match="new join file"):
-                load_identity(tmp_path / "anna")
-            with pytest.raises(RequestError, match="another folder"):
-                await enrolled(rig, tmp_path / "anna", "bert")
-            again = await enrolled(rig, tmp_path / "anna")
-            assert again.identity == stored.identity
-            assert await hello(old) is not None
-            async with living(tmp_path / "anna") as daemon:
-                second = await ada.submit(study_toml(sites=("anna",)), "second")
-                assert (await ada.events(second))[-1].state == pb.STUDY_STATE_RELEASED
-                assert daemon._store.ledger.ledger.spent.micro_rho > spent.micro_rho > 0
-
-    asyncio.run(scenario())
+    config = made(tmp_path / "c", certificate_days=3 / DAY, long_poll_seconds=0.3)
+    async with serving(config) as rig:
+        ada = await rig.client(Role.ANALYST, "ada")
+        stored = await enrolled(rig, tmp_path / "anna")
+        async with living(tmp_path / "anna") as daemon:
+            first = await ada.submit(study_toml(sites=("anna",)))
+            assert (await ada.events(first))[-1].state == pb.STUDY_STATE_RELEASED
+        old, spent = kept(stored, tmp_path / "old"), daemon._store.ledger.ledger.spent
+        await asyncio.sleep(3)
+        with pytest.raises(PeerError, match="new join file"):
+            load_identity(tmp_path / "anna")
+        with pytest.raises(RequestError, match="another folder"):
+            await enrolled(rig, tmp_path / "anna", "bert")
+        again = await enrolled(rig, tmp_path / "anna")
+        assert again.identity == stored.identity
+        assert await hello(old) is not None
+        async with living(tmp_path / "anna") as daemon:
+            second = await ada.submit(study_toml(sites=("anna",)), "second")
+            assert (await ada.events(second))[-1].state == pb.STUDY_STATE_RELEASED
+            assert daemon._store.ledger.ledger.spent.micro_rho > spent.micro_rho > 0
 
 
 class Past:
@@ -127,81 +121,72 @@ async def half_over(rig: Rig, clock: Past, folder: Path) -> StoredIdentity:
     return stored
 
 
-def test_a_lost_answer_does_no_harm_and_the_old_certificate_ends_with_the_first_use_of_the_new(
+async def test_a_lost_answer_does_no_harm_and_the_old_certificate_ends_with_the_first_use_of_the_new(
     tmp_path: Path,
 ) -> None:
-    async def scenario() -> None:
-        clock = Past()
-        async with serving(made(tmp_path / "c"), clock=clock) as rig:
-            stored = await half_over(rig, clock, tmp_path / "anna")
-            old = kept(stored, tmp_path / "old")
-            with (
-                mock.patch.object(identity_files, "checked", side_effect=PeerError(Code.UNREACHABLE, "lost")),
-                pytest.raises(PeerError, match="lost"),
-            ):
-                await renewed(stored)
-            assert load_identity(stored.folder).key_print == stored.key_print
-            assert await hello(stored) is None
+    clock = Past()
+    async with serving(made(tmp_path / "c"), clock=clock) as rig:
+        stored = await half_over(rig, clock, tmp_path / "anna")
+        old = kept(stored, tmp_path / "old")
+        with (
+            mock.patch.object(
+                identity_files, "verified_certificate", side_effect=PeerError(Code.UNREACHABLE, "lost")
+            ),
+            pytest.raises(PeerError, match="lost"),
+        ):
             await renewed(stored)
-            new = load_identity(stored.folder)
-            assert new.key_print != old.key_print
-            assert await hello(old) is None, "nobody has used the new one yet"
-            assert await hello(new) is None
-            assert await hello(old) is Code.IDENTITY
+        assert load_identity(stored.folder).key_print == stored.key_print
+        assert await hello(stored) is None
+        await renewed(stored)
+        new = load_identity(stored.folder)
+        assert new.key_print != old.key_print
+        assert await hello(old) is None, "nobody has used the new one yet"
+        assert await hello(new) is None
+        assert await hello(old) is Code.IDENTITY
 
-    asyncio.run(scenario())
 
-
-def test_the_same_request_gets_the_same_certificate_and_one_without_answer_leaves_no_trace(
+async def test_the_same_request_gets_the_same_certificate_and_one_without_answer_leaves_no_trace(
     tmp_path: Path,
 ) -> None:
-    async def scenario() -> None:
-        clock = Past()
-        async with serving(made(tmp_path / "c"), clock=clock) as rig:
-            stored = await half_over(rig, clock, tmp_path / "anna")
-            keys = [identity_files.pending_key(tmp_path, name) for name in ("one", "two")]
-            async with await open_channel(stored) as channel:
-                stub = rpc.CoordinatorStub(channel)
-                first, again, second = [
-                    (
-                        await stub.Renew(pb.RenewRequest(csr_der=identity_files.request_for(key)))
-                    ).certificate_pem
-                    for key in (keys[0], keys[0], keys[1])
-                ]
-            assert first == again != second
-            rows = rig.daemon.runtime.repository.store.reader.rows(
-                "SELECT unused FROM certificates ORDER BY unused"
-            )
-            assert [row["unused"] for row in rows] == [0, 1]
-
-    asyncio.run(scenario())
+    clock = Past()
+    async with serving(made(tmp_path / "c"), clock=clock) as rig:
+        stored = await half_over(rig, clock, tmp_path / "anna")
+        keys = [identity_files.pending_key(tmp_path, name) for name in ("one", "two")]
+        async with await open_channel(stored) as channel:
+            stub = rpc.CoordinatorStub(channel)
+            first, again, second = [
+                (await stub.Renew(pb.RenewRequest(csr_der=identity_files.request_for(key)))).certificate_pem
+                for key in (keys[0], keys[0], keys[1])
+            ]
+        assert first == again != second
+        rows = rig.daemon.runtime.repository.store.reader.rows(
+            "SELECT unused FROM certificates ORDER BY unused"
+        )
+        assert [row["unused"] for row in rows] == [0, 1]
 
 
-def test_too_early_and_an_old_key_are_refused(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = Past()
-        async with serving(made(tmp_path / "c"), clock=clock) as rig:
-            stored = await enrolled(rig, tmp_path / "anna")
-            bert = await enrolled(rig, tmp_path / "bert", "bert")
-            with pytest.raises(EigenveilError, match="two thirds") as early:
-                await renewed(stored)
-            assert early.value.code is Code.NOT_READY
-            clock.over()
-            theirs = identity_files.read_pair(bert.folder)[0]
-            with (
-                mock.patch.object(identity_files, "pending_key", return_value=theirs),
-                pytest.raises(PeerError, match="certified before"),
-            ):
-                await renewed(stored)
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            with pytest.raises(PeerError, match="deny-list"):
-                await renewed(stored)
-
-    asyncio.run(scenario())
+async def test_too_early_and_an_old_key_are_refused(tmp_path: Path) -> None:
+    clock = Past()
+    async with serving(made(tmp_path / "c"), clock=clock) as rig:
+        stored = await enrolled(rig, tmp_path / "anna")
+        bert = await enrolled(rig, tmp_path / "bert", "bert")
+        with pytest.raises(EigenveilError, match="two thirds") as early:
+            await renewed(stored)
+        assert early.value.code is Code.NOT_READY
+        clock.over()
+        theirs = identity_files.read_pair(bert.folder)[0]
+        with (
+            mock.patch.object(identity_files, "pending_key", return_value=theirs),
+            pytest.raises(PeerError, match="certified before"),
+        ):
+            await renewed(stored)
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        with pytest.raises(PeerError, match="deny-list"):
+            await renewed(stored)
 
 
 @pytest.mark.parametrize(("step", "passage"), STEPS)
-def test_a_crash_at_any_step_leaves_an_identity_that_works_and_renews(
+async def test_a_crash_at_any_step_leaves_an_identity_that_works_and_renews(
     tmp_path: Path, step: str, passage: int
 ) -> None:
     class Crash(Exception):
@@ -214,44 +199,40 @@ def test_a_crash_at_any_step_leaves_an_identity_that_works_and_renews(
         if passed[0] == passage:
             raise Crash
 
-    async def scenario() -> None:
-        clock = Past()
-        async with serving(made(tmp_path / "c"), clock=clock) as rig:
-            stored = await half_over(rig, clock, tmp_path / "anna")
-            failpoints.arm(step, crash)
-            try:
-                with pytest.raises(Crash):
-                    await renewed(stored)
-            finally:
-                failpoints.disarm()
-            survivor = load_identity(stored.folder)
-            assert await hello(survivor) is None
-            if survivor.key_print == stored.key_print:
-                await renewed(survivor)
-                assert not (stored.folder / "pending.pem").exists()
+    clock = Past()
+    async with serving(made(tmp_path / "c"), clock=clock) as rig:
+        stored = await half_over(rig, clock, tmp_path / "anna")
+        files.arm(step, crash)
+        try:
+            with pytest.raises(Crash):
+                await renewed(stored)
+        finally:
+            files.disarm()
+        survivor = load_identity(stored.folder)
+        assert await hello(survivor) is None
+        if survivor.key_print == stored.key_print:
+            await renewed(survivor)
+            assert not (stored.folder / "pending.pem").exists()
+        assert load_identity(stored.folder).key_print != stored.key_print
+        assert await hello(load_identity(stored.folder)) is None
+        assert passed[0] >= passage
+
+
+async def test_an_analyst_renews_by_the_way_and_a_watch_with_the_old_certificate_goes_on(
+    tmp_path: Path,
+) -> None:
+    clock = Past(days=5)
+    async with serving(made(tmp_path / "c", analyst_certificate_days=7.0), clock=clock) as rig:
+        stored = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
+        clock.over()
+        await rig.client(Role.SITE, "anna")
+        async with Analyst(stored) as before:
+            with mock.patch("eigenveil_client.analyst.client.due", return_value=False):
+                plan, _ = await before.submit(study_toml(sites=("anna",)), "one")
+            assert due(stored)
+            async with Analyst(stored) as renewing:
+                await renewing.studies()
             assert load_identity(stored.folder).key_print != stored.key_print
-            assert await hello(load_identity(stored.folder)) is None
-            assert passed[0] >= passage
-
-    asyncio.run(scenario())
-
-
-def test_an_analyst_renews_by_the_way_and_a_watch_with_the_old_certificate_goes_on(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        clock = Past(days=5)
-        async with serving(made(tmp_path / "c", analyst_certificate_days=7.0), clock=clock) as rig:
-            stored = await enrolled(rig, tmp_path / "ada", "ada", Role.ANALYST)
-            clock.over()
-            await rig.client(Role.SITE, "anna")
-            async with Analyst(stored) as before:
-                with mock.patch("eigenveil_client.analyst.client.due", return_value=False):
-                    plan, _ = await before.submit(study_toml(sites=("anna",)), "one")
-                assert due(stored)
-                async with Analyst(stored) as renewing:
-                    await renewing.studies()
-                assert load_identity(stored.folder).key_print != stored.key_print
-                async with Analyst(load_identity(stored.folder)) as after:
-                    assert len(await after.studies()) == 1
-                assert [row.plan_digest.hex() for row in await before.studies()] == [plan.digest]
-
-    asyncio.run(scenario())
+            async with Analyst(load_identity(stored.folder)) as after:
+                assert len(await after.studies()) == 1
+            assert [row.plan_digest.hex() for row in await before.studies()] == [plan.digest]

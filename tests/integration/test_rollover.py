@@ -14,13 +14,13 @@ from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil_client.connection.identity import load_identity, open_channel
 from eigenveil_client.site.daemon import connection
-from eigenveil_client.site.daemon import daemon as site_daemon
-from eigenveil_common import failpoints
+from eigenveil_client.site.daemon import service as site_daemon
+from eigenveil_common import files
 from eigenveil_common.config import load
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
-from eigenveil_server.pki.rollover import retire, rotate, switch
-from eigenveil_server.pki.rollover_status import standing
+from eigenveil_server.pki.authority_lists import rotation_status
+from eigenveil_server.pki.rotation import retire, rotate, switch
 from tests.client.site.support import until
 from tests.integration.living import DAY, enrolled, listening, living
 from tests.integration.offline import Root
@@ -70,7 +70,7 @@ async def rollover(rig: Rig, bring: list[tuple[str, ...]], folder: Path) -> None
         assert rig.ca not in old
         assert load_identity(identity).ca_pem == rig.ca != old
         await a_study_works(rig, "after")
-        assert not daemon.contact.lost
+        assert not daemon.contact.disconnects
     assert rig.config.files.ca_key.read_bytes().count(b"BEGIN PRIVATE KEY") == 1
     newcomer = await enrolled(rig, folder / "bert", "bert")
     async with await open_channel(newcomer):
@@ -78,22 +78,22 @@ async def rollover(rig: Rig, bring: list[tuple[str, ...]], folder: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_whole_rollover_with_a_site_that_never_restarts(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        config = made(tmp_path / "c", certificate_days=8 / DAY, long_poll_seconds=0.2)
-        async with serving(config) as rig:
-            await rollover(rig, [("rotate",)], tmp_path)
-
+async def test_a_whole_rollover_with_a_site_that_never_restarts(tmp_path: Path) -> None:
     with (
         mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
         mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
     ):
-        asyncio.run(scenario())
+        config = made(tmp_path / "c", certificate_days=8 / DAY, long_poll_seconds=0.2)
+        async with serving(config) as rig:
+            await rollover(rig, [("rotate",)], tmp_path)
 
 
 @pytest.mark.slow
-def test_an_authority_signed_by_an_offline_root_takes_over(tmp_path: Path) -> None:
-    async def scenario() -> None:
+async def test_an_authority_signed_by_an_offline_root_takes_over(tmp_path: Path) -> None:
+    with (
+        mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
+        mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
+    ):
         config = made(tmp_path / "c", certificate_days=8 / DAY, long_poll_seconds=0.2)
         async with serving(config) as rig:
             csr = tmp_path / "ca.csr"
@@ -103,38 +103,29 @@ def test_an_authority_signed_by_an_offline_root_takes_over(tmp_path: Path) -> No
             (only,) = shown(rig)["authorities"]
             assert "Hospital Root" in str(only)
 
-    with (
-        mock.patch.object(connection, "CONNECTION_SECONDS", 0.5),
-        mock.patch.object(site_daemon, "STABLE_SECONDS", 0.1),
-    ):
-        asyncio.run(scenario())
 
-
-def test_a_switch_waits_for_everybody_and_a_retirement_too(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            assert ca(rig, "switch")[0] == ca(rig, "retire")[0] == 9
-            bert = await rig.client(Role.SITE, "bert")
-            assert ca(rig, "rotate")[0] == 0
-            assert "site/bert" in ca(rig, "switch")[1]
-            async with asyncio.timeout(60):
-                while len(told := (await bert.stub.Hello(HELLO)).authorities) < 2:
-                    await asyncio.sleep(0.05)
-            assert told[-1].list_json.decode() == rig.list_json, "who greets is told"
-            assert ca(rig, "switch", "--anyway")[0] == 0
-            assert "site/bert" in ca(rig, "retire")[1]
-            await bert.stub.Hello(HELLO)
-            assert ca(rig, "retire", "--anyway")[0] == 0
-            assert (await refusal(bert.stub.Hello(HELLO))).code is Code.IDENTITY
-
-    asyncio.run(scenario())
+async def test_a_switch_waits_for_everybody_and_a_retirement_too(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        assert ca(rig, "switch")[0] == ca(rig, "retire")[0] == 9
+        bert = await rig.client(Role.SITE, "bert")
+        assert ca(rig, "rotate")[0] == 0
+        assert "site/bert" in ca(rig, "switch")[1]
+        async with asyncio.timeout(60):
+            while len(told := (await bert.stub.Hello(HELLO)).authorities) < 2:
+                await asyncio.sleep(0.05)
+        assert told[-1].list_json.decode() == rig.list_json, "who greets is told"
+        assert ca(rig, "switch", "--anyway")[0] == 0
+        assert "site/bert" in ca(rig, "retire")[1]
+        await bert.stub.Hello(HELLO)
+        assert ca(rig, "retire", "--anyway")[0] == 0
+        assert (await refusal(bert.stub.Hello(HELLO))).code is Code.IDENTITY
 
 
 @pytest.mark.parametrize(
     ("step", "passage"),
     [("file-replacing", 1), ("authorities-listed", 1), ("file-replacing", 2), ("file-replacing", 3)],
 )
-def test_a_retirement_that_crashed_shuts_out_the_old_one_and_is_finished_by_another(
+async def test_a_retirement_that_crashed_shuts_out_the_old_one_and_is_finished_by_another(
     tmp_path: Path, step: str, passage: int
 ) -> None:
     class Crash(Exception):
@@ -149,61 +140,52 @@ def test_a_retirement_that_crashed_shuts_out_the_old_one_and_is_finished_by_anot
         if passed[0] == passage:
             raise Crash
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            bert = await rig.client(Role.SITE, "bert")
-            await bert.stub.Hello(HELLO)
-            rotate(rig.config)
-            switch(rig.config, anyway=True)
-            failpoints.arm(step, crash)
-            try:
-                with pytest.raises(Crash):
-                    retire(rig.config, anyway=True)
-            finally:
-                failpoints.disarm()
-            assert (await refusal(bert.stub.Hello(HELLO))).code is Code.IDENTITY
+    async with serving(made(tmp_path / "c")) as rig:
+        bert = await rig.client(Role.SITE, "bert")
+        await bert.stub.Hello(HELLO)
+        rotate(rig.config)
+        switch(rig.config, anyway=True)
+        files.arm(step, crash)
+        try:
+            with pytest.raises(Crash):
+                retire(rig.config, anyway=True)
+        finally:
+            files.disarm()
+        assert (await refusal(bert.stub.Hello(HELLO))).code is Code.IDENTITY
+        retire(rig.config, anyway=False)
+        assert len(rotation_status(rig.config).authorities) == 1
+        assert rig.ca.count(b"BEGIN CERTIFICATE") == 1
+        assert rig.config.files.ca_key.read_bytes().count(b"BEGIN PRIVATE KEY") == 1
+        with pytest.raises(RequestError, match="only one"):
             retire(rig.config, anyway=False)
-            assert len(standing(rig.config).authorities) == 1
-            assert rig.ca.count(b"BEGIN CERTIFICATE") == 1
-            assert rig.config.files.ca_key.read_bytes().count(b"BEGIN PRIVATE KEY") == 1
-            with pytest.raises(RequestError, match="only one"):
-                retire(rig.config, anyway=False)
-
-    asyncio.run(scenario())
 
 
-def test_what_is_no_authority_is_not_imported(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            stored = await enrolled(rig, tmp_path / "anna")
-            wrong = {"a leaf": stored.pair, "the one there is": rig.config.files.ca}
-            foreign = made(tmp_path / "d").files.ca
-            for path, word in ((wrong["a leaf"], "not an authority"), (foreign, "does not hold the key")):
-                code, said = ca(rig, "import", "--cert", str(path))
-                assert (code, word in said) == (4, True), said
-            code, said = ca(rig, "import", "--cert", str(wrong["the one there is"]))
-            assert (code, "trusted already" in said) == (9, True)
-
-    asyncio.run(scenario())
+async def test_what_is_no_authority_is_not_imported(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        stored = await enrolled(rig, tmp_path / "anna")
+        wrong = {"a leaf": stored.pair, "the one there is": rig.config.files.ca}
+        foreign = made(tmp_path / "d").files.ca
+        for path, word in ((wrong["a leaf"], "not an authority"), (foreign, "has no key for")):
+            code, said = ca(rig, "import", "--cert", str(path))
+            assert (code, word in said) == (4, True), said
+        code, said = ca(rig, "import", "--cert", str(wrong["the one there is"]))
+        assert (code, "trusted already" in said) == (9, True)
 
 
-def test_a_damaged_authority_stops_a_start_and_not_a_serving_process(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        config = made(tmp_path / "c")
-        async with listening() as lines, serving(config) as rig:
-            anna = await rig.client(Role.SITE, "anna")
-            good = config.files.ca.read_bytes()
-            config.files.ca.write_bytes(b"rubbish")
-            await until(lambda: lines.count("authorities-unusable"))
-            await anna.stub.Hello(HELLO)
-            config.files.ca.write_bytes(good)
-            await until(lambda: lines.count("authorities-changed"))
+async def test_a_damaged_authority_stops_a_start_and_not_a_serving_process(tmp_path: Path) -> None:
+    config = made(tmp_path / "c")
+    async with listening() as lines, serving(config) as rig:
+        anna = await rig.client(Role.SITE, "anna")
+        good = config.files.ca.read_bytes()
         config.files.ca.write_bytes(b"rubbish")
-        with pytest.raises(EigenveilError, match="no certificate"):
-            async with serving(config):
-                pass
-
-    asyncio.run(scenario())
+        await until(lambda: lines.count("authorities-unusable"))
+        await anna.stub.Hello(HELLO)
+        config.files.ca.write_bytes(good)
+        await until(lambda: lines.count("authorities-changed"))
+    config.files.ca.write_bytes(b"rubbish")
+    with pytest.raises(EigenveilError, match="no certificate"):
+        async with serving(config):
+            pass
 
 
 def test_a_life_of_more_than_a_week_is_refused(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from unittest import mock
 import pytest
 
 import eigenveil
-from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Federation
 from eigenveil.study.toml import parse_study, study_to_toml
-from eigenveil_client.analyst.signing.signing_key import NAME
+from eigenveil.study_authorization import release_analyst
+from eigenveil_client.analyst.profile import KEY_FILE
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_client.site.commands.main import main as site_main
 from eigenveil_server.console.submission import draft_of
@@ -46,16 +46,16 @@ def named(stage: Stage, name: str) -> str:
 
 def key_words(digits: str) -> str:
     """What is known of who asked: a key, and the name that it signed in."""
-    return f"whoever holds the key with the digits {digits}, in the name of ada"
+    return f"the holder of the key with the fingerprint {digits}, in the name of ada"
 
 
 def check_signed(release: Path, digits: str, capfd: Capture) -> None:
     """The release names this key, which offline verification says too."""
-    assert asked_by(load_release(release.read_bytes()).document).fingerprint == digits
+    assert release_analyst(load_release(release.read_bytes()).document).fingerprint == digits
     value = told(capfd, "verify", str(release))
     assert value["asked_by"]["fingerprint"] == digits
     assert command(["verify", str(release)]) == 0
-    assert f"Asked by {key_words(digits)}. That is your own key." in capfd.readouterr().out
+    assert f"Requested by {key_words(digits)}. That is your present key." in capfd.readouterr().out
 
 
 def test_the_command_line_reaches_a_signed_study(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
@@ -67,7 +67,7 @@ def test_the_command_line_reaches_a_signed_study(stage: Stage, tmp_path: Path, c
     out, problems = capfd.readouterr()
     assert f"Your key: {digits}" in problems
     assert "You sign signed-by-command: 2 of 30 directions by gauss-cov" in problems
-    assert f"Asked by {key_words(digits)}. That is your own key." in out
+    assert f"Requested by {key_words(digits)}. That is your present key." in out
     check_signed(tmp_path / "release.json", digits, capfd)
     assert digits in (tmp_path / "report.html").read_text()
 
@@ -121,7 +121,7 @@ def test_an_analyst_whose_key_no_site_has_confirmed_gets_no_answer(
     profile = tmp_path / "profile"
     profile.mkdir(mode=0o700)
     for path in stage.layout.analyst.iterdir():
-        if path.is_file() and path.name != NAME:
+        if path.is_file() and path.name != KEY_FILE:
             (profile / path.name).write_bytes(path.read_bytes())
             (profile / path.name).chmod(0o600)
     assert (profile / ABOUT).exists()

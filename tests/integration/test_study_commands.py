@@ -76,7 +76,7 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     code, done = told(capfd, "submit", "--yes", file, "--wait", "--out", str(tmp_path / "out"))
     assert code == 0
     assert done["guarantee"]["epsilon"] <= 0.3
-    assert "What is guaranteed" in Path(done["report"]).read_text()
+    assert "Privacy guarantee" in Path(done["report"]).read_text()
     key = stage.analyst.release_key.hex()
     assert eigenveil(["verify", done["release"], "--key", key]) == 0
     capfd.readouterr()
@@ -98,7 +98,7 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     assert JARGON.findall(said) == []
     for word in (
         "Principal components",
-        "% of its price",
+        "% of its cost",
         "adds noise",
         "epsilon",
         "like commands",
@@ -112,7 +112,7 @@ def test_submit_wait_and_everything_after(stage: Stage, tmp_path: Path, capfd: C
     log = tmp_path / "rounds.json"
     code, _ = told(capfd, "log", "commands", "--out", str(log))
     assert (code, eigenveil(["verify", done["release"], "--key", key, "--log", str(log)])) == (0, 0)
-    assert "every question and the result follow" in capfd.readouterr().out
+    assert "every query and the result follow" in capfd.readouterr().out
     code, problem = told(capfd, "cancel", "commands")
     assert (code, problem["error"]) == (9, "conflict")
 
@@ -126,7 +126,7 @@ def test_a_folder_with_another_release_is_refused_before_the_study_begins(
         code, problem = told(
             capfd, "submit", "--yes", study_file(stage, tmp_path), "--wait", "--out", str(tmp_path), *extra
         )
-        assert (code, "name another folder with --out" in problem["message"]) == (9, True)
+        assert (code, "Name another folder with --out" in problem["message"]) == (9, True)
     assert digests(capfd) == before
 
 
@@ -164,7 +164,7 @@ def test_explain_charges_nothing(stage: Stage, tmp_path: Path, capfd: Capture) -
     code, value = told(capfd, "explain", study_file(stage, tmp_path))
     assert (code, value["algorithm"]) == (0, "gauss-cov")
     assert eigenveil(["study", "explain", study_file(stage, tmp_path)]) == 0
-    assert "What each site is asked" in capfd.readouterr().out
+    assert "Queries to each site" in capfd.readouterr().out
     assert digests(capfd) == before
 
 
@@ -190,7 +190,7 @@ def test_nothing_is_signed_before_a_person_has_read_it_and_agreed(
     file, before = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "as-read"'), digests(capfd)
     for words in (["--json"], []):
         assert eigenveil(["study", "submit", file, *words]) == 2
-        assert "nobody is there to ask for a signature" in capfd.readouterr().err
+        assert "a signature needs confirmation" in capfd.readouterr().err
     monkeypatch.setattr("sys.stdin", Terminal("n\ny\n"))
     assert eigenveil(["study", "submit", file]) == 9
     shown = capfd.readouterr().err
@@ -246,7 +246,7 @@ def test_cancel_and_ctrl_c(stage: Stage, tmp_path: Path, capfd: Capture) -> None
             assert "round 1" in watch.stdout.readline()
             watch.send_signal(signal.SIGINT)
             _, errors = watch.communicate(timeout=PATIENCE)
-        assert (watch.returncode, "the study goes on" in errors) == (130, True), errors
+        assert (watch.returncode, "The study continues" in errors) == (130, True), errors
         assert told(capfd, "show", digest)[1]["state"] == "running"
 
         cancelling = threading.Timer(0.5, lambda: eigenveil(["study", "cancel", digest, "--json"]))
@@ -320,4 +320,4 @@ def test_without_a_profile_it_says_how_to_enrol(
     monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
     code, problem = told(capfd, "list")
     assert (code, problem["error"]) == (4, "bad-config")
-    assert "enrol with a join file" in problem["message"]
+    assert "nrol with a join file" in problem["message"]

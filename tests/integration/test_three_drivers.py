@@ -18,33 +18,33 @@ from sklearn.utils import check_random_state
 from eigenveil import PrivatePCA, simulate
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.algorithms import ALGORITHMS
-from eigenveil.analyst_signature.asked_by import asked_by
-from eigenveil.dictionary.rules import ANY
+from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import InternalError
 from eigenveil.estimators._base import SEEDS, SITE
 from eigenveil.identity import Role
-from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import SeededNoise
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import PROPERTIES
 from eigenveil.study.grid import S
-from eigenveil.study.study import FEWEST_IN_BATCH, Study
+from eigenveil.study.study import MIN_BATCH_RECORDS, Study
 from eigenveil.study.toml import study_from_dict
+from eigenveil.study_authorization import release_analyst
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.analyst.signing.signing_key import SigningKey
+from eigenveil_client.analyst.profile import SigningKey
 from eigenveil_client.connection.identity import StoredIdentity, enrol
 from eigenveil_client.records import records
-from eigenveil_client.records.overflow.scratch import Scratch
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.records.scratch_files import Scratch
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.site.config import EngineConfig
+from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.engine.local import LocalEngine
-from eigenveil_client.site.engine_config import EngineConfig
+from eigenveil_client.site.engine.engine import LocalEngine
 from eigenveil_client.site.policy import Approval, Policy
-from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
-from eigenveil_server.admin.setup import Layout, create
+from eigenveil_server.admin.setup import FederationLayout, create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
 
@@ -137,7 +137,7 @@ def stop(problem: InternalError) -> NoReturn:
 async def coordinator(folder: Path) -> AsyncIterator[tuple[Daemon, Ports]]:
     """A real coordinator on loopback whose noise is seeded."""
     create(
-        Layout(
+        FederationLayout(
             folder=folder, federation=NAME, host="127.0.0.1", listen="", port=0, enrol_port=0,
             budget_epsilon=10.0, budget_delta=1e-6,
         )
@@ -160,7 +160,7 @@ async def enrolled(daemon: Daemon, ports: Ports, role: Role, name: str, folder: 
         "federation": NAME,
         "coordinator": f"127.0.0.1:{ports.port}",
         "enrol": f"127.0.0.1:{ports.enrol_port}",
-        "authorities": daemon.runtime.keys.authorities.held.to_json().decode(),
+        "authorities": daemon.runtime.keys.authorities.current_list.to_json().decode(),
     }
     path = folder.with_suffix(".json")
     write_secret(path, json.dumps(join).encode())
@@ -182,7 +182,7 @@ async def site(identity: StoredIdentity, folder: Path, study: Study) -> AsyncIte
     policy = Policy(
         approval=Approval.AUTO,
         analysts=(ANY,),
-        minimum_records=FEWEST_IN_BATCH * parts,
+        minimum_records=MIN_BATCH_RECORDS * parts,
         algorithms=(study.algorithm.value,),
         noise=NoiseRule.ANY,
         maximum_records=min(study.max_records, 100_000),
@@ -220,17 +220,17 @@ async def federated(folder: Path, study: Study, toml: str) -> dict[str, Any]:
     "algorithm",
     [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in DRIVEN],
 )
-def test_three_drivers_release_the_same_bits(algorithm: str, tmp_path: Path) -> None:
+async def test_three_drivers_release_the_same_bits(algorithm: str, tmp_path: Path) -> None:
     by_estimator = fitted(algorithm).release_
     study = study_from_dict(by_estimator["plan"]["study"])
 
     by_simulator = simulate(study, {SITE: some_records(algorithm)}, seed=noise_seed()).document
-    by_federation = asyncio.run(federated(tmp_path, study, as_toml(by_estimator["plan"]["study"])))
+    by_federation = await federated(tmp_path, study, as_toml(by_estimator["plan"]["study"]))
 
     # Each round carries the digests of its query and of its release, so equal rounds are equal bits.
     assert comparable(by_simulator) == comparable(by_estimator)
     assert comparable(by_federation) == comparable(by_estimator)
     assert (by_estimator["authorization"], by_simulator["authorization"]) == (None, None)
-    assert asked_by(by_federation).fingerprint  # the only one of the three that an analyst signed
+    assert release_analyst(by_federation).fingerprint  # the only one of the three that an analyst signed
     assert by_federation["private"] is False
     assert not algorithm.startswith("subspace-exact") or by_federation["result"]["declined"] is None

@@ -5,16 +5,16 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, of
 
 ANALYST, TESTS = "client/eigenveil_client/analyst", "tests/client/analyst"
-KEYS, KEY = "client/eigenveil_client/connection/key_file.py", f"{TESTS}/test_signing_key.py"
-PROPOSAL = f"{ANALYST}/signing/proposal.py"
+KEYS, KEY = "client/eigenveil_client/connection/key_files.py", f"{TESTS}/test_signing_key.py"
+PROPOSAL = f"{ANALYST}/proposal.py"
 CLIENT, SIGNED = f"{ANALYST}/client.py", f"{TESTS}/test_client.py"
-ASKED, RELEASE = "analyst_signature/asked_by.py", "tests/core/reporting/test_asked_by.py"
+ASKED, RELEASE = "study_authorization.py", "tests/core/reporting/test_asked_by.py"
 SUBMISSIONS = "server/eigenveil_server/planning/submissions.py"
-ASKER = "client/eigenveil_client/site/analysts/asker.py"
+ASKER = "client/eigenveil_client/site/roster/analysts.py"
 WHOSE = "tests/client/site/analysts/test_asker.py::test_a"
-SUBMITTED, IDS = f"{ANALYST}/signing/signed_submissions.py", f"{TESTS}/test_signed_submissions.py"
+SUBMITTED, IDS = f"{ANALYST}/proposal.py", f"{TESTS}/test_signed_submissions.py"
 STORED = "test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent"
-CACHE = "server/eigenveil_server/planning/plan_cache.py"
+CACHE = "server/eigenveil_server/planning/pool.py"
 PLANNED = "tests/server/planning/test_plan_cache.py"
 FORM = "tests/server/console/test_pages.py::test_the_form_makes_a_draft_and_no_study"
 CHANGED = "test_a_changed_authorization_is_no_good_release_though_the_federation_signed_it"
@@ -23,7 +23,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     # ---- the key
     of("R30", KEYS, "if self.path.is_symlink():", "if False:",
        f"{KEY}::test_a_link_in_the_keys_place_is_neither_followed_nor_replaced"),
-    of("R30", KEYS, "return self.path.is_symlink() or is_there(self.path)", "return is_there(self.path)",
+    of("R30", KEYS, "return self.path.is_symlink() or path_exists(self.path)", "return path_exists(self.path)",
        f"{KEY}::test_a_link_in_the_keys_place_is_neither_followed_nor_replaced[a link to nothing]"),
     of("R30", KEYS, "if holder != (self.owner.federation, self.owner.name):", "if False:",
        f"{KEY}::test_a_key_that_was_copied_to_another_analyst_is_not_used"),
@@ -32,18 +32,22 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R30", KEYS, "if not self.made:", "if True:", f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
     of("R30", KEYS, "        write_secret(self.path, json", "        self.path.write_bytes(json",
        f"{KEY}::test_a_key_is_made_at_first_need_and_stays"),
-    of("R30", f"{ANALYST}/signing/signing_key.py", "if owner is None or owner.role is not Role.ANALYST:",
+    of("R30", f"{ANALYST}/profile.py", "if owner is None or owner.role is not Role.ANALYST:",
        "if owner is None:", f"{KEY}::test_only_an_analyst_has_a_signing_key"),
     of("R30", CLIENT, "SigningKey.read(self", "SigningKey.make(self",
        f"{SIGNED}::test_nothing_is_signed_without_a_key_and_none_is_made"),
     # ---- what is signed
-    of("R31", CLIENT, "        check_follows(plan, study, federation=mine.federation, analyst=mine.name, "
-       "submission=submission)\n", "",
+    of("R31", CLIENT, ("        check_plan_matches_study(\n"
+                      "            plan, study, federation=mine.federation, analyst=mine.name, "
+                      "submission=submission\n"
+                      "        )\n"), "",
        f"{SIGNED}::test_a_plan_of_another_study_is_not_signed"),
-    of("R31", CLIENT, "federation=mine.federation, analyst=mine.name, submission=submission)",
+    of("R31", CLIENT, ("federation=mine.federation, analyst=mine.name, submission=submission\n"
+                      "        )"),
        "federation=mine.federation, analyst=mine.name, submission=plan.submission)",
        f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
-    of("R31", CLIENT, "federation=mine.federation, analyst=mine.name, submission=submission)",
+    of("R31", CLIENT, ("federation=mine.federation, analyst=mine.name, submission=submission\n"
+                      "        )"),
        "federation=mine.federation, analyst=plan.analyst, submission=submission)",
        f"{SIGNED}::test_a_plan_in_another_name_is_not_signed"),
     of("R31", PROPOSAL, '"quorum", "required",', '"quorum", "required", "max_sites_per_person",',
@@ -63,7 +67,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", f"{ANALYST}/python/study.py", "        tell(proposal.summary)\n", "",
        "tests/client/analyst/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
-    of("R31", f"{ANALYST}/dictionaries.py", "if named == FEDERATION else", "if False else",
+    of("R31", f"{ANALYST}/federation.py", "if named == FEDERATION else", "if False else",
        "tests/client/analyst/test_studies.py::test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s"),
     of("R31", f"{ANALYST}/python/study.py", "dictionary=self.whole.source", 'dictionary=""',
        "tests/client/analyst/python/test_signing.py"
@@ -94,16 +98,16 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", PROPOSAL, "SECONDS - SKEW_SECONDS", "SECONDS",
        f"{SIGNED}::test_a_signature_ends_when_it_is_said_and_never_later_than_sites_take"),
     # ---- what a release and a draft claim
-    of("R31", f"{ANALYST}/releases/verify.py", "card.fingerprint == asked.fingerprint",
-       "card.analyst == asked.analyst",
+    of("R31", f"{ANALYST}/release_files.py", "key_card.fingerprint == asker.fingerprint",
+       "key_card.analyst == asker.analyst",
        f"{TESTS}/releases/test_own_key.py"
        "::test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told"),
-    of("R31", f"{ANALYST}/releases/verify.py", " or not asked.checked:", ":",
+    of("R31", f"{ANALYST}/release_files.py", " or not asker.checked:", ":",
        f"{TESTS}/releases/test_own_key.py"
        "::test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_without_a_name"),
     of("R31", ASKED, "words=words, checked=False)", "words=words)",
        f"{RELEASE}::test_a_signature_of_a_later_form_is_said_to_be_unchecked"),
-    of("R31", "reporting/verify.py", "    asked_by(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
+    of("R31", "reporting/verify.py", "    release_analyst(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "card = check_authorization(signed, plan, signed.read().expires - 1)",
        "card = signed.card.check()", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "    if written is None:\n", "    if not written:\n",
@@ -111,23 +115,24 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", ASKED, ' == document["plan"]["federation"]\n', "\n",
        f"{RELEASE}::test_a_simulation_is_said_to_be_signed_by_nobody"),
     of("R31", "server/eigenveil_server/console/submission_pages.py",
-       "        check_submission(said.submission)\n", "",
+       "        check_submission(study_form.submission)\n", "",
        "tests/server/console/test_pages.py"
        "::test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost"),
     # ---- whose word a name is at a site
-    of("R31", ASKER, "if any(one.card == card and one.confirmed is not None for one in held.earlier):",
+    of("R31", ASKER, ("if any(one.card == key_card and one.confirmed is not None for one in "
+                     "content.earlier):"),
        "if False:", f"{WHOSE}_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it"),
     of("R31", ASKER, " and one.confirmed is not None", "",
        f"{WHOSE}_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone"),
-    of("R31", ASKER, "return Signature.NOT_COMPARED if pin is None or pin.confirmed is None else "
-       "Signature.CHANGED", "return Signature.NOT_COMPARED",
+    of("R31", ASKER, "return SignatureStatus.NOT_COMPARED if pin is None or pin.confirmed is None else "
+       "SignatureStatus.CHANGED", "return SignatureStatus.NOT_COMPARED",
        f"{WHOSE}_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it"),
     of("R31", "server/eigenveil_server/console/submission.py", ', "--submission", submission)', ")", FORM),
-    of("R31", SUBMISSIONS, "made = self._cache.take(words)", "made = None",
+    of("R31", SUBMISSIONS, "planned = self._cache.take(inputs)", "planned = None",
        f"{PLANNED}::test_a_submission_runs_the_plan_that_was_explained_and_plans_once"),
     of("R31", CACHE, '- {"directory"}', '- {"directory", "analyst"}',
        f"{PLANNED}::test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of"),
-    of("R31", CACHE, ' if words["directory"] == self._directory else None', "",
+    of("R31", CACHE, ' if inputs["directory"] == self._directory else None', "",
        f"{PLANNED}::test_a_plan_is_found_once_under_the_very_words_that_it_was_made_of"),
     of("R31", CACHE, "            self._plans.clear()\n", "            pass\n",
        f"{PLANNED}::test_a_plan_of_another_directory_is_not_found_and_not_kept"),

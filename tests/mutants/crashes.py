@@ -12,15 +12,15 @@ LEDGER_STORE = "tests/common/storage/test_ledger_store.py"
 ENDS = "tests/torture/crashes/test_disk_errors.py::test_a_failing_disk_ends_the_process"
 
 OF_CRASHES: tuple[Mutant, ...] = (
-    of("P6", "common/eigenveil_common/storage/transactions.py", "            self._in_doubt = problem\n",
+    of("P6", "common/eigenveil_common/storage/database.py", "            self._in_doubt = problem\n",
        "", NOTHING_AFTER),
     of("P6", SQLITE, "self._connection.set_wal_hook(_copy_log)", "pass", COPYING),
     of("P6", SQLITE, "with suppress(apsw.BusyError):", "with suppress(apsw.Error):", COPYING),
     of("P6", SQLITE, "FULL = 2\n", "FULL = 1\n",
        f"{LEDGER_STORE}::test_the_database_is_as_durable_as_it_says"),
-    of("P6", "server/eigenveil_server/fatal.py", "    os._exit(problem.exit_code)\n",
+    of("P6", "server/eigenveil_server/process.py", "    os._exit(problem.exit_code)\n",
        "    raise problem\n", ENDS),
-    of("P6", "server/eigenveil_server/fatal.py", "os._exit(problem.exit_code)", "os._exit(0)", ENDS),
+    of("P6", "server/eigenveil_server/process.py", "os._exit(problem.exit_code)", "os._exit(0)", ENDS),
     of("P27", "common/eigenveil_common/storage/ledger_store.py",
        'if last >= 0 and (not rows or rows.pop(0)["digest"] != self.ledger.head):',
        "if last >= 0 and not rows.pop(0):",

@@ -6,8 +6,8 @@ from tests.mutants.mutant import Mutant, of
 
 DOOR = "tests/server/front/test_door.py::"
 BEFORE = "tests/server/front/test_strangers.py::"
-STRANGERS = "server/eigenveil_server/front/strangers.py"
-TURNS = "server/eigenveil_server/front/turns.py"
+STRANGERS = "server/eigenveil_server/front/pending_connections.py"
+TURNS = "server/eigenveil_server/front/handshake_limiter.py"
 WHOLE = f"{BEFORE}test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"
 RECORDS = f"{BEFORE}test_of_a_first_record_its_kind_and_length_count"
 CLOSED = f"{BEFORE}test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once"
@@ -15,7 +15,7 @@ BY_TURNS = (
     f"{BEFORE}test_of_one_address_the_newest_and_the_oldest_begin_by_turns"
     "_and_nobody_waits_for_those_who_left"
 )
-REQUESTS, AT_ONCE = "server/eigenveil_server/front/requests.py", "tests/server/front/test_requests.py::"
+REQUESTS, AT_ONCE = "server/eigenveil_server/front/message_quota.py", "tests/server/front/test_requests.py::"
 CROWDS = f"{BEFORE}test_no_crowd_of_addresses_keeps_another_from_its_turn"
 KNOWN = f"{BEFORE}test_whoever_is_known_waits_for_nobody_whose_handshakes_fail"
 FEWEST = f"{BEFORE}test_the_address_with_the_fewest_in_progress_is_next"
@@ -27,15 +27,15 @@ BOUNDS, KEPT = (
     "_and_next_to_nothing_is_kept",
 )
 POOL, PLANNED = "server/eigenveil_server/planning/pool.py", "tests/server/planning/test_pool.py::"
-STREAMS = "server/eigenveil_server/front/streams.py"
-PLACES = "server/eigenveil_server/front/places.py"
+STREAMS = "server/eigenveil_server/front/http2.py"
+PLACES = "server/eigenveil_server/front/quota.py"
 CONNECTION = "server/eigenveil_server/front/connection.py"
-REPLIES = "server/eigenveil_server/front/replies.py"
-CALLS = "server/eigenveil_server/rpc/calls.py"
+REPLIES = "server/eigenveil_server/front/message_quota.py"
+CALLS = "server/eigenveil_server/rpc/callers.py"
 LISTENER = "server/eigenveil_server/console/listener.py"
 TRUSTED = "common/eigenveil_common/trusted_files.py"
 FILES = "common/eigenveil_common/files.py"
-LINKS = "common/eigenveil_common/web/links.py"
+LINKS = "common/eigenveil_common/web/application.py"
 OF_STREAMS = "tests/server/front/test_streams.py::"
 OF_ROOM = "tests/server/front/test_room.py::"
 OF_REPLIES = "tests/server/front/test_replies.py::"
@@ -52,64 +52,71 @@ CHANGED = f"{OF_FILES}test_a_file_that_others_can_change_is_named_with_the_comma
 OF_FRONT: tuple[Mutant, ...] = (
     of("TM11", STRANGERS, "        if len(self._all) >= self._most:\n            self._make_room()\n", "",
        f"{DOOR}test_whoever_holds_handshakes_open_gives_way_to_newcomers"),
-    of("TM11", "server/eigenveil_server/front/by_address.py",
-       "        if self._most not in self._sized:\n            self._most -= 1\n", "",
+    of("TM11", "server/eigenveil_server/front/pending_connections.py",
+       "        if self._most not in self._addresses_by_count:\n            self._most -= 1\n", "",
        "tests/server/front/test_by_address.py::"
        "test_the_oldest_of_the_address_with_the_most_is_known_at_every_moment"),
-    of("TM11", STRANGERS, "elif stranger.wanted > HEADER.size:", "elif stranger.wanted:", WHOLE),
+    of("TM11", STRANGERS, "elif pending.wanted > HEADER.size:", "elif pending.wanted:", WHOLE),
     of("TM11", STRANGERS, "0 < length <= MOST_RECORD_BYTES", "0 < length", RECORDS),
     of("TM11", STRANGERS, "kind == HANDSHAKE and ", "", RECORDS),
-    of("TM11", STRANGERS, "        if len(seen) < stranger.wanted:\n            self.end(stranger)\n",
-       "        if len(seen) < stranger.wanted:\n            return\n", CLOSED),
-    of("TM11", "server/eigenveil_server/front/door.py",
+    of("TM11", STRANGERS, ("        if len(seen) < pending.wanted:\n"
+                          "            self.end(pending)\n"),
+       "        if len(seen) < pending.wanted:\n            return\n", CLOSED),
+    of("TM11", "server/eigenveil_server/front/gateway.py",
        "            traceback.clear_frames(problem.__traceback__)\n            raise\n",
        "            raise\n", WHOLE),
-    of("TM11", STRANGERS, "            if stranger.until > now:\n                break\n", "", SILENT),
-    of("TM11", STRANGERS, "if stranger.until > now:", "if stranger.until < now:", SILENT),
-    of("TM11", TURNS, "        there.newest = not there.newest\n", "", BY_TURNS),
-    of("TM11", TURNS, "        there.allowance.spend(1)\n", "", BY_TURNS),
-    of("TM11", TURNS, "if len(self._begun) < MOST_HANDSHAKES:", "if self._begun:", SLOW),
-    of("TM11", TURNS, "        self._end(who)\n        return 0.0", "        return 0.0", SLOW),
-    of("TM11", TURNS, "who = max(self._begun, key=lambda who: self._begun[who][0].begun)",
-       "who = next(iter(self._begun))", SLOW),
-    of("TM11", TURNS, "key=lambda there: (there.failed, there.begun, there.last)",
-       "key=lambda there: (there.failed, there.last)", FEWEST),
-    of("TM11", TURNS, "key=lambda there: (there.failed, there.begun, there.last)",
-       "key=lambda there: (there.failed, there.begun)", CROWDS),
-    of("TM11", TURNS, "key=lambda there: (there.failed, there.begun, there.last)",
-       "key=lambda there: (there.begun, there.last)", KNOWN),
-    of("TM11", TURNS, "            there.failed = 0\n", "            there.failed += 0\n", KNOWN),
-    of("TM18", REQUESTS, "        if held.sent + count > MOST_OF_ONE_BYTES:", "        if False:",
+    of("TM11", STRANGERS, "            if pending.until > now:\n                break\n", "", SILENT),
+    of("TM11", STRANGERS, "if pending.until > now:", "if pending.until < now:", SILENT),
+    of("TM11", TURNS, "        queue.newest = not queue.newest\n", "", BY_TURNS),
+    of("TM11", TURNS, "        queue.allowance.spend(1)\n", "", BY_TURNS),
+    of("TM11", TURNS, "if len(self._in_progress) < MOST_HANDSHAKES:", "if self._in_progress:", SLOW),
+    of("TM11", TURNS, "        self._end(caller)\n        return 0.0", "        return 0.0", SLOW),
+    of("TM11", TURNS, ("caller = max(\n"
+                      "            self._in_progress, key=lambda caller: "
+                      "self._in_progress[caller][0].begun\n"
+                      "        )"),
+       "caller = next(iter(self._in_progress))", SLOW),
+    of("TM11", TURNS, "key=lambda queue: (queue.failed, queue.begun, queue.last)",
+       "key=lambda queue: (queue.failed, queue.last)", FEWEST),
+    of("TM11", TURNS, "key=lambda queue: (queue.failed, queue.begun, queue.last)",
+       "key=lambda queue: (queue.failed, queue.begun)", CROWDS),
+    of("TM11", TURNS, "key=lambda queue: (queue.failed, queue.begun, queue.last)",
+       "key=lambda queue: (queue.begun, queue.last)", KNOWN),
+    of("TM11", TURNS, "            queue.failed = 0\n", "            queue.failed += 0\n", KNOWN),
+    of("TM18", REQUESTS, "        if client_bytes.sent + count > MAX_BYTES_PER_CLIENT:", "        if False:",
        f"{AT_ONCE}test_a_guest_with_more_than_four_messages_is_cut_and_all_of_it_given_back"),
-    of("TM18", REQUESTS, "        if self._reserved + more > MOST_BYTES or self._of",
+    of("TM18", REQUESTS, "        if self._reserved + more > MOST_REQUEST_BYTES or self._of",
        "        if self._of", f"{AT_ONCE}test_while_all_room_is_taken_others_wait_but_for_small_requests"),
     of("TM18", REQUESTS, "            self._make_room()\n", "            pass\n",
        f"{AT_ONCE}test_who_holds_several_messages_or_one_for_long_makes_room_for_others"),
     of("TM18", CONNECTION,
-       "self._host.requests.give(self.arrival.guest, self._sent.pop(stream), whole=whole)",
+       ("self._observer.requests.give_back(\n"
+       "                self.connection_info.gateway_client, self._sent.pop(stream), "
+       "whole=whole\n"
+       "            )"),
        "self._sent.pop(stream)", f"{AT_ONCE}test_a_request_is_counted_until_its_answer_and_no_longer"),
     of("TM18", REQUESTS, "        if now - self._looked < LOOK_SECONDS:", "        if False:",
        f"{AT_ONCE}test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second"),
     of("TM18", REQUESTS, "one.reserved and one.sent > one.whole", "one.reserved",
        f"{AT_ONCE}test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slow"),
-    of("TM18", REQUESTS, "            if held.sent == held.whole:", "            if False:",
+    of("TM18", REQUESTS, "            if client_bytes.sent == client_bytes.whole:", "            if False:",
        f"{AT_ONCE}test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time"),
-    of("TM18", REQUESTS, "        held.guest = guest  #", "        #",
+    of("TM18", REQUESTS, "        client_bytes.gateway_client = gateway_client  #", "        #",
        f"{AT_ONCE}test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now"),
-    of("TM18", CONNECTION, "        if self._inward.between:", "        if True:",
+    of("TM18", CONNECTION, "        if self._inward.at_boundary:", "        if True:",
        f"{OF_ROOM}test_a_request_is_complete_when_its_last_byte_has_passed"),
-    of("TM18", CONNECTION, "            self._streams.excuse(now)\n", "",
+    of("TM18", CONNECTION, "            self._streams.restart_timers(now)\n", "",
        f"{OF_ROOM}test_who_is_kept_waiting_for_room_is_not_cut_for_it_and_has_its_time_afterwards"),
     of("TM18", CONNECTION, "if self._inward.stopped and self._wait == ROOM_WAIT:",
        "if self._inward.stopped:", f"{OF_ROOM}test_who_stands_at_the_limit_of_streams_is_not_excused"),
     # ---- what is read of others, and in how much memory it is planned
-    of("TM18", "study/plain_values.py", "    check_bounds(text)\n", "", f"{BOUNDS}is_refused{KEPT}"),
-    of("TM18", "study/toml_bounds.py", "path.depth > DEEPEST or path.keys", "path.keys",
+    of("TM18", "study/plain_values.py", "    check_toml_size(text)\n", "", f"{BOUNDS}is_refused{KEPT}"),
+    of("TM18", "study/plain_values.py", "path.depth > DEEPEST or path.keys", "path.keys",
        f"{BOUNDS}is_refused{KEPT}"),
-    of("TM18", "study/toml_bounds.py", " or path.keys > MOST_KEYS:", ":", f"{BOUNDS}is_refused{KEPT}"),
-    of("TM18", "study/toml_bounds.py", "self.depth, self._in_key = self._table, True",
+    of("TM18", "study/plain_values.py", " or path.keys > MOST_KEYS:", ":", f"{BOUNDS}is_refused{KEPT}"),
+    of("TM18", "study/plain_values.py", "self.depth, self._in_key = self._table, True",
        "self.depth, self._in_key = 1, True", f"{BOUNDS}is_refused{KEPT}"),
-    of("TM18", POOL, "found.pop(\"resident\") > IDLE_BYTES", "found.pop(\"resident\") < 0",
+    of("TM18", POOL, "result.pop(\"resident\") > IDLE_BYTES", "result.pop(\"resident\") < 0",
        f"{PLANNED}test_a_process_that_keeps_much_memory_is_not_kept"),
     of("TM18", POOL, "        self._wide_until[analyst] = time.monotonic() + WIDE_AGAIN_SECONDS\n",
        "        pass\n",
@@ -129,7 +136,7 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{PLANNED}test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there"),
     of("TM18", "server/eigenveil_server/planning/planner.py", "(memory if most < 0", "(most if most < 0",
        f"{PLANNED}test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned"),
-    of("TM18", "common/eigenveil_common/process.py", "        libc.mallopt(M_ARENA_MAX, ARENAS)\n", "",
+    of("TM18", "common/eigenveil_common/process_limits.py", "        libc.mallopt(M_ARENA_MAX, ARENAS)\n", "",
        "tests/common/test_process.py"
        "::test_what_threads_have_used_once_and_nobody_needs_is_kept_for_few_of_them"),
     of("TM18", STREAMS, "bool(frame.flags & END_STREAM):", "frame.kind == HEADERS:", LEFT),
@@ -137,7 +144,7 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", STREAMS, "(opens or frame.stream in self._open)", "(True)", MISFRAMED),
     of("TM18", STREAMS, "if not more or widest > MOST_WINDOW:", "if not more:", MISFRAMED),
     of("TM18", STREAMS, "if not more or widest > MOST_WINDOW:", "if widest > MOST_WINDOW:", MISFRAMED),
-    of("TM18", STREAMS, "                self._initial = value  # also of the streams that are open\n",
+    of("TM18", STREAMS, "                self._initial = value  # also applies to open streams\n",
        "                pass\n", HELD),
     of("TM18", STREAMS, "return min(self._window, self._initial + found.window) < OPEN_WINDOW",
        "return self._initial + found.window < OPEN_WINDOW", UNREAD),
@@ -148,48 +155,49 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{OF_STREAMS}test_a_request_that_never_ends_is_overdue"),
     of("TM18", STREAMS, "            return not found.requested\n", "            return True\n",
        f"{OF_STREAMS}test_who_waits_for_the_coordinator_is_let_alone"),
-    of("TM18", CONNECTION, "if self._streams.new(frame) and not self._host.may_open(self):", "if False:",
+    of("TM18", CONNECTION, "if self._streams.new(frame) and not self._observer.may_open(self):", "if False:",
        HELD),
-    of("TM18", CONNECTION, "        self._host.closed(self, len(self._streams))\n", "", HELD),
-    of("TM18", "server/eigenveil_server/front/door.py", "if why := connection.overdue():",
+    of("TM18", CONNECTION, "        self._observer.closed(self, len(self._streams))\n", "", HELD),
+    of("TM18", "server/eigenveil_server/front/gateway.py", "if why := connection.overdue():",
        "if (why := connection.overdue()) and False:", HELD),
-    of("TM18", PLACES, "max(others, key=lambda one: one.streams)", "guest", MOST),
-    of("TM18", PLACES, "        if guest.role is not Role.SITE:\n            self._others += 1",
+    of("TM18", PLACES, "max(others, key=lambda one: one.streams)", "gateway_client", MOST),
+    of("TM18", PLACES, "        if gateway_client.role is not Role.SITE:\n            self._others += 1",
        "        if True:\n            self._others += 1", MOST),
-    of("TM18", REPLIES, "            await held.turns.acquire()\n",
-       "            held.turns._value -= 1\n",
+    of("TM18", REPLIES, "            await caller_replies.read_slots.acquire()\n",
+       "            caller_replies.read_slots._value -= 1\n",
        f"{OF_REPLIES}test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken"),
-    of("TM18", REPLIES, "held.size + size > MOST_BYTES", "size > MOST_BYTES",
+    of("TM18", REPLIES, "caller_replies.size + size > MOST_REPLY_BYTES", "size > MOST_REPLY_BYTES",
        f"{OF_REPLIES}test_bytes_that_were_not_taken_are_bounded"),
     of("TM18", CALLS, "        finally:\n            call.answered = True\n",
        "        finally:\n            call.answered = True\n            self._of[caller].pop(call.number)\n",
        UNTIL_TAKEN),
     of("TM18", CALLS, "            call.answered = True\n", "            pass\n", UNTIL_TAKEN),
-    of("TM11", LISTENER, "most=MOST_STRANGERS", "most=10**9",
+    of("TM11", LISTENER, "most=MAX_PENDING_CONNECTIONS", "most=10**9",
        f"{OF_CONSOLE}test_half_open_sockets_take_no_place_and_hold_no_tls"),
     of("TM11", LISTENER, "return len(here) <= MOST_CONNECTIONS or self._make_room(here, newest)",
        "return True",
        f"{OF_CONSOLE}test_of_all_connections_those_of_the_certificate_with_the_most_make_room"),
-    of("TM11", LISTENER, "        if not stranger.handed_over:\n            stranger.sock.close()\n", "",
+    of("TM11", LISTENER, ("        if not pending.handed_over:\n"
+                         "            pending.sock.close()\n"), "",
        f"{OF_CONSOLE}test_whoever_is_no_proxy_takes_no_place"),
     of("TM13", TRUSTED, "found.st_mode & 0o022", "found.st_mode & 0o002", CHANGED),
     of("TM13", TRUSTED, "found.st_mode & 0o022", "found.st_mode & 0o020", CHANGED),
     of("TM13", TRUSTED, '("", "-wal", "-shm", "-journal")', '("",)', CHANGED),
     of("TM13", TRUSTED, "(above and found.st_mode & stat.S_ISVTX)", "(found.st_mode & stat.S_ISVTX)",
        f"{OF_FILES}test_folders_above_count_but_for_sticky_ones"),
-    of("TM13", TRUSTED, "dict.fromkeys(_way(path))", "dict.fromkeys(path.parents)",
+    of("TM13", TRUSTED, "dict.fromkeys(_path_components(path))", "dict.fromkeys(path.parents)",
        f"{OF_FILES}test_the_way_that_a_linked_folder_leads_counts_as_well"),
-    of("TM13", TRUSTED, "dict.fromkeys(_way(path))",
+    of("TM13", TRUSTED, "dict.fromkeys(_path_components(path))",
        "dict.fromkeys((*path.parents, *path.resolve().parents))",
        f"{OF_FILES}test_each_link_of_a_chain_counts_with_the_folders_on_its_own_way"),
-    of("TM13", TRUSTED, "            yield from _owned(one, one.lstat())\n", "            pass\n",
+    of("TM13", TRUSTED, "            yield from _owner_problems(one, one.lstat())\n", "            pass\n",
        f"{OF_FILES}test_a_link_of_another_user_in_a_folder_for_all_is_not_trusted"),
     of("TM13", TRUSTED, "path.absolute() for path in paths",
        "Path(os.path.abspath(path)) for path in paths",
        f"{OF_FILES}test_a_step_back_is_taken_from_where_a_link_leads_and_not_from_its_name"),
     of("TM13", TRUSTED, "set(group.gr_mem) <= {user.pw_name}", "bool(user)",
        f"{OF_FILES}test_files_and_folders_may_belong_to_their_owners_own_group"),
-    of("TM13", TRUSTED, "if found.st_uid not in (us, 0):", "if False:",
+    of("TM13", TRUSTED, "if found.st_uid not in (current_uid, 0):", "if False:",
        f"{OF_FILES}test_another_users_file_is_not_trusted"),
     of("TM13", FILES, "os.O_NOFOLLOW | ", "", f"{OF_FILES}test_a_link_is_no_file_of_ours"),
     of("TM13", FILES, "if os.geteuid() and found.st_uid not in (os.geteuid(), 0):", "if False:",
@@ -200,7 +208,7 @@ OF_FRONT: tuple[Mutant, ...] = (
        "tests/common/web/test_application.py::test_a_link_that_was_only_looked_at_still_opens"),
     of("TM20", LINKS, 'request.method == "GET" and not any', 'request.method == "GET" or any',
        "tests/common/web/test_application.py::test_a_link_that_was_only_looked_at_still_opens"),
-    of("TM11", "server/eigenveil_server/rpc/health.py",
+    of("TM11", "server/eigenveil_server/rpc/listeners.py",
        '    ("grpc.max_allowed_incoming_connections", CONNECTIONS),\n', "",
        "tests/server/rpc/test_health.py::test_sockets_beyond_the_share_are_closed_at_once"),
 )  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant, of
 
 TESTS = "tests/core/secure_aggregation"
-MASKS, ATTEMPT = "secure_aggregation/masks.py", "secure_aggregation/attempt.py"
+MASKS, ATTEMPT = "secure_aggregation/masking.py", "secure_aggregation/masking.py"
 WHOLE = "canonical(asdict(self))"  # what an attempt states
 SITE, AT_SITE = "client/eigenveil_client/site", "tests/client/site/daemon/test_masked.py"
 SHOWN = f"{TESTS}/test_masks_cancel.py::test_whatever_sets_are_shown_only_whole_ones_are_unmasked"
@@ -13,7 +13,7 @@ AGAIN = f"{TESTS}/test_masks_cancel.py::test_attempts_and_rounds_have_masks_of_t
 SHARES = f"{TESTS}/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
 SPENT = f"{TESTS}/test_attempts.py::test_all_attempts_together_keep_the_promise_of_the_study"
 SERVER = "server/eigenveil_server"
-DRIVER = f"{SERVER}/masked/driver.py"
+DRIVER = f"{SERVER}/rounds/masked_driver.py"
 GONE_ON = (
     "tests/server/masked/test_masked_restarts.py"
     "::test_an_attempt_is_gone_on_with_as_it_was_charged[round-opening-1]"
@@ -29,29 +29,29 @@ OF_MASKED: tuple[Mutant, ...] = (
        "tests/vectors/test_vectors.py::test_the_code_still_writes_the_stored_vector[masked]"),
     of("P31", MASKS, "negative=other > name", "negative=False",
        f"{TESTS}/test_masks_cancel.py::test_what_is_masked_is_the_answer_with_its_share"),
-    of("P32", "noise/shares.py", "honest = sites - study.colluders", "honest = sites", SHARES),
-    of("P32", "noise/shares.py", "max(block.scale, QUIETEST)", "block.scale", SHARES),
-    of("P32", "noise/source.py", "micro_rho) / among", "micro_rho) / among**2", SHARES),
-    of("P32", "protocol/noise_ratio.py", "QUIETEST = 4.0", "QUIETEST = 2.0",
+    of("P32", "noise/source.py", "honest = sites - study.colluders", "honest = sites", SHARES),
+    of("P32", "noise/source.py", "max(block.scale, MIN_SHARE_SCALE)", "block.scale", SHARES),
+    of("P32", "noise/source.py", "micro_rho) / shares", "micro_rho) / shares**2", SHARES),
+    of("P32", "protocol/query_limits.py", "MIN_SHARE_SCALE = 4.0", "MIN_SHARE_SCALE = 2.0",
        f"{TESTS}/test_laws.py"
        "::test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_does"),
     of("P33", ATTEMPT, WHOLE, 'canonical(asdict(self) | {"number": 1})', f"{AGAIN}[another attempt]"),
-    of("P33", "protocol/budget.py", "NOTHING if time <= paid else", "NOTHING if paid else",
+    of("P33", "protocol/query_limits.py", "NO_COST if attempt_number <= paid else", "NO_COST if paid else",
        f"{TESTS}/test_attempts.py::test_a_pass_is_paid_as_often_as_its_most_tried_batch"),
-    of("P31", f"{SITE}/daemon/peer_secrets.py", "        if unknown:\n", "        if False:\n",
+    of("P31", f"{SITE}/daemon/round_checks.py", "        if unknown:\n", "        if False:\n",
        f"{AT_SITE}::test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed"),
-    of("P33", f"{SITE}/state/outgoing.py", "self.ledger.attempt(asked, cost, also)",
-       "self.ledger.attempt(asked, type(cost)(micro_rho=0), also)",
+    of("P33", f"{SITE}/state/outgoing.py", "self.ledger.attempt(round_query, cost, also)",
+       "self.ledger.attempt(round_query, type(cost)(micro_rho=0), also)",
        f"{AT_SITE}::test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew"),
-    of("P33", DRIVER, "self.repository.ledger.attempt(last.asked, due, write)",
-       "self.repository.ledger.beside(write)", GONE_ON),
-    of("P33", f"{SERVER}/rounds/offer.py", "ledger.attempt(one.opened.asked, one.due, one.write)",
-       "ledger.beside(one.write)", GONE_ON),
-    of("P33", DRIVER, "            study_writes.fix_set(change, attempt, at)\n", "", GONE_ON),
-    of("P31", f"{SERVER}/studies/contributions.py", "validate(asked, contribution, records, attempt)",
-       "validate(asked, contribution, records, contribution.attempt)",
+    of("P33", DRIVER, "self.repository.ledger.attempt(last.round_query, due, write)",
+       "self.repository.ledger.write_alongside(write)", GONE_ON),
+    of("P33", f"{SERVER}/rounds/driver.py", "ledger.attempt(one.opened.round_query, one.due, one.write)",
+       "ledger.write_alongside(one.write)", GONE_ON),
+    of("P33", DRIVER, "            study_writes.store_attempt(change, attempt, at)\n", "", GONE_ON),
+    of("P31", f"{SERVER}/studies/contributions.py", "validate(round_query, contribution, records, attempt)",
+       "validate(round_query, contribution, records, contribution.attempt)",
        "tests/server/masked/test_masked_answers.py"
        "::test_an_answer_for_another_set_or_for_none_is_refused_and_told"),
-    of("P33", "study/price.py", "                // study.attempts\n", "", SPENT),
+    of("P33", "study/composition.py", "                // study.attempts\n", "", SPENT),
     of("P33", "protocol/plan.py", "micro_rho=times * self.micro_rho", "micro_rho=self.micro_rho", SPENT),
 )  # fmt: skip

@@ -7,8 +7,8 @@ from tests.mutants.mutant import Mutant, of
 SITE, TESTS = "client/eigenveil_client/site", "tests/client/site"
 MASKED = f"{TESTS}/daemon/test_masked.py"
 REFUSED = f"{MASKED}::test_what_no_honest_coordinator_states_is_refused_and_nothing_is_charged"
-SECRETS, ROUNDS = f"{SITE}/daemon/peer_secrets.py", f"{SITE}/daemon/masked.py"
-ATTEMPTS, BOOKS = f"{SITE}/state/attempts.py", f"{SITE}/state/outgoing.py"
+SECRETS, ROUNDS = f"{SITE}/daemon/round_checks.py", f"{SITE}/daemon/answers.py"
+ATTEMPTS, BOOKS = f"{SITE}/state/coordinator_statements.py", f"{SITE}/state/outgoing.py"
 
 OF_MASKED_SITES: tuple[Mutant, ...] = (
     of("P31", SECRETS, "confirmed[name].digest != digest", "False",
@@ -23,14 +23,14 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{REFUSED}[without a required site]"),
     of("P31", ROUNDS, "answered.get(number, attempt.digest) != attempt.digest", "False",
        f"{REFUSED}[another set]"),
-    of("P31", ROUNDS, "if not attempt.is_of(asked):", "if False:", f"{REFUSED}[another round]"),
+    of("P31", ROUNDS, "if not attempt.is_of(round_query):", "if False:", f"{REFUSED}[another round]"),
     of("P31", BOOKS, "if plan.masked:", "if False:",
        f"{TESTS}/state/test_attempts.py::test_no_exact_answer_of_a_masked_study_can_leave"),
-    of("P31", f"{SITE}/daemon/agreements.py", "                self._require_peers(plan)\n",
+    of("P31", f"{SITE}/daemon/decisions.py", "                self._require_peers(plan)\n",
        "                pass\n",
        f"{TESTS}/peers/test_rule.py::test_where_the_rules_decide_a_study_with_a_stranger_is_declined"),
-    of("P32", ROUNDS, "share_spec(asked, plan.study, len(attempt.members))",
-       "share_spec(asked, plan.study, len(plan.study.federation.sites))",
+    of("P32", ROUNDS, "share_spec(round_query, plan.study, len(attempt.members))",
+       "share_spec(round_query, plan.study, len(plan.study.federation.sites))",
        f"{MASKED}::test_an_answer_leaves_with_a_share_of_the_noise_and_masks_that_only_all_others_can_lift"),
     of("P33", ROUNDS, "number <= plan.study.attempts", "number",
        f"{REFUSED}[the same set in another attempt, too late]"),
@@ -38,9 +38,9 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{MASKED}::test_an_earlier_attempt_is_not_answered_any_more"),
     of("P33", ATTEMPTS, "        self.forget(attempt.plan, change)\n", "",
        f"{TESTS}/state/test_attempts.py::test_bytes_go_with_what_is_answered_later_and_the_signatures_stay"),
-    of("P33", BOOKS, "self.attempts.keep(proved, answer, change)", "pass",
+    of("P33", BOOKS, "self.attempts.save(proved, answer, change)", "pass",
        f"{MASKED}::test_the_same_attempt_gets_the_same_bytes_without_records_and_without_a_charge"),
-    of("P33", f"{SITE}/state/answered_rounds.py", "self._time(asked), len(began)", "1, len(began)",
+    of("P33", f"{SITE}/state/outgoing.py", ("self._next_attempt(round_query), len(first_pass)"), ("1, len(first_pass)"),
        f"{TESTS}/test_masked_passes.py::test_a_pass_costs_what_its_most_tried_batch_does"),
     of("P33", f"{SITE}/state/store.py", "if plan.cost.micro_rho > left:", "if plan.micro_rho > left:",
        f"{TESTS}/state/test_attempts.py"

@@ -6,17 +6,17 @@ from tests.mutants.mutant import Mutant, of
 
 SITE, AT_SITE = "client/eigenveil_client/site", "tests/client/site"
 SERVER = "server/eigenveil_server"
-SIGNED, FOLLOWS = "analyst_signature/authorization.py", "analyst_signature/follows.py"
+SIGNED, FOLLOWS = "study_authorization.py", "study_authorization.py"
 AUTHORIZATION = "tests/core/analyst_signature/test_authorization.py"
 OTHER = f"{AUTHORIZATION}::test_an_authorization_of_anything_else_is_refused"
 CARDS = "tests/core/analyst_signature/test_analyst_card.py"
 UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_anything_else_does_not_follow"
-RULE, RULES = f"{SITE}/analysts/rule.py", f"{AT_SITE}/analysts/test_rule.py"
+RULE, RULES = f"{SITE}/roster/analysts.py", f"{AT_SITE}/analysts/test_rule.py"
 HEARD = f"{AT_SITE}/analysts/test_digits.py::test_no_output_has_the_digits_of_a_key_that_nobody_has_confirmed"
 KEPT = f"{AT_SITE}/state/test_confirmed_kinds.py"
 GONE = "self._store.confirmed.require(self._member.folder)\n"
-AGREEMENTS, PLANS = f"{SITE}/daemon/agreements.py", f"{SITE}/state/received_plans.py"
-TRUST, TRUSTED = f"{SITE}/peers/rule.py", f"{AT_SITE}/peers/test_trust.py"
+AGREEMENTS, PLANS = f"{SITE}/daemon/decisions.py", f"{SITE}/state/received_plans.py"
+TRUST, TRUSTED = f"{SITE}/roster/peers.py", f"{AT_SITE}/peers/test_trust.py"
 CLOCKS = f"{AT_SITE}/daemon/test_clocks_and_signatures.py"
 MEANWHILE = f"{AT_SITE}/daemon/test_changed_meanwhile.py"
 FATES = f"{RULES}::test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it"
@@ -26,7 +26,7 @@ REQUIRED = "analysts.require(self._member.folder, plan, seen.signed, self._store
 
 OF_SIGNATURES: tuple[Mutant, ...] = (
     # ---- one authorization, for one plan
-    of("R31", SIGNED, "        AUTHORIZATION_SIGNED + signed.said,\n", "        signed.said,\n",
+    of("R31", SIGNED, "        AUTHORIZATION_SIGNED + signed.said,\n", ("        signed.authorization_json,\n"),
        f"{AUTHORIZATION}::test_an_authorization_holds_for_its_plan_until_it_expires"),
     of("R31", SIGNED, '("key", stated.key, card.digest),', "", OTHER),
     of("R31", SIGNED, '("federation", stated.federation, plan.federation),', "", OTHER),
@@ -47,7 +47,8 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", SIGNED, "if len(self.said) > MOST_BYTES:", "if False:", OTHER),
     of("R31", SIGNED, "if sent.ByteSize() > MOST_SENT:", "if False:",
        f"{AUTHORIZATION}::test_an_authorization_travels_and_is_stored_as_it_was_signed"),
-    of("R31", SIGNED, "if (plan.federation, plan.analyst) != (own.federation, own.analyst):", "if False:",
+    of("R31", SIGNED, ("if (plan.federation, plan.analyst) != (verified_card.federation, "
+                      "verified_card.analyst):"), "if False:",
        f"{AUTHORIZATION}::test_only_a_plan_in_the_key_s_own_name_is_authorized"),
     of("R31", FOLLOWS, "plan.study == study and ", "", UNFOLLOWED),
     of("R31", FOLLOWS, "if not (names and ", "if not (", UNFOLLOWED),
@@ -55,30 +56,31 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", FOLLOWS, " and _whole(plan)", "", UNFOLLOWED),
     of("R31", FOLLOWS, "if during else candidates(study)", "if True else candidates(study)",
        f"{AUTHORIZATION}::test_a_plan_follows_from_the_study_that_was_asked"),
-    of("R30", "key_cards/key_card.py", 'form.need(card.said == said, "it is not in canonical form")', "pass",
+    of("R30", "key_cards/key_card.py", ("form.need(card.said == card_json, \"it is not in canonical form\")"), "pass",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
-    of("R30", "analyst_signature/card.py", "len(self.signing) == KEY_BYTES", "True",
+    of("R30", "key_cards/owners.py", "len(self.signing) == KEY_BYTES", "True",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
     # ---- digits are heard
     of("R30", RULE, "that you hear: eigenveil-site", "{card.fingerprint}: eigenveil-site", HEARD),
     of("R30", RULE, "word alone. Have {card.analyst} send the card",
        "word alone. Compare {card.fingerprint}", HEARD),
-    of("R30", f"{SITE}/analysts/asker.py", '"analyst": plan.analyst,',
-       '"analyst": plan.analyst, "fingerprint": signed and signed.card.check().fingerprint,', HEARD),
-    of("R30", f"{SITE}/roster/views.py", "if pin.standing is Standing.CONFIRMED else None", "", HEARD),
+    of("R30", f"{SITE}/roster/analysts.py", '"analyst": plan.analyst,',
+       ("\"analyst\": plan.analyst, \"fingerprint\": signed and "
+       "signed.key_card.check().fingerprint,"), HEARD),
+    of("R30", f"{SITE}/roster/roster.py", "if pin.status is PinStatus.CONFIRMED else None", "", HEARD),
     # ---- cards that are gone
-    of("R31", AGREEMENTS, "            self._store.confirmed.keep(self._member.folder)\n", "",
+    of("R31", AGREEMENTS, ("            self._store.confirmed.note_and_require(self._member.folder)\n"), "",
        f"{KEPT}::test_unsigned_studies_stay_refused_when_the_cards_are_gone"),
-    of("R31", AGREEMENTS, f"the program.\n        {GONE}", "the program.\n",
+    of("R31", AGREEMENTS, f"the program may have changed.\n        {GONE}", "the program may have changed.\n",
        f"{KEPT}::test_answers_end_when_the_cards_of_peers_are_gone"),
     of("R31", f"{SITE}/state/confirmed_kinds.py", "if noted and not", "if False and not",
        f"{KEPT}::test_central_studies_stay_refused_when_the_peers_are_gone"),
     of("R31", f"{SITE}/commands/consent.py",
        "    store.confirmed.require(config.identity)\n    analysts.require", "    analysts.require",
        f"{KEPT}::test_a_person_agrees_to_nothing_when_the_cards_are_gone"),
-    of("R31", f"{SITE}/daemon/daemon.py", "            self._store.confirmed.keep(identity.folder)\n", "",
+    of("R31", f"{SITE}/daemon/service.py", ("            self._store.confirmed.note_and_require(identity.folder)\n"), "",
        f"{KEPT}::test_a_daemon_does_not_start_without_them"),
-    of("R31", f"{SITE}/commands/pinning/pins.py", "store.confirmed.note(kind)", "pass",
+    of("R31", f"{SITE}/commands/card_pinning.py", "store.confirmed.note(kind)", "pass",
        f"{KEPT}::test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone"),
     of("R30", f"{SITE}/roster/roster.py", "if self._path.is_symlink():", "if False:",
        f"{KEPT}::test_a_link_in_a_rosters_place_is_neither_followed_nor_replaced"),
@@ -90,32 +92,32 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SITE}/state/confirmed_kinds.py", "pin.confirmed.at <= until.get(pin.card.digest, -1)",
        "False",
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
-    of("R31", f"{SITE}/state/confirmed_kinds.py", "            self._note_put_aside(", "            len(",
+    of("R31", f"{SITE}/state/confirmed_kinds.py", "            self._note_removed(", "            len(",
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
-    of("R31", f"{SITE}/commands/pinning/analysts_commands.py", "    note_cards(config)\n", "",
+    of("R31", f"{SITE}/commands/key_card_commands.py", "    note_cards(config)\n", "",
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
-    of("R31", f"{SITE}/commands/pinning/pins.py", "    note_cards(config)\n", "",
+    of("R31", f"{SITE}/commands/card_pinning.py", "    note_cards(config)\n", "",
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
-    of("R31", f"{SITE}/roster/roster.py", "(until + 1 for until in aside)", "(until for until in aside)",
+    of("R31", f"{SITE}/roster/roster.py", "(until + 1 for until in removed_at)", ("(until for until in removed_at)"),
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
     of("R31", f"{SITE}/roster/roster.py", "            raise RosterUnusable(str(problem)) from problem\n",
        "            raise\n",
        f"{AT_SITE}/peers/test_roster.py::test_a_file_that_others_can_read_is_not_used"),
     # ---- what a site asks of who asks
-    of("R31", RULE, "if not held.ever_confirmed:", "if not held.pins:", FATES),
-    of("R31", f"{SITE}/roster/content.py", "for one in (*self.pins.values(), *self.earlier))",
+    of("R31", RULE, "if not content.ever_confirmed:", "if not content.pins:", FATES),
+    of("R31", f"{SITE}/roster/pins.py", "for one in (*self.pins.values(), *self.earlier))",
        "for one in self.pins.values())", FATES),
-    of("R31", RULE, "    if card is None:\n        raise RequestError(",
+    of("R31", RULE, "    if key_card is None:\n        raise RequestError(",
        "    if False:\n        raise RequestError(", FATES),
-    of("R31", RULE, "pin.card != card or ", "",
+    of("R31", RULE, "pin.card != key_card or ", "",
        f"{RULES}::test_another_key_in_a_confirmed_name_is_refused_and_written_down"),
-    of("R31", RULE, "pin.standing is not Standing.CONFIRMED or ", "",
+    of("R31", RULE, "pin.status is not PinStatus.CONFIRMED or ", "",
        f"{RULES}::test_a_key_whose_pin_was_changed_signs_nothing"),
-    of("R31", RULE, "if not _signed_before(roster.held(), card, now):", "if True:",
+    of("R31", RULE, "if not _signed_before(roster.content(), key_card, now):", "if True:",
        f"{RULES}::test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation"),
     of("R31", RULE, "if pin is not None and pin.confirmed is not None and not", "if False and not",
        f"{RULES}::test_a_changed_key_is_told_as_one_and_not_as_one_to_be_imported"),
-    of("R31", RULE, "    if any(one.card == card for one in held.earlier):\n", "    if False:\n",
+    of("R31", RULE, "    if any(one.card == key_card for one in content.earlier):\n", "    if False:\n",
        f"{RULES}::test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation"),
     of("R31", RULE, "_mark_changed(Roster(ANALYSTS, folder), signed.card.check(), now)", "pass",
        f"{RULES}::test_another_key_in_a_confirmed_name_is_refused_and_written_down"),
@@ -124,7 +126,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", AGREEMENTS, "            self._require_signed(plan, signed)\n", "",
        FATES),
     of("R31", AGREEMENTS,
-       f"the program.\n        {GONE}        {REQUIRED}", f"the program.\n        {GONE}",
+       f"may have changed.\n        {GONE}        {REQUIRED}", f"may have changed.\n        {GONE}",
        f"{RULES}::test_nothing_leaves_after_the_signature_has_ended"),
     of("R31", AGREEMENTS,
        f"        {REQUIRED}        self._require_policy(plan)\n        self._require_peers(plan)\n",
@@ -133,15 +135,15 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", AGREEMENTS, "self._policy.approval is Approval.ASK and problem.code is Code.UNCONFIRMED",
        "problem.code is Code.UNCONFIRMED", f"{RULES}::test_where_the_rules_decide_a_new_analyst_is_declined"),
     of("R31", f"{SITE}/commands/consent.py",
-       "    analysts.require(config.identity, plan, seen.signed, store.clock_time())\n", "",
+       "    analysts.require(config.identity, plan, received.signed, store.clock_time())\n", "",
        f"{RULES}::test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not"),
-    of("R31", PLANS, "if change.execute(used, seen.run):", "if False:",
+    of("R31", PLANS, "if change.execute(used, received.submission_key):", "if False:",
        ONCE),
     of("R31", PLANS, "WHERE standing != 'declined' ", "",
        f"{AT_SITE}/state/test_upgrade.py::test_an_older_state_is_brought_up_and_its_ids_stay_used"),
     of("R31", f"{SITE}/state/store.py", "received_plans.ENDING_IDS + declined_proofs.SCHEMA + ", "",
        f"{AT_SITE}/state/test_upgrade.py::test_what_was_brought_up_has_the_tables_of_a_new_state"),
-    of("R31", TRUST, "if Roster(PEERS, folder).held().ever_confirmed else",
+    of("R31", TRUST, "if Roster(PEERS, folder).content().ever_confirmed else",
        "if Roster(PEERS, folder).confirmed() else",
        f"{TRUSTED}::test_a_central_study_is_declined_once_a_peer_was_confirmed"),
     of("R31", TRUST, "    if secrecy.trust:\n        return ()\n", "",
@@ -151,17 +153,17 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SITE}/commands/consent.py",
        "    rule.require_trust(config.identity, plan, config.policy.secrecy)\n", "",
        f"{TRUSTED}::test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever"),
-    of("R31", AGREEMENTS, " or isinstance(problem, LastsTooLong)", "",
+    of("R31", AGREEMENTS, " or isinstance(problem, AuthorizationTooLong)", "",
        f"{CLOCKS}::test_a_signature_that_lasts_too_long_by_a_slow_clock_is_looked_at_again"),
     of("R31", AGREEMENTS, "problem.code is Code.AUTHORIZATION_EXPIRED or ", "",
        f"{CLOCKS}::test_a_signature_that_has_ended_by_a_fast_clock_is_looked_at_again"),
-    of("R31", f"{SITE}/daemon/worker.py", "return Later(plan_digest=plan, round=response.query.round)",
+    of("R31", f"{SITE}/daemon/worker.py", "return Postponed(plan_digest=plan, round=response.query.round)",
        "return None  # type: ignore[return-value]",
        f"{CLOCKS}::test_what_is_put_off_is_no_decline_and_lets_other_studies_have_their_turn"),
     of("R31", f"{SITE}/state/store.py",
        "        return self._clock()\n", "        return self.now()\n",
        f"{CLOCKS}::test_signatures_hold_again_once_a_clock_that_was_ahead_goes_right"),
-    of("R31", PLANS, "0 if seen.signed is None else seen.signed.read().expires", "0",
+    of("R31", PLANS, "0 if received.signed is None else received.signed.read().expires", "0",
        f"{AT_SITE}/state/test_ids.py"
        "::test_a_signed_study_that_ended_unanswered_keeps_its_id_until_its_signature_has_ended"),
     of("R31", PLANS, '            change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))\n', "",
@@ -175,11 +177,11 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R29", f"{SITE}/state/outgoing.py", "            known()\n", "",
        f"{MEANWHILE}"
        "::test_no_answer_is_masked_for_a_peer_whose_card_was_removed_while_it_was_computed"),
-    of("R31", f"{SITE}/daemon/worker.py", "round=reply.round, code=why)", "round=reply.round)",
+    of("R31", f"{SITE}/daemon/worker.py", "round=reply.round, code=reason)", "round=reply.round)",
        f"{MEANWHILE}::test_a_committed_answer_is_held_back_once_the_signature_is_void"),
-    of("R31", f"{SITE}/state/outgoing.py", "        self.require(asked.plan_digest)\n", "",
+    of("R31", f"{SITE}/state/outgoing.py", "        self.require(round_query.plan_digest)\n", "",
        f"{MEANWHILE}::test_an_exact_answer_is_not_committed_after_its_analyst_s_key_or_signature_is_void"),
-    of("R31", f"{SITE}/daemon/worker.py", ".requiring(self._agreements.agreed)", "",
+    of("R31", f"{SITE}/daemon/worker.py", ".with_check(self._decisions.agreed)", "",
        f"{MEANWHILE}::test_a_masked_answer_is_not_committed_after_the_signature_is_void"),
     of("R31", AGREEMENTS, "        try:\n            self.agreed(digest)\n",
        "        try:\n            self.accepted(digest)\n",
@@ -188,7 +190,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SERVER}/planning/submissions.py",
        "        check_authorization(signed, plan, at / 1000)\n", "",
        SUBMITTED),
-    of("R31", f"{SERVER}/planning/submissions.py", "*_later(submission, known)", "",
+    of("R31", f"{SERVER}/planning/submissions.py", "*_later_expiry_warnings(submission, known)", "",
        "tests/server/rpc/test_signed_studies.py"
        "::test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it"),
     of("R31", f"{SERVER}/storage/study_reads.py",

@@ -26,7 +26,7 @@ from eigenveil_common.doctor import Check, Level
 from eigenveil_common.files import write_secret
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.admin.doctor import coordinator_checks
-from eigenveil_server.admin.setup import Layout, create
+from eigenveil_server.admin.setup import FederationLayout, create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from tests.client.site.support import FEDERATION, Coordinator, Stage, a_stage, store_identity
@@ -75,10 +75,10 @@ def found(checks: dict[str, Check], about: str, level: Level, *words: str) -> No
     assert all(word in check.line() for word in words), check.line()
 
 
-def test_a_site_where_all_is_well(stage: Stage) -> None:
+async def test_a_site_where_all_is_well(stage: Stage) -> None:
     stage.store().close()
     stage.know_analyst()
-    checks = asyncio.run(diagnosed(stage))
+    checks = await diagnosed(stage)
     assert tuple(checks) == ORDER
     assert [check.line() for check in checks.values() if check.level is not Level.OK] == []
 
@@ -87,9 +87,9 @@ def test_a_site_that_is_half_set_up(stage: Stage) -> None:
     for path in stage.config.identity.iterdir():
         path.unlink()
     checks = by_name(site_checks(configured(stage)))
-    found(checks, "identity", Level.WARN, "holds none yet", "join file")
+    found(checks, "identity", Level.WARN, "holds no identity yet", "join file")
     found(checks, "ledger", Level.WARN, "not there yet")
-    found(checks, "network", Level.WARN, "not tried")
+    found(checks, "network", Level.WARN, "not checked")
     assert not stage.config.state.exists()  # it writes nothing
     (only,) = site_checks(stage.folder / "nothing.toml")
     assert (only.about, only.level) == ("configuration", Level.FAIL)
@@ -103,7 +103,7 @@ def test_an_offline_site_is_told_where_it_ends(stage: Stage) -> None:
     assert "tls" not in checks
     store_identity(stage.authority, stage.config.identity, "no-such-host.invalid:7443")
     checks = by_name(site_checks(configured(stage)))
-    found(checks, "dns", Level.FAIL, "no-such-host.invalid has no address here")
+    found(checks, "dns", Level.FAIL, "no-such-host.invalid cannot be resolved")
     assert "port" not in checks
 
 
@@ -179,8 +179,8 @@ def test_a_certificate_that_ends_soon_or_has_ended(stage: Stage) -> None:
 
     found(asyncio.run(scenario(1.0)), "certificate", Level.WARN, "days left", "renewed")
     ended = asyncio.run(scenario(-1.0))
-    found(ended, "identity", Level.FAIL, "ended on")
-    found(ended, "tls", Level.OK, "nobody is in between")  # the way is shown all the same
+    found(ended, "identity", Level.FAIL, "expired on")
+    found(ended, "tls", Level.OK, "not intercepted")  # the route is checked all the same
     assert "coordinator" not in ended
 
 
@@ -192,23 +192,23 @@ def test_another_site_s_identity(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("lag", "level"), [(20_000, Level.WARN), (-90_000, Level.FAIL)])
-def test_a_clock_that_differs(stage: Stage, lag: int, level: Level) -> None:
-    checks = asyncio.run(diagnosed(stage, coordinator=Coordinator(clock_lag_ms=lag)))
+async def test_a_clock_that_differs(stage: Stage, lag: int, level: Level) -> None:
+    checks = await diagnosed(stage, coordinator=Coordinator(clock_lag_ms=lag))
     found(checks, "clock", level, f"{'+20' if lag > 0 else '-90'}.", "time server")
 
 
-def test_a_coordinator_that_speaks_another_version(stage: Stage) -> None:
-    checks = asyncio.run(diagnosed(stage, coordinator=Coordinator(version=9)))
+async def test_a_coordinator_that_speaks_another_version(stage: Stage) -> None:
+    checks = await diagnosed(stage, coordinator=Coordinator(version=9))
     found(checks, "coordinator", Level.FAIL, "version 9", "update the older")
 
 
-def test_inspection_is_named(stage: Stage) -> None:
+async def test_inspection_is_named(stage: Stage) -> None:
     async def scenario() -> dict[str, Check]:
         async with Inspection(folder=stage.folder).listening() as port:
             store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}")
             return by_name(await asyncio.to_thread(site_checks, configured(stage)))
 
-    checks = asyncio.run(scenario())
+    checks = await scenario()
     found(checks, "port", Level.OK)
     found(checks, "tls", Level.FAIL, "TLS inspection, issuer CN=Hospital TLS Inspection", "ask IT to exempt")
 
@@ -239,7 +239,7 @@ def federation(folder: Path) -> Path:
     """A coordinator's coordinator.toml, with ports that nobody uses."""
     port, enrol_port = free_ports()
     return create(
-        Layout(
+        FederationLayout(
             folder=folder, federation=FEDERATION, host="127.0.0.1", listen="", port=port,
             enrol_port=enrol_port, budget_epsilon=10.0, budget_delta=1e-6,
         )
@@ -261,8 +261,8 @@ def test_a_coordinator_that_serves_and_one_that_does_not(tmp_path: Path) -> None
     assert [check.line() for check in serving.values() if check.level is not Level.OK] == []
     found(serving, "database", Level.OK, "WAL", "FULL")
     found(serving, "port", Level.OK, "TLS 1.3", "days left")
-    found(idle, "port", Level.WARN, "nobody answers", "serve")
-    found(idle, "ledger", Level.OK, "replays")
+    found(idle, "port", Level.WARN, "no answer", "serve")
+    found(idle, "ledger", Level.OK, "consistent")
 
 
 def test_a_coordinator_s_faults(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_the_commands_exit_with_1_and_speak_json(
     assert capsys.readouterr().out.startswith("fail  configuration")
 
 
-def test_an_analyst_s_doctor(
+async def test_an_analyst_s_doctor(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario() -> int:
@@ -335,7 +335,7 @@ def test_an_analyst_s_doctor(
             monkeypatch.setattr(sys, "argv", words)
             return await asyncio.to_thread(cli.main)
 
-    assert asyncio.run(scenario()) == 0
+    assert (await scenario()) == 0
     lines = capsys.readouterr().out.splitlines()
     order = ["permissions", "signing", *ORDER[ORDER.index("identity") :]]
     assert [line.split()[1] for line in lines] == order

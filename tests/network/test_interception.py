@@ -32,52 +32,51 @@ async def dial(stage: Stage, middle: Middle) -> int:
 
 
 @pytest.mark.parametrize("tls", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_inspection_is_named_with_its_issuer_and_what_to_ask_for(stage: Stage, tls: ssl.TLSVersion) -> None:
+async def test_inspection_is_named_with_its_issuer_and_what_to_ask_for(
+    stage: Stage, tls: ssl.TLSVersion
+) -> None:
     inspection = Inspection(folder=stage.folder, tls=tls)
     with refused(
         Code.IDENTITY, "your network's TLS inspection, issuer CN=Hospital TLS Inspection,",
         "ask IT to exempt 127.0.0.1:",
     ):  # fmt: skip
-        asyncio.run(dial(stage, inspection))
+        await dial(stage, inspection)
     assert inspection.seen == 2
     assert inspection.heard == []  # not a byte was said to it
 
 
-def test_an_issuer_cannot_write_to_the_operator_s_terminal(stage: Stage) -> None:
+async def test_an_issuer_cannot_write_to_the_operator_s_terminal(stage: Stage) -> None:
     with refused(Code.IDENTITY, "issuer CN=?[2J" + "x" * 50 + ","):
-        asyncio.run(dial(stage, Inspection(folder=stage.folder, name="\x1b[2J" + "x" * 50)))
+        await dial(stage, Inspection(folder=stage.folder, name="\x1b[2J" + "x" * 50))
 
 
-def test_inspection_that_copies_the_coordinator_s_names_is_told_with_its_issuer(stage: Stage) -> None:
+async def test_inspection_that_copies_the_coordinator_s_names_is_told_with_its_issuer(stage: Stage) -> None:
     uri = f"eigenveil://{FEDERATION}/coordinator/main"
     with refused(Code.IDENTITY, uri, "CN=Hospital TLS Inspection signed it"):
-        asyncio.run(dial(stage, Inspection(folder=stage.folder, uri=uri)))
+        await dial(stage, Inspection(folder=stage.folder, uri=uri))
 
 
-def test_an_analyst_is_told_the_same(stage: Stage) -> None:
-    async def scenario() -> None:
-        async with Inspection(folder=stage.folder).listening() as port:
-            store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}")
-            identity = replace(
-                load_identity(stage.config.identity),
-                identity=Identity(federation=FEDERATION, role=Role.ANALYST, name="ada"),
-            )
-            async with Analyst(identity) as analyst:
-                with refused(Code.IDENTITY, "TLS inspection, issuer CN=Hospital TLS Inspection"):
-                    await analyst.studies()
-
-    asyncio.run(scenario())
+async def test_an_analyst_is_told_the_same(stage: Stage) -> None:
+    async with Inspection(folder=stage.folder).listening() as port:
+        store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}")
+        identity = replace(
+            load_identity(stage.config.identity),
+            identity=Identity(federation=FEDERATION, role=Role.ANALYST, name="ada"),
+        )
+        async with Analyst(identity) as analyst:
+            with refused(Code.IDENTITY, "TLS inspection, issuer CN=Hospital TLS Inspection"):
+                await analyst.studies()
 
 
-def test_a_sign_in_page_is_no_coordinator(stage: Stage) -> None:
+async def test_a_sign_in_page_is_no_coordinator(stage: Stage) -> None:
     class Page(Middle):
         async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1)
             writer.write(b"HTTP/1.1 302 Found\r\nLocation: http://login/\r\n\r\n")
             await writer.drain()
 
-    with refused(Code.IDENTITY, "does not speak the TLS of a coordinator", "sign-in page"):
-        asyncio.run(dial(stage, Page()))
+    with refused(Code.IDENTITY, "does not use the TLS of a coordinator", "sign-in page"):
+        await dial(stage, Page())
 
 
 def test_the_federation_s_own_certificate_is_never_called_inspection(stage: Stage) -> None:
@@ -90,11 +89,8 @@ def test_the_federation_s_own_certificate_is_never_called_inspection(stage: Stag
         asyncio.run(dial(stage, Inspection(folder=stage.folder, tls=ssl.TLSVersion.TLSv1_2)))
 
 
-def test_another_federation_s_coordinator_is_told_by_its_name(stage: Stage) -> None:
-    async def scenario() -> None:
-        async with stage.serving(Coordinator()) as port:
-            store_identity(Authority(), stage.config.identity, f"127.0.0.1:{port}")
-            with refused(Code.IDENTITY, "CN=test CA signed it, not the authority of the join file"):
-                await open_channel(load_identity(stage.config.identity))
-
-    asyncio.run(scenario())
+async def test_another_federation_s_coordinator_is_told_by_its_name(stage: Stage) -> None:
+    async with stage.serving(Coordinator()) as port:
+        store_identity(Authority(), stage.config.identity, f"127.0.0.1:{port}")
+        with refused(Code.IDENTITY, "CN=test CA signed it, not the authority of the join file"):
+            await open_channel(load_identity(stage.config.identity))

@@ -40,7 +40,7 @@ def handlers() -> Iterator[None]:
 def say() -> None:
     """Three lines: an event, an alarm, a defect."""
     log.event("round-open", study="ab" * 32, round=3, kind="gram")
-    log.alarm("different-second-answer", site="hospital-a", why='two words "quoted"\n')
+    log.log_error("different-second-answer", site="hospital-a", why='two words "quoted"\n')
     try:
         raise ValueError(f"could not read {SECRET}")
     except ValueError as problem:

@@ -15,7 +15,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
@@ -26,16 +26,16 @@ from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_common.storage.ledger_store import LedgerTotals
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
-from eigenveil_server import metrics_listener
+from eigenveil_server import metrics as coordinator_metrics
 from eigenveil_server.config import Config, split_listen
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.metrics import Metrics
-from eigenveil_server.rpc.health import Health
+from eigenveil_server.rpc.listeners import Health
 from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
 from tests.support import a_hello, refused
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
-# A call to a method that a listener does not have is never taken (see eigenveil_server.rpc.listener).
+# A call to a method that a listener does not have is never taken (see eigenveil_server.rpc.listeners).
 UNTAKEN = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNAVAILABLE}
 
 
@@ -94,40 +94,32 @@ def test_a_scrape_shows_budget_studies_rounds_and_certificates(tmp_path: Path) -
     assert "eigenveil_sites_connected" in after
 
 
-def test_a_probe_without_a_certificate_reaches_health_and_nothing_else(tmp_path: Path) -> None:
+async def test_a_probe_without_a_certificate_reaches_health_and_nothing_else(tmp_path: Path) -> None:
     port, _ = free_ports()
     config = made(tmp_path / "c", health=f"127.0.0.1:{port}")
 
-    async def scenario() -> None:
-        async with serving(config), grpc.aio.insecure_channel(config.health) as channel:
-            probe = health_pb2_grpc.HealthStub(channel)
-            for service in ("", "eigenveil.v1.Coordinator"):
-                assert (await probe.Check(health_pb2.HealthCheckRequest(service=service))).status == SERVING
-            for call in (
-                CoordinatorStub(channel).Hello(a_hello(), timeout=1),
-                EnrolmentStub(channel).Enrol(pb.EnrolRequest(token="x", csr_der=b"x"), timeout=1),
-            ):
-                with pytest.raises(grpc.aio.AioRpcError) as caught:
-                    await call
-                assert caught.value.code() in UNTAKEN
-
-    asyncio.run(scenario())
-
-
-def test_the_listener_with_certificates_does_not_serve_health(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            client = await rig.client(Role.SITE, "anna")
+    async with serving(config), grpc.aio.insecure_channel(config.health) as channel:
+        probe = health_pb2_grpc.HealthStub(channel)
+        for service in ("", "eigenveil.v1.Coordinator"):
+            assert (await probe.Check(health_pb2.HealthCheckRequest(service=service))).status == SERVING
+        for call in (
+            CoordinatorStub(channel).Hello(a_hello(), timeout=1),
+            EnrolmentStub(channel).Enrol(pb.EnrolRequest(token="x", csr_der=b"x"), timeout=1),
+        ):
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await health_pb2_grpc.HealthStub(client.channel).Check(
-                    health_pb2.HealthCheckRequest(), timeout=1
-                )
+                await call
             assert caught.value.code() in UNTAKEN
 
-    asyncio.run(scenario())
+
+async def test_the_listener_with_certificates_does_not_serve_health(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        client = await rig.client(Role.SITE, "anna")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await health_pb2_grpc.HealthStub(client.channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
+        assert caught.value.code() in UNTAKEN
 
 
-def test_watchers_of_health_hear_of_the_end(tmp_path: Path) -> None:
+async def test_watchers_of_health_hear_of_the_end(tmp_path: Path) -> None:
     port, _ = free_ports()
     config = made(tmp_path / "c", health=f"127.0.0.1:{port}")
 
@@ -142,7 +134,7 @@ def test_watchers_of_health_hear_of_the_end(tmp_path: Path) -> None:
             await stopping
         return heard
 
-    assert asyncio.run(scenario()) == [SERVING, health_pb2.HealthCheckResponse.NOT_SERVING]
+    assert (await scenario()) == [SERVING, health_pb2.HealthCheckResponse.NOT_SERVING]
 
 
 @pytest.mark.parametrize("key", ["metrics", "health"])
@@ -152,75 +144,68 @@ def test_an_address_that_cannot_be_listened_on_is_refused(tmp_path: Path, key: s
         Config(federation="f", state=tmp_path, **{key: value})  # type: ignore[arg-type]
 
 
-def test_a_taken_port_is_told(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        taken = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0)
-        address = f"127.0.0.1:{taken.sockets[0].getsockname()[1]}"
-        async with taken, serving(made(tmp_path / "c")) as rig:
-            config = replace(rig.config, metrics=address)
-            with refused(Code.BAD_CONFIG, address, "for metrics"):
-                metrics_listener = Metrics().scrapes(
-                    config, rig.daemon.runtime.repository.store, rig.daemon.runtime.repository.ledger
-                )
-                await metrics_listener.open(*split_listen(address))
-            with refused(Code.BAD_CONFIG, address, "for health"):
-                Health(address)
-
-    asyncio.run(scenario())
+async def test_a_taken_port_is_told(tmp_path: Path) -> None:
+    taken = await asyncio.start_server(lambda r, w: w.close(), "127.0.0.1", 0)
+    address = f"127.0.0.1:{taken.sockets[0].getsockname()[1]}"
+    async with taken, serving(made(tmp_path / "c")) as rig:
+        config = replace(rig.config, metrics=address)
+        with refused(Code.BAD_CONFIG, address, "for metrics"):
+            listener = Metrics().make_listener(
+                config, rig.daemon.runtime.repository.store, rig.daemon.runtime.repository.ledger
+            )
+            await listener.open(*split_listen(address))
+        with refused(Code.BAD_CONFIG, address, "for health"):
+            Health(address)
 
 
-def test_requests_that_never_end_cost_no_threads_and_keep_no_scrape_waiting(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        address = f"127.0.0.1:{free_ports()[0]}"
-        async with serving(replace(made(tmp_path / "c"), metrics=address)):
-            host, port = split_listen(address)
-            await scrape(address)
-            before = threading.active_count()
-            half = [
-                await asyncio.open_connection(host, port) for _ in range(5 * metrics_listener.MOST_AT_ONCE)
-            ]
-            for _, writer in half:
-                writer.write(b"GET /metrics HTTP/1.1\r\n")
-            assert "eigenveil_budget_micro_rho" in await scrape(address)
-            assert await half[0][0].read() == b"", "the oldest gave way"
-            assert threading.active_count() <= before + 1
-            for _, writer in half:
-                writer.transport.abort()
-
-    asyncio.run(scenario())
+async def test_requests_that_never_end_cost_no_threads_and_keep_no_scrape_waiting(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_ports()[0]}"
+    async with serving(replace(made(tmp_path / "c"), metrics=address)):
+        host, port = split_listen(address)
+        await scrape(address)
+        before = threading.active_count()
+        half = [
+            await asyncio.open_connection(host, port) for _ in range(5 * coordinator_metrics.MOST_AT_ONCE)
+        ]
+        for _, writer in half:
+            writer.write(b"GET /metrics HTTP/1.1\r\n")
+        assert "eigenveil_budget_micro_rho" in await scrape(address)
+        assert await half[0][0].read() == b"", "the oldest gave way"
+        assert threading.active_count() <= before + 1
+        for _, writer in half:
+            writer.transport.abort()
 
 
-def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
+async def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    contact = Contact(connected=True, connections=2, last=1000.0, ends=86400.0 * 3, lost=Counter(identity=1))
-    ledger = Ledger(Budget(mixed=Cost(micro_rho=500)))
+    contact = Contact(
+        connected=True, connections=2, last=1000.0, ends=86400.0 * 3, disconnects=Counter(identity=1)
+    )
+    ledger = Ledger(PrivacyBudget(mixed=Cost(micro_rho=500)))
     ledger.apply(ledger.reserve("ab" * 32, Cost(micro_rho=200), at=1))
     totals = LedgerTotals.of(ledger)
-    told = scraped(metrics.text(contact, totals, 86400.0).decode())
+    told = scraped(metrics.metrics_text(contact, totals, 86400.0).decode())
     assert told['eigenveil_site_budget_micro_rho{part="total"}'] == 500
     assert told['eigenveil_site_budget_micro_rho{part="reserved"}'] == 200
     assert told["eigenveil_site_certificate_days_left"] == 2
     assert told['eigenveil_site_lost_total{code="identity"}'] == 1
 
-    monkeypatch.setattr(metrics, "EVERY_SECONDS", 0.001)
+    monkeypatch.setattr(metrics, "WRITE_SECONDS", 0.001)
     caplog.set_level(logging.INFO, "eigenveil")
     path = tmp_path / "site.prom"
 
-    async def scenario() -> None:
-        task = asyncio.create_task(metrics.keep_written(path, contact, lambda: totals))
-        while not path.exists():
-            await asyncio.sleep(0.001)
-        for _ in range(50):
-            assert path.read_text().endswith("\n")
-            await asyncio.sleep(0.001)
-        task.cancel()
-        gone = asyncio.create_task(metrics.keep_written(tmp_path / "gone" / "x", contact, lambda: totals))
-        await asyncio.sleep(0.05)
-        assert not gone.done()
-        gone.cancel()
-
-    asyncio.run(scenario())
+    task = asyncio.create_task(metrics.write_periodically(path, contact, lambda: totals))
+    while not path.exists():
+        await asyncio.sleep(0.001)
+    for _ in range(50):
+        assert path.read_text().endswith("\n")
+        await asyncio.sleep(0.001)
+    task.cancel()
+    gone = asyncio.create_task(metrics.write_periodically(tmp_path / "gone" / "x", contact, lambda: totals))
+    await asyncio.sleep(0.05)
+    assert not gone.done()
+    gone.cancel()
     assert path.stat().st_mode & 0o777 == 0o644
     assert [name for name in caplog.messages if name.startswith("metrics-unwritten")] != []
     assert len([name for name in caplog.messages if name.startswith("metrics-unwritten")]) == 1
@@ -228,8 +213,8 @@ def test_a_site_s_metrics_are_a_file_that_is_replaced_whole(
 
 def test_no_metric_speaks_of_records() -> None:
     names = re.compile(r"(record|row|cohort|norm|value|mean|variance)")
-    totals = LedgerTotals.of(Ledger(Budget(mixed=Cost(micro_rho=500))))
-    text = metrics.text(Contact(), totals, 0.0).decode()
+    totals = LedgerTotals.of(Ledger(PrivacyBudget(mixed=Cost(micro_rho=500))))
+    text = metrics.metrics_text(Contact(), totals, 0.0).decode()
     assert not names.search(text)
     source = (Path(__file__).parents[2] / "server/eigenveil_server/metrics.py").read_text()
     assert not [name for name in re.findall(r'"(eigenveil_[a-z_]+)"', source) if names.search(name)]

@@ -16,7 +16,7 @@ import pytest
 
 from eigenveil_client.connection import tls
 from eigenveil_client.site.daemon import connection
-from eigenveil_client.site.daemon.connection import LONGEST_POLL_SECONDS, POLL_SLACK_SECONDS
+from eigenveil_client.site.daemon.connection import MAX_POLL_SECONDS, POLL_SLACK_SECONDS
 from eigenveil_common import rpc
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site import support
@@ -53,7 +53,7 @@ def test_the_settings_outlive_a_common_nat() -> None:
         int(held["grpc.http2.max_pings_without_data"]) == 0
     )  # a long poll sends nothing for its whole length
     assert int(served["grpc.http2.min_ping_interval_without_data_ms"]) < int(held[KEEPALIVE])
-    assert LONGEST_POLL_SECONDS + POLL_SLACK_SECONDS > rpc.LONG_POLL_SECONDS
+    assert MAX_POLL_SECONDS + POLL_SLACK_SECONDS > rpc.LONG_POLL_SECONDS
 
 
 async def idle_then_work(stage: Stage, middle: Middle, seconds: float) -> int:
@@ -73,25 +73,25 @@ async def idle_then_work(stage: Stage, middle: Middle, seconds: float) -> int:
     return dialled
 
 
-def test_pings_keep_a_mapping_alive(stage: Stage) -> None:
+async def test_pings_keep_a_mapping_alive(stage: Stage) -> None:
     middle = Middle(idle=COMMON_NAT_SECONDS / FASTER)
     with (
         mock.patch.object(tls, "CLIENT_OPTIONS", options()),
         mock.patch.object(support, "SERVER_OPTIONS", served()),
     ):
-        dialled = asyncio.run(idle_then_work(stage, middle, 4.5))
+        dialled = await idle_then_work(stage, middle, 4.5)
     assert (dialled, middle.forgotten) == (2, 0)  # the handshake that checks, and the channel
 
 
-def test_without_pings_the_same_nat_forgets(stage: Stage) -> None:
+async def test_without_pings_the_same_nat_forgets(stage: Stage) -> None:
     """Else the test above would show nothing. The poll that never ends is noticed and asked anew."""
     middle = Middle(idle=COMMON_NAT_SECONDS / FASTER)
     never = options(**{KEEPALIVE: 2**31 - 1})
     with (
         mock.patch.object(tls, "CLIENT_OPTIONS", never),
-        mock.patch.object(connection, "LONGEST_POLL_SECONDS", LONGEST_POLL_SECONDS / FASTER),
+        mock.patch.object(connection, "MAX_POLL_SECONDS", MAX_POLL_SECONDS / FASTER),
         mock.patch.object(connection, "POLL_SLACK_SECONDS", POLL_SLACK_SECONDS / FASTER),
     ):
-        dialled = asyncio.run(idle_then_work(stage, middle, 6.0))
+        dialled = await idle_then_work(stage, middle, 6.0)
     assert middle.forgotten > 0
     assert dialled > 2

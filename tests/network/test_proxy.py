@@ -16,7 +16,7 @@ from eigenveil_client.analyst.profile import load_profile, proxy_rule
 from eigenveil_client.connection.channel import call
 from eigenveil_client.connection.identity import load_identity, open_channel
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule, connect
-from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_common import config
 from eigenveil_common.files import write_secret
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -61,7 +61,7 @@ def by_name(stage: Stage, port: int) -> None:
 
 
 @pytest.mark.parametrize("user", ["", "site-a:s3:cret %41"])
-def test_every_byte_of_a_daemon_goes_through_the_proxy(stage: Stage, user: str) -> None:
+async def test_every_byte_of_a_daemon_goes_through_the_proxy(stage: Stage, user: str) -> None:
     credentials = stage.folder / "proxy.credentials"
     write_secret(credentials, f"{user}\n".encode())
 
@@ -75,7 +75,7 @@ def test_every_byte_of_a_daemon_goes_through_the_proxy(stage: Stage, user: str) 
                 await until(lambda: coordinator.asked)
         return coordinator, proxy, port
 
-    coordinator, proxy, port = asyncio.run(scenario())
+    coordinator, proxy, port = await scenario()
     assert coordinator.hellos == 1
     assert proxy.seen >= 2  # the handshake that checks, and the channel
     assert all(
@@ -93,24 +93,23 @@ def test_every_byte_of_a_daemon_goes_through_the_proxy(stage: Stage, user: str) 
             ["403 Forbidden by ?[31mpolicy", "allow CONNECT"],
         ),
         (b"HTTP/1.0 503 Service Unavailable\r\n\r\n", ["503", "cannot reach the coordinator"]),
-        (b"HTTP/1.1 200 OK", ["broke off"]),
-        (b"x" * 40_000 + b"\r\n\r\n", ["broke off"]),
+        (b"HTTP/1.1 200 OK", ["closed the connection"]),
+        (b"x" * 40_000 + b"\r\n\r\n", ["closed the connection"]),
         (b"SSH-2.0-dropbear\r\n\r\n", ["SSH-2.0-dropbear"]),
     ],
 )
-def test_a_refusal_names_the_proxy_and_its_status_line(stage: Stage, answer: bytes, words: list[str]) -> None:
-    async def scenario() -> None:
-        proxy = ConnectProxy(answer=answer)
-        async with proxy.listening() as port:
-            with refused(Code.UNREACHABLE, f"the proxy 127.0.0.1:{port}", "127.0.0.1:1", *words):
-                await hello(stage, ProxyRule(proxy=f"http://127.0.0.1:{port}"))
+async def test_a_refusal_names_the_proxy_and_its_status_line(
+    stage: Stage, answer: bytes, words: list[str]
+) -> None:
+    proxy = ConnectProxy(answer=answer)
+    async with proxy.listening() as port:
+        with refused(Code.UNREACHABLE, f"the proxy 127.0.0.1:{port}", "127.0.0.1:1", *words):
+            await hello(stage, ProxyRule(proxy=f"http://127.0.0.1:{port}"))
 
-    asyncio.run(scenario())
 
-
-def test_a_proxy_that_is_not_there_is_named(stage: Stage) -> None:
+async def test_a_proxy_that_is_not_there_is_named(stage: Stage) -> None:
     with refused(Code.UNREACHABLE, "the proxy 127.0.0.1:1 cannot be reached"):
-        asyncio.run(hello(stage, ProxyRule(proxy="http://127.0.0.1:1")))
+        await hello(stage, ProxyRule(proxy="http://127.0.0.1:1"))
 
 
 def test_the_environment_is_obeyed_only_when_it_is_asked_for(
@@ -156,31 +155,31 @@ def test_credentials_live_in_a_private_file_and_in_no_message(tmp_path: Path) ->
     path = tmp_path / "credentials"
     write_secret(path, b"joe:hunter2\n")
     rule = ProxyRule(proxy="http://proxy:3128", proxy_credentials=path)
-    proxy = rule.towards("c:1")
+    proxy = rule.proxy_for("c:1")
     assert proxy is not None
     assert proxy.authorization == "Basic am9lOmh1bnRlcjI="
     assert "am9l" not in repr(proxy)
     path.chmod(0o640)
     with refused(Code.BAD_CONFIG, "chmod 600"):
-        rule.towards("c:1")
+        rule.proxy_for("c:1")
     for bad in (b"joe", b"joe:a\r\nEvil: 1", "jö:x".encode()):
         write_secret(path, bad)
         with refused(Code.BAD_CONFIG, "one line of ASCII"):
-            rule.towards("c:1")
-    with refused(Code.BAD_CONFIG, "set both or none"):
+            rule.proxy_for("c:1")
+    with refused(Code.BAD_CONFIG, "set both or neither"):
         ProxyRule(proxy_credentials=path)
 
 
 def test_an_address_of_ipv6_is_written_in_brackets() -> None:
-    proxy = ProxyRule(proxy="http://[::1]:3128").towards("[::2]:7443")
+    proxy = ProxyRule(proxy="http://[::1]:3128").proxy_for("[::2]:7443")
     assert proxy is not None
     assert (proxy.host, proxy.address) == ("::1", "[::1]:3128")
     assert dict(proxy.options("[::2]:7443"))["grpc.ssl_target_name_override"] == "::2"
 
 
-def test_a_direct_connection_names_the_coordinator() -> None:
+async def test_a_direct_connection_names_the_coordinator() -> None:
     with refused(Code.UNREACHABLE, "no coordinator answers at 127.0.0.1:1"):
-        asyncio.run(connect("127.0.0.1:1", None))
+        await connect("127.0.0.1:1", None)
 
 
 def test_the_example_profile_shows_every_key() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,7 @@ from eigenveil_client.connection import channel
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import service
-from eigenveil_server.storage.states import decline_of
+from eigenveil_server.storage.states import parse_decline
 from tests.client.site.support import FEDERATION, Coordinator, a_plan, a_stage, until, work
 from tests.server.rig import made, refusal, serving
 from tests.support import refused
@@ -30,7 +29,7 @@ OLD, NEW, NEXT = 1, 2, 3  # this coordinator or client speaks NEW, and OLD for t
     ("window", "agreed"),
     [((OLD, OLD), OLD), ((OLD, NEW), NEW), ((NEW, NEW), NEW), ((NEW, NEXT), NEW), ((OLD, NEXT), NEW)],
 )
-def test_the_coordinator_agrees_on_the_highest_common_version(
+async def test_the_coordinator_agrees_on_the_highest_common_version(
     tmp_path: Path, window: tuple[int, int], agreed: int
 ) -> None:
     async def scenario() -> int:
@@ -40,14 +39,14 @@ def test_the_coordinator_agrees_on_the_highest_common_version(
             return int((await site.stub.Hello(asked)).version)
 
     with mock.patch.multiple(service, VERSION_MIN=OLD, VERSION_MAX=NEW):
-        assert asyncio.run(scenario()) == agreed
+        assert (await scenario()) == agreed
 
 
 @pytest.mark.parametrize("window", [(NEXT, NEXT + 1), (0, 0), (NEXT, OLD)])
-def test_a_peer_outside_the_window_is_told_who_must_be_updated(
+async def test_a_peer_outside_the_window_is_told_who_must_be_updated(
     tmp_path: Path, window: tuple[int, int]
 ) -> None:
-    async def scenario() -> None:
+    with mock.patch.multiple(service, VERSION_MIN=OLD, VERSION_MAX=NEW):
         async with serving(made(tmp_path / "c")) as rig:
             site = await rig.client(Role.SITE, "anna")
             asked = pb.HelloRequest(version_min=window[0], version_max=window[1])
@@ -55,12 +54,9 @@ def test_a_peer_outside_the_window_is_told_who_must_be_updated(
             assert failure.code is Code.VERSION
             assert "update the older" in str(failure)
 
-    with mock.patch.multiple(service, VERSION_MIN=OLD, VERSION_MAX=NEW):
-        asyncio.run(scenario())
-
 
 @pytest.mark.parametrize("version", [OLD, NEW])
-def test_a_site_works_for_a_coordinator_of_its_own_version_or_the_one_before(
+async def test_a_site_works_for_a_coordinator_of_its_own_version_or_the_one_before(
     tmp_path: Path, version: int
 ) -> None:
     stage = a_stage(tmp_path)
@@ -72,11 +68,11 @@ def test_a_site_works_for_a_coordinator_of_its_own_version_or_the_one_before(
         return coordinator
 
     with mock.patch.multiple(channel, VERSION_MIN=OLD, VERSION_MAX=NEW):
-        assert asyncio.run(scenario()).hellos == 1
+        assert (await scenario()).hellos == 1
 
 
 @pytest.mark.parametrize("version", [0, NEXT])
-def test_neither_site_nor_analyst_goes_on_with_a_version_it_does_not_speak(
+async def test_neither_site_nor_analyst_goes_on_with_a_version_it_does_not_speak(
     tmp_path: Path, version: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     stage = a_stage(tmp_path)
@@ -89,13 +85,13 @@ def test_neither_site_nor_analyst_goes_on_with_a_version_it_does_not_speak(
             stored = load_identity(stage.config.identity)
             ada = Identity(federation=FEDERATION, role=Role.ANALYST, name="ada")
             async with Analyst(replace(stored, identity=ada)) as analyst:
-                with refused(Code.VERSION, f"speaks version {version}", "update the older"):
+                with refused(Code.VERSION, f"uses protocol version {version}", "update the older"):
                     await analyst.studies()
             await until(lambda: any("disconnected code=version" in line for line in caplog.messages))
         return coordinator
 
     with mock.patch.multiple(channel, VERSION_MIN=OLD, VERSION_MAX=NEW):
-        assert asyncio.run(scenario()).asked == []
+        assert (await scenario()).asked == []
 
 
 @pytest.mark.parametrize("state", [pb.STUDY_STATE_RUNNING, 99])
@@ -121,4 +117,4 @@ def test_an_end_that_is_unknown_here_ends_no_study(
 def test_a_reason_that_is_unknown_here_declines_nothing() -> None:
     for reason in (0, 99, -1):
         with refused(Code.PROTOCOL, "unknown here"):
-            decline_of(pb.DeclineRequest(reason=cast("pb.DeclineReason.ValueType", reason)))
+            parse_decline(pb.DeclineRequest(reason=cast("pb.DeclineReason.ValueType", reason)))

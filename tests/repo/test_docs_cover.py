@@ -16,11 +16,11 @@ import pytest
 import eigenveil
 import eigenveil.algorithms
 from eigenveil.errors import Code
-from eigenveil.planning.resolve import make_plan
-from eigenveil.reporting.one_person import most_guessed
+from eigenveil.planning.choose import make_plan
+from eigenveil.reporting.explain import largest_inference_odds
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.records_config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_common.config import keys
 from eigenveil_common.notify.config import Notify, NotifyAnalysts
@@ -177,7 +177,7 @@ def test_the_bets_that_officers_read_are_what_the_guarantee_says() -> None:
             components=1,
             federation=Federation(sites=("here",)),
         )
-        assert math.ceil(100 * most_guessed(make_plan(study))) == int(most)
+        assert math.ceil(100 * largest_inference_odds(make_plan(study))) == int(most)
 
 
 @pytest.mark.parametrize("page", GUIDE[2:], ids=lambda page: page.stem)

@@ -49,8 +49,8 @@ def lower_bound(package: str) -> Version:
 
 def test_every_proto_has_its_four_files(fresh: dict[str, str]) -> None:
     stems = [p.relative_to(PROTO).with_suffix("").as_posix() for p in PROTO.rglob("*.proto")]
-    endings = [pattern.removeprefix("*") for pattern in GENERATED]
-    assert sorted(fresh) == sorted(stem + ending for stem in stems for ending in endings)
+    ended_studies = [pattern.removeprefix("*") for pattern in GENERATED]
+    assert sorted(fresh) == sorted(stem + ending for stem in stems for ending in ended_studies)
 
 
 def test_committed_code_is_fresh(fresh: dict[str, str]) -> None:

@@ -19,17 +19,17 @@ README_LINES = 15
 SECTIONS = ("core", "common", "server", "client", "proto")
 # Each planted import, and what `lint-imports` must say of it.
 FORBIDDEN = [
-    ("eigenveil_common.files", "eigenveil_server.clock"),
+    ("eigenveil_common.files", "eigenveil_server.process"),
     ("eigenveil.identity", "eigenveil_common.files"),
-    ("eigenveil_client.cli", "eigenveil_server.clock"),
-    ("eigenveil_server.clock", "eigenveil_client.cli"),
+    ("eigenveil_client.cli", "eigenveil_server.process"),
+    ("eigenveil_server.process", "eigenveil_client.cli"),
     ("eigenveil_proto", "eigenveil.errors"),
     *(
         ("eigenveil.identity", name)
         for name in ("threading", "concurrent.futures", "time", "random", "logging")
     ),
     *(
-        ("eigenveil.algorithms.covariance.zero", f"eigenveil.{name}")
+        ("eigenveil.algorithms.papers.covariance", f"eigenveil.{name}")
         for name in (
             "site.rows",
             "noise.haar",
@@ -50,7 +50,7 @@ FORBIDDEN = [
         )
     ),
     *(
-        ("eigenveil.derived.frame", f"eigenveil.{name}")
+        ("eigenveil.derived.covariance", f"eigenveil.{name}")
         for name in ("site.rows", "noise.haar", "mechanisms.outcome", "barrier", "aggregation", "simulation")
     ),
     *(

@@ -52,7 +52,7 @@ NEVER = {
     "zarr",
 }
 DAEMONS = {
-    "eigenveil_server.serving": NEVER | {"pyarrow", "eigenveil_client"},
+    "eigenveil_server.daemon": NEVER | {"pyarrow", "eigenveil_client"},
     "eigenveil_client.site.daemon.service": NEVER | {"eigenveil_server"},
 }
 

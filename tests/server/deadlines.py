@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from eigenveil_server.rounds import journal
+from eigenveil_server.rounds import driver
 from eigenveil_server.rounds.open_round import OpenRound
 from tests.server.rig import DEADLINE
 
@@ -34,8 +34,8 @@ def pass_without(monkeypatch: pytest.MonkeyPatch, silent: Callable[[str, Place],
     """Until everybody has said what is wanted, but those who are `silent`."""
 
     def over(opened: OpenRound) -> bool:
-        wanted = [site for site in opened.absent() if opened.wants(site)]
-        return all(silent(site, (opened.asked.round, opened.number_for(site))) for site in wanted)
+        wanted = [site for site in opened.absent() if opened.awaits(site)]
+        return all(silent(site, (opened.round_query.round, opened.number_for(site))) for site in wanted)
 
     pass_when(monkeypatch, over)
 
@@ -45,7 +45,7 @@ class Tick:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._due, self.go = threading.Event(), threading.Event()
-        monkeypatch.setattr(journal, "await_tick", self._wait)
+        monkeypatch.setattr(driver, "wait_for_tick", self._wait)
 
     def _wait(self) -> None:
         self._due.set()

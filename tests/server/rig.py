@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Any, NoReturn
 from unittest import mock
 
 import grpc
@@ -17,7 +16,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 
 from eigenveil.aggregation import Contribution
-from eigenveil.dictionary.admission import Directory, directory_to_dict
+from eigenveil.dictionary.directory import Directory, directory_to_dict
 from eigenveil.errors import EigenveilError, InternalError
 from eigenveil.identity import Identity, Role
 from eigenveil.numerics.encoding import FloatArray, IntArray, to_bytes
@@ -29,18 +28,16 @@ from eigenveil.site.site import Site
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
-from eigenveil_server.admin.setup import Layout, create
-from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_server.admin.setup import FederationLayout, create
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon, Ports
-from eigenveil_server.front import door
+from eigenveil_server.front import gateway
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.process import as_datetime, unix_ms
 from eigenveil_server.storage.submissions import SubmissionQuota
-from eigenveil_server.studies.poll import Poll
+from eigenveil_server.studies.runtime import Poll
 from tests.support import a_hello, submitted
-
-P = ParamSpec("P")
 
 if TYPE_CHECKING:
     from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorAsyncStub
@@ -111,9 +108,9 @@ class Client:
 
     async def work(self) -> RoundQuery | None:
         """One NextWork."""
-        return self.hear(await self.stub.NextWork(self.wish()))
+        return self.receive(await self.stub.NextWork(self.wish()))
 
-    def hear(self, found: pb.NextWorkResponse) -> RoundQuery | None:
+    def receive(self, found: pb.NextWorkResponse) -> RoundQuery | None:
         """What is asked; remembers plans and ends."""
         if found.HasField("plan"):
             plan = plan_from_json(found.plan.plan_json)
@@ -197,7 +194,7 @@ class Client:
         poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
         if agreed and self.daemon is not None:
             for site in SITES:
-                await self.daemon.engine.hear(site, poll)
+                await self.daemon.engine.receive(site, poll)
         return digest
 
     async def events(self, digest: str, after: int = 0) -> list[pb.StudyEvent]:
@@ -248,7 +245,7 @@ class Rig:
     @property
     def list_json(self) -> str:
         """The list of authorities in force, as a join file carries it."""
-        return Authorities(self.config.files).held.to_json().decode()
+        return Authorities(self.config.files).current_list.to_json().decode()
 
     def token(self, role: Role, name: str, valid_ms: int = HOUR, **options: bool) -> str:
         """A one-time token."""
@@ -268,15 +265,17 @@ class Rig:
         answer = await self.enrol(self.token(role, name, **options), request_for(key))
         return Credentials(name=name, key=key_to_pem(key), certificate=answer.certificate_pem, ca=self.ca)
 
-    def connect(self, held: Credentials) -> Client:
-        """A client that presents `held`."""
-        credentials = grpc.ssl_channel_credentials(self.ca, held.key, held.certificate)
+    def connect(self, current_list: Credentials) -> Client:
+        """A client that presents `current_list`."""
+        credentials = grpc.ssl_channel_credentials(self.ca, current_list.key, current_list.certificate)
         channel = grpc.aio.secure_channel(
             f"127.0.0.1:{self.ports.port}",
             credentials,
             options=(*OPTIONS, ("grpc.use_local_subchannel_pool", 1)),
         )
-        client = Client(name=held.name, daemon=self.daemon, stub=CoordinatorStub(channel), channel=channel)
+        client = Client(
+            name=current_list.name, daemon=self.daemon, stub=CoordinatorStub(channel), channel=channel
+        )
         self.clients.append(client)
         return client
 
@@ -318,7 +317,7 @@ UNLIMITED = SubmissionQuota(studies=10**6, bytes=2**40)
 def made(folder: Path, **changes: Any) -> Config:
     """A new federation in `folder`, with ports that the system chooses."""
     values: dict[str, Any] = {"budget_epsilon": 10.0, "budget_delta": 1e-6}
-    layout = Layout(
+    layout = FederationLayout(
         folder=folder, federation=FEDERATION, host="127.0.0.1", listen="", port=0, enrol_port=0,
         **{**values, **{key: value for key, value in changes.items() if key in values}},
     )  # fmt: skip
@@ -327,23 +326,15 @@ def made(folder: Path, **changes: Any) -> Config:
     return Config(federation=FEDERATION, state=folder, port=0, enrol_port=0, **settings)
 
 
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Run a test on an event loop of its own."""
-
-    @wraps(test)
-    def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(test(*args, **kwargs))
-
-    return run
-
-
 @asynccontextmanager
 async def serving(config: Config, **arguments: Any) -> AsyncIterator[Rig]:
     """Serve `config` in this process."""
     daemon = Daemon(config, **{"fatal": no_fatal, **arguments})
     rig = Rig(config=config, daemon=daemon, ports=await daemon.start())
     try:
-        with mock.patch.object(door, "BYE_SECONDS", 0.1):  # of TLS: callers of tests leave without a word
+        with mock.patch.object(
+            gateway, "CLOSE_SECONDS", 0.1
+        ):  # of TLS: callers of tests leave without a word
             yield rig
     finally:
         for client in rig.clients:

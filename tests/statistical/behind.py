@@ -12,18 +12,18 @@ from unittest.mock import patch
 import numpy as np
 
 from eigenveil.accounting.amplification import local_micro_rho
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
-from eigenveil.mechanisms import eigenvalues as spectrum
-from eigenveil.mechanisms import local_randomizer, noise_ahead, publishable
-from eigenveil.mechanisms.eigenvalues import statistic
+from eigenveil.accounting.zcdp import MICRO, Neighbours
+from eigenveil.mechanisms import apply_mechanism, data_independent_noise
+from eigenveil.mechanisms.papers import covariance as spectrum
+from eigenveil.mechanisms.papers import single_pass
+from eigenveil.mechanisms.papers.covariance import rounded_eigenvalues
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import VECTOR, Batch, Eigenvectors, Gradient, ShuffledRecord, Spectrum
-from eigenveil.queries.batch import pass_key
-from eigenveil.queries.trusted import CAUCHY, GAUSSIAN, TESTED, Subspace
-from eigenveil.site.partition import deal
+from eigenveil.queries.gradients import pass_key
+from eigenveil.queries.papers.trusted import CAUCHY, GAUSSIAN, PROPOSE_TEST_RELEASE, Subspace
+from eigenveil.site.batches import assign_batches
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
 from tests.statistical.audit import SAMPLES, Approximate, Claim, Gaussian, Mechanism
@@ -56,25 +56,29 @@ def matrix(*entries: float) -> IntArray:
     return frozen(np.rint(np.array(entries) * R**2).astype(np.int64))
 
 
-def eigenvalues(law: NoiseLaw) -> Mechanism:
+def eigenvalues(law: NoiseDistribution) -> Mechanism:
     """A record along the leading direction raises the first eigenvalue by all of its weight."""
     query, study = Spectrum(centre=ZERO, radius=R, records=RECORDS), study_of(ADD)
     asked = at_price(query, law)
     data = moves(np.tile(rows([R, 0], [0, 10]), (3, 1)), [R, 0])
     before, after = (Site(part).answer(query) for part in data)
-    base, moved = (statistic(query, total) for total in (before, after))
-    spec = noise_ahead(asked, study)
+    base, moved = (rounded_eigenvalues(query, total) for total in (before, after))
+    spec = data_independent_noise(asked, study)
     assert spec is not None
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """m releases at once: the eigenvalues of the sum are a row for each. Shape: (m,) each."""
-        tiled = patch.object(spectrum, "statistic", lambda *given: np.tile(statistic(*given), (m, 1)))
+        tiled = patch.object(
+            spectrum, "statistic", lambda *given: np.tile(rounded_eigenvalues(*given), (m, 1))
+        )
         with tiled:
-            both = [publishable(asked, total, study, Stacked(noise, m)).values for total in (before, after)]
+            both = [
+                apply_mechanism(asked, total, study, Stacked(noise, m)).values for total in (before, after)
+            ]
         low, high = (score(values - base, moved - base, spec) for values in both)
         return low, high
 
-    claim: Claim = Gaussian(mu=LEVEL) if law is NoiseLaw.GAUSSIAN else Approximate(epsilon=LEVEL)
+    claim: Claim = Gaussian(mu=LEVEL) if law is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
     return Mechanism(name=f"spectrum, {law.value}", kind="spectrum", claim=claim, attack=attack, tight=0.93)
 
 
@@ -140,7 +144,7 @@ def passed(
 ) -> Mechanism:
     """What a whole pass releases, part after part, against the price that was paid once."""
     queries, study = questions(), study_of(neighbours)
-    specs = [noise_ahead(query, study) for query in queries]
+    specs = [data_independent_noise(query, study) for query in queries]
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
@@ -165,7 +169,7 @@ def dealt(data: GridRows) -> list[IntArray]:
 
 def in_part(records: list[list[int]], part: int) -> list[int]:
     """The first of some records that the pass deals into `part`."""
-    placed = deal(rows(*records), PARTS, PASS_KEY)
+    placed = assign_batches(rows(*records), PARTS, PASS_KEY)
     return records[int(np.flatnonzero(placed == part)[0])]
 
 
@@ -201,7 +205,7 @@ def one_slot() -> Mechanism:
     """A local randomiser: what one slot says, to somebody who knows the order."""
     query, study = slot(), study_of(REPLACE)
     asked = at_price(query, atto_delta=OF_ITS_OWN)
-    spec = local_randomizer.spec(asked, query, study)
+    spec = single_pass.shuffled_noise_spec(asked, query, study)
     ends = frozen([0, query.radius]), frozen([0, -query.radius])
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
@@ -223,7 +227,9 @@ def all_slots() -> Mechanism:
     slots, so there are twenty times fewer of them. The amplification theorem is far from tight here.
     """
     query, study = slot(), study_of(REPLACE)
-    scale = local_randomizer.spec(at_price(query, atto_delta=OF_ITS_OWN), query, study).blocks[0].scale
+    scale = (
+        single_pass.shuffled_noise_spec(at_price(query, atto_delta=OF_ITS_OWN), query, study).blocks[0].scale
+    )
     apart = 2 * query.radius / scale
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
@@ -245,12 +251,12 @@ def all_slots() -> Mechanism:
 
 
 BEHIND: list[Mechanism] = [
-    eigenvalues(NoiseLaw.GAUSSIAN),
-    eigenvalues(NoiseLaw.LAPLACE),
+    eigenvalues(NoiseDistribution.GAUSSIAN),
+    eigenvalues(NoiseDistribution.LAPLACE),
     direction(),
     turned(GAUSSIAN, 1000.0, 0.0),
     turned(CAUCHY, 1000.0, 0.05),
-    turned(TESTED, 1000.0, 0.4),
+    turned(PROPOSE_TEST_RELEASE, 1000.0, 0.4),
     no_gap(GAUSSIAN),
     no_gap(CAUCHY),
     *dealt_mechanisms(),

@@ -12,26 +12,24 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import expit, ndtri
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import scale_of
-from eigenveil.mechanisms import stability_histogram
-from eigenveil.mechanisms.fingerprint_votes import changed_votes, threshold
-from eigenveil.mechanisms.score_gap import reach
+from eigenveil.accounting.zcdp import Neighbours, scale_of
+from eigenveil.mechanisms.papers import single_pass
+from eigenveil.mechanisms.papers.subspaces import changed_votes, truncation_bound, vote_threshold
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import (
-    Additive,
+    AdditiveQuery,
     CellVotes,
-    Coordinates,
+    CoordinateHistograms,
+    EigenvalueVotes,
     RadiusSearch,
     RankVotes,
     RowNorms,
     SpanGap,
     SpanVotes,
-    Votes,
 )
-from eigenveil.queries.fingerprints import WORDS, Cells, Pool, Subsamples
+from eigenveil.queries.papers.fingerprints import FINGERPRINT_WORDS, Cells, Pool, Subsamples
 from eigenveil.study.study import Study
 from tests.statistical.audit import SAMPLES, Approximate, Attack, Claim, Gaussian, Mechanism
 from tests.statistical.mechanisms import (
@@ -54,8 +52,8 @@ WITH_DELTA = Approximate(epsilon=LEVEL, delta=DELTA)
 KEY = frozen([1, 2, 3, 4])
 ONE, OTHER = frozen([1, 1, 1, 1]), frozen([2, 2, 2, 2])  # fingerprints
 BINS = RowNorms(centre=ZERO, edges=frozen([100]))
-SUBSETS = Votes(spec=field_of(2), edges=frozen([100]), subsets=100)
-PLACES = Coordinates(spec=field_of(2), width=1000, half=1)
+SUBSETS = EigenvalueVotes(spec=field_of(2), edges=frozen([100]), subsets=100)
+PLACES = CoordinateHistograms(spec=field_of(2), width=1000, half=1)
 BLOCKS = Subsamples(centre=ZERO, rank=1, count=12, key=KEY)
 POOL = Pool(centre=ZERO, rank=1, most=100, cut=False, key=KEY)
 CELLS = Cells(centre=ZERO, rank=1, count=60, key=KEY, points=4, width=2**32)
@@ -66,7 +64,7 @@ def watched(
     asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray, statistic: Statistic
 ) -> Attack:
     """Releases, tested by one number of each."""
-    release = at_once if asked.law is NoiseLaw.STABILITY else released
+    release = at_once if asked.law is NoiseDistribution.STABILITY else released
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
         """Shape: (m,) each."""
@@ -91,16 +89,16 @@ def second(values: IntArray) -> FloatArray:
     return np.asarray(values[:, 1], dtype=np.float64)
 
 
-def full(query: Additive, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
+def full(query: AdditiveQuery, neighbours: Neighbours) -> tuple[RoundQuery, Study, int]:
     """A stability histogram, and its least count that is spoken of."""
-    asked, study = at_price(query, NoiseLaw.STABILITY, OF_ITS_OWN), study_of(neighbours)
-    return asked, study, stability_histogram.noise_of(asked, study)[1]
+    asked, study = at_price(query, NoiseDistribution.STABILITY, OF_ITS_OWN), study_of(neighbours)
+    return asked, study, single_pass.stability_noise_spec(asked, study)[1]
 
 
 def histogram(
     name: str,
     kind: str,
-    query: Additive,
+    query: AdditiveQuery,
     neighbours: Neighbours,
     moved: tuple[int, ...],
     claim: Claim = WITH_DELTA,
@@ -114,7 +112,7 @@ def histogram(
 
 
 def appears(
-    name: str, kind: str, query: Additive, neighbours: Neighbours, bins: tuple[int, ...]
+    name: str, kind: str, query: AdditiveQuery, neighbours: Neighbours, bins: tuple[int, ...]
 ) -> Mechanism:
     """Bins that are empty without the record: nobody may hear of them but for delta."""
     asked, study, _ = full(query, neighbours)
@@ -147,13 +145,13 @@ def of_coordinates(d: int) -> Gaussian:
 def ballots(slots: int, *votes: tuple[IntArray, int]) -> IntArray:
     """Slots with so many votes for each fingerprint. Shape: (4 slots,)."""
     cast = np.concatenate([np.tile(fingerprint, count) for fingerprint, count in votes])
-    return frozen(np.concatenate([cast, np.zeros(WORDS * slots - cast.size, dtype=np.int64)]))
+    return frozen(np.concatenate([cast, np.zeros(FINGERPRINT_WORDS * slots - cast.size, dtype=np.int64)]))
 
 
 def least_votes(query: SpanVotes | CellVotes, study: Study) -> int:
     """What a winner needs."""
     scale = scale_of(query.l1(study.neighbours) ** 2, PRICE)
-    return max(threshold(scale, changed_votes(study), DELTA), query.least)
+    return max(vote_threshold(scale, changed_votes(study), DELTA), query.least)
 
 
 def span_votes(name: str, neighbours: Neighbours, before: int, after: int, tight: float) -> Mechanism:
@@ -219,7 +217,7 @@ def radius_search() -> Mechanism:
     return Mechanism(name="radius-search", kind="radius-search", claim=claim, attack=attack, tight=0.85)
 
 
-LEAD = reach(scale_of(1, PRICE), 1, DELTA) - 1
+LEAD = truncation_bound(scale_of(1, PRICE), 1, DELTA) - 1
 
 COUNTED: list[Mechanism] = [
     at_the_threshold(),

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from eigenveil.noise.shares import share_spec
-from eigenveil.noise.source import NoiseSource, NoiseSpec
+from eigenveil.noise.source import NoiseSource, NoiseSpec, share_spec
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import Additive
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.secure_aggregation.masks import masked
+from eigenveil.queries import AdditiveQuery
+from eigenveil.secure_aggregation.masking import Attempt, masked
 from eigenveil.secure_aggregation.simulated import attempt_of, secret
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
@@ -39,7 +37,7 @@ class Held:
 
     sites: int = 4
     colluding: int = 1
-    query: Additive = SUM
+    query: AdditiveQuery = SUM
     data: tuple[GridRows, GridRows] = PAIR
     share: Share = share_spec
     mask: Mask = masked

@@ -1,6 +1,6 @@
 """Mechanisms that add noise to a sum, each with the pair of data sets that tells most about it.
 
-Sites compute the sums, `mechanism.publishable` releases them; only the noise comes in bulk.
+Sites compute the sums, `mechanism.apply_mechanism` releases them; only the noise comes in bulk.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
-from eigenveil.mechanisms import noise_ahead, publishable
+from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
+from eigenveil.mechanisms import apply_mechanism, data_independent_noise
 from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import (
-    Additive,
+    AdditiveQuery,
     BlockRanks,
     ClippedSum,
     ColumnHistograms,
@@ -34,7 +33,7 @@ from eigenveil.queries import (
     RowNorms,
     SquaredNormSum,
 )
-from eigenveil.queries.fingerprints import Subsamples
+from eigenveil.queries.papers.fingerprints import Subsamples
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from eigenveil.study.study import Study
@@ -56,7 +55,7 @@ def rows(*records: list[int]) -> GridRows:
 
 
 def at_price(
-    query: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN, atto_delta: int = 0, round: int = 0
+    query: Query, law: NoiseDistribution = NoiseDistribution.GAUSSIAN, atto_delta: int = 0, round: int = 0
 ) -> RoundQuery:
     """A question at the price of all audits."""
     return RoundQuery(
@@ -73,7 +72,7 @@ def released(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSourc
     """m independent releases of one sum, one by one. Shape: (m, integers of a release)."""
     present = study.federation.sites
     with computed_once():
-        values = [publishable(asked, total, study, noise, present).values for _ in range(m)]
+        values = [apply_mechanism(asked, total, study, noise, present).values for _ in range(m)]
     return np.concatenate(values).reshape(m, -1)
 
 
@@ -98,7 +97,7 @@ class Stacked:
 
 def at_once(asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, m: int) -> IntArray:
     """The same of a mechanism that adds noise and looks at every number by itself."""
-    return publishable(asked, np.tile(total, (m, 1)), study, Stacked(noise, m)).values
+    return apply_mechanism(asked, np.tile(total, (m, 1)), study, Stacked(noise, m)).values
 
 
 def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
@@ -110,7 +109,7 @@ def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
     for block in spec.blocks:
         part = slice(start, start + block.count)
         y, by = moved[:, part], change[part]
-        if block.law is NoiseLaw.GAUSSIAN:
+        if block.law is NoiseDistribution.GAUSSIAN:
             total += (y @ by.astype(np.float64)) / block.scale**2
         else:
             total += (np.abs(y) - np.abs(y - by)).sum(axis=1) / block.scale
@@ -120,7 +119,7 @@ def score(moved: IntArray, change: IntArray, spec: NoiseSpec) -> FloatArray:
 
 def added(asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray) -> Attack:
     """Noise on a sum, tested by its likelihood ratio."""
-    spec = noise_ahead(asked, study)
+    spec = data_independent_noise(asked, study)
     assert spec is not None
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
@@ -135,16 +134,16 @@ def added(asked: RoundQuery, study: Study, without: IntArray, with_it: IntArray)
 def of(
     name: str,
     kind: str,
-    query: Additive,
+    query: AdditiveQuery,
     neighbours: Neighbours,
     data: tuple[GridRows, GridRows],
-    law: NoiseLaw = NoiseLaw.GAUSSIAN,
+    law: NoiseDistribution = NoiseDistribution.GAUSSIAN,
     sites: int = 1,
 ) -> Mechanism:
     """One question about whole data sets; at `sites` sites the same happens at each."""
     study = replace(study_of(neighbours, data[0].shape[1]), max_sites_per_person=sites)
     without, with_it = (Site(part).answer(query) for part in data)
-    claim: Claim = Gaussian(mu=LEVEL) if law is NoiseLaw.GAUSSIAN else Approximate(epsilon=LEVEL)
+    claim: Claim = Gaussian(mu=LEVEL) if law is NoiseDistribution.GAUSSIAN else Approximate(epsilon=LEVEL)
     attack = added(at_price(query, law), study, without, without + sites * (with_it - without))
     return Mechanism(name=name, kind=kind, claim=claim, attack=attack, tight=0.95)
 
@@ -170,7 +169,7 @@ def turns(one: list[int], other: list[int]) -> tuple[GridRows, GridRows]:
 
 FEW = rows([5, 6], [-7, 1])
 FINE = 2**10
-LAPLACE = NoiseLaw.LAPLACE
+LAPLACE = NoiseDistribution.LAPLACE
 # A count's noise is so coarse at this price that its law on the integers is no longer nearly mu-GDP (see
 # test_mu_audits), so persons who count are at many sites.
 MANY = 50

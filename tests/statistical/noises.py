@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
 
 BULK = 50_000
 
@@ -29,8 +29,8 @@ class Bulk(OsNoise):
     def __init__(self, factor: float = 1.0) -> None:
         super().__init__()
         self._factor = factor
-        self._stock: dict[tuple[float, NoiseLaw], IntArray] = {}
-        self._wanted: dict[tuple[float, NoiseLaw], int] = {}
+        self._stock: dict[tuple[float, NoiseDistribution], IntArray] = {}
+        self._wanted: dict[tuple[float, NoiseDistribution], int] = {}
         self._uniforms: FloatArray = np.zeros(0)
 
     def draw(self, spec: NoiseSpec) -> IntArray:
@@ -60,11 +60,11 @@ class Bulk(OsNoise):
 
 # What the releases of one sum compute from it again and again: the same each time, and longer than the rest.
 ALWAYS_THE_SAME = (
-    "eigenveil.noise.bingham.envelope",
-    "eigenveil.mechanisms.eigenvectors.eigenpairs",
-    "eigenveil.mechanisms.rank_selection.candidates",
-    "eigenveil.mechanisms.leading_subspace.decompose",
-    "eigenveil.mechanisms.fingerprint_votes.tally",
+    "eigenveil.noise.distributions.envelope",
+    "eigenveil.mechanisms.papers.covariance.eigenpairs",
+    "eigenveil.mechanisms.papers.subspaces.candidates",
+    "eigenveil.mechanisms.papers.smooth_sensitivity.leading_subspace_and_gap",
+    "eigenveil.mechanisms.papers.subspaces.count_votes",
 )
 
 

@@ -14,10 +14,10 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 
-from eigenveil.mechanisms import eigenvalues
+from eigenveil.mechanisms.papers import covariance
 from eigenveil.noise.source import NoiseSource, NoiseSpec
-from eigenveil.numerics.encoding import AT_ONCE, FloatArray, IntArray
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.numerics.encoding import CHUNK, FloatArray, IntArray
+from eigenveil.protocol.query import NoiseDistribution
 from tests.statistical.audit import Attack, Gaussian, Mechanism
 from tests.statistical.behind import BEHIND
 from tests.statistical.counted import COUNTED
@@ -78,7 +78,8 @@ class Repeated:
         """Shape: (spec.length,)."""
         rng = np.random.default_rng(self._seed)
         drawn = [
-            block.scale * (rng.normal if block.law is NoiseLaw.GAUSSIAN else rng.laplace)(size=block.count)
+            block.scale
+            * (rng.normal if block.law is NoiseDistribution.GAUSSIAN else rng.laplace)(size=block.count)
             for block in spec.blocks
         ]
         return np.rint(np.concatenate(drawn)).astype(np.int64)
@@ -118,7 +119,7 @@ def decides(mechanism: Mechanism) -> bool:
 def test_without_noise_every_release_differs_by_the_whole_sensitivity(name: str) -> None:
     """More releases than numbers are added in one piece, unless an answer is long."""
     wide = name.startswith(("column-histograms", "masked"))
-    assert aimed(ALL[name], 1000 if wide else AT_ONCE + 1)
+    assert aimed(ALL[name], 1000 if wide else CHUNK + 1)
 
 
 @pytest.mark.parametrize("name", DECIDED)
@@ -149,12 +150,12 @@ def test_an_attack_that_lost_its_aim_is_found(name: str, side: int) -> None:
 
 
 def test_a_sum_that_reaches_some_of_the_releases_only_is_found() -> None:
-    """Planted: noise is added to the first AT_ONCE rows of a sum, as it once was."""
+    """Planted: noise is added to the first CHUNK rows of a sum, as it once was."""
 
     def first_piece(total: IntArray, drawn: IntArray) -> IntArray:
-        drawn[:AT_ONCE] += total[:AT_ONCE]
+        drawn[:CHUNK] += total[:CHUNK]
         return drawn
 
-    with patch.object(eigenvalues, "added", first_piece):
-        assert aimed(ALL["spectrum, gaussian"], AT_ONCE)
-        assert not aimed(ALL["spectrum, gaussian"], AT_ONCE + 1)
+    with patch.object(covariance, "add_noise", first_piece):
+        assert aimed(ALL["spectrum, gaussian"], CHUNK)
+        assert not aimed(ALL["spectrum, gaussian"], CHUNK + 1)

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from eigenveil import barrier
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.noise.source import NoiseSource, noise_spec
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import Additive
+from eigenveil.queries import AdditiveQuery
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
 from tests.statistical.audit import Gaussian, Mechanism, audit
@@ -24,7 +24,7 @@ from tests.statistical.noises import Bulk
 from tests.support import MemoryStore, a_plan
 
 SAMPLES = 15_000  # a side
-PAIRS: dict[str, tuple[Additive, Neighbours, tuple[GridRows, GridRows]]] = {
+PAIRS: dict[str, tuple[AdditiveQuery, Neighbours, tuple[GridRows, GridRows]]] = {
     "clipped-sum": (SUM, ADD, moves(FEW, [4096, 0])),
     "gram, replaced": (GRAM, REPLACE, turns([2400, 3200], [3200, -2400])),
 }

@@ -17,7 +17,7 @@ from scipy.special import expit, ndtr
 
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
 from tests.statistical.audit import (
     CONFIDENCE,
     REPEATS,
@@ -39,7 +39,7 @@ SAMPLES = 20_000  # ten times fewer than the audits of the suite
 TRUSTWORTHY = 1e-6
 
 
-def shifted(law: NoiseLaw, claim: Claim, scale: float) -> Mechanism:
+def shifted(law: NoiseDistribution, claim: Claim, scale: float) -> Mechanism:
     """One number, SHIFT larger with the record, and noise from the gateway."""
 
     def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
@@ -50,10 +50,10 @@ def shifted(law: NoiseLaw, claim: Claim, scale: float) -> Mechanism:
 
 
 HONEST = {
-    "gaussian, mu = 0.5": shifted(NoiseLaw.GAUSSIAN, Gaussian(mu=0.5), SHIFT / 0.5),
-    "gaussian, mu = 2": shifted(NoiseLaw.GAUSSIAN, Gaussian(mu=2.0), SHIFT / 2),
-    "laplace, epsilon = 1": shifted(NoiseLaw.LAPLACE, Approximate(epsilon=1.0), SHIFT / 1),
-    "laplace, epsilon = 2": shifted(NoiseLaw.LAPLACE, Approximate(epsilon=2.0), SHIFT / 2),
+    "gaussian, mu = 0.5": shifted(NoiseDistribution.GAUSSIAN, Gaussian(mu=0.5), SHIFT / 0.5),
+    "gaussian, mu = 2": shifted(NoiseDistribution.GAUSSIAN, Gaussian(mu=2.0), SHIFT / 2),
+    "laplace, epsilon = 1": shifted(NoiseDistribution.LAPLACE, Approximate(epsilon=1.0), SHIFT / 1),
+    "laplace, epsilon = 2": shifted(NoiseDistribution.LAPLACE, Approximate(epsilon=2.0), SHIFT / 2),
 }
 
 

@@ -15,9 +15,9 @@ import pytest
 from eigenveil.noise.source import NoiseSpec, noise_spec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import Additive
-from eigenveil.secure_aggregation import masks
-from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.queries import AdditiveQuery
+from eigenveil.secure_aggregation import masking
+from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.study.study import Study
 from tests.statistical.audit import Mechanism, audit
 from tests.statistical.masked import MASKED, Held, alone, left, whole
@@ -45,13 +45,13 @@ def test_no_coordinator_proves_more_than_was_paid(mechanism: Mechanism, record_p
 
 def forgetful(asked: RoundQuery, study: Study, sites: int) -> NoiseSpec:
     """Planted: sigma^2 / |S|, as if nobody colluded."""
-    assert isinstance(asked.query, Additive)
-    return noise_spec(asked.query, asked.micro_rho, study.neighbours, among=sites)
+    assert isinstance(asked.query, AdditiveQuery)
+    return noise_spec(asked.query, asked.micro_rho, study.neighbours, shares=sites)
 
 
 def all_but_the_last(values: IntArray, share: IntArray, name: str, *known: object) -> IntArray:
     """Planted: site c, the last honest one, sends what it has."""
-    return values + share if name == "c" else masks.masked(values, share, name, *known)  # type: ignore[arg-type]
+    return values + share if name == "c" else masking.masked(values, share, name, *known)  # type: ignore[arg-type]
 
 
 FAULTS = {
@@ -72,16 +72,16 @@ def alike(key: Callable[[bytes, Attempt, str, str], bytes]) -> bool:
     attempt = Attempt(plan=DIGEST, round=0, query=DIGEST, number=1, members={"a": DIGEST, "b": DIGEST})
     first = np.zeros((PAIRS, 1), dtype=np.uint64)
     for i in range(PAIRS):
-        masks.add_mask(first[i], key(i.to_bytes(32), attempt, "a", "b"), negative=False)
+        masking.add_mask(first[i], key(i.to_bytes(32), attempt, "a", "b"), negative=False)
     return len(np.unique(first)) < PAIRS
 
 
 def few(*given: object) -> bytes:
     """Planted: a seed of 32 bits."""
-    return masks.mask_key(*given)[:4] * 8  # type: ignore[arg-type]
+    return masking.mask_key(*given)[:4] * 8  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_masks_come_from_more_than_32_bits() -> None:
-    assert not alike(masks.mask_key)
+    assert not alike(masking.mask_key)
     assert alike(few)

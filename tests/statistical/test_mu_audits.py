@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec, noise_spec
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.queries import KINDS, Count

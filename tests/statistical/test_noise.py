@@ -17,13 +17,12 @@ from opendp.metrics import l1_distance, l2_distance
 from opendp.mod import enable_features
 from scipy import stats
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import MICRO, Neighbours
 from eigenveil.noise.quantiles import GAUSSIAN
 from eigenveil.noise.sampler import AT_ONCE, integers
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise, noise_spec, words
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import ClippedSum, Count, Gram
 from eigenveil.study.grid import S
 from tests.statistical.checks import (
@@ -42,13 +41,13 @@ from tests.statistical.checks import (
 MILLION = 10**6
 SCALES = [1.0, 3.0, 47.5, 1e6, 2.0**32, 2.0**40]
 OFF = [0.98, 1.02]
-LAWS = {NoiseLaw.GAUSSIAN: rounded_normal, NoiseLaw.LAPLACE: discrete_laplace}
-TAILS = {NoiseLaw.GAUSSIAN: stats.norm, NoiseLaw.LAPLACE: stats.laplace}
+LAWS = {NoiseDistribution.GAUSSIAN: rounded_normal, NoiseDistribution.LAPLACE: discrete_laplace}
+TAILS = {NoiseDistribution.GAUSSIAN: stats.norm, NoiseDistribution.LAPLACE: stats.laplace}
 
 laws = pytest.mark.parametrize("law", LAWS)
 
 
-def draw(scale: float, count: int = MILLION, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> IntArray:
+def draw(scale: float, count: int = MILLION, law: NoiseDistribution = NoiseDistribution.GAUSSIAN) -> IntArray:
     return OsNoise().draw(NoiseSpec(blocks=(Block(count=count, scale=scale, law=law),)))
 
 
@@ -62,7 +61,7 @@ def test_variance_and_mean(sigma: float) -> None:
 
 @laws
 @pytest.mark.parametrize("scale", [0.5, 1.0, 3.0])
-def test_shape(scale: float, law: NoiseLaw) -> None:
+def test_shape(scale: float, law: NoiseDistribution) -> None:
     """And a wrong scale is seen."""
     sample, reach = draw(scale, law=law), int(20 * scale) + 3
     assert shape_fits(sample, LAWS[law](scale, reach))
@@ -75,21 +74,21 @@ def test_the_rounded_law_is_told_from_the_discrete_one(sigma: float) -> None:
     assert not shape_fits(draw(sigma), discrete_normal(sigma, 23))
 
 
-def levels(sample: IntArray, scale: float, law: NoiseLaw) -> FloatArray:
+def levels(sample: IntArray, scale: float, law: NoiseDistribution) -> FloatArray:
     """How likely what is less is: evenly spread in (0, 1) at scales at which integers are as good as real."""
     return np.asarray(TAILS[law].cdf(sample / scale))
 
 
 @laws
 @pytest.mark.parametrize("scale", [1e5, 2.0**32, 2.0**40])
-def test_a_million_draws_are_spread_as_the_law_says(scale: float, law: NoiseLaw) -> None:
+def test_a_million_draws_are_spread_as_the_law_says(scale: float, law: NoiseDistribution) -> None:
     sample = draw(scale, law=law)
     assert uniform(levels(sample, scale, law))
     assert not any(uniform(levels(sample, scale * off, law)) for off in OFF)
 
 
 @laws
-def test_signs_are_even_and_tell_nothing_of_magnitudes(law: NoiseLaw) -> None:
+def test_signs_are_even_and_tell_nothing_of_magnitudes(law: NoiseDistribution) -> None:
     sample = draw(20.0, law=law)
     assert balanced(sample)
     assert alike(sample[sample > 0], -sample[sample < 0])
@@ -111,19 +110,24 @@ def test_tails_are_as_far_out_as_the_law_says(zeros: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("law", "scale"), [(NoiseLaw.GAUSSIAN, 1000.0), (NoiseLaw.LAPLACE, 1000.0), (NoiseLaw.LAPLACE, 2.0)]
+    ("law", "scale"),
+    [
+        (NoiseDistribution.GAUSSIAN, 1000.0),
+        (NoiseDistribution.LAPLACE, 1000.0),
+        (NoiseDistribution.LAPLACE, 2.0),
+    ],
 )
-def test_another_exact_sampler_draws_alike(law: NoiseLaw, scale: float) -> None:
+def test_another_exact_sampler_draws_alike(law: NoiseDistribution, scale: float) -> None:
     """OpenDP's, whose discrete Gaussian is another law, but at such a scale by 1e-7 alone."""
     ours = draw(scale, 200_000, law)
     assert alike(ours, opendp(scale, 20_000, law))
     assert not alike(ours, opendp(0.8 * scale, 20_000, law))
 
 
-def opendp(scale: float, count: int, law: NoiseLaw) -> IntArray:
+def opendp(scale: float, count: int, law: NoiseDistribution) -> IntArray:
     enable_features("contrib")
     domain = vector_domain(atom_domain(T="i64"))
-    if law is NoiseLaw.GAUSSIAN:
+    if law is NoiseDistribution.GAUSSIAN:
         mechanism = make_gaussian(domain, l2_distance(T="f64"), scale=scale)
     else:
         mechanism = make_laplace(domain, l1_distance(T="i64"), scale=scale)

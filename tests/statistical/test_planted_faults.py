@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.zcdp import ATTO, scale_of
-from eigenveil.mechanisms import stability_histogram
+from eigenveil.mechanisms.papers import single_pass
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import SpanGap
-from eigenveil.queries.fingerprints import Pool
+from eigenveil.queries.papers.fingerprints import Pool
 from eigenveil.site.site import Site
-from eigenveil.site.span_scores import flats
+from eigenveil.site.subspaces import candidate_spans
 from eigenveil.study.grid import GridRows
 from tests.statistical.audit import Approximate, Mechanism, audit
 from tests.statistical.behind import BOUND, DOWN, PARTS, UP, passed
@@ -93,15 +93,15 @@ def test_the_threshold_for_one_changed_count_under_replace_one() -> None:
     """[P11] The noise is right; the threshold alone speaks of a bin that one record has just joined."""
     delta = DELTA / 10
     query, study, _ = full(BINS, REPLACE)
-    spec = stability_histogram.noise_of(query, study)[0]
-    _, early = stability_histogram.scale_and_threshold(1, PRICE, int(delta * ATTO))
-    _, right = stability_histogram.scale_and_threshold(2, PRICE, int(delta * ATTO))
+    spec = single_pass.stability_noise_spec(query, study)[0]
+    _, early = single_pass.scale_and_threshold(1, PRICE, int(delta * ATTO))
+    _, right = single_pass.scale_and_threshold(2, PRICE, int(delta * ATTO))
 
     def speaks(threshold: int) -> Mechanism:
         def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
             """Whether the bin that is empty without the record is spoken of. Shape: (m,) each."""
             drawn = noise.draw(
-                NoiseSpec(blocks=(Block(count=m, scale=spec.blocks[0].scale, law=NoiseLaw.LAPLACE),))
+                NoiseSpec(blocks=(Block(count=m, scale=spec.blocks[0].scale, law=NoiseDistribution.LAPLACE),))
             )
             return np.zeros(m), (1 + drawn >= threshold).astype(np.float64)
 
@@ -149,15 +149,15 @@ def printed(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
     """
     found = []
     for data in NO_LEAD:
-        spans = flats(data, POOL)
+        spans = candidate_spans(data, POOL)
         scores = np.array([span.score for span in spans])
         best = np.sort(scores)[::-1]
         leads = np.where(scores == best[0], max(0, best[0] - best[1] - 1), 0)
         spec = NoiseSpec(
-            blocks=(Block(count=m * len(spans), scale=scale_of(1, PRICE), law=NoiseLaw.LAPLACE),)
+            blocks=(Block(count=m * len(spans), scale=scale_of(1, PRICE), law=NoiseDistribution.LAPLACE),)
         )
         winner = (leads + noise.draw(spec).reshape(m, -1)).argmax(axis=1)
-        its = [i for i, span in enumerate(spans) if span.form.tolist() == [[1, 1]]]
+        its = [i for i, span in enumerate(spans) if span.echelon_form.tolist() == [[1, 1]]]
         found.append(np.isin(winner, its).astype(np.float64))
     return found[0], found[1]
 

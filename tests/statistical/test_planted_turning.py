@@ -12,14 +12,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.mechanisms.leading_subspace import cauchy_scale, gaussian_scale, on_grid
-from eigenveil.noise.cauchy import cauchy
-from eigenveil.noise.haar import haar
+from eigenveil.mechanisms.papers.smooth_sensitivity import cauchy_scale, gaussian_scale, to_fixed_point
+from eigenveil.noise.distributions import cauchy, haar
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import orthonormal
-from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, decompose, weight
-from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, Subspace
+from eigenveil.queries.papers.trusted import (
+    CAUCHY,
+    ENTRY_STEPS,
+    GAUSSIAN,
+    EigenspaceSensitivity,
+    Subspace,
+    leading_subspace_and_gap,
+    person_weight,
+)
 from tests.statistical.audit import Approximate, Attack, Mechanism, audit
 from tests.statistical.behind import R
 from tests.statistical.counted import WITH_DELTA, Statistic, first, watched
@@ -41,8 +47,8 @@ def weighed(*entries: float) -> IntArray:
 
 def bounds_of(query: Subspace, total: IntArray) -> tuple[EigenspaceSensitivity, FloatArray, float]:
     """How far one person turns it; its leading vectors; its gap."""
-    unit = weight(query, 1)
-    return EigenspaceSensitivity.of(query, ADD, unit), *decompose(query, total, unit)
+    unit = person_weight(query, 1)
+    return EigenspaceSensitivity.of(query, ADD, unit), *leading_subspace_and_gap(query, total, unit)
 
 
 def varied(release: Variant, query: Subspace, sums: Sums, statistic: Statistic) -> Attack:
@@ -76,8 +82,8 @@ def rotated_left(query: Subspace, total: IntArray, noise: NoiseSource) -> FloatA
     """The d-by-d rotation of the paper, from the left. It has to be public, or nobody could use the release;
     so everybody can take it off again. Shape: (6,)."""
     bounds, vectors, gap = bounds_of(query, total)
-    scale = math.ceil(cauchy_scale(bounds, gap, LEVEL, 6) * FRAME)
-    noised = on_grid(PUBLIC @ vectors) + np.array(cauchy(6, scale, noise))
+    scale = math.ceil(cauchy_scale(bounds, gap, LEVEL, 6) * ENTRY_STEPS)
+    noised = to_fixed_point(PUBLIC @ vectors) + np.array(cauchy(6, scale, noise))
     return (PUBLIC.T @ noised.reshape(3, 2)).reshape(-1)
 
 
@@ -91,9 +97,9 @@ def test_a_left_rotation_leaves_the_basis_bare() -> None:
 def one_noise(query: Subspace, total: IntArray, noise: NoiseSource) -> FloatArray:
     """Noise of dimension d: the same d numbers on each of the k columns. Shape: (6,)."""
     bounds, vectors, gap = bounds_of(query, total)
-    scale = gaussian_scale(bounds, gap, LEVEL, DELTA, 3) * FRAME
+    scale = gaussian_scale(bounds, gap, LEVEL, DELTA, 3) * ENTRY_STEPS
     drawn = noise.draw(NoiseSpec(blocks=(Block(count=3, scale=scale),)))
-    return (on_grid(vectors @ haar(2, noise)) + np.repeat(drawn, 2)).astype(np.float64)
+    return (to_fixed_point(vectors @ haar(2, noise)) + np.repeat(drawn, 2)).astype(np.float64)
 
 
 def test_noise_of_dimension_d_instead_of_dk() -> None:
@@ -115,7 +121,7 @@ def test_beta_for_dimension_d_instead_of_dk() -> None:
     a side of their squared length; a sum of 159,600 squares, and so drawn as one number, not exactly."""
     d, k, epsilon, delta = 400, 399, 3.0, 1e-6
     query = Subspace(centre=frozen([0] * d), radius=R, records=10_000, count=k, mechanism=GAUSSIAN)
-    bounds, rng = EigenspaceSensitivity.of(query, ADD, weight(query, 1)), np.random.default_rng(4)
+    bounds, rng = EigenspaceSensitivity.of(query, ADD, person_weight(query, 1)), np.random.default_rng(4)
 
     def lengths_for(size: int) -> Attack:
         """Squared lengths, with beta for `size` dimensions, at gaps of 100 and 101."""

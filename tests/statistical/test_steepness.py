@@ -16,8 +16,8 @@ import pytest
 from flint import arb, fmpq
 from scipy import stats
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.mechanisms import eigenvectors
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.mechanisms.papers import covariance
 from eigenveil.numerics.encoding import frozen
 from eigenveil.queries import VECTOR, Eigenvectors
 from tests.core.noise.test_bingham import POINTS, density
@@ -62,8 +62,8 @@ def test_seven_percent_too_steep_or_too_flat_is_caught(
     factor: float, sign: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Planted faults: a person's range understated and overstated by 7 %."""
-    honest = eigenvectors.score_range
-    monkeypatch.setattr(eigenvectors, "score_range", lambda *given: factor * honest(*given))
+    honest = covariance.score_range
+    monkeypatch.setattr(covariance, "score_range", lambda *given: factor * honest(*given))
     assert sign * errors_off(Neighbours.ADD_REMOVE, RELEASES) > ALARM
 
 

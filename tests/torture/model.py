@@ -30,7 +30,7 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sealed:
+class SealedRelease:
     """One stored release."""
 
     query: str
@@ -45,7 +45,7 @@ class Snapshot:
     the coordinator's (`asked`) and after (`paid`): each is right for one direction of comparison."""
 
     charged: Mapping[Place, Charge]
-    sealed: Mapping[Place, Sealed]
+    sealed: Mapping[Place, SealedRelease]
     states: Mapping[str, str]
     bundles: Mapping[str, bytes]
     asked: Mapping[str, Mapping[Place, Charge]]
@@ -94,8 +94,8 @@ def _opened(path: Path) -> Iterator[apsw.Connection]:
         yield connection
 
 
-def _sealed(query: str, micro_rho: int, present: str, digest: str) -> Sealed:
-    return Sealed(query=query, micro_rho=micro_rho, present=tuple(json.loads(present)), digest=digest)
+def _sealed(query: str, micro_rho: int, present: str, digest: str) -> SealedRelease:
+    return SealedRelease(query=query, micro_rho=micro_rho, present=tuple(json.loads(present)), digest=digest)
 
 
 def _charges(path: Path, whose: str, doubled: list[str]) -> dict[Place, Charge]:
@@ -170,7 +170,7 @@ class Witness:
         elif (study, round) not in now.charged:
             self._tell([f"{_said((study, round))} was published and is not charged"])
 
-    def _covered(self, place: Place, sealed: Sealed, now: Snapshot) -> None:
+    def _covered(self, place: Place, sealed: SealedRelease, now: Snapshot) -> None:
         charge, tried = now.charged.get(place), len(now.fixed.get(place, {0: ""}))
         due = tried * sealed.micro_rho
         if charge is None or charge.query != sealed.query or charge.micro_rho < due or charge.times != tried:

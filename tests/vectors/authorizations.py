@@ -8,15 +8,11 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.analyst_signature.authorization import (
-    AUTHORIZATION_SIGNED,
-    MAX_AUTHORIZATION_SECONDS,
-    authorize,
-)
-from eigenveil.analyst_signature.card import AnalystCard, sign_analyst_card
 from eigenveil.errors import Code
+from eigenveil.key_cards.owners import AnalystKeyCard, sign_analyst_card
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.protocol.plan import Plan
+from eigenveil.study_authorization import AUTHORIZATION_SIGNED, MAX_AUTHORIZATION_SECONDS, authorize
 
 KEY = Ed25519PrivateKey.from_private_bytes(b"analyst".ljust(32, b"s"))
 NOW = 1_800_000_000
@@ -25,7 +21,7 @@ NOW = 1_800_000_000
 def authorization_vectors(plan: Plan) -> dict[str, Any]:
     """What is signed, and by whom; `bad` are statements under the right key's signature, with their code."""
     public = KEY.public_key().public_bytes_raw()
-    card = AnalystCard(federation=plan.federation, analyst=plan.analyst, signing=public)
+    card = AnalystKeyCard(federation=plan.federation, analyst=plan.analyst, signing=public)
     signed = authorize(plan, sign_analyst_card(card, KEY.sign), NOW + 3600, KEY.sign)
     stated = parse_json(signed.said)
     spoiled = {

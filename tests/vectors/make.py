@@ -16,22 +16,20 @@ from typing import Any
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.accounting.budget import Budget
-from eigenveil.accounting.ledger import Entry, Ledger
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import Cost
+from eigenveil.accounting.budget import PrivacyBudget
+from eigenveil.accounting.ledger import Ledger, LedgerEntry
+from eigenveil.accounting.zcdp import Cost, Neighbours
 from eigenveil.aggregation import Contribution
 from eigenveil.numerics.encoding import canonical, digest, frozen, to_bytes
-from eigenveil.planning.dry_run import courses
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
+from eigenveil.planning.dry_run import possible_rehearsals
 from eigenveil.protocol.plan import Plan, plan_to_dict
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import ROUND_SIGNED, RoundStatement
+from eigenveil.protocol.rounds import ROUND_SIGNED, Release, RoundStatement
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import NAMES, Batch, Frame, Gradient
-from eigenveil.queries.batch import pass_key
-from eigenveil.site.partition import SPREAD, deal
+from eigenveil.queries.gradients import pass_key
+from eigenveil.site.batches import HASH_RANGE, assign_batches
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import GridRows
@@ -176,9 +174,9 @@ def revision_vectors() -> dict[str, Any]:
             components=1, max_records=20_000, expected_records=3000,
             federation=Federation(sites=("north",) if one else ("north", "south")),
             neighbours=Neighbours.REPLACE_ONE if traits.single_records else Neighbours.ADD_REMOVE,
-        ).running(algorithm)  # fmt: skip
+        ).with_algorithm(algorithm)  # fmt: skip
         plan = make_plan(study, federation="vectors", submission="one", analyst="maria")
-        queries = [asked for way in courses(plan) for asked in way]
+        queries = [asked for way in possible_rehearsals(plan) for asked in way]
         asked = [
             [NAMES[type(q.query)], q.micro_rho, str(q.atto_delta), q.law.value, q.query.length]
             for q in queries
@@ -189,11 +187,11 @@ def revision_vectors() -> dict[str, Any]:
     return out
 
 
-def ledger_chain() -> list[Entry]:
+def ledger_chain() -> list[LedgerEntry]:
     """Reserve, charge, settle; with an atto-delta beyond 53 bits."""
-    ledger = Ledger(budget=Budget(mixed=Cost(micro_rho=10**6, atto_delta=10**18)))
-    out: list[Entry] = []
-    steps: list[Callable[[], Entry | None]] = [
+    ledger = Ledger(budget=PrivacyBudget(mixed=Cost(micro_rho=10**6, atto_delta=10**18)))
+    out: list[LedgerEntry] = []
+    steps: list[Callable[[], LedgerEntry | None]] = [
         lambda: ledger.reserve(DIGEST, Cost(micro_rho=500, atto_delta=10**17), at=1_700_000_000),
         lambda: ledger.charge(DIGEST, 0, "cd" * 32, Cost(micro_rho=200, atto_delta=10**16), at=1_700_000_001),
         lambda: ledger.charge(DIGEST, 1, "ef" * 32, Cost(micro_rho=300), at=1_700_000_002),
@@ -209,7 +207,7 @@ def ledger_chain() -> list[Entry]:
 
 def ledger_vector() -> dict[str, Any]:
     """The chain's rows; numbers as decimal text, as they are hashed."""
-    rows = [{f: str(getattr(e, f)) for f in Entry.__dataclass_fields__} for e in ledger_chain()]
+    rows = [{f: str(getattr(e, f)) for f in LedgerEntry.__dataclass_fields__} for e in ledger_chain()]
     for row, entry in zip(rows, ledger_chain(), strict=True):
         row["kind"] = entry.kind.value
     return {"rows": rows}
@@ -231,8 +229,8 @@ def deal_vectors() -> dict[str, Any]:
         key = pass_key(DIGEST, first, batches)
         passes[f"{batches} batches from round {first}"] = {
             "plan": DIGEST, "first": first, "batches": batches, "key": to_bytes(key).hex(),
-            "batch": deal(rows, batches, key).tolist(),
-            "subset hash": [str(hashed) for hashed in deal(rows, SPREAD, ~key)],
+            "batch": assign_batches(rows, batches, key).tolist(),
+            "subset hash": [str(hashed) for hashed in assign_batches(rows, HASH_RANGE, ~key)],
         }  # fmt: skip
     return {"rows": rows.tolist(), "passes": passes}
 

@@ -11,10 +11,9 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from eigenveil.aggregation import Contribution
+from eigenveil.key_cards.owners import SITE_CARD_SIGNED, SiteKeyCard, sign_site_card
 from eigenveil.numerics.encoding import frozen, to_bytes
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.secure_aggregation.card import CARD_SIGNED, Card, sign_card
-from eigenveil.secure_aggregation.masks import add_mask, mask_key, masked
+from eigenveil.secure_aggregation.masking import Attempt, add_mask, mask_key, masked
 from tests.support import DIGEST
 
 SITES = ("east", "north", "south")
@@ -32,8 +31,8 @@ def signing(site: str) -> Ed25519PrivateKey:
     return Ed25519PrivateKey.from_private_bytes(site.encode().ljust(32, b"s"))
 
 
-def card(site: str) -> Card:
-    return Card(
+def card(site: str) -> SiteKeyCard:
+    return SiteKeyCard(
         federation="vectors",
         site=site,
         agreement=agreement(site).public_key().public_bytes_raw(),
@@ -50,7 +49,7 @@ def cards() -> dict[str, Any]:
     """Private keys, cards, digests and fingerprints; and cards that must be refused."""
     good = {}
     for site in SITES:
-        one = sign_card(card(site), signing(site).sign)
+        one = sign_site_card(card(site), signing(site).sign)
         good[site] = {
             "agreement": agreement(site).private_bytes_raw().hex(),
             "said": one.said.decode(), "signature": one.signature.hex(),
@@ -64,7 +63,7 @@ def cards() -> dict[str, Any]:
         "no name": said.replace(b'"east"', b'"East"'),
     }
     sign = signing("east").sign
-    bad = {n: {"said": s.decode(), "signature": sign(CARD_SIGNED + s).hex()} for n, s in spoiled.items()}
+    bad = {n: {"said": s.decode(), "signature": sign(SITE_CARD_SIGNED + s).hex()} for n, s in spoiled.items()}
     return {"cards": good, "bad": bad}
 
 

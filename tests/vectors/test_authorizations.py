@@ -10,16 +10,16 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.analyst_signature.authorization import SignedAuthorization, check_authorization
-from eigenveil.analyst_signature.card import SignedAnalystCard
 from eigenveil.errors import Code
+from eigenveil.key_cards.owners import SignedAnalystKeyCard
 from eigenveil.protocol.plan import plan_from_json
+from eigenveil.study_authorization import SignedAuthorization, check_authorization
 from tests.support import refused
 from tests.vectors.make import FOLDER
 
 VECTOR: dict[str, Any] = json.loads((FOLDER / "authorization.json").read_text())
 PLAN = plan_from_json(VECTOR["plan"].encode())
-CARD = SignedAnalystCard(
+CARD = SignedAnalystKeyCard(
     said=VECTOR["card"]["said"].encode(), signature=bytes.fromhex(VECTOR["card"]["signature"])
 )
 

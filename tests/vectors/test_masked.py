@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.secure_aggregation.attempt import SignedAttempt
-from eigenveil.secure_aggregation.card import SignedCard
+from eigenveil.key_cards.owners import SignedSiteKeyCard
+from eigenveil.secure_aggregation.masking import SignedAttempt
 from tests.support import refused
 from tests.vectors.make import FOLDER
 from tests.vectors.primitives import hkdf, keystream, x25519
@@ -54,7 +54,7 @@ def mask(attempt: dict[str, Any], one: str, other: str, length: int) -> list[int
 def test_a_card_is_what_the_protocol_says(site: str) -> None:
     vector = VECTOR["cards"][site]
     said = vector["said"].encode()
-    read = SignedCard(said=said, signature=bytes.fromhex(vector["signature"])).check()
+    read = SignedSiteKeyCard(said=said, signature=bytes.fromhex(vector["signature"])).check()
     assert (read.site, read.federation, read.digest) == (site, "vectors", vector["digest"])
     assert x25519(bytes.fromhex(vector["agreement"]), BASE) == read.agreement
     assert json.dumps(json.loads(said), sort_keys=True, separators=(",", ":")).encode() == said
@@ -68,7 +68,7 @@ def test_a_card_is_what_the_protocol_says(site: str) -> None:
 def test_a_bad_card_is_refused(name: str) -> None:
     vector = VECTOR["bad"][name]
     with refused(Code.PROTOCOL):
-        SignedCard(said=vector["said"].encode(), signature=bytes.fromhex(vector["signature"])).check()
+        SignedSiteKeyCard(said=vector["said"].encode(), signature=bytes.fromhex(vector["signature"])).check()
 
 
 @pytest.mark.parametrize("attempt", VECTOR["attempts"], ids=lambda a: f"{len(a['answers'])} sites")

@@ -13,14 +13,13 @@ from typing import Any
 
 import pytest
 
-from eigenveil.accounting.budget import Budget
-from eigenveil.accounting.ledger import Entry, EntryKind, replay
+from eigenveil.accounting.budget import PrivacyBudget
+from eigenveil.accounting.ledger import EntryKind, LedgerEntry, replay
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import digest, from_bytes
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import SignedRound
+from eigenveil.protocol.rounds import Release, SignedRound
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core import reference
@@ -77,7 +76,7 @@ def test_every_kind_of_sum_has_a_vector() -> None:
     assert every_query().keys() < stored("query")["queries"].keys()
 
 
-@pytest.mark.parametrize("name", stored("deal")["passes"])
+@pytest.mark.parametrize("name", stored("assign_batches")["passes"])
 def test_records_are_dealt_as_the_protocol_says(name: str) -> None:
     """R13 in plain Python integers, from its words."""
     rows, vector = stored("deal")["rows"], stored("deal")["passes"][name]
@@ -111,10 +110,10 @@ def test_the_release_reads() -> None:
 def test_the_ledger_replays() -> None:
     numbers = ("index", "round", "micro_rho", "atto_delta", "at")
     rows = [
-        Entry(**{**row, **{n: int(row[n]) for n in numbers}, "kind": EntryKind(row["kind"])})
+        LedgerEntry(**{**row, **{n: int(row[n]) for n in numbers}, "kind": EntryKind(row["kind"])})
         for row in stored("ledger")["rows"]
     ]
-    ledger = replay(Budget(mixed=Cost(micro_rho=500, atto_delta=10**17)), rows)
+    ledger = replay(PrivacyBudget(mixed=Cost(micro_rho=500, atto_delta=10**17)), rows)
     assert ledger.spent == Cost(micro_rho=500, atto_delta=10**16)
     assert ledger.head == rows[-1].digest
 

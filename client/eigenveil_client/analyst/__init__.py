@@ -1,1 +1,1 @@
-"""What an analyst runs: studies at a coordinator, releases on disk. Imports `connection`, and no site."""
+"""The analyst's programs: studies at a coordinator, releases on disk. Imports no site."""

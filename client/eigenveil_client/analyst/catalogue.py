@@ -1,27 +1,38 @@
-"""The sites and the columns of a federation for a person, and a study file from a choice of them.
+"""Tables of a federation's sites and columns, and study files of chosen columns or variants.
 
-Whatever others wrote is shown as text: nothing in it is taken for a terminal's or a table's own marks.
+Text of other parties is shown as plain text, so it cannot contain markup of a terminal or a table.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from eigenveil.dictionary.admission import check_study
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
-from eigenveil.dictionary.new_study import Choice, new_study
-from eigenveil.dictionary.resolve import check_names, read_study_file
-from eigenveil.dictionary.toml import column_to_dict
-from eigenveil.study.toml import parse_study
-from eigenveil_client.analyst.dictionaries import FEDERATION, find_dictionary
-from eigenveil_client.analyst.federation import FederationView, ListedSite
-from eigenveil_client.analyst.python.choosing import dictionary_of, offering, patience
-from eigenveil_client.analyst.talk import at
+from eigenveil.dictionary.directory import check_study
+from eigenveil.dictionary.formats import column_to_dict
+from eigenveil.dictionary.study_files import NewStudy, check_names, new_study, read_study_file
+from eigenveil.errors import Code, RequestError
+from eigenveil.planning.choose import make_plan
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Column, Federation, Missing, Study
+from eigenveil.study.toml import parse_study, study_to_toml
+from eigenveil_client.analyst.coordinator import call_coordinator
+from eigenveil_client.analyst.federation import (
+    FEDERATION,
+    FederationView,
+    ListedSite,
+    approval_deadline,
+    dictionary_of,
+    find_dictionary,
+    offering_sites,
+)
+from eigenveil_client.records.isolated.reader import variants
 from eigenveil_common.command import console
 from eigenveil_common.files import write_durably
 
@@ -29,7 +40,7 @@ UNSTATED = "not stated"
 
 
 def sites_value(view: FederationView) -> dict[str, Any]:
-    """The sites as plain values."""
+    """Return the sites as plain values."""
     return {"federation": view.name, "sites": [_site(one) for one in view.sites]}
 
 
@@ -39,15 +50,15 @@ def _site(site: ListedSite) -> dict[str, Any]:
     return {"site": site.name, "stated": stated, "seen": seen}
 
 
-def show_sites(told: dict[str, Any]) -> None:
-    table = Table("site", "offers", "approval", "declines beyond", "heard (UTC, to the hour)")
-    for row in told["sites"]:
+def show_sites(value: dict[str, Any]) -> None:
+    table = Table("site", "columns", "approval", "declines beyond", "last contact (UTC, to the hour)")
+    for row in value["sites"]:
         stated = row["stated"]
         offers = (
             UNSTATED if stated is None or stated["offers"] is None else f"{len(stated['offers'])} columns"
         )
         approval, rules = (UNSTATED,) * 2 if stated is None else (stated["approval"], _rules(stated["rules"]))
-        seen = (row["seen"] or "not since the start").removesuffix("+00:00").replace("T", " ")
+        seen = (row["seen"] or "none since the start").removesuffix("+00:00").replace("T", " ")
         table.add_row(*map(Text, (row["site"], offers, approval, rules, seen)))
     console.print(table)
 
@@ -57,7 +68,8 @@ def _rules(rules: Mapping[str, float]) -> str:
 
 
 def columns_value(dictionary: Dictionary, view: FederationView | None) -> dict[str, Any]:
-    """The columns of a dictionary as plain values; of the federation's own, also which sites offer them."""
+    """Return the columns of a dictionary as plain values, with the sites that offer them if `view` is
+    given."""
     offers = {} if view is None else {one.name: one.offers for one in view.sites if one.offers is not None}
     known = dictionary.usable()
     beside = sorted({name for names in offers.values() for name in names if name not in known})
@@ -77,50 +89,52 @@ def _column(column: DictionaryColumn, offers: Mapping[str, tuple[str, ...]]) -> 
     return column_to_dict(column) | {"offered": offered}
 
 
-def show_columns(told: dict[str, Any]) -> None:
-    states = bool(told["sites_that_state"])
-    title = Text(f"{told['dictionary']}, version {told['version']}: {told['about']}")
+def show_columns(value: dict[str, Any]) -> None:
+    states = bool(value["sites_that_state"])
+    title = Text(f"{value['dictionary']}, version {value['version']}: {value['about']}")
     table = Table(
         "column", "unit", "bounds", "LOINC", "meaning", *(["offered by"] if states else []), title=title
     )
-    table.columns[0].no_wrap, table.columns[0].overflow = True, "ignore"  # names are what is typed
-    for row in told["columns"]:
+    table.columns[0].no_wrap, table.columns[0].overflow = True, "ignore"  # names are typed by the reader
+    for row in value["columns"]:
         for name, sites in row["offered"].items():
             bounds = range_text(row["lower"], row["upper"])
             cells = [name, row.get("unit", ""), bounds, row.get("loinc", ""), row["meaning"]]
             table.add_row(*map(Text, cells), *([Text(", ".join(sites))] if states else []))
     console.print(table)
-    if told["offered_beside"]:
-        names = ", ".join(told["offered_beside"])
-        console.print(f"Offered by sites, in no dictionary: {names}", markup=False)
+    if value["offered_beside"]:
+        names = ", ".join(value["offered_beside"])
+        console.print(f"Offered by sites, but not in the dictionary: {names}", markup=False)
 
 
-def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Write a study file; what it says as plain values. Who names both sites and a dictionary asks nobody.
+def write_new_study(out: Path, profile: Path | None, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a study file, and return its content as plain values.
+
+    The coordinator is not called if both sites and a dictionary are named.
 
     Raises:
-        RequestError: the study cannot be, or the federation does not have what it names.
+        RequestError: the study is invalid, or the federation lacks a site or a column.
     """
-    columns, sites = _names(asked["columns"]), _names(asked["sites"] or "")
-    named = asked["named"] or FEDERATION
+    columns, sites = _names(options["columns"]), _names(options["sites"] or "")
+    named = options["named"] or FEDERATION
     view = None
     if named == FEDERATION or not sites:
-        view = at(profile, lambda analyst: analyst.federation())
-    own = dictionary_of(view) if view is not None and named == FEDERATION else None
-    dictionary = own or find_dictionary(named, out.parent, profile)
-    check_names(columns, dictionary)  # a typo is told before it is a column that no site offers
-    chosen = sites or offering(view, columns)
-    choice = Choice(
-        name=asked["name"] or out.stem,
+        view = call_coordinator(profile, lambda analyst: analyst.federation())
+    published = dictionary_of(view) if view is not None and named == FEDERATION else None
+    dictionary = published or find_dictionary(named, out.parent, profile)
+    check_names(columns, dictionary)  # so that a typo is not reported as a column that no site offers
+    chosen = sites or offering_sites(view, columns)
+    choice = NewStudy(
+        name=options["name"] or out.stem,
         columns=columns,
         sites=chosen,
-        components=asked["components"],
-        epsilon=asked["epsilon"],
-        delta=asked["delta"],
+        components=options["components"],
+        epsilon=options["epsilon"],
+        delta=options["delta"],
         dictionary=named,
-        purpose=asked["purpose"],
-        person_column=asked["person_column"],
-        deadline_seconds=patience(view, chosen),
+        purpose=options["purpose"],
+        person_column=options["person_column"],
+        deadline_seconds=approval_deadline(view, chosen),
     )
     text = new_study(choice, dictionary)
     if view is not None:
@@ -131,3 +145,63 @@ def write_new_study(out: Path, profile: Path | None, asked: Mapping[str, Any]) -
 
 def _names(listed: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in listed.split(",") if name.strip())
+
+
+FEWEST = 2**10  # least max_records of a useful study
+ABOUT = """\
+# A column counts one allele of one variant, 0, 1 or 2; a missing genotype counts as 1 (fill). See its
+# queries and cost with `eigenveil study explain`. Prune for linkage first, and use only the columns you need.
+"""
+
+
+def write_genotype_study(
+    out: Path, profile: Path | None, file: Path, options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write a study of the variants of `file`, and return its content as plain values.
+
+    The coordinator is not called if sites are named.
+
+    Raises:
+        RequestError: the study or the file is invalid.
+    """
+    found = variants(file)
+    sites = tuple(one.strip() for one in (options["sites"] or "").split(",") if one.strip())
+    view = None if sites else call_coordinator(profile, lambda analyst: analyst.federation())
+    sites = sites or offering_sites(view, found.columns)
+    federation, seconds = Federation(sites=sites), approval_deadline(view, sites)
+    study = _with_exact_sums(
+        Study(
+            name=options["name"] or out.stem,
+            purpose=options["purpose"],
+            columns=tuple(
+                Column(name=name, unit="alleles", lower=0, upper=2, fill=1) for name in found.columns
+            ),
+            epsilon=options["epsilon"],
+            delta=options["delta"],
+            components=options["components"],
+            algorithm=Algorithm.DP_PCA,
+            missing=Missing.FILL,
+            grid_steps=1,
+            person_column=options["person_column"],
+            federation=federation if seconds is None else replace(federation, deadline_seconds=seconds),
+        )
+    )
+    write_durably(out, (ABOUT + study_to_toml(study)).encode())
+    return {
+        "study": str(out),
+        "columns": list(found.columns),
+        "left_out": found.left_out,
+        "sites": list(sites),
+        "max_records": study.max_records,
+    }
+
+
+def _with_exact_sums(study: Study) -> Study:
+    """Return the study with the largest max_records, up to its own, for which all sums are exact."""
+    try:
+        make_plan(study)
+    except RequestError as problem:
+        if problem.code is not Code.OVERFLOW or study.max_records <= FEWEST:
+            raise
+        return _with_exact_sums(replace(study, max_records=study.max_records // 2))
+    return study

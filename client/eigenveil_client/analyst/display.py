@@ -1,10 +1,10 @@
-"""A running study for the eye: sites, rounds and budget; one line a change when nobody looks."""
+"""Display of studies: a live view of a running one, and studies and explanations as text and plain values."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import UTC, datetime
-from typing import Self
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -12,11 +12,11 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from eigenveil.accounting.digits import percent_up
-from eigenveil.errors import Code, PeerError, spoken
-from eigenveil.protocol.round import RoundState
-from eigenveil.reporting.notebook import one_line
-from eigenveil.reporting.questions import called
+from eigenveil.accounting.formatting import percent_up
+from eigenveil.errors import Code, PeerError, round_label
+from eigenveil.protocol.rounds import RoundState
+from eigenveil.reporting.presentation import kind_label, one_line, sent_kind_label
+from eigenveil.study.study import Trust
 from eigenveil_common.command import errors
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -37,45 +37,45 @@ MARKS = {
     "answered": ("●", "green"),
     "absent": ("×", "red"),
 }
-ROUND_STATES = {RoundState.FIXED.value: "paid, and waits for the masked answers of its sites"}
+ROUND_STATES = {RoundState.FIXED.value: "charged, and waits for the masked answers of its sites"}
 WIDTH = 36
 
 
-def state_word(state: int) -> str:
-    """running, released, failed, cancelled or awaiting approval."""
+def state_name(state: int) -> str:
+    """Return running, released, failed, cancelled or awaiting approval."""
     return STATES.get(state, "unknown")  # type: ignore[call-overload, no-any-return]
 
 
 def time_of(milliseconds: int) -> datetime:
-    """A time that the coordinator said, in Unix milliseconds.
+    """Return a time that the coordinator sent, in Unix milliseconds.
 
     Raises:
-        PeerError: code `protocol`: no calendar has it.
+        PeerError: code `protocol`, it is not a valid time.
     """
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC)
     except (ValueError, OverflowError, OSError) as problem:
         raise PeerError(
-            Code.PROTOCOL, f"the coordinator said a time that is none: {milliseconds} ms"
+            Code.PROTOCOL, f"the coordinator sent an invalid time: {milliseconds} ms"
         ) from problem
 
 
 def moment(milliseconds: int) -> str:
-    """A time to the minute. Raises as `time_of`."""
+    """Return a time to the minute. Raises as `time_of`."""
     return f"{time_of(milliseconds):%Y-%m-%d %H:%M} (UTC)"
 
 
 def consent_line(message: pb.StudyEvent | pb.StudyRow) -> str:
-    """What a study that has asked nothing yet waits for."""
+    """Return the consent status of a study before its first query."""
     if message.consent_ends_unix_ms:
         return f"waits for every site to agree, until {moment(message.consent_ends_unix_ms)}"
     if message.starts_unix_ms:
-        return f"every site has said its word; asks nothing before {moment(message.starts_unix_ms)}"
-    return "every site has said its word"
+        return f"every site has decided; starts after {moment(message.starts_unix_ms)}"
+    return "every site has decided"
 
 
-def site_words(sites: Iterable[pb.SiteStatus]) -> list[tuple[str, str]]:
-    """Each site and what is known of it, without what a terminal would obey: all of it is others' words."""
+def site_statuses(sites: Iterable[pb.SiteStatus]) -> list[tuple[str, str]]:
+    """Return each site and its status, without control characters, as other parties wrote them."""
     return [
         (one_line(one.site), one_line(f'{one.status} ("{one.text}")' if one.text else one.status))
         for one in sites
@@ -83,19 +83,19 @@ def site_words(sites: Iterable[pb.SiteStatus]) -> list[tuple[str, str]]:
 
 
 def rounds_line(event: pb.StudyEvent) -> str:
-    """Which round of about how many, and what it asks."""
+    """Return the round, the expected number of rounds, and the kind of query."""
     if event.state != pb.STUDY_STATE_RUNNING:
-        return state_word(event.state)
+        return state_name(event.state)
     if event.consent:
         return consent_line(event)
-    kind = f": {called(event.query_kind)}" if event.query_kind else ""
+    kind = f": {kind_label(event.query_kind)}" if event.query_kind else ""
     tried = f", attempt {event.attempt}" if event.attempt else ""
     state = f", {ROUND_STATES.get(event.round_state, event.round_state)}" if event.round_state else ""
-    return f"{spoken(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{tried}{state}"
+    return f"{round_label(event.round)} of {max(event.expected_rounds, event.round + 1)}{kind}{tried}{state}"
 
 
 def panel(event: pb.StudyEvent, title: str) -> RenderableType:
-    """The live picture of one event."""
+    """Return the live view of one event."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="dim")
     grid.add_column()
@@ -111,24 +111,24 @@ def panel(event: pb.StudyEvent, title: str) -> RenderableType:
     share = percent_up(event.spent_micro_rho, max(event.micro_rho, 1))
     grid.add_row("budget", spent, f"{share} % of this study's")
     sites = Text()
-    for site, words in site_words(event.consent or event.sites):
-        mark, style = MARKS.get(words.split(":")[0], ("×", "red"))
+    for site, status in site_statuses(event.consent or event.sites):
+        mark, style = MARKS.get(status.split(":")[0], ("×", "red"))
         sites.append(f"{mark} {site} ", style=style)
-        sites.append(f"{words}   ", style="dim")
+        sites.append(f"{status}   ", style="dim")
     return Group(Text(title, style="bold"), grid, sites)
 
 
-def plain(event: pb.StudyEvent) -> str:
-    """One line for a log."""
-    sites = "; ".join(f"{site}: {words}" for site, words in site_words(event.consent)) or " ".join(
-        f"{site}={words}" for site, words in site_words(event.sites)
+def event_text(event: pb.StudyEvent) -> str:
+    """Return an event as one line for a log."""
+    sites = "; ".join(f"{site}: {status}" for site, status in site_statuses(event.consent)) or " ".join(
+        f"{site}={status}" for site, status in site_statuses(event.sites)
     )
     share = percent_up(event.spent_micro_rho, max(event.micro_rho, 1))
     return f"{rounds_line(event)}; budget {share} %; {sites}".rstrip("; ")
 
 
 class Display:
-    """Shows events as they come: a live picture on a terminal, lines elsewhere, nothing if `quiet`."""
+    """Display of events as they arrive: a live view on a terminal, lines elsewhere, nothing if `quiet`."""
 
     def __init__(self, console: Console, title: str, *, quiet: bool = False) -> None:
         self._console = console
@@ -148,15 +148,15 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def tell(self, sentence: str) -> None:
-        """Say something about the connection: above the live picture, or else on standard error."""
+    def notify(self, sentence: str) -> None:
+        """Print a notice on the connection, above the live view or on standard error."""
         console = errors if self._live is None else self._console
         console.print(sentence, style="yellow", markup=False, soft_wrap=True)
 
     def take(self, message: pb.StudyEvent | str | None) -> None:
-        """An event, a sentence about the connection, or nothing new."""
+        """Show an event or a notice on the connection; None is ignored."""
         if isinstance(message, str):
-            self.tell(message)
+            self.notify(message)
         elif message is not None:
             self.show(message)
 
@@ -164,9 +164,107 @@ class Display:
         if self._live is not None:
             self._live.update(panel(event, self._title))
         elif not self._quiet:
-            # One line for each state of a round; where a person is waited for, for each answer as well.
+            # one line for each state of a round, and for each answer while persons decide
             waits = event.consent or any(site.status == "waiting for approval" for site in event.sites)
-            state = plain(event) if waits else rounds_line(event)
+            state = event_text(event) if waits else rounds_line(event)
             if state != self._last:
-                self._console.print(plain(event), markup=False, soft_wrap=True)
+                self._console.print(event_text(event), markup=False, soft_wrap=True)
             self._last = state
+
+
+def row_value(row: pb.StudyRow) -> dict[str, Any]:
+    return {
+        "study": row.plan_digest.hex(),
+        "name": row.name,
+        "state": state_name(row.state),
+        "analyst": row.analyst,
+        "rounds": row.rounds,
+        "micro_rho": row.micro_rho,
+        "spent_micro_rho": row.spent_micro_rho,
+        "submitted": _iso(row.submitted_unix_ms),
+        "failure": row.failure,
+    } | consent_value(row)
+
+
+def consent_value(message: pb.StudyEvent | pb.StudyRow) -> dict[str, Any]:
+    """Return the consent status of each site, and the times that a study waits for; empty if none."""
+    times = {"consent_ends": message.consent_ends_unix_ms, "starts": message.starts_unix_ms}
+    return {"consent": dict(site_statuses(message.consent))} | {
+        name: _iso(at) if at else "" for name, at in times.items()
+    }
+
+
+def row_lines(row: pb.StudyRow) -> str:
+    """Return the status of a study as text."""
+    value = row_value(row)
+    value |= {"spent": f"{share(row)} of its cost", "rounds": f"{row.rounds} started"}
+    value["consent"] = "; ".join(f"{site}: {status}" for site, status in value["consent"].items())
+    hidden = ("micro_rho", "spent_micro_rho")
+    return "\n".join(f"{key}: {one}" for key, one in value.items() if one != "" and key not in hidden)
+
+
+def share(row: pb.StudyRow) -> str:
+    """Return the spent share of a study's cost."""
+    return f"{percent_up(row.spent_micro_rho, max(row.micro_rho, 1))} %"
+
+
+def event_value(event: pb.StudyEvent) -> dict[str, Any]:
+    return {
+        "sequence": event.sequence,
+        "state": state_name(event.state),
+        "round": event.round,
+        "attempt": event.attempt,
+        "rounds": event.expected_rounds,
+        "text": event_text(event),
+        "sites": {site.site: site.status for site in event.sites},
+        "spent_micro_rho": event.spent_micro_rho,
+        "micro_rho": event.micro_rho,
+        "failure": event.failure,
+    } | consent_value(event)
+
+
+def _iso(milliseconds: int) -> str:
+    return time_of(milliseconds).isoformat()
+
+
+def approval_text(approval: Mapping[str, Any], state: str) -> str:
+    """Return who decides on a submitted study (`FederationView.asked`), and the time limit, as text."""
+    if state == state_name(pb.STUDY_STATE_AWAITING_APPROVAL):
+        people = f"a person at {', '.join(approval['sites'])}" if approval["sites"] else "no person at a site"
+        first = "The coordinator's operator has to approve it first."
+        return f"{first} Then {people} decides, within the time limit."
+    if not approval["sites"]:
+        return "No site states that a person decides. The study starts once every site has agreed."
+    until = f"{datetime.now(UTC) + timedelta(seconds=approval['approval_seconds']):%Y-%m-%d %H:%M} (UTC)"
+    minutes = f"{approval['start_seconds'] / 60:g} minutes"
+    return (
+        f"A person decides at {', '.join(approval['sites'])}, and has until {until}. The study starts "
+        f"{minutes} after the last one agreed."
+    )
+
+
+def explanation_text(value: Mapping[str, Any]) -> str:
+    """Return an explanation (`eigenveil.reporting.explain.explain`) as text."""
+    kinds: dict[str, list[Mapping[str, Any]]] = {}
+    for entry in value["rounds"]:
+        kinds.setdefault(entry["kind"], []).append(entry)
+    size = f"{len(value['rounds'])} rounds, {value['bytes_per_site']} bytes from each site"
+    masked = value["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
+    lines = [
+        f"{value['name']}: {value['purpose']}" if value["purpose"] else value["name"],
+        f"{value['components']} components by {value['algorithm']}, {size}",
+        value["guarantee"]["words"],
+        f"Trust: {value['trust']}.",
+        "Nothing is signed yet. You sign the study with your own key when you submit it.",
+        "",
+        "Queries to each site:",
+    ]
+    for kind, entries in kinds.items():
+        share = percent_up(sum(entry["micro_rho"] for entry in entries), value["micro_rho"])
+        times = "once" if len(entries) == 1 else f"{len(entries)} times"
+        lines.append(
+            f"  {sent_kind_label(kind, masked=masked)}, {times}, {share} % of the cost: {entries[0]['meaning']}"
+        )
+    lines += [value["depends"]] if value["depends"] is not None else []
+    lines += [f"warning: {sentence}" for sentence in value["warnings"]]
+    return "\n".join(lines)

@@ -1,24 +1,33 @@
-"""What an analyst sees of a federation: its sites, what each states, and its dictionary."""
+"""An analyst's view of a federation: its sites, their statements, its dictionary, and defaults of a study."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from eigenveil.dictionary.admission import Directory
-from eigenveil.dictionary.dictionary import Dictionary
-from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
-from eigenveil.errors import Code, PeerError
+from eigenveil.dictionary.dictionary import Dictionary, suggestion
+from eigenveil.dictionary.directory import PERSON_SECONDS, Directory, SiteStatement, statement_from_proto
+from eigenveil.dictionary.formats import parse_dictionary
+from eigenveil.dictionary.study_files import ResolvedStudy, read_study_file
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.study.checks import study_error
 from eigenveil.study.study import NAME, Study
+from eigenveil_client.analyst.profile import load_profile, next_command
+from eigenveil_client.connection.session_start import stored_dictionary
+from eigenveil_common.command import errors
+from eigenveil_common.examples import example
+from eigenveil_common.files import path_exists, read_text
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSite:
-    """An enrolled site, what it states of itself (None: nothing) and the hour in which it was heard last
-    (None: not since the coordinator's start)."""
+    """Enrolled site, its statement (None: nothing stated), and the hour of its last contact.
+
+    `seen` is None without a contact since the coordinator's start."""
 
     name: str
     statement: SiteStatement | None
@@ -31,7 +40,7 @@ class ListedSite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FederationView:
-    """All of it at one moment."""
+    """View of a federation at one moment."""
 
     name: str
     sites: tuple[ListedSite, ...]
@@ -40,7 +49,8 @@ class FederationView:
     start_seconds: float
 
     def asked(self, study: Study) -> dict[str, Any]:
-        """At which of its sites a person decides, as these state, and how long it waits for them: seconds."""
+        """Return the sites of a study where a person decides, as they state, and the time limits in
+        seconds."""
         asking = {site.name for site in self.sites if site.statement is not None and site.statement.asks}
         return {
             "sites": [name for name in study.federation.sites if name in asking],
@@ -50,7 +60,7 @@ class FederationView:
 
     @property
     def directory(self) -> Directory:
-        """What a study is held against."""
+        """The sites and columns that a study is checked against."""
         return Directory(
             federation=self.name,
             sites={site.name: site.statement for site in self.sites},
@@ -60,15 +70,15 @@ class FederationView:
 
 
 def listed(rows: Iterable[pb.SiteRow], after: str) -> list[ListedSite]:
-    """Rows of an answer, all behind the name `after`.
+    """Return the sites in the rows of an answer, all after the name `after`.
 
     Raises:
-        PeerError: code `protocol`, they are no sites, in no order, or state what cannot be shown.
+        PeerError: code `protocol`, rows are invalid, not in order, or have statements that cannot be shown.
     """
     found = []
     for row in rows:
         if NAME.fullmatch(row.name) is None or row.name <= after:
-            raise PeerError(Code.PROTOCOL, "the coordinator lists sites that are none, or twice")
+            raise PeerError(Code.PROTOCOL, "the coordinator lists an invalid site, or one twice")
         after = row.name
         stated = statement_from_proto(row.statement) if row.HasField("statement") else None
         found.append(ListedSite(name=row.name, statement=stated, seen=_hour(row.seen_unix_ms)))
@@ -79,4 +89,99 @@ def _hour(milliseconds: int) -> datetime | None:
     try:
         return datetime.fromtimestamp(milliseconds / 1000, UTC) if milliseconds else None
     except (ValueError, OverflowError, OSError) as problem:
-        raise PeerError(Code.PROTOCOL, "the coordinator names an hour that is none") from problem
+        raise PeerError(Code.PROTOCOL, "the coordinator sent an invalid time of contact") from problem
+
+
+def dictionary_of(view: FederationView) -> Dictionary:
+    """Return the federation's dictionary.
+
+    Raises:
+        RequestError: code `not-found`, none was published.
+    """
+    if view.dictionary is None:
+        raise RequestError(
+            Code.NOT_FOUND,
+            f"{view.name} has published no dictionary. Name one with --dictionary, such as clinical, or ask "
+            "the operator to publish one",
+        )
+    return view.dictionary
+
+
+def offering_sites(view: FederationView | None, columns: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the sites, except those that state that they lack one of these columns."""
+    sites = () if view is None else view.sites
+    found = tuple(one.name for one in sites if one.offers is None or set(columns) <= set(one.offers))
+    if not found:
+        raise study_error("no site offers all of these columns. See `eigenveil columns`, or name sites")
+    return found
+
+
+def approval_deadline(view: FederationView | None, sites: tuple[str, ...]) -> float | None:
+    """Return the deadline in seconds for approval by persons; None if the coordinator waits long enough."""
+    if view is None or view.approval_seconds >= PERSON_SECONDS:
+        return None
+    stated = {one.name: one.statement for one in view.sites}
+    asking = (one for name in sites if (one := stated.get(name)) is not None)
+    return PERSON_SECONDS if any(one.asks for one in asking) else None
+
+
+FEDERATION = "federation"
+
+
+def shipped() -> Dictionary:
+    """Return the dictionary that is installed with eigenveil."""
+    return parse_dictionary(example("dictionary"))
+
+
+def find_dictionary(named: str, folder: Path, profile: Path | None) -> Dictionary:
+    """Return the dictionary that a study file in `folder` calls `named`.
+
+    Raises:
+        RequestError: no dictionary has that name, or it cannot be read.
+    """
+    if named == FEDERATION:
+        found = stored_dictionary(load_profile(profile))
+        if found is None:
+            fetching = next_command(profile, "columns")
+            raise RequestError(
+                Code.NOT_FOUND, f"your federation's dictionary is not here yet. Fetch it with: {fetching}"
+            )
+        return found
+    installed = shipped()
+    if named == installed.name:
+        return installed
+    path = folder / named
+    if not path_exists(path):
+        names = (FEDERATION, installed.name)
+        raise RequestError(
+            Code.NOT_FOUND,
+            f"dictionary = {named!r} is neither {' nor '.join(map(repr, names))} nor a file in "
+            f"{folder.absolute()}{suggestion(named, names)}",
+        )
+    return parse_dictionary(read_text(path))
+
+
+def read_study(path: Path, profile: Path | None = None) -> ResolvedStudy:
+    """Return the study in a file, with units and bounds from its dictionary. Raises as `resolve_study`."""
+    return resolve_study(read_text(path), path.parent, profile)
+
+
+def resolve_study(text: str, folder: Path, profile: Path | None) -> ResolvedStudy:
+    """Return the study in the text of a file of `folder`, with units and bounds from its dictionary.
+
+    Raises:
+        RequestError: it cannot be read, or names a column that is not in its dictionary.
+    """
+    file = read_study_file(text)
+    if file.is_whole:
+        return ResolvedStudy(text=file.text)
+    named = file.dictionary or FEDERATION
+    resolved = file.resolved(find_dictionary(named, folder, profile))
+    by_coordinator = "the federation's dictionary, as its coordinator sent: " if named == FEDERATION else ""
+    return replace(resolved, source=f"{by_coordinator}{resolved.source}")
+
+
+def print_overrides(study: ResolvedStudy) -> None:
+    """Print the values of a study that differ from its dictionary."""
+    for sentence in study.overrides:
+        errors.print(f"override: {sentence}", style="yellow", markup=False, soft_wrap=True)

@@ -1,4 +1,4 @@
-"""Options that many commands of an analyst share."""
+"""Shared options of an analyst's commands."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ dictionary_option = click.option(
     "--dictionary",
     "named",
     metavar="NAME",
-    help="Another dictionary than your federation's: a file, or clinical, which is installed with eigenveil.",
+    help="A dictionary other than your federation's: a file, or clinical, which is installed with eigenveil.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 
 
-def at_profile(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Both options."""
+def profile_and_json_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options --profile and --json."""
     return profile_option(json_option(command))

@@ -1,24 +1,35 @@
-"""Where an analyst's identity lives, and how to go on with it."""
+"""An analyst's profile: the folder of the identity, its settings, and the key that signs studies.
+
+The coordinator issues certificates, but cannot issue this key: the staff of a site compare the key's
+fingerprint with its owner by telephone.
+"""
 
 from __future__ import annotations
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import Role
+from eigenveil.identity import Identity, Role
+from eigenveil.key_cards.owners import AnalystKeyCard, SignedAnalystKeyCard, sign_analyst_card
+from eigenveil.protocol.plan import Plan
+from eigenveil.study_authorization import SignedAuthorization, authorize
 from eigenveil_client.analyst.options import VARIABLE
 from eigenveil_client.connection import identity
-from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.connection.identity import StoredIdentity, folder_identity
+from eigenveil_client.connection.key_files import KeyFile
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_common import config
-from eigenveil_common.command import typed
-from eigenveil_common.files import is_there
+from eigenveil_common.command import shell_command
+from eigenveil_common.doctor import Check, ok, warn
+from eigenveil_common.files import path_exists
 
 
 def default_profile() -> Path:
-    """$EIGENVEIL_PROFILE, or eigenveil in the user's configuration folder."""
+    """Return $EIGENVEIL_PROFILE, or eigenveil in the user's configuration folder."""
     stated = os.environ.get(VARIABLE)
     if stated:
         return Path(stated)
@@ -26,31 +37,148 @@ def default_profile() -> Path:
 
 
 def load_profile(profile: Path | None) -> StoredIdentity:
-    """The analyst's identity, and the proxy that the profile's own profile.toml names.
+    """Return the analyst's identity, with the proxy from its profile.toml.
 
     Raises:
-        RequestError: not enrolled, or the identity is a site's: its daemon alone speaks for it.
-        PeerError: the certificate has ended.
+        RequestError: not enrolled, or the identity is a site's, which its daemon alone uses.
+        PeerError: the certificate has expired.
     """
     folder = profile or default_profile()
     stored = identity.load_identity(folder)
     if stored.identity.role is Role.SITE:
-        raise RequestError(Code.BAD_CONFIG, f"{folder} holds a site's identity; name an analyst's profile")
+        raise RequestError(Code.BAD_CONFIG, f"{folder} holds a site's identity. Name an analyst's profile")
     return replace(stored, proxy=proxy_rule(folder))
 
 
 def proxy_rule(folder: Path) -> ProxyRule:
-    """The way to the coordinator that profile.toml names, which has no other keys and need not be there:
+    """Return the proxy settings in profile.toml, which is optional and has no other keys.
+
     deploy/config/profile.example.toml explains them.
 
     Raises:
         RequestError: code `bad-config`.
     """
     path = folder / "profile.toml"
-    return config.load(path, ProxyRule) if is_there(path) else DIRECT
+    return config.load(path, ProxyRule) if path_exists(path) else DIRECT
 
 
-def follow(profile: Path | None, *words: str) -> str:
-    """The command `eigenveil WORDS` for whoever goes on with this profile."""
+def next_command(profile: Path | None, *arguments: str) -> str:
+    """Return the command `eigenveil ARGUMENTS` for this profile, to be shown to the user."""
     stated = () if profile is None or profile == default_profile() else ("--profile", profile)
-    return typed("eigenveil", *words, *stated)
+    return shell_command("eigenveil", *arguments, *stated)
+
+
+KEY_FILE = "analyst.key"
+SIGNING = "signing"
+LOST_KEY_ADVICE = (
+    "run `eigenveil key export`, which creates a new one. Every site must then import its key card with "
+    "--replace and confirm its fingerprint by telephone"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SigningKey:
+    """An analyst's private key, and its key card for the sites."""
+
+    signing: Ed25519PrivateKey
+    key_card: AnalystKeyCard
+
+    @classmethod
+    def read(cls, folder: Path) -> SigningKey:
+        """Return the key in an identity's folder.
+
+        Raises:
+            RequestError: code `not-found`, there is none; `bad-config`, the folder holds no analyst's
+                identity, or the file is a link, damaged, another analyst's, or readable by others.
+            InternalError: code `storage`.
+        """
+        file = _file(folder)
+        if not file.made:
+            raise RequestError(
+                Code.NOT_FOUND,
+                f"there is no signing key in {folder}, so nothing was signed. Restore a copy of "
+                f"{KEY_FILE}, or create a key with eigenveil key export and have every site confirm it",
+            )
+        return _read(file)
+
+    @classmethod
+    def make(cls, folder: Path) -> SigningKey:
+        """Create a key, durable on return, and return it; an existing one stays.
+
+        Only enrolment and `eigenveil key` create one, so that the loss of a key is noticed.
+
+        Raises:
+            RequestError: code `bad-config`, as `read`, or root uses another user's folder.
+            InternalError: code `storage`.
+        """
+        _file(folder).make(_new_key)
+        return cls.read(folder)
+
+    @property
+    def signed(self) -> SignedAnalystKeyCard:
+        """The signed key card for the sites; the same bytes each time."""
+        return sign_analyst_card(self.key_card, self.signing.sign)
+
+    def authorize(self, plan: Plan, expires: int) -> SignedAuthorization:
+        """Return the analyst's signed authorization of this plan, until the Unix time `expires`.
+
+        Raises:
+            RequestError: code `authorization`, the plan names another analyst.
+        """
+        return authorize(plan, self.signed, expires, self.signing.sign)
+
+
+def key_exists(folder: Path) -> bool:
+    """Return True if this folder has a key. Raises as `SigningKey.read`."""
+    return _file(folder).made
+
+
+def check_key(folder: Path) -> Check:
+    """Check the signing key in this folder; only an analyst has one. Raises as `SigningKey.read`."""
+    owner = folder_identity(folder)
+    if owner is not None and owner.role is not Role.ANALYST:
+        return ok("signing key", "none: only analysts sign studies")
+    if not key_exists(folder):
+        todo = "create it, and send its key card to the sites: eigenveil key export"
+        return warn("signing key", "not created yet", todo)
+    return ok("signing key", f"sites know it by {SigningKey.read(folder).key_card.fingerprint}")
+
+
+def _file(folder: Path) -> KeyFile:
+    return KeyFile(
+        folder=folder, name=KEY_FILE, owner=_analyst_in(folder), keys=(SIGNING,), recovery=LOST_KEY_ADVICE
+    )
+
+
+def _analyst_in(folder: Path) -> Identity:
+    """Return the analyst whose identity is in `folder`, also with an expired certificate.
+
+    Raises:
+        RequestError: code `bad-config`, the identity is not an analyst's.
+    """
+    owner = folder_identity(folder)
+    if owner is None or owner.role is not Role.ANALYST:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            f"{folder} holds no analyst's identity. Enrol with a join file from the coordinator's operator",
+        )
+    return owner
+
+
+def _new_key() -> dict[str, bytes]:
+    """Return a new key from the system's randomness."""
+    return {SIGNING: Ed25519PrivateKey.generate().private_bytes_raw()}
+
+
+def _read(file: KeyFile) -> SigningKey:
+    raw = file.read()[SIGNING]
+    try:
+        signing = Ed25519PrivateKey.from_private_bytes(raw)
+    except ValueError as problem:
+        raise file.damaged() from problem
+    key_card = AnalystKeyCard(
+        federation=file.owner.federation,
+        analyst=file.owner.name,
+        signing=signing.public_key().public_bytes_raw(),
+    )
+    return SigningKey(signing=signing, key_card=key_card)

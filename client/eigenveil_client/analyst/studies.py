@@ -1,91 +1,120 @@
-"""What the commands about studies say and ask, beside what `python` does."""
+"""Prompts and output of the commands on studies."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
+from rich.markup import escape
+from rich.table import Table
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.analyst.dictionaries import tell_overrides
-from eigenveil_client.analyst.display import Display
-from eigenveil_client.analyst.profile import follow
+from eigenveil.reporting.result import EVERY_COMPONENT, has_every_component
+from eigenveil_client.analyst.display import Display, event_value
+from eigenveil_client.analyst.federation import print_overrides
+from eigenveil_client.analyst.profile import next_command
 from eigenveil_client.analyst.python.connected import ConnectedFederation
 from eigenveil_client.analyst.python.run import SHORT, Run
 from eigenveil_client.analyst.python.study import FederatedStudy, repeated
-from eigenveil_client.analyst.releases.shown import components_table, error_words
-from eigenveil_client.analyst.releases.verify import describe_analyst, write_result
-from eigenveil_client.analyst.study_text import event_value
-from eigenveil_common.command import asks, console, errors, say
+from eigenveil_client.analyst.release_files import describe_analyst, write_result
+from eigenveil_common.command import console, errors, is_interactive, print_result
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
+STRONGEST = 4
 
-def whole_study(federation: ConnectedFederation, file: Path) -> FederatedStudy:
-    """The study in a file, held against what the federation has; who asks is shown where it differs from the
-    dictionary. Nothing of it was sent.
+
+def components_table(result: Mapping[str, Any]) -> Table:
+    """Return a table of components with their strongest columns; `result` as in a release document."""
+    table = Table(title="Principal components", title_justify="left")
+    for heading in ("component", "variance", "share"):
+        table.add_column(heading, justify="right")
+    table.add_column("strongest columns (loading)")
+    rows = zip(
+        result["components"], result["explained_variance"], result["explained_variance_ratio"], strict=True
+    )
+    for i, (row, variance, ratio) in enumerate(rows, 1):
+        strongest = sorted(zip(result["columns"], row, strict=True), key=lambda pair: -abs(pair[1]))
+        loadings = ", ".join(f"{name} ({loading:+.2f})" for name, loading in strongest[:STRONGEST])
+        table.add_row(str(i), f"{variance:.4g}", f"{100 * ratio:.1f} %", escape(loadings))
+    return table
+
+
+def predicted_error_text(result: Mapping[str, Any]) -> str:
+    """Return the predicted error of a release as text; empty if it has none."""
+    sine = result["predicted_sin_angle"]
+    if sine is None:
+        return ""
+    if has_every_component(result):
+        return f"predicted error: {EVERY_COMPONENT}; the variances show which of them stand out"
+    return f"predicted sine of the largest angle to the exact components (0 exact, 1 noise): {sine:.3f}"
+
+
+def load_study(federation: ConnectedFederation, file: Path) -> FederatedStudy:
+    """Return the study in a file, checked against the federation, and print its overrides. It is not sent.
 
     Raises:
-        RequestError: it is refused, or the federation does not have its sites or its columns.
+        RequestError: it is refused, or the federation lacks its sites or columns.
     """
     study = federation.study(file)
-    tell_overrides(study.whole)
+    print_overrides(study.whole)
     return study
 
 
-def ask_before_repeating(study: FederatedStudy, submission: str, profile: Path | None, as_json: bool) -> None:
-    """Whether a study that has, or will have, a result is to be paid for once more.
+def confirm_repeat(study: FederatedStudy, submission: str, profile: Path | None, as_json: bool) -> None:
+    """Ask for confirmation if a study has, or will have, a result and would be charged again.
 
     Raises:
-        RequestError: code `conflict`, it is not.
+        RequestError: code `conflict`, it was not confirmed.
     """
     same = study.same(submission)
     if same is None:
         return
-    told = repeated(same, study.study)
-    if asks(as_json) and click.confirm(f"{told}. Submit?"):
+    text = repeated(same, study.study)
+    if is_interactive(as_json) and click.confirm(f"{text}. Submit?"):
         return
-    following = follow(profile, "study", "watch", same.plan_digest.hex()[:SHORT])
+    following = next_command(profile, "study", "watch", same.plan_digest.hex()[:SHORT])
     raise RequestError(
-        Code.CONFLICT, f"not submitted: {told}: see `{following}`, or add --again if you mean that"
+        Code.CONFLICT, f"not submitted: {text}. See `{following}`, or add --again to repeat it"
     )
 
 
-def check_asked(*, yes: bool, as_json: bool) -> None:
-    """Insist that a person can be asked for a signature, or was.
+def check_can_sign(*, yes: bool, as_json: bool) -> None:
+    """Raise an error if no person can confirm a signature.
 
     Raises:
-        click.UsageError: nobody can.
+        click.UsageError: there is no terminal, and no --yes.
     """
-    if not (yes or asks(as_json)):
+    if not (yes or is_interactive(as_json)):
         raise click.UsageError(
-            "nobody is there to ask for a signature (no terminal, or --json); read `eigenveil study "
+            "a signature needs confirmation, and there is no terminal (or --json). Read `eigenveil study "
             "explain`, then add --yes"
         )
 
 
-def signature_prompt(shown: list[str], *, yes: bool) -> Callable[[str], None]:
-    """A function that shows a person the summary to be signed, adds it to `shown`, and asks unless `yes`.
+def signature_prompt(summaries: list[str], *, yes: bool) -> Callable[[str], None]:
+    """Return a function that prints a summary, adds it to `summaries`, and asks to sign unless `yes`.
 
     Raises:
         RequestError: code `conflict`, the answer is no.
     """
 
-    def tell(summary: str) -> None:
-        shown.append(summary)
+    def show_summary(summary: str) -> None:
+        summaries.append(summary)
         errors.print(summary, markup=False, soft_wrap=True)
         if not yes and not click.confirm("Sign and submit it?", err=True):
-            raise RequestError(Code.CONFLICT, "not signed, and so not submitted")
+            raise RequestError(Code.CONFLICT, "not signed and not submitted")
 
-    return tell
+    return show_summary
 
 
 def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool = False) -> bool:
-    """Whether a study was watched to its release; False when the user stopped watching.
+    """Watch a study; return True after its release, and False if the user stopped watching.
 
     Raises:
-        RequestError: it ended without one.
+        RequestError: it ended without a release.
     """
     with Display(console, f"{run.name} ({run.short})", quiet=quiet or events) as display:
         try:
@@ -94,18 +123,18 @@ def watch(run: Run, profile: Path | None, *, quiet: bool = False, events: bool =
                     click.echo(json.dumps(event_value(message), sort_keys=True))
                 display.take(message)
         except KeyboardInterrupt:
-            again = f"Watch again: {follow(profile, 'study', 'watch', run.short)}"
-            errors.print(f"Stopped watching; the study goes on. {again}", markup=False, soft_wrap=True)
+            again = f"Watch again: {next_command(profile, 'study', 'watch', run.short)}"
+            errors.print(f"Stopped watching. The study continues. {again}", markup=False, soft_wrap=True)
             return False
     run.check_released()
     return True
 
 
 def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
-    """Write the release of a study and its report, and say what it is."""
+    """Write the release of a study and its report, and print its result."""
     written = write_result(run.fetch(), out)
-    words, found = written.document["guarantee"]["words"], written.document["result"]
-    asker, asked = describe_analyst(written.document, profile)
+    guarantee, found = written.document["guarantee"]["words"], written.document["result"]
+    asker, asker_sentence = describe_analyst(written.document, profile)
     declined = found["declined"]
     value = {
         "study": run.digest,
@@ -116,9 +145,9 @@ def fetch(run: Run, out: Path, profile: Path | None, as_json: bool) -> None:
         "declined": declined,
         "warnings": found["warnings"],
     }
-    outcome = [f"no release: {declined}" if declined else error_words(found)]
+    outcome = [f"no release: {declined}" if declined else predicted_error_text(found)]
     outcome += [f"warning: {sentence}" for sentence in found["warnings"]]
-    told = [str(written.release), str(written.report), asked]
+    text = [str(written.release), str(written.report), asker_sentence]
     if not declined and not as_json:
         console.print(components_table(found))
-    say(value, as_json, "\n".join([*told, words, *filter(None, outcome)]))
+    print_result(value, as_json, "\n".join([*text, guarantee, *filter(None, outcome)]))

@@ -1,6 +1,6 @@
-"""Calls to the coordinator: errors with their code, idempotent calls repeated.
+"""Calls to the coordinator, with error codes and retries with backoff.
 
-Every unary call of the protocol is idempotent, so a lost reply is answered by asking again.
+Every unary call of the protocol is idempotent, so a call whose reply was lost is retried.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import grpc
 
-from eigenveil.errors import Code, PeerError, spoken
+from eigenveil.errors import Code, PeerError, round_label
 from eigenveil.planning.dry_run import MAX_NUMBERS
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -23,31 +23,31 @@ Response = TypeVar("Response")
 
 CALL_SECONDS = 20.0
 ATTEMPTS = 6
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 10.0
-MOST_VALUES = 8 * MAX_NUMBERS  # bytes of one release
+FIRST_BACKOFF_SECONDS = 0.1
+MAX_BACKOFF_SECONDS = 10.0
+MAX_RELEASE_BYTES = 8 * MAX_NUMBERS  # bytes of one release
 
 
-async def greet(
+async def negotiate_version(
     stub: rpc.CoordinatorAsyncStub,
     software: str,
     seconds: float = CALL_SECONDS,
-    also: pb.HelloRequest | None = None,
+    extra: pb.HelloRequest | None = None,
 ) -> pb.HelloResponse:
-    """The first call of a connection: agree on a version of the protocol, and say what is in `also`.
+    """Make the first call of a connection: agree on a protocol version, and send the fields of `extra`.
 
     Raises:
-        EigenveilError: code `version`, if there is none that both speak; or as `call`.
+        EigenveilError: code `version`, no common version; or as `call`.
     """
-    asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, software=software)
-    if also is not None:
-        asked.MergeFrom(also)
-    hello = await call(stub.Hello, asked, attempts=1, seconds=seconds)
+    request_to_send = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX, software=software)
+    if extra is not None:
+        request_to_send.MergeFrom(extra)
+    hello = await call(stub.Hello, request_to_send, attempts=1, seconds=seconds)
     if not VERSION_MIN <= hello.version <= VERSION_MAX:
         raise PeerError(
             Code.VERSION,
-            f"the coordinator speaks version {hello.version}, this program {VERSION_MIN} to {VERSION_MAX}; "
-            "update the older of the two",
+            f"the coordinator uses protocol version {hello.version}, this program {VERSION_MIN} to "
+            f"{VERSION_MAX}; update the older of the two",
         )
     return hello
 
@@ -59,7 +59,7 @@ async def call(
     seconds: float = CALL_SECONDS,
     attempts: int = ATTEMPTS,
 ) -> Response:
-    """Make an idempotent call; repeat it while the coordinator cannot be reached.
+    """Make an idempotent call, and retry it while the coordinator is unreachable.
 
     `seconds` is the time limit of one attempt.
 
@@ -73,36 +73,37 @@ async def call(
             failure = error_from(problem)
             if failure.code is not Code.UNREACHABLE or attempt + 1 == attempts:
                 raise failure from problem
-        await asyncio.sleep(pause(attempt))
+        await asyncio.sleep(backoff_seconds(attempt))
     raise PeerError(Code.UNREACHABLE, "no attempt was allowed")
 
 
 async def fetch_round(
-    query: Callable[[pb.GetRoundRequest], Awaitable[pb.GetRoundResponse]], plan_digest: bytes, round: int
+    get_round: Callable[[pb.GetRoundRequest], Awaitable[pb.GetRoundResponse]], plan_digest: bytes, round: int
 ) -> pb.SealedRound:
-    """The signed release of a round, in as many calls as it takes. [R21]
+    """Return the signed release of a round, fetched in as many calls as its size needs. [R21]
 
     Raises:
-        EigenveilError: as `ask`; or code `protocol`, there is less or more than was announced.
+        EigenveilError: as `get_round`; or code `protocol`, the size differs from the announced one.
     """
     release, values, total = pb.SealedRound(), bytearray(), 1
     while len(values) < total:
-        part = await query(pb.GetRoundRequest(plan_digest=plan_digest, round=round, offset=len(values)))
+        response = await get_round(
+            pb.GetRoundRequest(plan_digest=plan_digest, round=round, offset=len(values))
+        )
         if not values:
-            release.CopyFrom(part.release)
-            total = part.total_bytes
-        values += part.release.values
-        if not part.release.values or total > MOST_VALUES:
-            raise PeerError(Code.PROTOCOL, f"{spoken(round)} came in other pieces than it has")
+            release.CopyFrom(response.release)
+            total = response.total_bytes
+        values += response.release.values
+        if not response.release.values or total > MAX_RELEASE_BYTES:
+            raise PeerError(Code.PROTOCOL, f"{round_label(round)} has another size than was announced")
     release.values = bytes(values)
     return release
 
 
-def pause(attempt: int) -> float:
-    """Seconds to wait after the attempt of this number: exponential, bounded, full jitter.
+def backoff_seconds(attempt: int) -> float:
+    """Return the seconds to wait after attempt `attempt`: exponential, bounded, full jitter.
 
-    The jitter comes from the operating system, like every random number here: a seedable generator
-    is not importable beside code that talks about privacy.
+    The jitter comes from the operating system: a seedable generator may not be imported here.
     """
-    ceiling = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(attempt, 30))
+    ceiling = min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2.0 ** min(attempt, 30))
     return ceiling * int.from_bytes(os.urandom(4), "little") / 2**32

@@ -1,9 +1,9 @@
-"""A Dask cluster of one's own: where its scheduler is, and a connection that says what is wrong with it.
+"""Connection to a site's Dask cluster: the scheduler's address, tasks, and errors with their cause.
 
-Whoever reaches a scheduler runs code on its workers, and whoever poses as one runs code at its clients, which
-unpickle what it says: so the way there is TLS with certificates of the cluster's own authority at both ends,
-on one machine too, where any of its users may listen at a port. What workers run are functions of this
-package on plain values.
+A client of a scheduler can run code on its workers. A false scheduler can run code at its clients, which
+unpickle its messages. Therefore both ends use TLS with certificates of the cluster's own authority. That also
+holds on one machine, where any user may listen at a port. Workers run functions of this package on plain
+values.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from urllib.parse import urlsplit
 
 from eigenveil import __version__
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil_common.command import needing
-from eigenveil_common.config import need
+from eigenveil_common.command import require_extra
+from eigenveil_common.config import ensure
 from eigenveil_common.files import read, read_secret
-from eigenveil_common.log import places
+from eigenveil_common.log import frame_locations
 
 if TYPE_CHECKING:
     from ssl import SSLContext
 
     from distributed import Client, Future
 
-GREETING_SECONDS = 10.0
+CONNECT_SECONDS = 10.0
 PROGRESS_SECONDS = 5.0
-STALLED_SECONDS = 600.0  # without one task that ends: whatever the workers do, nobody waits any longer
+STALLED_SECONDS = 600.0  # no task finished in this time: give up
 LOGGERS = ("distributed", "distributed.client", "bokeh", "tornado", "tornado.application")
 
 Done = TypeVar("Done")
-Progress = Callable[[int, int], None]  # told how many tasks of how many are done, while somebody waits
+Progress = Callable[[int, int], None]  # called with (finished tasks, all tasks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterAddress:
-    """Where a scheduler is, and the files by which it and its client know each other.
+    """Address of a scheduler, and the certificate files of the connection to it.
 
     Raises:
         RequestError: code `bad-config`.
@@ -56,15 +56,15 @@ class ClusterAddress:
 
     def __post_init__(self) -> None:
         if not self.scheduler:
-            need(not any(self.files), "scheduler_ca, scheduler_cert and scheduler_key are of a scheduler")
+            ensure(not any(self.files), "scheduler_ca, scheduler_cert and scheduler_key need scheduler")
             return
         _check_port(self.scheduler)
-        need(
+        ensure(
             urlsplit(self.scheduler).scheme == "tls",
-            f'scheduler = {self.scheduler!r}: write "tls://HOST:8786", on one machine too, as whoever poses '
-            'as a scheduler runs code here; see deploy/OPERATIONS.md, "Records beyond one machine"',
+            f'scheduler = {self.scheduler!r}: write "tls://HOST:8786"; one machine needs TLS too. See '
+            'deploy/OPERATIONS.md, "Records beyond one machine"',
         )
-        need(all(self.files), "a scheduler needs scheduler_ca, scheduler_cert and scheduler_key")
+        ensure(all(self.files), "a scheduler needs scheduler_ca, scheduler_cert and scheduler_key")
 
     @property
     def files(self) -> tuple[Path | None, ...]:
@@ -74,24 +74,24 @@ class ClusterAddress:
 def _check_port(address: str) -> None:
     try:
         split = urlsplit(address)
-        need(split.port and split.hostname, f"scheduler = {address!r}: a host and a port are needed")
+        ensure(split.port and split.hostname, f"scheduler = {address!r}: state a host and a port")
     except ValueError:
-        need(False, f"scheduler = {address!r} is no address")
+        ensure(False, f"scheduler = {address!r} is not an address; write tls://HOST:8786")
 
 
-def unreachable(what: str) -> PeerError:
-    """A cluster that cannot be used as it is now: nothing about the records, and worth another try."""
+def unreachable_error(what: str) -> PeerError:
+    """Return the error of a cluster that is unusable now; the records are not the cause."""
     return PeerError(Code.UNREACHABLE, f"the cluster cannot be used: {what}")
 
 
 def versions() -> str:
-    """What must be the same on both sides of what is pickled."""
+    """Return the versions that both sides of pickling must share."""
     return f"eigenveil {__version__} on Python {'.'.join(platform.python_version_tuple()[:2])}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """How many workers a cluster has, their threads and their bytes of memory (0: no limit is known)."""
+    """Numbers of workers and threads of a cluster, and bytes of memory (0: no known limit)."""
 
     workers: int
     threads: int
@@ -99,18 +99,17 @@ class Workers:
 
 
 class Cluster:
-    """A connection, for as long as it lasts. None of its work is lost with a worker: it is done again
-    elsewhere, from what it was made of.
+    """Connection to a cluster. Another worker repeats the tasks of a lost worker.
 
     Raises:
         RequestError: code `bad-config`, a library or a file is missing.
-        PeerError: code `unreachable`.
+        PeerError: code `unreachable_error`.
     """
 
     def __init__(self, address: ClusterAddress) -> None:
-        self._client = _connected(address)
+        self._client = _open_client(address)
         try:
-            with self._or_unreachable():
+            with self._translate_errors():
                 _check_versions(self._client.run(versions))
         except BaseException:
             self.close()
@@ -118,12 +117,12 @@ class Cluster:
 
     @property
     def alive(self) -> bool:
-        """Whether what was submitted may still be there."""
+        """True while the scheduler may still hold the submitted tasks."""
         return bool(self._client.status == "running")
 
     def workers(self) -> Workers:
-        """Who would work. Raises PeerError, code `unreachable`."""
-        with self._or_unreachable():
+        """Return the cluster's workers. Raises PeerError, code `unreachable_error`."""
+        with self._translate_errors():
             known = self._client.scheduler_info(n_workers=-1)["workers"].values()
         return Workers(
             workers=len(known),
@@ -132,31 +131,31 @@ class Cluster:
         )
 
     def submit(self, work: Callable[..., Any], *given: Any) -> Future[Any]:
-        """Have `work(*given)` done by a worker; what is given may be futures, in lists as well."""
-        with self._or_unreachable():
+        """Submit `work(*given)` to a worker; arguments may be futures, also in lists."""
+        with self._translate_errors():
             return self._client.submit(work, *given, pure=False)
 
-    def keep(self, value: Any) -> Future[Any]:
-        """Have a worker hold `value`: the one thing that is lost with it, because it was made here."""
-        with self._or_unreachable():
-            held: list[Future[Any]] = self._client.scatter([value], hash=False)
-            return held[0]
+    def scatter(self, value: Any) -> Future[Any]:
+        """Store `value` on a worker. It is lost with that worker, because no task can make it again."""
+        with self._translate_errors():
+            scattered: list[Future[Any]] = self._client.scatter([value], hash=False)
+            return scattered[0]
 
     def results(
-        self, wanted: Sequence[Future[Any]], among: Sequence[Future[Any]], tell: Progress
+        self, futures: Sequence[Future[Any]], tracked: Sequence[Future[Any]], report: Progress
     ) -> list[Any]:
-        """What came of `wanted`; progress is told of `among`, every few seconds.
+        """Return the results of `futures`; `report` gets the progress of `tracked` every few seconds.
 
         Raises:
-            PeerError: code `unreachable`: the scheduler is gone, or nothing ends any more.
-            RequestError: code `bad-data`: what several workers died of.
+            PeerError: code `unreachable_error`: the scheduler is gone, or no task finishes.
+            RequestError: code `bad-data`: one task ended several workers.
         """
-        with self._or_unreachable():
-            ahead = partial(_ahead, among, tell)
-            return [_result(one, ahead) for one in wanted]
+        with self._translate_errors():
+            count_done = partial(_report_progress, tracked, report)
+            return [_result(one, count_done) for one in futures]
 
     @contextmanager
-    def _or_unreachable(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         from concurrent.futures import CancelledError
 
         from distributed import KilledWorker
@@ -168,49 +167,49 @@ class Cluster:
         except KilledWorker:
             problem: PeerError | RequestError = RequestError(
                 Code.BAD_DATA,
-                "one task ended several workers of the cluster, one after the other; is a file larger than a "
-                "worker's memory?",
+                "one task ended several workers of the cluster; check that each file fits into a worker's "
+                "memory",
             )
         except (CancelledError, OSError):
-            problem = unreachable("the connection to its scheduler was lost")
-        except Exception as surprise:  # noqa: BLE001 - a worker's, whose text may quote a cell
-            kind, at = type(surprise).__qualname__, places(surprise.__traceback__)
-            problem = unreachable(f"a worker could not do its task ({kind} at {at})")
+            problem = unreachable_error("the connection to its scheduler was lost")
+        except Exception as unexpected:  # noqa: BLE001 - its text may quote a cell
+            kind, at = type(unexpected).__qualname__, frame_locations(unexpected.__traceback__)
+            problem = unreachable_error(f"a worker could not do its task ({kind} at {at})")
         else:
             return
         raise problem
 
     def close(self) -> None:
-        """Let go of all that was submitted; whoever waits for it is told that it is gone."""
-        self._client.close(timeout=GREETING_SECONDS)
+        """Release all submitted tasks; callers that wait for them get an error."""
+        self._client.close(timeout=CONNECT_SECONDS)
 
 
-def _result(future: Future[Any], ahead: Callable[[], int]) -> Any:
-    done, since = -1, time.monotonic()
+def _result(future: Future[Any], count_done: Callable[[], int]) -> Any:
+    done, last_progress = -1, time.monotonic()
     while True:
         try:
             return future.result(timeout=PROGRESS_SECONDS)
         except TimeoutError:
-            if future.done():  # since then, or what came of it is still on its way here
+            if future.done():  # finished meanwhile, or its result is in transfer
                 return future.result(timeout=STALLED_SECONDS)
-        now = ahead()
+        now = count_done()
         if now > done:
-            since = time.monotonic()
-        elif time.monotonic() - since > STALLED_SECONDS:
-            raise unreachable(f"none of its workers finished anything in {STALLED_SECONDS:g} s")
-        done = now  # less than before if a worker died: what is done again counts again
+            last_progress = time.monotonic()
+        elif time.monotonic() - last_progress > STALLED_SECONDS:
+            raise unreachable_error(f"no worker finished a task in {STALLED_SECONDS:g} s")
+        done = now  # smaller than before if a worker was lost, whose tasks run again
 
 
-def _ahead(among: Sequence[Future[Any]], tell: Progress) -> int:
-    done = sum(bool(one.done()) for one in among)
-    tell(done, len(among))
+def _report_progress(tracked: Sequence[Future[Any]], report: Progress) -> int:
+    done = sum(bool(one.done()) for one in tracked)
+    report(done, len(tracked))
     return done
 
 
-def _connected(address: ClusterAddress) -> Client:
-    with needing("dask"):
+def _open_client(address: ClusterAddress) -> Client:
+    with require_extra("dask"):
         import distributed
-    for name in LOGGERS:  # what they warn of goes where our lines go, which quote no text of a library's
+    for name in LOGGERS:  # their warnings go to our log, which quotes no text of a library
         logger = logging.getLogger(name)
         logger.handlers.clear()
         logger.propagate = True
@@ -221,30 +220,33 @@ def _connected(address: ClusterAddress) -> Client:
         return distributed.Client(
             address.scheduler,
             security=security,
-            timeout=GREETING_SECONDS,
+            timeout=CONNECT_SECONDS,
             set_as_default=False,
             name="eigenveil",
         )
     except (OSError, ValueError) as problem:
-        why = "the scheduler does not answer" if isinstance(problem, OSError) else "it is another version"
-        raise unreachable(f"{why} at {address.scheduler}, or knows another certificate") from None
+        why = "the scheduler does not answer" if isinstance(problem, OSError) else "another version runs"
+        raise unreachable_error(
+            f"{why} at {address.scheduler}, or it uses another certificate authority"
+        ) from None
 
 
 def _check_tls(scheduler: str, context: SSLContext) -> None:
-    """One handshake before a client is made: a client that fails because a server speaks first, in plain
-    text, never closes its socket.
+    """Make one TLS handshake before the Dask client is created.
+
+    A Dask client whose handshake fails because the server sends plain text first never closes its socket.
 
     Raises:
-        OSError: nobody listens within `GREETING_SECONDS`, or not with a certificate of this cluster.
+        OSError: no answer within `CONNECT_SECONDS`, or no certificate of this cluster.
     """
-    split, end = urlsplit(scheduler), time.monotonic() + GREETING_SECONDS
+    split, deadline = urlsplit(scheduler), time.monotonic() + CONNECT_SECONDS
     while True:
         try:
-            with socket.create_connection((split.hostname, split.port), GREETING_SECONDS) as plain:
+            with socket.create_connection((split.hostname, split.port), CONNECT_SECONDS) as plain:
                 context.wrap_socket(plain).close()
             return
-        except ConnectionRefusedError:  # a scheduler that is about to start
-            if time.monotonic() > end:
+        except ConnectionRefusedError:  # the scheduler may be starting
+            if time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
 
@@ -254,10 +256,10 @@ def _security(address: ClusterAddress) -> Any:
 
     ca, cert, key = address.files
     if ca is None or cert is None or key is None:
-        raise RequestError(Code.BAD_CONFIG, "no scheduler is stated")
+        raise RequestError(Code.BAD_CONFIG, "no scheduler is stated; set scheduler")
     for path in (ca, cert):
         read(path)
-    read_secret(key)  # before a library is handed what is not there, or what others can read
+    read_secret(key)  # a missing file, or one that others can read, is reported before the library uses it
     return Security(
         tls_ca_file=str(ca), tls_client_cert=str(cert), tls_client_key=str(key), require_encryption=True
     )
@@ -266,6 +268,6 @@ def _security(address: ClusterAddress) -> Any:
 def _check_versions(found: dict[str, str]) -> None:
     other = sorted(set(found.values()) - {versions()})
     if other:
-        raise unreachable(
-            f"workers run {', '.join(other)} and this process {versions()}; install one of them"
+        raise unreachable_error(
+            f"workers run {', '.join(other)}, but this process runs {versions()}; install the same version"
         )

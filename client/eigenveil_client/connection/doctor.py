@@ -1,7 +1,6 @@
-"""What can stand between this machine and its coordinator, checked step by step: `eigenveil doctor`.
+"""Checks of the connection to the coordinator, step by step: `eigenveil doctor`.
 
-Every step is tried only if the one before it went well, because its message would say nothing new. Nothing
-but greetings is sent, and no study is touched.
+A step runs only if the step before it passed. Only the greeting is sent, and no study is touched.
 """
 
 from __future__ import annotations
@@ -18,71 +17,77 @@ from pathlib import Path
 
 from eigenveil import __version__
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
-from eigenveil_client.connection.channel import greet
+from eigenveil_client.connection.channel import negotiate_version
 from eigenveil_client.connection.identity import StoredIdentity, load_identity, open_channel
-from eigenveil_client.connection.identity_files import KEY
+from eigenveil_client.connection.identity_files import KEY, stored_authorities
 from eigenveil_client.connection.proxy import Proxy, ProxyRule, connect, split_address
 from eigenveil_client.connection.tls import verified_leaf
-from eigenveil_client.connection.trusted_authorities import held_list
 from eigenveil_common.doctor import Check, certificate, clock, examine, fail, ok, permissions, warn
 from eigenveil_common.files import read
-from eigenveil_common.trusted_files import believed
+from eigenveil_common.trusted_files import trusted_entries
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 Accept = Callable[[StoredIdentity], StoredIdentity]
 
 STEP_SECONDS = 10.0
-SHORT_LIFE, SHORT_LIST = timedelta(days=2), timedelta(days=30)
+CERTIFICATE_WARNING, AUTHORITIES_WARNING = timedelta(days=2), timedelta(days=30)
 DEAD_PORT = (
     "ask its operator whether it runs and listens there (eigenveil-coordinator doctor), and IT whether a "
-    "firewall is in between"
+    "firewall blocks the connection"
 )
 ENROL = "enrol with a join file from the coordinator's operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
-    """Where the coordinator is, whom to believe that it is the coordinator, and through which proxy."""
+class Route:
+    """Address of the coordinator, the authorities to trust, and the proxy in between."""
 
     address: str
     ca_pem: bytes
     proxy: Proxy | None
 
     @property
-    def first(self) -> str:
-        """What is dialled: the proxy, or the coordinator."""
+    def dialled_address(self) -> str:
+        """Address that is dialled: the proxy's, or the coordinator's."""
         return self.address if self.proxy is None else self.proxy.address
 
 
-def files(folder: Path, *more: Path, folders: Sequence[Path] = (), settings: Sequence[Path] = ()) -> Check:
-    """Whether others can read the keys of an identity, or any of `more`, or change what is beside them, in
-    `folders` or in `settings`."""
-    secrets, changed = [folder / KEY, *more], [*believed(folder), *settings]
+def check_files(
+    folder: Path, *extra_secrets: Path, folders: Sequence[Path] = (), settings: Sequence[Path] = ()
+) -> Check:
+    """Check that other users can read no key of the identity and no file of `extra_secrets`.
+
+    Also check that they can change nothing in the identity's folder, in `folders` or in `settings`."""
+    secrets, changed = [folder / KEY, *extra_secrets], [*trusted_entries(folder), *settings]
     return examine("permissions", partial(permissions, secrets, [folder, *folders], changed))
 
 
 def identity_and_network(
     folder: Path, rule: Callable[[], ProxyRule], accept: Accept = lambda stored: stored
 ) -> list[Check]:
-    """The certificate, then the way to the coordinator; as far as a half-finished set-up allows.
+    """Check the certificate, then the network path to the coordinator, as far as the set-up is complete.
 
-    `accept` raises if the identity is somebody else's.
+    `accept` raises if the identity belongs to another party.
     """
-    stored, first = _identity(folder, accept)
-    checks = [first] if stored is None else [first, _days(stored), _authorities(stored)]
+    stored, identity_check = _check_identity(folder, accept)
+    checks = (
+        [identity_check]
+        if stored is None
+        else [identity_check, _check_certificate(stored), _check_authorities(stored)]
+    )
     try:
         chosen = rule()
-        way = _way(folder, chosen)
+        route = _find_route(folder, chosen)
     except EigenveilError as problem:
         return [*checks, fail("proxy", str(problem))]
-    if way is None:
-        return [*checks, warn("network", "not tried: the coordinator's address is not known yet", ENROL)]
-    return [*checks, *asyncio.run(_network(way, stored and replace(stored, proxy=chosen)))]
+    if route is None:
+        return [*checks, warn("network", "not checked: the coordinator's address is not known yet", ENROL)]
+    return [*checks, *asyncio.run(_check_network(route, stored and replace(stored, proxy=chosen)))]
 
 
-def _identity(folder: Path, accept: Accept) -> tuple[StoredIdentity | None, Check]:
+def _check_identity(folder: Path, accept: Accept) -> tuple[StoredIdentity | None, Check]:
     if not (folder / "identity.json").exists():
-        return None, warn("identity", f"{folder} holds none yet", ENROL)
+        return None, warn("identity", f"{folder} holds no identity yet", ENROL)
     try:
         stored = accept(load_identity(folder))
     except EigenveilError as problem:
@@ -90,91 +95,87 @@ def _identity(folder: Path, accept: Accept) -> tuple[StoredIdentity | None, Chec
     return stored, ok("identity", stored.identity.uri)
 
 
-def _days(stored: StoredIdentity) -> Check:
-    todo = (
-        "it should have been renewed by now: see the log of the daemon, or enrol again with a new join file"
-    )
-    return certificate("certificate", stored.expires, SHORT_LIFE, todo)
+def _check_certificate(stored: StoredIdentity) -> Check:
+    todo = "it should have been renewed: read the log of the daemon, or enrol again with a new join file"
+    return certificate("certificate", stored.expires, CERTIFICATE_WARNING, todo)
 
 
-def _authorities(stored: StoredIdentity) -> Check:
-    """Whom this identity trusts, and for how long that was said."""
-    held = stored.authorities
-    todo = "the coordinator's operator makes it anew (ca extend), and it comes with the next greeting"
-    days = certificate("authorities", held.ends, SHORT_LIST, todo)
-    names = ", ".join(one[:12] for one in held.prints)
-    return replace(days, text=f"list of version {held.version}, {names}: {days.text}")
+def _check_authorities(stored: StoredIdentity) -> Check:
+    """Check the list of authorities that this identity trusts, and its expiry."""
+    authority_list = stored.authorities
+    todo = "ask the coordinator's operator to renew it (ca extend); it arrives with the next connection"
+    days = certificate("authorities", authority_list.ends, AUTHORITIES_WARNING, todo)
+    names = ", ".join(one[:12] for one in authority_list.fingerprints)
+    return replace(days, text=f"list version {authority_list.version}, {names}: {days.text}")
 
 
-def _way(folder: Path, rule: ProxyRule) -> Way | None:
-    """From the files alone, so that an identity that has ended still shows the way."""
+def _find_route(folder: Path, rule: ProxyRule) -> Route | None:
+    """Return the route from the files alone, so that it is known for an expired identity too."""
     try:
         address = str(json.loads(read(folder / "identity.json"))["coordinator"])
-        ca_pem = held_list(folder).issuers_pem
+        ca_pem = stored_authorities(folder).issuers_pem
     except (RequestError, ValueError, KeyError, TypeError):
         return None
-    return Way(address=address, ca_pem=ca_pem, proxy=rule.towards(address))
+    return Route(address=address, ca_pem=ca_pem, proxy=rule.proxy_for(address))
 
 
-async def _network(way: Way, stored: StoredIdentity | None) -> list[Check]:
-    checks = [_proxy(way)]
-    for about, step in (("dns", _dns), ("port", _port), ("tls", _tls)):
+async def _check_network(route: Route, stored: StoredIdentity | None) -> list[Check]:
+    checks = [_check_proxy(route)]
+    for about, step in (("dns", _check_dns), ("port", _check_port), ("tls", _check_tls)):
         try:
             async with asyncio.timeout(STEP_SECONDS):
-                checks.append(await step(way))
+                checks.append(await step(route))
         except EigenveilError as problem:
-            todo = DEAD_PORT if about == "port" and way.proxy is None else ""
+            todo = DEAD_PORT if about == "port" and route.proxy is None else ""
             return [*checks, fail(about, str(problem), todo)]
         except TimeoutError:
-            todo = f"ask IT whether a firewall drops what goes to {way.first}"
-            return [*checks, fail(about, f"nothing came within {STEP_SECONDS:.0f} s", todo)]
-    return [*checks, *(await _greeting(stored) if stored else ())]
+            todo = f"ask IT whether a firewall blocks connections to {route.dialled_address}"
+            return [*checks, fail(about, f"no answer within {STEP_SECONDS:.0f} s", todo)]
+    return [*checks, *(await _check_greeting(stored) if stored else ())]
 
 
-def _proxy(way: Way) -> Check:
-    if way.proxy is None:
-        return ok("proxy", "none; the coordinator is dialled directly")
-    user = "with a user name" if way.proxy.authorization else "without a user name"
-    return ok("proxy", f"{way.proxy.address}, {user}")
+def _check_proxy(route: Route) -> Check:
+    if route.proxy is None:
+        return ok("proxy", "none: the connection is direct")
+    user = "with a user name" if route.proxy.authorization else "without a user name"
+    return ok("proxy", f"{route.proxy.address}, {user}")
 
 
-async def _dns(way: Way) -> Check:
-    host, port = split_address(way.first)
+async def _check_dns(route: Route) -> Check:
+    host, port = split_address(route.dialled_address)
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as problem:
-        todo = "check the name, and this machine's name server"
+        todo = "check the name and this machine's DNS server"
         detail = problem.strerror or str(problem)
-        raise PeerError(Code.UNREACHABLE, f"{host} has no address here ({detail}); {todo}") from problem
+        raise PeerError(Code.UNREACHABLE, f"{host} cannot be resolved ({detail}); {todo}") from problem
     addresses = ", ".join(sorted({str(one[4][0]) for one in found}))
     return ok("dns", f"{host} is {addresses}")
 
 
-async def _port(way: Way) -> Check:
-    _, writer = await connect(way.address, way.proxy)
+async def _check_port(route: Route) -> Check:
+    _, writer = await connect(route.address, route.proxy)
     writer.transport.abort()
-    through = "" if way.proxy is None else f" through the proxy {way.proxy.address}"
-    return ok("port", f"{way.address} answers{through}")
+    through = "" if route.proxy is None else f" through the proxy {route.proxy.address}"
+    return ok("port", f"{route.address} answers{through}")
 
 
-async def _tls(way: Way) -> Check:
-    leaf = await verified_leaf(way.address, way.ca_pem, None, way.proxy)
+async def _check_tls(route: Route) -> Check:
+    leaf = await verified_leaf(route.address, route.ca_pem, None, route.proxy)
     ends = f"{leaf.not_valid_after_utc:%Y-%m-%d %H:%M}"
-    return ok(
-        "tls", f"TLS 1.3 with the federation's own certificate (until {ends} UTC); nobody is in between"
-    )
+    return ok("tls", f"TLS 1.3 with the federation's own certificate (until {ends} UTC), not intercepted")
 
 
-async def _greeting(stored: StoredIdentity) -> list[Check]:
-    """Whether the coordinator takes our certificate, and how far the clocks are apart."""
+async def _check_greeting(stored: StoredIdentity) -> list[Check]:
+    """Check that the coordinator accepts our certificate, and the difference of the clocks."""
     try:
         async with await open_channel(stored) as channel:
             began = time.time()
             stub = rpc.CoordinatorStub(channel)
-            hello = await greet(stub, f"eigenveil doctor {__version__}", STEP_SECONDS)
+            hello = await negotiate_version(stub, f"eigenveil doctor {__version__}", STEP_SECONDS)
             ended = time.time()
     except EigenveilError as problem:
         return [fail("coordinator", str(problem))]
-    middle = 500 * (began + ended)
-    text = f"it knows this certificate and speaks version {hello.version}"
-    return [ok("coordinator", text), clock(round(middle - hello.unix_time_ms))]
+    local_ms = 500 * (began + ended)
+    text = f"it accepts this certificate and uses protocol version {hello.version}"
+    return [ok("coordinator", text), clock(round(local_ms - hello.unix_time_ms))]

@@ -1,6 +1,6 @@
-"""Who this machine is in a federation: a key that never leaves, a certificate, whom to trust.
+"""Identity of this machine in a federation: a private key that never leaves, a certificate, and authorities.
 
-`identity_files` says which files that is.
+`identity_files` lists the files.
 """
 
 from __future__ import annotations
@@ -16,28 +16,34 @@ import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from eigenveil.certificates import key_print
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.identity import Identity, Role, parse_identity, spoken
+from eigenveil.identity import Identity, Role, grouped_digest, parse_identity
 from eigenveil.numerics.encoding import parse_json
 from eigenveil.protocol.authorities import AuthorityList, list_from_json
+from eigenveil.signatures import key_print
 from eigenveil_client.connection import identity_files as files
 from eigenveil_client.connection.channel import call
+from eigenveil_client.connection.identity_files import (
+    follow_authorities,
+    reset_authorities,
+    stored_authorities,
+)
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_client.connection.tls import verified_channel
-from eigenveil_client.connection.trusted_authorities import begin, held_list, walk
-from eigenveil_common.files import is_there, make_folder, read, read_secret, write_durably
-from eigenveil_common.trusted_files import believed, check_trusted
+from eigenveil_common.files import make_folder, path_exists, read, read_secret, write_durably
+from eigenveil_common.trusted_files import check_trusted, trusted_entries
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredIdentity:
-    """A complete enrolment. `pair` is the private key and the certificate in one file (PEM), so that both are
-    replaced at once; `authorities` is the list of whom to trust; `renews` is when two thirds of the
-    certificate's life are over; `key_print` is what its operator compares with the coordinator's; `proxy`
-    comes from the configuration, not from the folder."""
+    """A complete enrolment.
+
+    `pair` is the private key and the certificate in one file (PEM), so that both are replaced at once.
+    `authorities` are trusted. `renews` is when two thirds of the certificate's lifetime have passed. The
+    operators of both ends compare `key_print`. `proxy` comes from the configuration, not from the folder.
+    """
 
     identity: Identity
     coordinator: str
@@ -54,7 +60,7 @@ class StoredIdentity:
 
     @property
     def ca_pem(self) -> bytes:
-        """The authorities whose certificates are believed."""
+        """Certificates of the trusted authorities (PEM)."""
         return self.authorities.issuers_pem
 
     @property
@@ -63,7 +69,7 @@ class StoredIdentity:
         return self.authorities.release_key
 
     def reread(self) -> StoredIdentity:
-        """The same with the certificate and the authorities that the folder holds by now. Raises as
+        """Return a copy with the certificate and the authorities that are in the folder now. Raises as
         `load_identity`."""
         now = load_identity(self.folder)
         return replace(
@@ -72,10 +78,10 @@ class StoredIdentity:
 
 
 async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
-    """A mutually authenticated channel to the coordinator of the caller's federation.
+    """Return a mutually authenticated channel to the coordinator of the caller's federation.
 
-    The channel trusts the one certificate the coordinator has now; open a new one after it changed
-    (calls then fail as `unreachable`).
+    The channel trusts only the coordinator's present certificate. After a change, calls fail as
+    `unreachable`: open a new channel.
 
     Raises:
         PeerError: code `unreachable` or `identity` (see `tls.verified_channel`).
@@ -86,9 +92,8 @@ async def open_channel(caller: StoredIdentity) -> grpc.aio.Channel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Join:
-    """A join file: a one-time token, where and to whom it may be shown, and the list of authorities with
-    which trust begins."""
+class JoinFile:
+    """A join file: a one-time token, the addresses of the coordinator, and the first list of authorities."""
 
     token: str
     role: str
@@ -100,7 +105,7 @@ class Join:
 
     @property
     def identity(self) -> Identity:
-        """Who will be enrolled."""
+        """Identity to be enrolled."""
         return Identity(federation=self.federation, role=Role(self.role), name=self.name)
 
     @property
@@ -109,79 +114,79 @@ class Join:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the token, to know it again."""
+        """SHA-256 of the token, to recognise it."""
         return hashlib.sha256(self.token.encode()).hexdigest()
 
 
 def enrol(
     join_file: Path, folder: Path, roles: tuple[Role, ...] = (), proxy: ProxyRule = DIRECT
 ) -> StoredIdentity:
-    """Enrol with a join file, by way of `proxy`; keep everything in `folder`. Doing it again is harmless.
+    """Enrol with a join file through `proxy`, and store the identity in `folder`. Repetition is harmless.
 
-    A new join file brings a new key; until the coordinator has answered, the old identity stays in force.
+    A new join file brings a new key. The old identity stays in force until the coordinator has answered.
 
     Raises:
-        RequestError: the join file is unusable, for a role not in `roles`, or `folder` holds another
+        RequestError: the join file is unusable or for a role not in `roles`, or `folder` holds another
             identity.
-        PeerError: the coordinator refused, cannot be reached, or answered with something else.
+        PeerError: the coordinator refused, is unreachable, or gave an invalid answer.
     """
     join = read_join(join_file)
     if roles and join.identity.role not in roles:
-        wanted = " or ".join(_a(role.value) for role in roles)
+        wanted = " or ".join(_with_article(role.value) for role in roles)
         raise RequestError(
-            Code.BAD_CONFIG, f"{join_file} enrols {_a(join.role)}; this command enrols {wanted}"
+            Code.BAD_CONFIG, f"{join_file} enrols {_with_article(join.role)}; this command enrols {wanted}"
         )
     make_folder(folder, mode=0o700)
-    known = named(folder)
+    known = folder_identity(folder)
     if known is not None and known != join.identity:
         raise RequestError(
             Code.CONFLICT,
             f"{folder} already belongs to {known.uri}; use another folder for {join.identity.uri}",
         )
-    # Whether this very join file was used to the end here: then its key is in force.
-    used = known is not None and _about(folder).get("join") == join.digest
-    key = files.read_pair(folder)[0] if used else files.pending_key(folder, join.digest)
-    # A join file is its giver's word, and trust begins anew with it; but not twice with the same one.
-    begun = held_list(folder) if used else join.trusted
-    answer = asyncio.run(_ask(join, begun, files.request_for(key), proxy))
-    trusted, leaf = _check(join, begun, answer, key)
-    begin(folder, trusted)
-    files.store(folder, key, leaf)
+    # True if enrolment with this join file was completed here: then its key is in force.
+    already_used = known is not None and _read_about(folder).get("join") == join.digest
+    key = files.read_pair(folder)[0] if already_used else files.pending_key(folder, join.digest)
+    # A new join file replaces the trusted authorities, but only once.
+    start_list = stored_authorities(folder) if already_used else join.trusted
+    answer = asyncio.run(_request_enrolment(join, start_list, files.request_for(key), proxy))
+    trusted, leaf = _check_answer(join, start_list, answer, key)
+    reset_authorities(folder, trusted)
+    files.store_key_pair(folder, key, leaf)
     about = {"identity": join.identity.uri, "coordinator": join.coordinator, "join": join.digest}
     write_durably(folder / files.ABOUT, json.dumps(about, indent=2, sort_keys=True).encode())
-    files.settle(folder)
+    files.remove_pending_key(folder)
     return load_identity(folder)
 
 
-def _a(role: str) -> str:
+def _with_article(role: str) -> str:
     return f"an {role}" if role[0] in "aeiou" else f"a {role}"
 
 
 def load_identity(folder: Path) -> StoredIdentity:
-    """The identity in `folder`.
+    """Return the identity in `folder`.
 
     Raises:
-        RequestError: not enrolled, a file is damaged, or others can read the key or change a file.
+        RequestError: not enrolled, a file is damaged, or other users can read the key or change a file.
         PeerError: code `identity`, the certificate has expired or is not for this key or name.
     """
-    identity = named(folder)
+    identity = folder_identity(folder)
     if identity is None:
         raise RequestError(
             Code.BAD_CONFIG, f"{folder} holds no identity; enrol with a join file from the coordinator"
         )
     try:
-        address = str(_about(folder)["coordinator"])
+        address = str(_read_about(folder)["coordinator"])
     except (ValueError, KeyError, TypeError) as problem:
         raise files.damaged(folder) from problem
-    check_trusted(believed(folder))
+    check_trusted(trusted_entries(folder))
     key, certificate = files.read_pair(folder)
-    files.matches(certificate, identity, key)
+    files.check_matches(certificate, identity, key)
     ends, begins = certificate.not_valid_after_utc, certificate.not_valid_before_utc
     stored = StoredIdentity(
         identity=identity,
         coordinator=address,
         pair=folder / files.KEY,
-        authorities=held_list(folder),
+        authorities=stored_authorities(folder),
         expires=ends,
         renews=begins + (ends - begins) * 2 / 3,
         key_print=key_print(key.public_key()),
@@ -189,59 +194,61 @@ def load_identity(folder: Path) -> StoredIdentity:
     if stored.expires <= datetime.now(UTC):
         raise PeerError(
             Code.IDENTITY,
-            f"the certificate of {identity.uri} ended on {stored.expires:%Y-%m-%d %H:%M} UTC; "
+            f"the certificate of {identity.uri} expired on {stored.expires:%Y-%m-%d %H:%M} UTC; "
             "ask the coordinator's operator for a new join file and enrol again",
         )
     return stored
 
 
-def named(folder: Path) -> Identity | None:
-    """Whose folder it is, whether or not the certificate still holds; None before any enrolment.
+def folder_identity(folder: Path) -> Identity | None:
+    """Return the identity that owns the folder, also with an expired certificate; None before enrolment.
 
     Raises:
         RequestError: the file is damaged.
     """
-    if not is_there(folder / files.ABOUT):
+    if not path_exists(folder / files.ABOUT):
         return None
     try:
-        return parse_identity(_about(folder)["identity"])
+        return parse_identity(_read_about(folder)["identity"])
     except (ValueError, KeyError, TypeError, PeerError) as problem:
         raise files.damaged(folder) from problem
 
 
-def pinned(folder: Path) -> tuple[Identity, bytes] | None:
-    """Whose folder it is, and the release key it trusts, also after its certificate; None if not enrolled.
+def identity_and_release_key(folder: Path) -> tuple[Identity, bytes] | None:
+    """Return the folder's identity and its trusted release key, also with an expired certificate.
+
+    None if not enrolled.
 
     Raises:
         RequestError: a file is damaged.
     """
-    identity = named(folder)
-    return None if identity is None else (identity, held_list(folder).release_key)
+    identity = folder_identity(folder)
+    return None if identity is None else (identity, stored_authorities(folder).release_key)
 
 
-def _about(folder: Path) -> dict[str, str]:
+def _read_about(folder: Path) -> dict[str, str]:
     about: dict[str, str] = parse_json(read(folder / files.ABOUT))
     return about
 
 
-def compared(key_print: str) -> str:
-    """What the operators of both ends do with a key's digest, at enrolment."""
+def key_comparison_text(key_print: str) -> str:
+    """Return the text that asks the operators of both ends to compare a key's digest."""
     return (
-        f"SHA-256 of the key:  {spoken(key_print, 21)}\n"
+        f"SHA-256 of the key:  {grouped_digest(key_print, 21)}\n"
         "Read it to the coordinator's operator, who finds the same in:\n"
         "eigenveil-coordinator status --config FILE"
     )
 
 
-def read_join(path: Path) -> Join:
-    """A join file, which must be readable by its owner only.
+def read_join(path: Path) -> JoinFile:
+    """Return a join file, which only its owner may be able to read.
 
     Raises:
         RequestError: it cannot be read or is not a join file.
     """
     try:
         data = parse_json(read_secret(path))
-        join = Join(**data)
+        join = JoinFile(**data)
         if not all(isinstance(value, str) for value in data.values()):
             raise ValueError("a value is not text")
         if join.trusted.federation != join.identity.federation:
@@ -251,24 +258,26 @@ def read_join(path: Path) -> Join:
     return join
 
 
-async def _ask(join: Join, begun: AuthorityList, request: bytes, proxy: ProxyRule) -> pb.EnrolResponse:
-    channel = await verified_channel(join.enrol, join.federation, begun.issuers_pem, None, proxy)
-    asked = pb.EnrolRequest(token=join.token, csr_der=request, authorities_version=begun.version)
+async def _request_enrolment(
+    join: JoinFile, start_list: AuthorityList, request: bytes, proxy: ProxyRule
+) -> pb.EnrolResponse:
+    channel = await verified_channel(join.enrol, join.federation, start_list.issuers_pem, None, proxy)
+    enrol_request = pb.EnrolRequest(token=join.token, csr_der=request, authorities_version=start_list.version)
     async with channel:
-        return await call(rpc.EnrolmentStub(channel).Enrol, asked)
+        return await call(rpc.EnrolmentStub(channel).Enrol, enrol_request)
 
 
-def _check(
-    join: Join, begun: AuthorityList, answer: pb.EnrolResponse, key: ec.EllipticCurvePrivateKey
+def _check_answer(
+    join: JoinFile, start_list: AuthorityList, answer: pb.EnrolResponse, key: ec.EllipticCurvePrivateKey
 ) -> tuple[AuthorityList, x509.Certificate]:
-    """Believe nothing of the answer that the join file or our own key can contradict."""
+    """Check the answer against the join file and the key, and return the authorities and the certificate."""
     if answer.federation != join.federation:
-        raise PeerError(Code.IDENTITY, "the coordinator answered for another federation; nothing was stored")
-    trusted = walk(begun, answer.authorities)
+        raise PeerError(Code.IDENTITY, "the coordinator belongs to another federation; nothing was stored")
+    trusted = follow_authorities(start_list, answer.authorities)
     if trusted.ends <= datetime.now(UTC):
         raise PeerError(
             Code.IDENTITY,
-            f"the federation's list of authorities ended on {trusted.ends:%Y-%m-%d}; ask its operator to "
-            "make it anew: eigenveil-coordinator ca extend",
+            f"the federation's list of authorities expired on {trusted.ends:%Y-%m-%d}; ask its operator to "
+            "renew it: eigenveil-coordinator ca extend",
         )
-    return trusted, files.checked(answer.certificate_pem, trusted, join.identity, key)
+    return trusted, files.verified_certificate(answer.certificate_pem, trusted, join.identity, key)

@@ -1,8 +1,7 @@
-"""A plain HTTP proxy on the way to the coordinator: what is configured, and the tunnel through it.
+"""HTTP proxy to the coordinator: its configuration, and the tunnel through it.
 
-The tunnel is `CONNECT host:port`; TLS with the coordinator runs inside it, so the proxy sees names,
-sizes and times, and nothing else. A proxy in the process's environment is used only if the
-configuration says `proxy = "environment"`.
+The tunnel is `CONNECT host:port`. TLS with the coordinator runs inside it, so the proxy sees names, sizes and
+times only. A proxy from the process's environment is used only with `proxy = "environment"`.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ ENVIRONMENT = "environment"
 DEFAULT_PORT = 3128
 ANSWER_BYTES = 16 * 1024
 STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([0-9]{3})[^\r\n]*")
-TOLD_LENGTH = 100
+PRINTED_LENGTH = 100
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proxy:
-    """One proxy. `authorization` is the value of Proxy-Authorization; empty sends none."""
+    """Address of a proxy. `authorization` is the value of Proxy-Authorization; empty sends none."""
 
     host: str
     port: int
@@ -40,9 +39,9 @@ class Proxy:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     def options(self, coordinator: str) -> tuple[tuple[str, str], ...]:
-        """What makes a gRPC channel whose target is this proxy end at `coordinator`.
+        """Return the options that connect a gRPC channel through this proxy to `coordinator`.
 
-        gRPC's own `grpc.http_proxy` is no use here: it lets `no_proxy` of the environment overrule it.
+        gRPC's own `grpc.http_proxy` is not used: `no_proxy` of the environment would override it.
         """
         host, _ = split_address(coordinator)
         headers = f"Proxy-Authorization: {self.authorization}" if self.authorization else ""
@@ -56,7 +55,7 @@ class Proxy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyRule:
-    """Keys of a configuration: `proxy` is empty (dial directly), `environment`, or http://host:port.
+    """Keys of a configuration: `proxy` is empty (direct connection), `environment`, or http://host:port.
     `proxy_credentials` is a file with one line, user:password, that only its owner may read.
 
     Raises:
@@ -68,22 +67,22 @@ class ProxyRule:
 
     def __post_init__(self) -> None:
         if self.proxy and self.proxy != ENVIRONMENT:
-            _parsed(self.proxy)
+            _parse_url(self.proxy)
         if self.proxy_credentials is not None and not self.proxy:
             raise RequestError(
-                Code.BAD_CONFIG, "proxy_credentials is set, but proxy is not; set both or none"
+                Code.BAD_CONFIG, "proxy_credentials is set, but proxy is not; set both or neither"
             )
 
-    def towards(self, coordinator: str) -> Proxy | None:
-        """The proxy to dial for `coordinator`, or None for none.
+    def proxy_for(self, coordinator: str) -> Proxy | None:
+        """Return the proxy to use for `coordinator`, or None.
 
         Raises:
             RequestError: the environment's proxy or the credentials cannot be used.
         """
-        url = _of_environment(coordinator) if self.proxy == ENVIRONMENT else self.proxy
+        url = _environment_proxy(coordinator) if self.proxy == ENVIRONMENT else self.proxy
         if not url:
             return None
-        host, port = _parsed(url)
+        host, port = _parse_url(url)
         return Proxy(host=host, port=port, authorization=self._authorization())
 
     def _authorization(self) -> str:
@@ -100,8 +99,8 @@ class ProxyRule:
 DIRECT = ProxyRule()
 
 
-def _parsed(url: str) -> tuple[str, int]:
-    """Host and port. The URL is not repeated in the error: it may hold a password."""
+def _parse_url(url: str) -> tuple[str, int]:
+    """Return host and port. The error does not quote the URL, which may hold a password."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -110,20 +109,20 @@ def _parsed(url: str) -> tuple[str, int]:
     if parts.username is not None or parts.password is not None:
         raise RequestError(
             Code.BAD_CONFIG,
-            "the proxy's URL holds a user name; write user:password into a file of mode 0600 and name it "
-            "as proxy_credentials",
+            "the proxy's URL contains a user name; write user:password into a file of mode 0600, and state "
+            "the file as proxy_credentials",
         )
     if parts.scheme != "http" or not host or port == 0 or parts.path not in ("", "/") or parts.query:
         raise RequestError(
             Code.BAD_CONFIG,
-            f'proxy must be "http://host:port" or "{ENVIRONMENT}"; mend it in the configuration',
+            f'proxy must be "http://host:port" or "{ENVIRONMENT}"; correct it in the configuration',
         )
     return host, port or DEFAULT_PORT
 
 
-def _of_environment(coordinator: str) -> str:
-    """What https_proxy and no_proxy say of this host; empty for none."""
-    from urllib.request import getproxies_environment, proxy_bypass  # only who asks pays for it
+def _environment_proxy(coordinator: str) -> str:
+    """Return the proxy of this host by https_proxy and no_proxy; empty for none."""
+    from urllib.request import getproxies_environment, proxy_bypass  # imported only when needed
 
     known = getproxies_environment()
     host, _ = split_address(coordinator)
@@ -131,7 +130,7 @@ def _of_environment(coordinator: str) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[host]:port`.
+    """Return host and port of `host:port` or `[host]:port`.
 
     Raises:
         RequestError: not of that form.
@@ -143,10 +142,10 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 async def connect(coordinator: str, proxy: Proxy | None) -> Streams:
-    """A TCP connection that ends at `coordinator`; nothing has been said on it.
+    """Return a new TCP connection that ends at `coordinator`.
 
     Raises:
-        PeerError: code `unreachable`, naming the proxy if it is to blame, and its status line.
+        PeerError: code `unreachable`, naming the proxy and its status line if it is the cause.
     """
     host, port = split_address(coordinator) if proxy is None else (proxy.host, proxy.port)
     try:
@@ -178,28 +177,28 @@ async def _tunnel(
     except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as problem:
         raise PeerError(
             Code.UNREACHABLE,
-            f"the proxy {proxy.address} broke off at CONNECT {coordinator}; is it an HTTP proxy?",
+            f"the proxy {proxy.address} closed the connection at CONNECT {coordinator}; is it HTTP?",
         ) from problem
     found = STATUS_LINE.match(answer)
     status = 0 if found is None else int(found[1])
     if not 200 <= status < 300:
-        raise PeerError(Code.UNREACHABLE, _refusal(answer, status, coordinator, proxy))
+        raise PeerError(Code.UNREACHABLE, _refusal_message(answer, status, coordinator, proxy))
 
 
-def _refusal(answer: bytes, status: int, coordinator: str, proxy: Proxy) -> str:
+def _refusal_message(answer: bytes, status: int, coordinator: str, proxy: Proxy) -> str:
     match status:
         case 407:
             todo = "name a file with user:password as proxy_credentials"
             if proxy.authorization:
-                todo = "check user and password in the file of proxy_credentials; only Basic is spoken here"
+                todo = "check user and password in the file of proxy_credentials; only Basic is supported"
         case 502 | 503 | 504:
-            todo = "the proxy itself cannot reach the coordinator; ask who runs the proxy"
+            todo = "the proxy cannot reach the coordinator; ask the proxy's administrator"
         case _:
-            todo = f"ask who runs the proxy to allow CONNECT to {coordinator}"
-    return f"the proxy {proxy.address} answered CONNECT {coordinator} with {told(answer)!r}; {todo}"
+            todo = f"ask the proxy's administrator to allow CONNECT to {coordinator}"
+    return f"the proxy {proxy.address} answered CONNECT {coordinator} with {printable_first_line(answer)!r}; {todo}"
 
 
-def told(answer: bytes) -> str:
-    """The first line of what somebody unknown sent, fit to be printed."""
+def printable_first_line(answer: bytes) -> str:
+    """Return the first line of an untrusted answer, with printable characters only."""
     first = answer.split(b"\r\n", 1)[0].decode("latin-1")
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in first)[:TOLD_LENGTH]
+    return "".join(c if c.isascii() and c.isprintable() else "?" for c in first)[:PRINTED_LENGTH]

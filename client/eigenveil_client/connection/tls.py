@@ -1,40 +1,156 @@
-"""A channel to the coordinator of this federation, and to nobody else.
+"""Detection of a server that answers in the coordinator's place, mostly the network's own TLS inspection.
 
-grpcio checks that a certificate comes from the CA and names the host; it cannot be told to check the
-URI that says who the peer is, nor to refuse TLS 1.2, and it never shows the client the peer's
-certificate. So one handshake with the standard library checks all of it first, and the channel then
-trusts exactly the certificate that was checked: a server with any other key cannot complete a call.
+Such a device ends TLS itself and presents a certificate that it signed. A client that trusts only the
+federation's CA refuses it. This module reads that certificate once more, without trusting it and without
+sending data, so that the message can name the issuer.
+
+TLS channel to the coordinator of this federation only.
+
+grpcio checks that a certificate comes from the CA and names the host. It can neither check the URI with the
+peer's identity nor refuse TLS 1.2, and it does not give the peer's certificate to the client. Therefore one
+handshake with the standard library checks all of these first. The channel then trusts exactly that
+certificate: a server with another key cannot complete a call.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
-from cryptography.x509.oid import ExtendedKeyUsageOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from eigenveil.certificates import UNREADABLE
-from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.identity import Role, parse_identity
-from eigenveil_client.connection.interception import handshake, who_else
-from eigenveil_client.connection.proxy import DIRECT, Proxy, ProxyRule
+from eigenveil.signatures import UNREADABLE
+from eigenveil_client.connection.proxy import DIRECT, Proxy, ProxyRule, connect, split_address
 from eigenveil_common.files import read
 from eigenveil_common.rpc import OPTIONS
+
+PEEK_SECONDS = 10.0
+NAME_LENGTH = 100
+
+
+async def handshake(address: str, context: ssl.SSLContext, proxy: Proxy | None) -> x509.Certificate:
+    """Return the certificate presented at `address`; the connection ends with the handshake.
+
+    Raises:
+        PeerError: code `unreachable`. ssl.SSLError, OSError: the handshake failed.
+    """
+    host, _ = split_address(address)
+    _, writer = await connect(address, proxy)
+    try:
+        await writer.start_tls(context, server_hostname=host)
+        der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+    finally:
+        writer.transport.abort()  # no data was sent that needs an orderly end
+    return x509.load_der_x509_certificate(der)
+
+
+async def handshake_error(address: str, ca_pem: bytes, proxy: Proxy | None, failure: OSError) -> PeerError:
+    """Return the error for a handshake at `address` that ended with `failure`; it names the issuer.
+
+    A broken connection is `unreachable`, unless a second handshake shows a certificate of another issuer.
+    """
+    connection_broke = not isinstance(failure, ssl.SSLError)
+    why = getattr(failure, "verify_message", "") or getattr(failure, "reason", "") or str(failure)
+    shown = await _peek_certificate(address, proxy)
+    if shown is not None and not (
+        connection_broke and signed_by(shown, x509.load_pem_x509_certificates(ca_pem))
+    ):
+        return PeerError(
+            Code.IDENTITY, refusal_message(address, ca_pem, shown, why or "the handshake failed")
+        )
+    if connection_broke:
+        cause = why or "the connection was closed during the handshake"
+        return PeerError(Code.UNREACHABLE, f"no coordinator answers at {address}: {cause}")
+    return PeerError(
+        Code.IDENTITY,
+        f"{address} does not use the TLS of a coordinator ({why}); check the address, and ask IT "
+        "whether a firewall or a sign-in page answers in its place",
+    )
+
+
+async def _peek_certificate(address: str, proxy: Proxy | None) -> x509.Certificate | None:
+    """Return any certificate presented at `address`, or None.
+
+    It is not trusted: no data and no certificate of ours are sent.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(["h2", "http/1.1"])
+    try:
+        async with asyncio.timeout(PEEK_SECONDS):
+            return await handshake(address, context, proxy)
+    except (OSError, TimeoutError, EigenveilError, ValueError):
+        return None
+
+
+def refusal_message(address: str, ca_pem: bytes, shown: x509.Certificate, why: str) -> str:
+    """Return the message about a certificate that was refused because of `why`."""
+    if signed_by(shown, x509.load_pem_x509_certificates(ca_pem)):
+        return (
+            f"the certificate at {address} is the federation's, but cannot be used ({why}); check this "
+            "machine's clock and the address, then tell the coordinator's operator"
+        )
+    claimed_uri = _eigenveil_uri(shown)
+    if claimed_uri:
+        return (
+            f"the certificate at {address} names {claimed_uri}, but {issuer(shown)} signed it, not the authority "
+            "of the join file: TLS inspection, another federation, or a new authority. "
+            f"Ask IT to exempt {address} from inspection, and tell the federation's operator"
+        )
+    return (
+        f"your network's TLS inspection, issuer {issuer(shown)}, replaces the certificate at {address}; "
+        f"ask IT to exempt {address} from inspection, or check the coordinator's address"
+    )
+
+
+def signed_by(shown: x509.Certificate, authorities: Iterable[x509.Certificate]) -> bool:
+    """True if one of the authorities signed the certificate."""
+    for authority in authorities:
+        with suppress(*UNREADABLE):
+            shown.verify_directly_issued_by(authority)
+            return True
+    return False
+
+
+def issuer(shown: x509.Certificate) -> str:
+    """Return CN=... (or the organisation) of the issuer, with printable characters only."""
+    for kind, oid in (("CN", NameOID.COMMON_NAME), ("O", NameOID.ORGANIZATION_NAME)):
+        found = shown.issuer.get_attributes_for_oid(oid)
+        if found:
+            text = str(found[0].value)
+            return f"{kind}={''.join(c if c.isprintable() else '?' for c in text)[:NAME_LENGTH]}"
+    return "without a name"
+
+
+def _eigenveil_uri(shown: x509.Certificate) -> str:
+    """Return the eigenveil:// name in a certificate; empty if there is no readable one."""
+    try:
+        names = shown.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    except (x509.ExtensionNotFound, ValueError):
+        return ""
+    ours = [uri for uri in uris if uri.startswith("eigenveil://") and uri.isprintable()]
+    return ours[0][:NAME_LENGTH] if ours else ""
+
 
 HANDSHAKE_SECONDS = 10.0
 
 CLIENT_OPTIONS: tuple[tuple[str, int | str], ...] = (
     *OPTIONS,
     ("grpc.initial_reconnect_backoff_ms", 100),
-    # Despite its name also the time that a connection may take to be made: 100 ms would shut out every
-    # line on which TCP and TLS, three trips there and back, take longer.
+    # Also the time limit for connecting: TCP and TLS take three round trips, over 100 ms on slow lines.
     ("grpc.min_reconnect_backoff_ms", 20_000),
     ("grpc.max_reconnect_backoff_ms", 2000),
-    # The way is ours to choose, not the environment's: see `proxy`.
+    # The configuration chooses the proxy, not the environment: see `proxy`.
     ("grpc.enable_http_proxy", 0),
 )
 
@@ -42,21 +158,22 @@ CLIENT_OPTIONS: tuple[tuple[str, int | str], ...] = (
 async def verified_channel(
     address: str, federation: str, ca_pem: bytes, client: Path | None, rule: ProxyRule = DIRECT
 ) -> grpc.aio.Channel:
-    """A channel that reaches the coordinator of `federation` at `address`, over TLS 1.3, by the way that
-    `rule` says. `client` is a file with the private key and the certificate to show (PEM).
+    """Return a TLS 1.3 channel to the coordinator of `federation` at `address`, through the proxy of `rule`.
+
+    `client` is a file with the private key and the certificate to present (PEM).
 
     Raises:
-        PeerError: code `unreachable`; or `identity`, if whoever answers is not that coordinator: the
-            message says who signed for it.
+        PeerError: code `unreachable`; or `identity`, if another server answers: the message names the issuer
+            of its certificate.
         RequestError: the proxy's credentials cannot be used.
     """
-    proxy = rule.towards(address)
+    proxy = rule.proxy_for(address)
     leaf = await verified_leaf(address, ca_pem, client, proxy)
     check_coordinator(leaf, federation)
-    pinned = leaf.public_bytes(Encoding.PEM)
+    pinned_pem = leaf.public_bytes(Encoding.PEM)
     pair = read(client) if client else None
     credentials = grpc.ssl_channel_credentials(
-        root_certificates=pinned, private_key=pair, certificate_chain=pair
+        root_certificates=pinned_pem, private_key=pair, certificate_chain=pair
     )
     if proxy is None:
         return grpc.aio.secure_channel(address, credentials, options=CLIENT_OPTIONS)
@@ -65,23 +182,22 @@ async def verified_channel(
 
 
 def check_coordinator(leaf: x509.Certificate, federation: str) -> None:
-    """Insist that a certificate names the coordinator of `federation`, is one of servers, and names its
-    hosts one by one.
+    """Check that a certificate is for servers, without wildcard, and of the coordinator of `federation`.
 
     Raises:
         PeerError: code `identity`.
     """
-    found = parse_identity(only_uri(leaf))
+    identity = parse_identity(only_uri(leaf))
     if _usages(leaf) != [ExtendedKeyUsageOID.SERVER_AUTH] or any("*" in name for name in _hosts(leaf)):
         raise PeerError(
             Code.IDENTITY,
-            f"the other end's certificate, {found.uri}, is not a coordinator's: it must be for servers only "
-            "and name its hosts one by one; tell the federation's operator",
+            f"the other end's certificate, {identity.uri}, is not a coordinator's: it must be for servers only "
+            "and have no wildcard host. Tell the federation's operator",
         )
-    if (found.federation, found.role) != (federation, Role.COORDINATOR):
+    if (identity.federation, identity.role) != (federation, Role.COORDINATOR):
         raise PeerError(
             Code.IDENTITY,
-            f"the other end is {found.uri}, not the coordinator of federation {federation}; "
+            f"the server is {identity.uri}, not the coordinator of federation {federation}; "
             "check the address, and tell the federation's operator",
         )
 
@@ -99,7 +215,7 @@ def _hosts(certificate: x509.Certificate) -> list[str]:
 
 
 def only_uri(certificate: x509.Certificate) -> str:
-    """The one URI among a certificate's subject alternative names.
+    """Return the only URI among a certificate's subject alternative names.
 
     Raises:
         PeerError: code `identity`, none or several.
@@ -115,14 +231,14 @@ def only_uri(certificate: x509.Certificate) -> str:
 
 
 def tls_context(ca_pem: bytes, client: Path | None) -> ssl.SSLContext:
-    """TLS 1.3 that trusts `ca_pem` only and presents `client`.
+    """Return a TLS 1.3 context that trusts `ca_pem` only and presents `client`.
 
     Raises:
         RequestError: the stored files cannot be used.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
-    # An authority is trusted as it stands, also one that a root elsewhere has signed [R19].
+    # An authority is trusted itself, also if another root has signed it [R19].
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.set_alpn_protocols(["h2"])
     try:
@@ -131,7 +247,7 @@ def tls_context(ca_pem: bytes, client: Path | None) -> ssl.SSLContext:
             context.load_cert_chain(client)
     except (ssl.SSLError, OSError, UnicodeDecodeError) as problem:
         raise RequestError(
-            Code.BAD_CONFIG, f"the stored key or certificates cannot be used: {problem}; enrol again"
+            Code.BAD_CONFIG, f"the stored key or certificates are unusable: {problem}; enrol again"
         ) from problem
     return context
 
@@ -139,19 +255,19 @@ def tls_context(ca_pem: bytes, client: Path | None) -> ssl.SSLContext:
 async def verified_leaf(
     address: str, ca_pem: bytes, client: Path | None, proxy: Proxy | None
 ) -> x509.Certificate:
-    """The certificate that the federation's CA vouches for, from one TLS 1.3 handshake.
+    """Return the certificate, verified by the federation's CA, from one TLS 1.3 handshake.
 
     Raises:
-        PeerError: code `unreachable`; or `identity`, naming who signed instead.
+        PeerError: code `unreachable`; or `identity`, naming the actual issuer.
     """
     context = tls_context(ca_pem, client)
     try:
         async with asyncio.timeout(HANDSHAKE_SECONDS):
             return await handshake(address, context, proxy)
     except TimeoutError as problem:
-        way = "" if proxy is None else f" through the proxy {proxy.address}"
+        via = "" if proxy is None else f" through the proxy {proxy.address}"
         raise PeerError(
-            Code.UNREACHABLE, f"no coordinator answers at {address}{way} within {HANDSHAKE_SECONDS:.0f} s"
+            Code.UNREACHABLE, f"no coordinator answers at {address}{via} within {HANDSHAKE_SECONDS:.0f} s"
         ) from problem
     except OSError as problem:
-        raise await who_else(address, ca_pem, proxy, problem) from problem
+        raise await handshake_error(address, ca_pem, proxy, problem) from problem

@@ -1,1 +1,1 @@
-"""`eigenveil demo`: a whole federation on one machine. Imports what it likes; only the commands import it."""
+"""`eigenveil demo`: a whole federation on one machine. Imported by the commands only."""

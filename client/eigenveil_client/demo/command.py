@@ -1,4 +1,4 @@
-"""`eigenveil demo`: run the demonstration and print what it gave."""
+"""`eigenveil demo`: run the demonstration and print its result."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.study import Trust
 from eigenveil_client.analyst.options import json_option
-from eigenveil_client.demo.shell import EXTRAS
-from eigenveil_common.command import console, errors, needing, tell
-from eigenveil_common.files import HAS_OWNERS
+from eigenveil_client.demo.processes import EXTRAS
+from eigenveil_common.command import console, errors, print_result_as, require_extra
+from eigenveil_common.files import HAS_FILE_OWNERS
 
 if TYPE_CHECKING:
     from eigenveil_client.demo.demo import Demonstration
@@ -33,16 +33,16 @@ CHOICES = [name.value for name, traits in PROPERTIES.items() if traits.federated
     default=Trust.CENTRAL.value,
     show_default=True,
     type=click.Choice([one.value for one in Trust]),
-    help="Who may see a site's totals: the coordinator, or nobody.",
+    help="Trust model: central shows a site's totals to the coordinator.",
 )
 @click.option(
     "--out", default=Path("demo-out"), show_default=True, type=click.Path(path_type=Path, file_okay=False)
 )
 @click.option(
-    "--keep", is_flag=True, help="Leave the federation running, for studies of yours; Ctrl-C ends it."
+    "--keep", is_flag=True, help="Leave the federation running for your own studies; Ctrl-C ends it."
 )
 @json_option
-@needing(EXTRAS)
+@require_extra(EXTRAS)
 def demo(
     sites: int,
     algorithm: str,
@@ -55,35 +55,42 @@ def demo(
 ) -> None:
     """Run a whole study on this machine: coordinator, sites and analyst.
 
-    The coordinator and every site serve in processes of their own; all other commands of one program share
-    one. The records are scikit-learn's breast-cancer set, 569 public records of 30 measurements, divided
-    unevenly over the sites. Takes about ten seconds; stops all that it started. With --trust
-    secure-aggregation the sites first exchange and confirm their cards, and then mask what they send. With
-    --keep the federation goes on serving, with these columns as its dictionary, for `eigenveil.connect()`
-    in Python and for the other commands with --profile.
+    The coordinator and every site run in processes of their own. The records are scikit-learn's
+    breast-cancer set, 569 public records of 30 measurements, divided unevenly over the sites. The run takes
+    about ten seconds and stops every process. With --trust secure-aggregation the sites exchange and confirm
+    their key cards first, and mask their answers. With --keep the federation keeps serving, with these
+    columns as its dictionary, for `eigenveil.connect()` in Python and for other commands with --profile.
     """
     from eigenveil_client.analyst.display import Display
     from eigenveil_client.demo.demo import demonstrate
     from eigenveil_client.demo.layout import demo_study
-    from eigenveil_client.demo.show import show, stoppable
+    from eigenveil_client.demo.show import show_demonstration, stoppable
 
-    if not HAS_OWNERS:
+    if not HAS_FILE_OWNERS:
         raise RequestError(
             Code.BAD_ARGUMENT,
-            "the demonstration starts a coordinator and sites, which need Linux or macOS; on Windows use WSL",
+            "the demonstration runs a coordinator and sites, which need Linux or macOS; on Windows use WSL",
         )
     study = demo_study(sites, Algorithm(algorithm), components, epsilon, Trust(trust))
-    talk = errors if as_json else console  # with --json, standard output holds the result only
-    say = partial(talk.print, markup=False)
-    with stoppable(), ExitStack() as live:
-        display = live.enter_context(Display(talk, "breast-cancer"))
+    output = errors if as_json else console  # with --json, standard output holds the result only
+    log_step = partial(output.print, markup=False)
+    with stoppable(), ExitStack() as display_context:
+        display = display_context.enter_context(Display(output, "breast-cancer"))
 
-        def told(shown: Demonstration) -> None:
-            live.close()
-            tell(shown.value(), as_json, lambda value: show(value, shown, kept=keep))
+        def report_result(demonstration: Demonstration) -> None:
+            display_context.close()
+            print_result_as(
+                demonstration.value(),
+                as_json,
+                lambda value: show_demonstration(value, demonstration, still_serving=keep),
+            )
 
-        shown = demonstrate(
-            study, out, say=lambda text: say(f"· {text}"), show=display.show, keep=told if keep else None
+        demonstration = demonstrate(
+            study,
+            out,
+            log_step=lambda text: log_step(f"· {text}"),
+            on_event=display.show,
+            on_result=report_result if keep else None,
         )
     if not keep:
-        told(shown)
+        report_result(demonstration)

@@ -1,4 +1,4 @@
-"""The demonstration: three hospitals, one coordinator, real records, one release, on this machine."""
+"""The demonstration: hospitals, a coordinator, public records and one release on this machine."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.ledger import EntryKind
-from eigenveil.analyst_signature.asked_by import asked_by
 from eigenveil.errors import Code, RequestError
-from eigenveil.reporting.attempts import attempts_of
+from eigenveil.reporting.document import attempts_of
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
+from eigenveil.study_authorization import release_analyst
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.demo.federation import DemoFederation, DemoLedger
+from eigenveil_client.demo.federation import DemoFederation, DemoLedgers
 from eigenveil_client.demo.layout import (
-    Layout,
+    DemoLayout,
     PublicRecords,
     demo_dictionary,
-    prepared,
+    open_demo_folder,
     public_records,
     write_records,
 )
@@ -34,16 +34,16 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 CHECK_SECONDS = 0.5
 
-Say = Callable[[str], None]
-Show = Callable[[pb.StudyEvent], None]
-Keep = Callable[["Demonstration"], None]
+LogStep = Callable[[str], None]
+EventHandler = Callable[[pb.StudyEvent], None]
+ResultHandler = Callable[["Demonstration"], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Demonstration:
-    """What a demonstration gave; without components where the algorithm released none.
+    """Result of a demonstration; without components if the algorithm released none.
 
-    The times of rounds come from the coordinator's operator: a release holds none.
+    The times of rounds come from the coordinator's status: a release has none.
     """
 
     release: Path
@@ -52,14 +52,14 @@ class Demonstration:
     document: Mapping[str, Any]
     study: str
     records: Mapping[str, int]
-    books: DemoLedger
+    ledgers: DemoLedgers
     sin_angle: float | None
     seconds: float
 
     def value(self) -> dict[str, Any]:
         guarantee = self.document["guarantee"]
         rounds = self.document["rounds"]
-        rows = self.books.status["studies"]
+        rows = self.ledgers.status["studies"]
         round_ms = next(row["round_ms"] for row in rows if row["study"] == self.study)
         return {
             "release": str(self.release),
@@ -68,7 +68,7 @@ class Demonstration:
             "study": self.study,
             "algorithm": self.document["plan"]["algorithm"],
             "trust": self.document["plan"]["study"]["privacy"]["trust"],
-            "asked_by": asked_by(self.document).to_dict(),
+            "asked_by": release_analyst(self.document).to_dict(),
             "attempts": sum(attempts_of(row) for row in rounds),
             "n_sites": len(self.records),
             "rounds": len(rounds),
@@ -86,100 +86,110 @@ class Demonstration:
         }
 
     def sent(self, site: str) -> int:
-        """Bytes that the site's egress ledger says have left it for this study."""
-        rows = self.books.sites[site]["egress"]["rows"]
+        """Return the bytes sent for this study, by the site's egress ledger."""
+        rows = self.ledgers.sites[site]["egress"]["rows"]
         return sum(row["bytes"] for row in rows if row["study"] == self.study)
 
     def spent(self, site: str) -> int:
-        """Micro-rho that the site's own ledger has charged for this study."""
-        entries = self.books.sites[site]["ledger"]["entries"]
+        """Return the micro-rho charged for this study, by the site's ledger."""
+        entries = self.ledgers.sites[site]["ledger"]["entries"]
         spending = (e for e in entries if EntryKind(e["kind"]).spends and e["study"] == self.study)
         return sum(e["micro_rho"] for e in spending)
 
 
-def demonstrate(study: Study, out: Path, *, say: Say, show: Show, keep: Keep | None = None) -> Demonstration:
-    """Run `study` in the folder `out`; `say` gets a sentence a step, `show` every event of the study. With
-    `keep`, which gets what came of it, the federation then serves others until it is interrupted.
+def demonstrate(
+    study: Study,
+    out: Path,
+    *,
+    log_step: LogStep,
+    on_event: EventHandler,
+    on_result: ResultHandler | None = None,
+) -> Demonstration:
+    """Run `study` in the folder `out`, and return the result.
 
-    Everything that was started is stopped, however this ends.
+    `log_step` gets a sentence for each step, `on_event` every event of the study. With `on_result`, which
+    gets the result, the federation then serves until it is interrupted. All processes are stopped at the
+    end, also after an error.
 
     Raises:
-        EigenveilError: a part failed; the message names the log of its process.
+        EigenveilError: a command failed; the message names its log.
     """
     started = time.monotonic()
-    with prepared(out) as layout:
+    with open_demo_folder(out) as layout:
         layout.study.write_text(study_to_toml(study))
         processes = Processes(layout.logs)
         try:
             federation = DemoFederation(layout, study, processes)
-            records, sizes = _set_up(federation, layout, study, say)
-            submitting = federation.start_submission()
-            # Matplotlib takes a second to load, and the coordinator about as long to plan.
+            records, sizes = _set_up(federation, layout, study, log_step)
+            submission = federation.start_submission()
+            # Imported here: Matplotlib loads while the coordinator plans.
             from eigenveil_client.demo import results
 
-            digest = federation.finish_submission(submitting)
-            say(f"Submitted the study: {digest[:12]}")
+            digest = federation.finish_submission(submission)
+            log_step(f"Submitted the study: {digest[:12]}")
             identity = load_identity(layout.analyst)
-            release = asyncio.run(_watch(identity, bytes.fromhex(digest), federation, show))
-            reading = federation.start_books()
-            say("Writing the release and its report")
-            sin_angle = results.write(layout, study, records, release, identity)
-            shown = Demonstration(
+            release = asyncio.run(_watch(identity, bytes.fromhex(digest), federation, on_event))
+            ledger_tasks = federation.start_reading_ledgers()
+            log_step("Writing the release and its report")
+            sin_angle = results.write_results(layout, study, records, release, identity)
+            demonstration = Demonstration(
                 release=layout.root / "release.json",
                 report=layout.root / "report.html",
                 profile=layout.analyst,
                 document=load_release(release).document,
                 study=digest,
                 records=sizes,
-                books=federation.finish_books(reading),
+                ledgers=federation.finish_reading_ledgers(ledger_tasks),
                 sin_angle=sin_angle,
                 seconds=time.monotonic() - started,
             )
-            if keep is not None:
+            if on_result is not None:
                 federation.publish(demo_dictionary(study))
-                keep(shown)
+                on_result(demonstration)
                 _serve(federation)
         finally:
             processes.stop()
-        return shown
+        return demonstration
 
 
 def _serve(federation: DemoFederation) -> None:
-    """Until Ctrl-C, or until a daemon ends."""
+    """Serve until Ctrl-C, or until a daemon ends."""
     with suppress(KeyboardInterrupt):
         asyncio.run(_guard(federation))
 
 
 def _set_up(
-    federation: DemoFederation, layout: Layout, study: Study, say: Say
+    federation: DemoFederation, layout: DemoLayout, study: Study, log_step: LogStep
 ) -> tuple[PublicRecords, dict[str, int]]:
-    say("Making a certificate authority and a coordinator")
-    begun = federation.begin()
+    log_step("Making a certificate authority and a coordinator")
+    setup_tasks = federation.start_setup()
     records = public_records()
     sizes = write_records(layout, study, records.values)
-    if min(sizes.values()) < federation.least:
+    if min(sizes.values()) < federation.min_site_records:
         raise RequestError(
             Code.BAD_ARGUMENT,
-            f"{study.algorithm.value} deals each site's records into parts and needs {federation.least} of "
-            "them at every site; ask for fewer sites",
+            f"{study.algorithm.value} divides each site's records into batches and needs {federation.min_site_records} "
+            "records at every site; use fewer sites",
         )
     shares = ", ".join(f"{name} {size}" for name, size in sizes.items())
-    say(f"Dividing {len(records.values)} public records: {shares}")
-    federation.set_up(begun)
-    say(
-        "The analyst made a signing key, and every site confirmed its digits (here by one program; elsewhere "
-        "people compare them by telephone)"
+    log_step(f"Dividing {len(records.values)} public records: {shares}")
+    federation.set_up(setup_tasks)
+    log_step(
+        "The analyst made a signing key, and every site confirmed its fingerprint (in practice people "
+        "compare it by telephone)"
     )
     if study.masked:
-        say("The sites exchanged their cards and confirmed each other's digits")
-    say("Every site made its key, enrolled, explained the study to itself and serves")
+        log_step("The sites exchanged their key cards and confirmed each other's fingerprints")
+    log_step("Every site made its key, enrolled, checked the study and serves")
     return records, sizes
 
 
-async def _watch(identity: StoredIdentity, digest: bytes, federation: DemoFederation, show: Show) -> bytes:
-    """The release, once the study has ended; a daemon that dies on the way ends the wait."""
+async def _watch(
+    identity: StoredIdentity, digest: bytes, federation: DemoFederation, on_event: EventHandler
+) -> bytes:
+    """Return the release after the end of the study; raise if a daemon ends before."""
     guard = asyncio.create_task(_guard(federation))
-    follow = asyncio.create_task(_follow(identity, digest, show))
+    follow = asyncio.create_task(_follow(identity, digest, on_event))
     try:
         done, _ = await asyncio.wait({guard, follow}, return_when=asyncio.FIRST_COMPLETED)
         return next(iter(done)).result() or b""
@@ -196,10 +206,10 @@ async def _guard(federation: DemoFederation) -> None:
         await asyncio.sleep(CHECK_SECONDS)
 
 
-async def _follow(identity: StoredIdentity, digest: bytes, show: Show) -> bytes:
+async def _follow(identity: StoredIdentity, digest: bytes, on_event: EventHandler) -> bytes:
     async with Analyst(identity) as analyst:
         async for event in analyst.watch(digest):
-            show(event)
+            on_event(event)
             if event.state == pb.STUDY_STATE_FAILED:
                 raise RequestError(Code.STUDY_FAILED, event.failure or "the study failed")
         return await analyst.release(digest)

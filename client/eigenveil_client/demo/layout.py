@@ -1,4 +1,4 @@
-"""The folder of a demonstration: what is where, and whose it is."""
+"""Folder of a demonstration: its paths, its study and its records."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from eigenveil.simulation import split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import parse_study
-from eigenveil_common.files import is_there, make_folder, occupied
-from eigenveil_common.locks import try_lock
+from eigenveil_common.concurrency import try_lock
+from eigenveil_common.files import is_occupied, make_folder, path_exists
 
 MARKER = ".eigenveil-demo"
 NAMES = (
@@ -29,9 +29,9 @@ NAMES = (
 )
 
 
-class Layout:
-    """Paths in the demonstration's folder: one for each party, and what they share. In `logs` is one log and
-    one standard output for every process."""
+class DemoLayout:
+    """Paths in the demonstration's folder, for each party and shared. `logs` holds the log and the standard
+    output of every process."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -52,37 +52,37 @@ class Layout:
         return self.root / "sites" / f"{name}.csv"
 
     def join(self, name: str) -> Path:
-        """The join file of a site or of the analyst."""
+        """Return the path of the join file of a site or of the analyst."""
         return self.root / "join" / f"{name}.json"
 
-    def card(self, name: str) -> Path:
-        """What a site hands to the others, so that their people can tell it from anybody else."""
+    def key_card(self, name: str) -> Path:
+        """Return the path of a site's key card, which identifies it to the other sites."""
         return self.root / "join" / f"{name}.peer"
 
     def analyst_card(self, name: str) -> Path:
-        """What an analyst hands to the sites, for the same."""
+        """Return the path of an analyst's key card, for the sites."""
         return self.root / "join" / f"{name}.analyst"
 
 
 @contextmanager
-def prepared(root: Path) -> Iterator[Layout]:
-    """An empty demonstration folder, ours alone until the end.
+def open_demo_folder(root: Path) -> Iterator[DemoLayout]:
+    """Lock and yield an empty demonstration folder.
 
-    Only what an earlier demonstration made is replaced.
+    Only files of an earlier demonstration are replaced.
 
     Raises:
-        RequestError: code `conflict`, the folder holds something else, or a demonstration runs in it.
+        RequestError: code `conflict`, the folder holds other files, or a demonstration runs in it.
     """
     root = root.absolute()
     marker = root / MARKER
-    if not is_there(marker) and occupied(root):
+    if not path_exists(marker) and is_occupied(root):
         raise RequestError(
             Code.CONFLICT, f"{root} is not empty and was not made by a demonstration; choose another --out"
         )
     make_folder(root)
     lock = try_lock(marker)
     if lock is None:
-        raise RequestError(Code.CONFLICT, f"a demonstration runs in {root}; wait for it")
+        raise RequestError(Code.CONFLICT, f"a demonstration runs in {root}; wait until it ends")
     with lock:
         for path in (root / name for name in NAMES):
             if path.is_dir() and not path.is_symlink():
@@ -91,19 +91,19 @@ def prepared(root: Path) -> Iterator[Layout]:
                 path.unlink(missing_ok=True)
         for name in ("sites", "join", "logs"):
             (root / name).mkdir(mode=0o700)
-        yield Layout(root)
+        yield DemoLayout(root)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PublicRecords:
-    """The records of the demonstration. Shape: values (569, 30), groups (569,)."""
+    """Records of the demonstration. Shape: values (569, 30), groups (569,)."""
 
     values: FloatArray
     groups: tuple[str, ...]
 
 
 def public_records() -> PublicRecords:
-    """scikit-learn's breast-cancer records: public, so a demonstration may look at them."""
+    """Return scikit-learn's breast-cancer records, which are public."""
     text = files("eigenveil_client").joinpath("studies", "breast-cancer.csv").read_text()
     _, *rows = csv.reader(text.splitlines())
     values = np.array([row[:-1] for row in rows], dtype=np.float64)
@@ -113,7 +113,7 @@ def public_records() -> PublicRecords:
 def demo_study(
     sites: int, algorithm: Algorithm, components: int, epsilon: float, trust: Trust = Trust.CENTRAL
 ) -> Study:
-    """The packaged study with these choices."""
+    """Return the packaged study with these settings."""
     packaged = files("eigenveil_client").joinpath("studies", "breast-cancer.toml").read_text()
     study = parse_study(packaged)
     names = tuple(f"hospital-{i + 1}" for i in range(sites))
@@ -128,7 +128,7 @@ def demo_study(
 
 
 def demo_dictionary(study: Study) -> Dictionary:
-    """The columns of a demonstration's study, for studies of others."""
+    """Return the dictionary of the columns of a demonstration's study."""
     rows = [
         DictionaryColumn(
             name=column.name, meaning=f"{column.name} of the nuclei in a sample of cells", unit=column.unit,
@@ -141,8 +141,8 @@ def demo_dictionary(study: Study) -> Dictionary:
     )
 
 
-def write_records(layout: Layout, study: Study, values: FloatArray) -> dict[str, int]:
-    """One CSV file a site, the first the largest; how many records each has."""
+def write_records(layout: DemoLayout, study: Study, values: FloatArray) -> dict[str, int]:
+    """Write one CSV file for each site, the first the largest; return the numbers of records."""
     weights = {name: 1 / (i + 1) for i, name in enumerate(study.federation.sites)}
     parts = split_rows(values, weights)
     for name, part in parts.items():

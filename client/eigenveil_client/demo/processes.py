@@ -1,4 +1,10 @@
-"""The demonstration's operating-system processes: started, awaited, and never left behind."""
+"""Operating-system processes of the demonstration: start, wait, stop.
+
+Program that runs commands of one of our programs in one process, one after another, from standard input.
+
+Starting Python and loading modules takes longer than most commands. A command reads, writes and prints the
+same as in a process of its own.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +16,21 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
 from eigenveil.errors import Code, EigenveilError, InternalError, error
-from eigenveil_client.demo import leash
+from eigenveil_client.demo import parent_guard
+from eigenveil_common.command import report_error, require_extra
 
 MODULES = {
     "eigenveil": "eigenveil_client.cli",
     "eigenveil-coordinator": "eigenveil_server.cli",
     "eigenveil-site": "eigenveil_client.site.commands.main",
 }
-# What most commands of a program need, and its shell may load while nobody asks anything of it.
+# Modules that most commands of a program need; its shell loads them while it is idle.
 LOADED = {
     "eigenveil": "eigenveil_client.analyst.studies",
     "eigenveil-coordinator": "eigenveil_server.admin.setup",
@@ -29,12 +38,12 @@ LOADED = {
 }
 COMMAND_SECONDS = 60.0
 STOP_SECONDS = 5.0
-GLANCE_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One running program. Its standard output and error are `name`.out and `name`.log in the logs."""
+    """A running program. Its standard output and error are `name`.out and `name`.log in the logs."""
 
     name: str
     process: subprocess.Popen[bytes]
@@ -44,7 +53,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A command that a shell was asked for, as its `number`th; `out` and `log` are the command's own."""
+    """The command number `number` of a shell, with its own `out` and `log`."""
 
     name: str
     shell: Job
@@ -61,29 +70,29 @@ One = TypeVar("One", Job, Task)
 
 
 def command_line(program: str) -> list[str]:
-    """How to start one of our commands: the script beside this Python, or its module."""
+    """Return the command line of one of our programs: the script beside this Python, or its module."""
     script = Path(sys.executable).parent / program
     return [str(script)] if script.exists() else [sys.executable, "-m", MODULES[program]]
 
 
-def _leashed() -> list[str]:
-    """What ends a command when the demonstration is killed outright."""
-    return [sys.executable, "-I", "-S", leash.__file__, str(os.getpid())]
+def _parent_guard_command() -> list[str]:
+    """Return the command prefix that ends a command when the demonstration is killed."""
+    return [sys.executable, "-I", "-S", parent_guard.__file__, str(os.getpid())]
 
 
 class Processes:
-    """Everything one demonstration started. `stop` ends all of it.
+    """All processes of one demonstration. `stop` ends them.
 
-    Daemons have processes of their own; other commands share one, a shell, with all of the same program.
-    Use from the main thread only: a child ends with the thread that started it.
+    Each daemon has a process. Other commands of one program share a process, a shell. Use from the main
+    thread only: a child ends with the thread that started it.
     """
 
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._jobs: list[Job] = []
         self._shells: dict[str, Job] = {}
-        self._asked: dict[str, int] = {}
-        # Four processes on two cores: more BLAS threads only get in each other's way.
+        self._enqueued: dict[str, int] = {}
+        # Several processes share few cores: more BLAS threads slow each other down.
         self._environment = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", **os.environ}
 
     def start(self, name: str, program: str, *arguments: str | Path) -> Job:
@@ -91,15 +100,15 @@ class Processes:
         return self._start(name, self.command(name, program, *arguments), subprocess.DEVNULL)
 
     def command(self, name: str, program: str, *arguments: str | Path) -> list[str]:
-        """What to run as the daemon `name`."""
+        """Return the command line of the daemon `name`."""
         return [*command_line(program), *map(str, arguments)]
 
     def _start(self, name: str, command: list[str], stdin: int) -> Job:
-        """In a session of its own, so that Ctrl-C reaches the demonstration only."""
+        """Start a process in its own session, so that Ctrl-C reaches the demonstration only."""
         out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
         with out.open("wb") as output, log.open("ab") as problems:
             process = subprocess.Popen(
-                [*_leashed(), *command],
+                [*_parent_guard_command(), *command],
                 stdin=stdin,
                 stdout=output,
                 stderr=problems,
@@ -111,55 +120,61 @@ class Processes:
         return job
 
     def open_shells(self) -> None:
-        """Start all shells, so that they load side by side."""
+        """Start all shells, so that they load in parallel."""
         for program in MODULES:
             self._shell(program)
 
     def _shell(self, program: str) -> Job:
         if program not in self._shells:
-            shell = [sys.executable, "-m", "eigenveil_client.demo.shell", MODULES[program], LOADED[program]]
+            shell = [
+                sys.executable,
+                "-m",
+                "eigenveil_client.demo.processes",
+                MODULES[program],
+                LOADED[program],
+            ]
             command = [*shell, str(self._logs)]
             self._shells[program] = self._start(f"{program}-shell", command, subprocess.PIPE)
-            self._asked[program] = 0
+            self._enqueued[program] = 0
         return self._shells[program]
 
-    def ask(self, name: str, program: str, *arguments: str | Path) -> Task:
-        """Have a command run, after all that were asked of the same program before it."""
+    def enqueue(self, name: str, program: str, *arguments: str | Path) -> Task:
+        """Queue a command, after all earlier ones of the same program."""
         job = self._shell(program)
-        number = self._asked[program]
+        number = self._enqueued[program]
         out, log = self._logs / f"{name}.out", self._logs / f"{name}.log"
         for path in (out, log):
-            path.touch()  # for whoever asks why a command never had its turn
+            path.touch()  # exist also for a command that never ran
         line = json.dumps([name, [program, *map(str, arguments)]])
         assert job.process.stdin is not None
-        with suppress(BrokenPipeError):  # `finish` says why it ended
+        with suppress(BrokenPipeError):  # `finish` reports why it ended
             job.process.stdin.write(f"{line}\n".encode())
             job.process.stdin.flush()
-        self._asked[program] += 1
+        self._enqueued[program] += 1
         return Task(name=name, shell=job, number=number, out=out, log=log)
 
     def finish(self, tasks: Sequence[Task]) -> list[dict[str, Any]]:
-        """Wait for commands to end well; the JSON object each printed last.
+        """Wait until the commands succeed; return the JSON object that each printed last.
 
         Raises:
-            EigenveilError: the command's own error, naming its log.
+            EigenveilError: the command's own error, with its log.
         """
         deadline = time.monotonic() + COMMAND_SECONDS
         for task in tasks:
-            _until(_has_ended, task, "did not end", deadline)
+            _wait_until(_has_ended, task, "did not end", deadline)
             if code := _code(task):
                 raise failure(task, code)
         return [_last_object(task) for task in tasks]
 
     def ready(self, jobs: Sequence[Job]) -> None:
-        """Wait until each daemon has printed the line that says it serves.
+        """Wait until each daemon has printed that it serves.
 
         Raises:
             EigenveilError: a daemon ended, or took too long.
         """
         deadline = time.monotonic() + COMMAND_SECONDS
         for job in jobs:
-            _until(_serves, job, "did not serve", deadline)
+            _wait_until(_is_serving, job, "did not serve", deadline)
 
     def check(self, daemons: Sequence[Job]) -> None:
         """Raise the error of any of `daemons` that has ended."""
@@ -167,18 +182,18 @@ class Processes:
             _check(job)
 
     def kill(self, job: Job) -> None:
-        """kill -9, and wait for the end."""
+        """Kill with SIGKILL, and wait for the end."""
         job.process.kill()
         job.process.wait()
         self._jobs.remove(job)
 
     def stop(self) -> None:
-        """End everything, the latest first: ask, then insist."""
+        """End all processes, the latest first: terminate, then kill."""
         for job in reversed(self._jobs):
             if job.process.poll() is None:
                 job.process.terminate()
             if job.process.stdin is not None:
-                with suppress(BrokenPipeError):  # of one that ended before it read all
+                with suppress(BrokenPipeError):  # it ended before it read all
                     job.process.stdin.close()
         deadline = time.monotonic() + STOP_SECONDS
         for job in reversed(self._jobs):
@@ -191,27 +206,27 @@ class Processes:
         self._shells.clear()
 
 
-def _until(done: Callable[[One], bool], one: One, problem: str, deadline: float) -> None:
-    """Look until it is done.
+def _wait_until(done: Callable[[One], bool], waitable: One, problem: str, deadline: float) -> None:
+    """Poll until `done`.
 
     Raises:
-        EigenveilError: the process that does it ended, or the deadline passed.
+        EigenveilError: the process ended, or the deadline passed.
     """
-    while not done(one):
-        _check(one)
+    while not done(waitable):
+        _check(waitable)
         if time.monotonic() > deadline:
             raise InternalError(
-                Code.BUG, f"{one.name} {problem} within {COMMAND_SECONDS:.0f} s; see {one.log}"
+                Code.BUG, f"{waitable.name} {problem} within {COMMAND_SECONDS:.0f} s; see {waitable.log}"
             )
-        time.sleep(GLANCE_SECONDS)
+        time.sleep(POLL_SECONDS)
 
 
-def _check(one: Job | Task) -> None:
-    if one.process.poll() is not None:
-        raise failure(one, one.process.returncode)
+def _check(waitable: Job | Task) -> None:
+    if waitable.process.poll() is not None:
+        raise failure(waitable, waitable.process.returncode)
 
 
-def _serves(daemon: Job) -> bool:
+def _is_serving(daemon: Job) -> bool:
     return b"\n" in daemon.out.read_bytes()
 
 
@@ -220,32 +235,74 @@ def _has_ended(task: Task) -> bool:
 
 
 def _code(task: Task) -> int | None:
-    """What a command ended with; None while it runs, or waits for its turn."""
+    """Return the exit code of a command; None before its end."""
     *codes, _ = task.shell.out.read_text().split("\n")
     return int(codes[task.number]) if task.number < len(codes) else None
 
 
-def failure(ended: Job | Task, code: int) -> EigenveilError:
-    """The error of a command that ended badly, with where to read more."""
+def failure(finished: Job | Task, code: int) -> EigenveilError:
+    """Return the error of a command that failed, with its log."""
     try:
-        told = _last_object(ended)
-        return error(Code(told["error"]), f"{ended.name}: {told['message']} (its log is {ended.log})")
+        printed = _last_object(finished)
+        return error(Code(printed["error"]), f"{finished.name}: {printed['message']} (log: {finished.log})")
     except (ValueError, KeyError):
-        log, last = _last_words(ended)
-        return InternalError(Code.BUG, f"{ended.name} ended with {code}: {last} (its log is {log})")
+        log, last = _last_log_line(finished)
+        return InternalError(Code.BUG, f"{finished.name} ended with exit code {code}: {last} (log: {log})")
 
 
-def _last_words(ended: Job | Task) -> tuple[Path, str]:
-    """The log that says how it ended, and its last line. A command without its turn has its shell's."""
-    lines = ended.log.read_text(errors="replace").strip().splitlines()
-    if not lines and isinstance(ended, Task):
-        return _last_words(ended.shell)
-    return ended.log, lines[-1] if lines else "no message"
+def _last_log_line(finished: Job | Task) -> tuple[Path, str]:
+    """Return the log of an ended process and its last line; of a command that never ran, its shell's."""
+    lines = finished.log.read_text(errors="replace").strip().splitlines()
+    if not lines and isinstance(finished, Task):
+        return _last_log_line(finished.shell)
+    return finished.log, lines[-1] if lines else "no message"
 
 
-def _last_object(ended: Job | Task) -> dict[str, Any]:
-    lines = ended.out.read_text().strip().splitlines()
+def _last_object(finished: Job | Task) -> dict[str, Any]:
+    lines = finished.out.read_text().strip().splitlines()
     value = json.loads(lines[-1]) if lines else {}
     if not isinstance(value, dict):
-        raise ValueError(f"{ended.name} printed no JSON object")
+        raise ValueError(f"{finished.name} printed no JSON object")
     return value
+
+
+EXTRAS = "analyst,coordinator,site"  # the demonstration needs all roles
+
+
+def main(module: str, preloaded: str, logs: str) -> None:
+    """Run the command of each line [name, arguments] of standard input, and answer with its exit code.
+
+    The output of the command is in `logs`, as `name`.out and `name`.log.
+    """
+    command = _load_command(module, preloaded)
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
+        for line in sys.stdin:
+            name, sys.argv = json.loads(line)
+            _redirect(sys.stdout.fileno(), f"{logs}/{name}.out", os.O_TRUNC)
+            _redirect(sys.stderr.fileno(), f"{logs}/{name}.log", os.O_APPEND)
+            code = command()
+            sys.stdout.flush()
+            sys.stderr.flush()
+            print(code, file=answers, flush=True)
+
+
+def _load_command(module: str, preloaded: str) -> Callable[[], int]:
+    """Return `main` of `module`, with `preloaded` imported; without a library, a command that says so."""
+    try:
+        with require_extra(EXTRAS):
+            main: Callable[[], int] = import_module(module).main
+            import_module(preloaded)
+            return main
+    except EigenveilError as problem:
+        return partial(report_error, problem)
+
+
+def _redirect(number: int, path: str, flags: int) -> None:
+    """Redirect the open file descriptor `number` to the file `path`."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | flags, 0o644)
+    os.dup2(file, number)
+    os.close(file)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

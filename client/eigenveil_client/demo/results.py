@@ -1,4 +1,4 @@
-"""What a demonstration leaves behind for people: the release as it was signed, and its report."""
+"""Results of a demonstration on disk: the signed release and its report."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from eigenveil.reporting.verify import load_release, verify_release
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Study
 from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.demo.layout import Layout, PublicRecords
-from eigenveil_client.local.exact_pca import exact
+from eigenveil_client.demo.layout import DemoLayout, PublicRecords
+from eigenveil_client.local.benchmark import exact_components
 from eigenveil_common.files import write_durably
 
 
-def write(
-    layout: Layout, study: Study, records: PublicRecords, release: bytes, identity: StoredIdentity
+def write_results(
+    layout: DemoLayout, study: Study, records: PublicRecords, release: bytes, identity: StoredIdentity
 ) -> float | None:
-    """Write release.json and report.html; the sine to the exact answer, which public records allow.
+    """Write release.json and report.html; return the sine to the exact answer.
 
-    None if nothing was released that has an error.
+    None if no components were released. The records are public, so the exact answer may be used.
     """
     write_durably(layout.root / "release.json", release)
     signed = load_release(release)
@@ -27,12 +27,12 @@ def write(
     sine, projection = None, None
     if result.declined is None:
         components = result.components
-        sine = sin_angle(exact(to_grid(records.values, study), study), components)
+        sine = sin_angle(exact_components(to_grid(records.values, study), study), components)
         scaled = (records.values - result.mean) / result.scale
         projection = Projection(
             points=scaled @ components.T,
             groups=records.groups,
-            note="The dots are the demonstration's public records; in a study none would leave its site.",
+            note="The dots are the demonstration's public records; in a study no record leaves its site.",
         )
     page = render(
         signed.document,

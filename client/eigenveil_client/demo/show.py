@@ -1,4 +1,4 @@
-"""What a demonstration gave, for a person; and how signals stop it."""
+"""Printed result of a demonstration, and its reaction to signals."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 from rich.table import Table
 
-from eigenveil.accounting.digits import shown_down, shown_up
+from eigenveil.accounting.formatting import shown_down, shown_up
 from eigenveil.queries import KINDS
 from eigenveil.reporting.trust import colluding
 from eigenveil.study.study import Trust
 from eigenveil.study.toml import study_from_dict
-from eigenveil_client.analyst.releases.shown import components_table
+from eigenveil_client.analyst.studies import components_table
 from eigenveil_client.demo.demo import Demonstration
-from eigenveil_common.command import console, typed
+from eigenveil_common.command import console, shell_command
 
 
 @contextmanager
 def stoppable() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP stop the demonstration as Ctrl-C does, so that nothing is left behind."""
+    """Let SIGTERM and SIGHUP stop the demonstration as Ctrl-C does, so that no process remains."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
@@ -35,45 +35,45 @@ def stoppable() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def show(value: dict[str, Any], shown: Demonstration, *, kept: bool) -> None:
-    """What it gave; and, of a federation that is kept, how to go on with it."""
-    document = shown.document
+def show_demonstration(value: dict[str, Any], demonstration: Demonstration, *, still_serving: bool) -> None:
+    """Print the result and, if the federation still serves, the next commands."""
+    document = demonstration.document
     console.print()
     if value["declined"] is None:
         console.print(components_table(document["result"]))
-    console.print(_sites(shown))
+    console.print(_site_table(demonstration))
     console.print(document["guarantee"]["words"], markup=False)
     console.print()
     rounds = f"{value['rounds']} rounds of {value['round_ms_median']:.0f} ms (median)"
-    after = "the federation serves" if kept else "all processes stopped"
+    after = "the federation keeps serving" if still_serving else "all processes stopped"
     lines = (
         f"algorithm   {value['algorithm']}, {rounds}",
         f"asked by    {value['asked_by']['words']}",
-        f"trust       {_trust(value, shown)}",
+        f"trust       {_trust_text(value, demonstration)}",
         _outcome(value),
         f"release     {value['release']} (signature verified)",
         f"report      {value['report']}",
         f"time        {value['seconds']:.1f} s; {after}",
     )
-    on = _to_go_on(value["profile"]) if kept else ()
-    for line in (*lines, *(f"warning     {text}" for text in document["result"]["warnings"]), *on):
+    next_steps = _next_steps(value["profile"]) if still_serving else ()
+    for line in (*lines, *(f"warning     {text}" for text in document["result"]["warnings"]), *next_steps):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _to_go_on(profile: str) -> tuple[str, ...]:
+def _next_steps(profile: str) -> tuple[str, ...]:
     return (
         "",
         f"in Python   federation = eigenveil.connect({profile!r})",
-        f"or          {typed('eigenveil', 'columns', '--profile', profile)}",
+        f"or          {shell_command('eigenveil', 'columns', '--profile', profile)}",
         "Ctrl-C ends the federation.",
     )
 
 
-def _trust(value: Mapping[str, Any], shown: Demonstration) -> str:
-    """Who saw what of a site."""
+def _trust_text(value: Mapping[str, Any], demonstration: Demonstration) -> str:
+    """Return the text about the trust model: which party saw a site's totals."""
     if value["trust"] == Trust.CENTRAL.value:
         return "central: the coordinator saw each site's totals, without noise"
-    study = study_from_dict(shown.document["plan"]["study"])
+    study = study_from_dict(demonstration.document["plan"]["study"])
     return (
         "secure-aggregation: nobody saw a site's totals without noise, also not the coordinator with "
         f"{colluding(study)}; "
@@ -90,24 +90,24 @@ def _outcome(value: Mapping[str, Any]) -> str:
     return f"accuracy    {accuracy}; measured because these records are public"
 
 
-def _sites(shown: Demonstration) -> Table:
-    table = Table(title="What each site spent, by its own ledgers", title_justify="left")
+def _site_table(demonstration: Demonstration) -> Table:
+    table = Table(title="Privacy budget of each site, by its own ledgers", title_justify="left")
     table.add_column("site")
     for heading in ("records", "epsilon spent", "epsilon left", "answers", "bytes sent"):
         table.add_column(heading, justify="right")
-    for name, records in shown.records.items():
-        books = shown.books.sites[name]
-        left = books["ledger"]["left"]
-        spent = books["ledger"]["spent"]
-        answers = [row for row in books["egress"]["rows"] if row["kind"] in KINDS]
+    for name, records in demonstration.records.items():
+        ledgers = demonstration.ledgers.sites[name]
+        left = ledgers["ledger"]["left"]
+        spent = ledgers["ledger"]["spent"]
+        answers = [row for row in ledgers["egress"]["rows"] if row["kind"] in KINDS]
         table.add_row(
-            name, str(records), shown_up(_epsilon(spent)), shown_down(_epsilon(left)),
-            str(len(answers)), f"{shown.sent(name):,}",
+            name, str(records), shown_up(_spent_epsilon(spent)), shown_down(_spent_epsilon(left)),
+            str(len(answers)), f"{demonstration.sent(name):,}",
         )  # fmt: skip
     return table
 
 
-def _epsilon(amount: Mapping[str, Any]) -> float:
-    """As a site's own command tells an amount: exactly where that is known."""
-    exactly = amount["epsilon_gaussian"]
-    return float(amount["epsilon"] if exactly is None else exactly)
+def _spent_epsilon(amount: Mapping[str, Any]) -> float:
+    """Return the epsilon of an amount as the site's own command shows it: exact if known."""
+    gaussian_epsilon = amount["epsilon_gaussian"]
+    return float(amount["epsilon"] if gaussian_epsilon is None else gaussian_epsilon)

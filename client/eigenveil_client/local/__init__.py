@@ -1,1 +1,1 @@
-"""Commands that need no federation: plan, simulate, compare. Imports `analyst` and `records`, and no site."""
+"""Commands that need no federation: plan, simulate, compare. Imports `analyst` and `records`."""

@@ -1,4 +1,7 @@
-"""`eigenveil example`, `eigenveil plan` and `eigenveil simulate`: what needs no federation."""
+"""`eigenveil example`, `eigenveil plan` and `eigenveil simulate`, which need no federation.
+
+`eigenveil compare`: all algorithms that apply to a study, on a file or in the federation.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +10,12 @@ from pathlib import Path
 
 import click
 
-from eigenveil_client.analyst.options import json_option
-from eigenveil_client.local.epsilons import epsilon_option
-from eigenveil_client.local.pictures import check_picture, plot_option
-from eigenveil_common.command import FILE, FILE_OR_FOLDER, say, tell, typed
+from eigenveil.errors import Code, RequestError
+from eigenveil_client.analyst.options import json_option, profile_option
+from eigenveil_client.local.options import check_picture, epsilon_option, plot_option
+from eigenveil_common.command import FILE, FILE_OR_FOLDER, print_result, print_result_as, shell_command
 from eigenveil_common.files import check_new, check_output, make_folder, write_durably
+from eigenveil_common.start import INTERRUPTED
 
 
 @click.command()
@@ -19,7 +23,7 @@ from eigenveil_common.files import check_new, check_output, make_folder, write_d
 @click.option(
     "--sample",
     type=FILE_OR_FOLDER,
-    help="Records that are public and resemble the sites': errors are predicted for those.",
+    help="Public records that resemble the sites': errors are predicted for them.",
 )
 @click.option("--spectrum", metavar="LIST", help="Assumed variances, largest first, such as 5,2,1,1.")
 @epsilon_option
@@ -35,20 +39,22 @@ def plan(
 ) -> None:
     """Predict each algorithm's error, rounds, bytes and time for STUDY.toml, and recommend one.
 
-    Nothing is asked of anybody and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
+    No site is contacted and nothing is charged. Without --sample or --spectrum a spectrum is assumed.
     --plot draws the error against epsilon, for those of --epsilon or a few around the study's own.
     """
     from eigenveil.study.toml import parse_study
-    from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
-    from eigenveil_client.local.plan import read_guess, show, swept, value
+    from eigenveil_client.analyst.federation import print_overrides, read_study
+    from eigenveil_client.local.plan import plan_values, predict_sweep, print_plan, read_assumed_spectrum
 
     check_picture(plot, study, *([] if sample is None else [sample]))
-    resolved = study_of(study)
-    wanted = parse_study(resolved.text)
-    tell_overrides(resolved)
-    guess = read_guess(wanted, sample, spectrum)
-    told = value(wanted, guess) | {"overrides": list(resolved.overrides)}
-    tell(told | swept(wanted, guess, epsilons, plot), as_json, show)
+    resolved = read_study(study)
+    parsed_study = parse_study(resolved.text)
+    print_overrides(resolved)
+    assumed_spectrum = read_assumed_spectrum(parsed_study, sample, spectrum)
+    result = plan_values(parsed_study, assumed_spectrum) | {"overrides": list(resolved.overrides)}
+    print_result_as(
+        result | predict_sweep(parsed_study, assumed_spectrum, epsilons, plot), as_json, print_plan
+    )
 
 
 @click.command()
@@ -57,7 +63,7 @@ def plan(
 @click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")
 @click.option("--split", default="even", show_default=True, help="even, uneven, or weights such as 5,3,2.")
 @click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 10_000))
-@click.option("--truth", is_flag=True, help="Compare with the exact answer (not private: for you only).")
+@click.option("--truth", is_flag=True, help="Compare with the exact answer (not private; do not share).")
 @click.option("--seed", type=click.IntRange(0), help="Reproducible noise; the result says it is not private.")
 @click.option(
     "--drop-out", "drop_outs", multiple=True, metavar="ROUND:SITE", help="SITE misses ROUND (from 1)."
@@ -75,21 +81,21 @@ def plan(
 @click.option(
     "--attempts",
     type=click.IntRange(1, 8),
-    help="How often a round may be tried that loses a site [default: as the study says].",
+    help="Attempts at a round that loses a site [default: as the study says].",
 )
 @click.option(
     "--lost",
     multiple=True,
     metavar="ROUND[.ATTEMPT]:SITE",
-    help="SITE is lost in an attempt (the first) at ROUND, after its set of sites was fixed.",
+    help="SITE fails in an attempt (the first) at ROUND, after its set of sites was fixed.",
 )
 @click.option(
-    "--colluder", "colluders", multiple=True, metavar="SITE", help="SITE colludes: show what can be computed."
+    "--colluder", "colluders", multiple=True, metavar="SITE", help="SITE colludes: show what it can compute."
 )
 @click.option(
     "--cluster",
     type=FILE,
-    help="Have a Dask cluster hold the sites: TOML with scheduler, scheduler_ca, _cert and _key.",
+    help="Run the sites on a Dask cluster: TOML with scheduler, scheduler_ca, _cert and _key.",
 )
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), help="Folder for the last run's results."
@@ -117,44 +123,44 @@ def simulate(
 ) -> None:
     """Run STUDY.toml on the records in one file, with the session and the noise of a real federation.
 
-    A result drawn without --seed and without --truth carries the study's guarantee, once for every repeat.
-    Which imagined site a record is at depends on that record alone. Under secure aggregation sites draw the
-    noise and mask their answers as in a federation, but with keys that everybody could know.
+    A result without --seed and without --truth has the study's guarantee, once for every repeat. The
+    simulated site of a record depends on that record alone. Under secure aggregation sites draw the noise
+    and mask their answers as in a federation, but their keys are not secret.
     """
     from eigenveil.study.toml import parse_study
-    from eigenveil_client.analyst.dictionaries import study_of, tell_overrides
+    from eigenveil_client.analyst.federation import print_overrides, read_study
     from eigenveil_client.connection.cluster import ClusterAddress
     from eigenveil_client.local import simulate as simulated
-    from eigenveil_client.local.exact_pca import exact
-    from eigenveil_client.local.on_cluster import on_cluster
-    from eigenveil_client.records.apart.reader import load
+    from eigenveil_client.local.benchmark import exact_components
+    from eigenveil_client.local.simulate import on_cluster
+    from eigenveil_client.records.isolated.reader import load
     from eigenveil_common import config
 
     check_picture(plot, study, data)
-    resolved = study_of(study)
-    tell_overrides(resolved)
-    wanted = simulated.with_sites(
-        parse_study(resolved.text), sites, **simulated.trusting(trust, colluding, attempts)
+    resolved = read_study(study)
+    print_overrides(resolved)
+    parsed_study = simulated.with_sites(
+        parse_study(resolved.text), sites, **simulated.privacy_overrides(trust, colluding, attempts)
     )
     if out is not None:
         make_folder(out)
         check_output(out / "simulation.json", study, data)
-    rows = load(data, wanted)
-    parts = simulated.divide(rows, wanted, split)
-    troubles = simulated.Troubles(
-        drop_outs=simulated.parse_drop_outs(drop_outs, wanted),
-        lost=simulated.parse_lost(lost, wanted),
+    rows = load(data, parsed_study)
+    parts = simulated.divide(rows, parsed_study, split)
+    failures = simulated.SimulatedFailures(
+        drop_outs=simulated.parse_drop_outs(drop_outs, parsed_study),
+        lost=simulated.parse_lost(lost, parsed_study),
         colluding=colluders,
     )
-    goal = exact(rows, wanted) if truth else None
+    true_components = exact_components(rows, parsed_study) if truth else None
     with nullcontext() if cluster is None else on_cluster(config.load(cluster, ClusterAddress)) as hold:
-        runs = simulated.repeat_study(wanted, parts, repeat, seed, troubles, goal, hold)
-    told = simulated.summary(runs)
+        runs = simulated.repeat_study(parsed_study, parts, repeat, seed, failures, true_components, hold)
+    result = simulated.runs_summary(runs)
     if out is not None:
-        told |= simulated.write_simulation(runs, out)
+        result |= simulated.write_simulation(runs, out)
     if plot is not None:
-        told |= simulated.draw_last(runs, plot)
-    say(told, as_json, simulated.text(runs, told))
+        result |= simulated.draw_last(runs, plot)
+    print_result(result, as_json, simulated.runs_text(runs, result))
 
 
 @click.command("example")
@@ -163,7 +169,7 @@ def simulate(
 )
 @json_option
 def write_example(out: Path, as_json: bool) -> None:
-    """Write a study and its records, which are public, into a folder: a start for `plan` and `simulate`."""
+    """Write an example study with public records into a folder, for `plan` and `simulate`."""
     from importlib.resources import files
 
     packaged = files("eigenveil_client") / "studies"
@@ -172,13 +178,80 @@ def write_example(out: Path, as_json: bool) -> None:
     for path in (study, records):
         check_new(path)
         write_durably(path, packaged.joinpath(f"breast-cancer{path.suffix}").read_bytes())
-    say(
+    print_result(
         {"study": str(study), "records": str(records)},
         as_json,
         f"wrote {study} and {records}: 569 public records of 30 measurements\n"
-        f"next: {typed('eigenveil', 'plan', study)}\n"
-        f"then: {typed('eigenveil', 'simulate', study, '--data', records, '--truth')}",
+        f"next: {shell_command('eigenveil', 'plan', study)}\n"
+        f"then: {shell_command('eigenveil', 'simulate', study, '--data', records, '--truth')}",
     )
 
 
 COMMANDS = (write_example, plan, simulate)
+
+
+@click.command()
+@click.argument("file", metavar="STUDY.toml", type=FILE)
+@click.option("--data", type=FILE_OR_FOLDER, help="Records: CSV, Parquet, Excel.")
+@click.option("--repeat", default=1, show_default=True, type=click.IntRange(1, 1000))
+@click.option("--seed", type=click.IntRange(0), help="Reproducible noise.")
+@click.option("--sites", type=click.IntRange(1, 1000), help="How many sites [default: as the study says].")
+@click.option("--algorithms", metavar="A,B,...", help="Only these [default: all that apply].")
+@click.option("--with", "own", metavar="FILE.py[:NAME]", help="Also a custom algorithm from this file.")
+@click.option("--out", type=FILE, help="Also write the table as CSV.")
+@plot_option
+@click.option("--federation", is_flag=True, help="Run them at your coordinator, which spends budget.")
+@click.option("--yes", is_flag=True, help="With --federation: do not ask before spending.")
+@profile_option
+@json_option
+def compare(
+    file: Path,
+    data: Path | None,
+    repeat: int,
+    seed: int | None,
+    sites: int | None,
+    algorithms: str | None,
+    own: str | None,
+    out: Path | None,
+    plot: Path | None,
+    federation: bool,
+    yes: bool,
+    profile: Path | None,
+    as_json: bool,
+) -> int:
+    """Run STUDY.toml with every algorithm that applies, and print one table, the least error first.
+
+    With --data the runs are simulations on the records in that file, compared with the exact answer: not
+    private, do not share. With --federation each algorithm is a separate study at your coordinator.
+    A custom algorithm (--with) runs in simulations only, because sites run no foreign code.
+    """
+    from eigenveil.study.toml import parse_study
+    from eigenveil_client.analyst.federation import print_overrides, read_study
+    from eigenveil_client.local import comparison
+    from eigenveil_client.local.simulate import with_sites
+    from eigenveil_client.local.tables import as_csv
+
+    check_picture(plot, file, *([] if data is None else [data]))
+    resolved = read_study(file, profile)
+    print_overrides(resolved)
+    study = parse_study(resolved.text)
+    if out is not None:
+        check_output(out, file, *([] if data is None else [data]))
+    if federation:
+        if own is not None:
+            raise RequestError(Code.BAD_ARGUMENT, "--with is for simulations only; leave out --federation")
+        if sites is not None or seed is not None or repeat > 1:
+            raise RequestError(
+                Code.BAD_ARGUMENT, "--sites, --seed and --repeat are for simulations: leave out --federation"
+            )
+        rows, whole = comparison.run_federated(study, data, algorithms, profile, yes=yes, as_json=as_json)
+    else:
+        if data is None:
+            raise RequestError(Code.BAD_ARGUMENT, "give --data FILE, or --federation to run at the sites")
+        rows, whole = comparison.run_simulated(with_sites(study, sites), data, algorithms, own, repeat, seed)
+    if out is not None:
+        write_durably(out, as_csv(rows).encode())
+    if plot is not None:
+        comparison.draw(plot, study, rows)
+    comparison.show(study, rows, whole, as_json)
+    return 0 if whole else INTERRUPTED

@@ -1,36 +1,84 @@
-"""`eigenveil plan`: what each algorithm would cost a study and how good it would be, from public numbers."""
+"""Predictions of one study at several epsilons, as a table and as a picture.
+
+`eigenveil plan`: predicted cost and error of each algorithm for a study, from public numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
 
-from eigenveil.accounting.digits import shown
+from eigenveil.accounting.formatting import shown, shown_up
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.error_models import clear
-from eigenveil.planning.error_models.spectrum import (
+from eigenveil.planning.error_models.assumed_records import (
     AssumedSpectrum,
-    default_guess,
-    sample_guess,
-    stated_guess,
+    default_spectrum,
+    sample_spectrum,
+    stated_spectrum,
 )
-from eigenveil.planning.predict import Prediction, predict_all
+from eigenveil.planning.predict import EpsilonPrediction, Prediction, epsilons_around, predict_all, sweep
 from eigenveil.planning.recommend import recommend
-from eigenveil.planning.sweep import around, sweep
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study, Trust
-from eigenveil_client.local.format import TRUST, seconds_text, sine_text, size_text, trust_word
-from eigenveil_client.local.sweep import picture, table, values
-from eigenveil_client.records.apart.reader import load
+from eigenveil_client.local.options import write_figure
+from eigenveil_client.local.tables import TRUST, seconds_text, sine_text, size_text, trust_label
+from eigenveil_client.records.isolated.reader import load
 from eigenveil_common.command import console
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def sweep_values(found: Sequence[EpsilonPrediction]) -> list[dict[str, Any]]:
+    """Return the predictions as plain values, with the same keys as those of the algorithms."""
+    return [
+        {
+            "epsilon": one.epsilon,
+            "algorithm": one.algorithm.value,
+            "sin_angle": one.error.median,
+            "sin_angle_10": one.error.low,
+            "sin_angle_90": one.error.high,
+            "rounds": one.rounds,
+        }
+        for one in found
+    ]
+
+
+def sweep_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """Return the predictions as a printed table."""
+    out = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    for name in ("epsilon", "algorithm", "error", "10 %", "90 %", "rounds"):
+        out.add_column(name, justify="left" if name == "algorithm" else "right", no_wrap=True)
+    for row in rows:
+        sines = (sine_text(row[key]) for key in ("sin_angle", "sin_angle_10", "sin_angle_90"))
+        out.add_row(shown_up(row["epsilon"]), row["algorithm"], *sines, str(row["rounds"]))
+    return out
+
+
+def draw_sweep(path: Path, found: Sequence[EpsilonPrediction], study_epsilon: float, title: str) -> None:
+    """Draw the predicted error against epsilon.
+
+    Raises:
+        InternalError: code `storage`, it cannot be written.
+    """
+    from eigenveil.reporting.figures.components import error_curve
+
+    def paint(figure: Figure) -> None:
+        axes = figure.add_subplot()
+        error_curve(axes, found, study_epsilon=study_epsilon)
+        axes.set_title(title, fontsize=11)
+
+    write_figure(path, (7.0, 4.0), paint)
+
+
 UNCLEAR = (
-    "on this spectrum the last component wanted is hardly told from the next one: errors depend on luck, and "
-    "these predictions can be off by a factor of several; ask for fewer or for more components"
+    "on this spectrum the last component is hardly distinct from the next one, so these predictions can be "
+    "wrong by a factor of several; use fewer or more components"
 )
 MEANING = (
     "error: sine of the largest angle to the records' own components, median and where 8 in 10 runs should "
@@ -39,8 +87,8 @@ MEANING = (
 )
 
 
-def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> AssumedSpectrum:
-    """What is assumed of the records.
+def read_assumed_spectrum(study: Study, sample: Path | None, spectrum: str | None) -> AssumedSpectrum:
+    """Return the assumed spectrum of the records.
 
     Raises:
         RequestError: both a sample and a spectrum, or one that cannot be read.
@@ -49,21 +97,21 @@ def read_guess(study: Study, sample: Path | None, spectrum: str | None) -> Assum
     if sample is not None and spectrum is not None:
         raise RequestError(Code.BAD_ARGUMENT, "give --sample or --spectrum, not both")
     if sample is not None:
-        return sample_guess(load(sample, study) / S, k)
+        return sample_spectrum(load(sample, study) / S, k)
     if spectrum is None:
-        return default_guess(d, k)
+        return default_spectrum(d, k)
     try:
-        return stated_guess([float(part) for part in spectrum.split(",")], d, k)
+        return stated_spectrum([float(part) for part in spectrum.split(",")], d, k)
     except ValueError as problem:
         raise RequestError(
             Code.BAD_ARGUMENT, f"--spectrum {spectrum!r}: write numbers, largest first, such as 5,2,1"
         ) from problem
 
 
-def value(study: Study, guess: AssumedSpectrum) -> dict[str, Any]:
-    predictions = predict_all(study, guess)
-    advice = recommend(study, guess, predictions)
-    rough = () if clear(study, guess) else (UNCLEAR,)
+def plan_values(study: Study, assumed_spectrum: AssumedSpectrum) -> dict[str, Any]:
+    predictions = predict_all(study, assumed_spectrum)
+    advice = recommend(study, assumed_spectrum, predictions)
+    accuracy_warnings = () if clear(study, assumed_spectrum) else (UNCLEAR,)
     return {
         "study": study.name,
         "expected_records": study.expected_records,
@@ -73,11 +121,11 @@ def value(study: Study, guess: AssumedSpectrum) -> dict[str, Any]:
         "delta": study.delta,
         "neighbours": study.neighbours.value,
         "trust": study.trust.value,
-        "spectrum": {"source": guess.source, "total_over_first": guess.flatness},
+        "spectrum": {"source": assumed_spectrum.source, "total_over_first": assumed_spectrum.flatness},
         "algorithms": [_algorithm(one) for one in predictions],
         "recommended": None if advice.algorithm is None else advice.algorithm.value,
         "reason": advice.reason,
-        "warnings": [*advice.warnings, *rough],
+        "warnings": [*advice.warnings, *accuracy_warnings],
     }
 
 
@@ -96,66 +144,68 @@ def _algorithm(one: Prediction) -> dict[str, Any]:
     }
 
 
-def swept(
-    study: Study, guess: AssumedSpectrum, epsilons: Sequence[float] | None, plot: Path | None
+def predict_sweep(
+    study: Study, assumed_spectrum: AssumedSpectrum, epsilons: Sequence[float] | None, plot: Path | None
 ) -> dict[str, Any]:
-    """The predictions at several epsilons, where they are asked for, and where their picture is.
+    """Return the predictions at several epsilons and the path of their picture, if requested.
 
     Raises:
-        RequestError: nothing can be predicted at any of them. InternalError: the picture cannot be written.
+        RequestError: no prediction is possible at any epsilon. InternalError: the picture cannot be written.
     """
     if epsilons is None and plot is None:
         return {}
-    asked = set(around(study.epsilon) if epsilons is None else epsilons)
-    found = sweep(study, asked, spectrum=guess)
+    requested = set(epsilons_around(study.epsilon) if epsilons is None else epsilons)
+    found = sweep(study, requested, spectrum=assumed_spectrum)
     if plot is not None:
-        picture(plot, found, study.epsilon, f"{study.name}, about {study.expected_records} records")
-    told: dict[str, Any] = {
-        "sweep": values(found),
-        "too_small": sorted(asked - {one.epsilon for one in found}),
+        draw_sweep(plot, found, study.epsilon, f"{study.name}, about {study.expected_records} records")
+    result: dict[str, Any] = {
+        "sweep": sweep_values(found),
+        "too_small": sorted(requested - {one.epsilon for one in found}),
     }
-    return told if plot is None else told | {"plot": str(plot)}
+    return result if plot is None else result | {"plot": str(plot)}
 
 
-def show(told: dict[str, Any]) -> None:
+def print_plan(result: dict[str, Any]) -> None:
     console.print(
-        f"{told['study']}: {told['components']} of {told['columns']} columns' components, about "
-        f"{told['expected_records']} records, epsilon {shown(told['epsilon'])}, "
-        f"delta {shown(told['delta'])}, {told['neighbours']}",
+        f"{result['study']}: {result['components']} of {result['columns']} columns' components, about "
+        f"{result['expected_records']} records, epsilon {shown(result['epsilon'])}, "
+        f"delta {shown(result['delta'])}, {result['neighbours']}",
         markup=False,
     )
-    source, flatness = told["spectrum"]["source"], told["spectrum"]["total_over_first"]
+    source, flatness = result["spectrum"]["source"], result["spectrum"]["total_over_first"]
     console.print(f"assumed: {source}; total variance {flatness:.1f} times the first component's")
-    console.print(_table(told))
-    if "sweep" in told:
-        console.print(table(told["sweep"]))
-        if few := ", ".join(f"{one:.3g}" for one in told["too_small"]):
-            console.print(f"no prediction at an epsilon of {few}: too small", markup=False)
+    console.print(_table(result))
+    if "sweep" in result:
+        console.print(sweep_table(result["sweep"]))
+        if missing := ", ".join(f"{one:.3g}" for one in result["too_small"]):
+            console.print(f"no prediction at epsilon {missing}: too small", markup=False)
     console.print(MEANING, style="dim", markup=False)
-    for one in told["algorithms"]:
+    for one in result["algorithms"]:
         if one["refused"] is not None:
             console.print(f"not {one['algorithm']}: {one['refused']}", markup=False, style="dim")
-    console.print(f"\nRecommended: {told['reason']}.", markup=False)
-    for sentence in told["warnings"]:
+    console.print(f"\nRecommended: {result['reason']}.", markup=False)
+    for sentence in result["warnings"]:
         console.print(f"warning: {sentence}", style="yellow", markup=False)
-    if "plot" in told:
-        console.print(told["plot"], markup=False, soft_wrap=True)
+    if "plot" in result:
+        console.print(result["plot"], markup=False, soft_wrap=True)
 
 
-def _table(told: dict[str, Any]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+def _table(result: dict[str, Any]) -> Table:
+    sweep_table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     for name in ("", "algorithm", "error", "10 %", "90 %", "rounds", "bytes", "time", "trust"):
-        table.add_column(name, justify="left" if name in ("algorithm", "trust") else "right", no_wrap=True)
-    for one in told["algorithms"]:
+        sweep_table.add_column(
+            name, justify="left" if name in ("algorithm", "trust") else "right", no_wrap=True
+        )
+    for one in result["algorithms"]:
         if one["refused"] is None and one["rounds"] is not None:
             sines = [one[key] for key in ("sin_angle", "sin_angle_10", "sin_angle_90")]
-            table.add_row(
-                "->" if one["algorithm"] == told["recommended"] else "",
+            sweep_table.add_row(
+                "->" if one["algorithm"] == result["recommended"] else "",
                 one["algorithm"],
                 *(("?", "", "") if sines[0] is None else map(sine_text, sines)),
                 str(one["rounds"]),
                 size_text(one["bytes_per_site"] or 0),
                 seconds_text(one["seconds"] or 0.0),
-                trust_word(one["trusted"], told["trust"] == Trust.SECURE_AGGREGATION.value),
+                trust_label(one["trusted"], result["trust"] == Trust.SECURE_AGGREGATION.value),
             )
-    return table
+    return sweep_table

@@ -1,55 +1,62 @@
-"""`eigenveil simulate`: a study on one file, split over imagined sites, in this process."""
+"""`eigenveil simulate`: a study on one file, split over simulated sites, in this process.
+
+Simulated sites on a Dask cluster. Each worker stores the records of a share of the sites and adds up their
+contributions. The release equals that of a single process.
+"""
 
 from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from eigenveil.contributing import Hold
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import FloatArray, canonical
-from eigenveil.numerics.linalg import sin_angle
+from eigenveil.numerics.encoding import FloatArray, IntArray, canonical
+from eigenveil.numerics.linalg import sin_angle, single_blas_thread
+from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
 from eigenveil.secure_aggregation.simulated import CoalitionView
+from eigenveil.simulated_sites import ContributionSum, Mask, SumFactory, aggregate_groups, sum_contributions
 from eigenveil.simulation import Simulation, site_places
 from eigenveil.simulation import simulate as run_study
+from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, offsets, steps, unit
 from eigenveil.study.study import MAX_ATTEMPTS, Study, Trust
+from eigenveil_client.connection.cluster import Cluster, ClusterAddress
+from eigenveil_common.concurrency import CORES
 from eigenveil_common.files import write_durably
-from eigenveil_common.threads import CORES
 
-LOST = re.compile(rf"(?P<round>[1-9]\d{{0,5}})(\.(?P<attempt>[1-{MAX_ATTEMPTS}]))?:(?P<site>.+)")
-LOOKED = (
-    "NOT PRIVATE: the exact answer was computed from the records and stands beside this result. "
+LOST_PATTERN = re.compile(rf"(?P<round>[1-9]\d{{0,5}})(\.(?P<attempt>[1-{MAX_ATTEMPTS}]))?:(?P<site>.+)")
+NOT_PRIVATE = (
+    "NOT PRIVATE: this result contains the exact answer computed from the records. "
     "Do not publish it if the records are confidential."
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Runs:
-    """Several runs of one study, and how far each was from the truth (None if that was not asked)."""
+class SimulationRuns:
+    """Several runs of one study, and the sine of each to the exact components (None if not compared)."""
 
     simulations: tuple[Simulation, ...]
     sin_angles: tuple[float | None, ...]
 
     @property
     def document(self) -> dict[str, Any]:
-        """The last run's document; not private any more once the exact answer stands beside it."""
+        """The last run's document; not private if the exact answer was computed."""
         last = self.simulations[-1].document
         if self.sin_angles[-1] is None:
             return last
-        return last | {"private": False, "guarantee": {"words": LOOKED}}
+        return last | {"private": False, "guarantee": {"words": NOT_PRIVATE}}
 
 
 def with_sites(study: Study, number: int | None, **privacy: Any) -> Study:
-    """The study with `number` sites and what else of it is changed for a try; its own names are kept when
-    their number fits."""
+    """Return the study with `number` sites and the changes of `privacy`; equal numbers keep the names."""
     federation = study.federation
     if number is not None and number != len(federation.sites):
         names = tuple(f"site-{i + 1}" for i in range(number))
@@ -58,8 +65,8 @@ def with_sites(study: Study, number: int | None, **privacy: Any) -> Study:
     return replace(study, federation=federation, **privacy)
 
 
-def trusting(trust: str | None, colluding: int | None, attempts: int | None) -> dict[str, Any]:
-    """What of a study's [privacy] the command line states instead; a central one has no other keys."""
+def privacy_overrides(trust: str | None, colluding: int | None, attempts: int | None) -> dict[str, Any]:
+    """Return the [privacy] keys that the command line overrides; a central study has no others."""
     if trust == Trust.CENTRAL.value:
         return {"trust": Trust.CENTRAL, "colluding": colluding, "attempts": attempts or 1}
     stated = {"trust": trust and Trust(trust), "colluding": colluding, "attempts": attempts}
@@ -67,7 +74,7 @@ def trusting(trust: str | None, colluding: int | None, attempts: int | None) -> 
 
 
 def divide(rows: GridRows, study: Study, split: str) -> dict[str, FloatArray]:
-    """The records dealt to the sites by what they are, in the columns' units.
+    """Return the records of each site in the columns' units, divided by their content.
 
     Raises:
         RequestError: the split cannot be read.
@@ -97,10 +104,10 @@ def _weights(split: str, number: int) -> list[float]:
 
 
 def parse_drop_outs(given: Sequence[str], study: Study) -> dict[int, list[str]]:
-    """Which sites miss which round (from 0), from ROUND:SITE, where people count from 1.
+    """Return the sites that miss each round (from 0), parsed from ROUND:SITE (rounds from 1).
 
     Raises:
-        RequestError: not of that form, or an unknown site.
+        RequestError: invalid form, or an unknown site.
     """
     out: dict[int, list[str]] = {}
     for item in given:
@@ -116,15 +123,16 @@ def parse_drop_outs(given: Sequence[str], study: Study) -> dict[int, list[str]]:
 
 
 def parse_lost(given: Sequence[str], study: Study) -> dict[int, list[list[str]]]:
-    """Which sites are lost in which attempt at which round (from 0), from ROUND:SITE for its first attempt or
-    ROUND.ATTEMPT:SITE, where people count from 1.
+    """Return the sites that fail in each attempt at each round (from 0).
+
+    Parsed from ROUND:SITE (first attempt) or ROUND.ATTEMPT:SITE (both from 1).
 
     Raises:
-        RequestError: not of that form, or an unknown site.
+        RequestError: invalid form, or an unknown site.
     """
     out: dict[int, list[list[str]]] = {}
     for item in given:
-        matched = LOST.fullmatch(item)
+        matched = LOST_PATTERN.fullmatch(item)
         if matched is None or matched["site"] not in study.federation.sites:
             known = ", ".join(study.federation.sites)
             raise RequestError(
@@ -138,8 +146,8 @@ def parse_lost(given: Sequence[str], study: Study) -> dict[int, list[list[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Troubles:
-    """What goes wrong in a simulated study: see `eigenveil.simulate`."""
+class SimulatedFailures:
+    """Failures and collusion of a simulated study: see `eigenveil.simulate`."""
 
     drop_outs: dict[int, list[str]]
     lost: dict[int, list[list[str]]]
@@ -151,11 +159,11 @@ def repeat_study(
     parts: dict[str, FloatArray],
     repeat: int,
     seed: int | None,
-    troubles: Troubles,
+    failures: SimulatedFailures,
     truth: FloatArray | None,
-    hold: Hold | None = None,
-) -> Runs:
-    """Run the study `repeat` times, with seeds seed, seed + 1, ... if any; `hold` as of `simulate`."""
+    hold: SumFactory | None = None,
+) -> SimulationRuns:
+    """Run the study `repeat` times, with seeds seed, seed + 1, ... if any; `hold` as in `simulate`."""
     simulations, angles = [], []
     with ThreadPoolExecutor(CORES) as threads:
         for i in range(repeat):
@@ -164,19 +172,19 @@ def repeat_study(
                 study,
                 parts,
                 seed=one,
-                drop_outs=troubles.drop_outs,
-                lost=troubles.lost,
-                colluding=troubles.colluding,
+                drop_outs=failures.drop_outs,
+                lost=failures.lost,
+                colluding=failures.colluding,
                 apply=threads.map,
                 hold=hold,
             )
             simulations.append(run)
             angles.append(None if truth is None else sin_angle(truth, run.estimate.components))
-    return Runs(simulations=tuple(simulations), sin_angles=tuple(angles))
+    return SimulationRuns(simulations=tuple(simulations), sin_angles=tuple(angles))
 
 
-def summary(runs: Runs) -> dict[str, Any]:
-    """The runs as plain values; the document is the last run's."""
+def runs_summary(runs: SimulationRuns) -> dict[str, Any]:
+    """Return the runs as plain values; the document is the last run's."""
     last, run = runs.document, runs.simulations[-1]
     value: dict[str, Any] = {
         "algorithm": last["plan"]["algorithm"],
@@ -188,25 +196,25 @@ def summary(runs: Runs) -> dict[str, Any]:
         "result": last["result"],
     }
     if run.plan.masked:
-        value |= {"attempts": run.attempts, "seen": [_seen(one, run.asked) for one in run.seen]}
+        value |= {"attempts": run.attempts, "seen": [_coalition_values(one, run.asked) for one in run.seen]}
     angles = [angle for angle in runs.sin_angles if angle is not None]
     if angles:
         value |= {"sin_angles": angles, "sin_angle_median": statistics.median(angles)}
     return value
 
 
-def _seen(one: CoalitionView, asked: Sequence[RoundQuery]) -> dict[str, Any]:
+def _coalition_values(one: CoalitionView, queries: Sequence[RoundQuery]) -> dict[str, Any]:
     return {
         "round": one.round,
         "attempt": one.attempt,
-        "kind": NAMES[type(asked[one.round].query)],
+        "kind": NAMES[type(queries[one.round].query)],
         "honest": one.honest,
         "values": one.values.tolist(),
     }
 
 
-def write_simulation(runs: Runs, folder: Path) -> dict[str, str]:
-    """The last run as simulation.json (unsigned) and report.html."""
+def write_simulation(runs: SimulationRuns, folder: Path) -> dict[str, str]:
+    """Write the last run as simulation.json (unsigned) and report.html; return their paths."""
     from eigenveil.reporting.report import render  # drawing takes a second to import
 
     document, angle = runs.document, runs.sin_angles[-1]
@@ -216,22 +224,22 @@ def write_simulation(runs: Runs, folder: Path) -> dict[str, str]:
     return {name: str(path) for name, path in where.items()}
 
 
-def draw_last(runs: Runs, path: Path) -> dict[str, str]:
-    """The last run as one figure of all its pictures; nothing where it released nothing to draw.
+def draw_last(runs: SimulationRuns, path: Path) -> dict[str, str]:
+    """Draw all pictures of the last run as one figure, unless it released no components.
 
     Raises:
         InternalError: code `storage`, it cannot be written.
     """
-    from eigenveil_client.local.overview import overview  # drawing takes a second to import
+    from eigenveil_client.local.figures import draw_overview  # drawing takes a second to import
 
     if not len(runs.simulations[-1].result.components):
         return {}
-    overview(path, runs.document)
+    draw_overview(path, runs.document)
     return {"plot": str(path)}
 
 
-def text(runs: Runs, value: dict[str, Any]) -> str:
-    """The runs for a person."""
+def runs_text(runs: SimulationRuns, value: dict[str, Any]) -> str:
+    """Return the printed text of the runs."""
     result = value["result"]
     lines = [
         f"{value['algorithm']} over {value['n_sites']} sites in {value['rounds']} rounds"
@@ -254,12 +262,65 @@ def text(runs: Runs, value: dict[str, Any]) -> str:
         spread = "" if len(angles) == 1 else f" (median of {len(angles)}, {least} to {most})"
         lines.append(f"measured sine to the exact components: {median:.3g}{spread}")
     if extra := sum(value.get("attempts", ())) - len(value.get("attempts", ())):
-        lines.append(f"attempts lost to sites that were gone: {extra}, each charged")
+        lines.append(f"attempts that failed because a site was unavailable: {extra}, each charged")
     if value.get("seen"):
         lines.append(
             f"the colluding sites and the coordinator could compute {len(value['seen'])} sums of the others' "
-            "answers with the noise of their shares inside, or noise where one was lost: --json lists them"
+            "answers, each with the noise of their shares, or pure noise if a site failed: --json lists them"
         )
     lines += [f"warning: {sentence}" for sentence in result["warnings"]]
     lines += [value[name] for name in ("document", "report", "plot") if name in value]
     return "\n".join(lines)
+
+
+Share = dict[str, Site]
+
+
+@contextmanager
+def on_cluster(address: ClusterAddress) -> Iterator[SumFactory]:
+    """Yield the `hold` argument of `simulate` that runs its sites on a cluster.
+
+    Raises:
+        RequestError: code `bad-config`, a library or a file is missing.
+        PeerError: code `unreachable`, also from the simulation: a worker or the scheduler is gone.
+    """
+    cluster = Cluster(address)
+    try:
+        yield lambda sites, plan: _scatter_sites(cluster, sites, plan)
+    finally:
+        cluster.close()
+
+
+def _scatter_sites(cluster: Cluster, sites: Mapping[str, Site], plan: Plan) -> ContributionSum:
+    names = sorted(sites)
+    sites_per_worker = -(-len(names) // max(1, cluster.workers().threads))
+    shares = [names[first : first + sites_per_worker] for first in range(0, len(names), sites_per_worker)]
+    futures = [cluster.scatter({name: sites[name] for name in share}) for share in shares]
+    max_records = plan.study.max_records
+
+    def sum_contributions(
+        round_query: RoundQuery, present: Sequence[str], mask: Mask | None = None
+    ) -> IntArray:
+        round_query.digest  # noqa: B018 - computed here once, and sent along
+        present_names = set(present)
+        sums = [
+            cluster.submit(
+                _answer,
+                future,
+                max_records,
+                round_query,
+                [name for name in share if name in present_names],
+                mask,
+            )
+            for future, share in zip(futures, shares, strict=True)
+        ]
+        return aggregate_groups(round_query, cluster.results(sums, sums, lambda done, of: None))
+
+    return sum_contributions
+
+
+def _answer(
+    share: Share, max_records: int, round_query: RoundQuery, present: Sequence[str], mask: Mask | None
+) -> IntArray:
+    with single_blas_thread():  # the worker's tasks are the threads
+        return sum_contributions(share, max_records, round_query, present, mask)

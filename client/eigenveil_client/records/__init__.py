@@ -1,1 +1,2 @@
-"""A site's records: from a file's cells to rows on a study's grid. Imports no other room of the client."""
+"""A site's records, from cells of a file to rows on a study's grid. Imports no other package of the
+client."""

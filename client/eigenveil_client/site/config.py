@@ -1,35 +1,94 @@
-"""site.toml: where a site's records and state are, and what it agrees to."""
+"""The table `[engine]` of site.toml: storage of the records of running studies.
+
+site.toml: paths of a site's records and state, and the policy.
+
+Plausible ranges of a site's columns, from the dictionary in site.toml or the packaged one.
+
+A study has no influence on them. Otherwise an analyst could learn from a series of declined studies how many
+values exceed a bound.
+
+Statement of a site to its federation: from site.toml and the trusted parties, without any data of records
+[R23].
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
 from pathlib import Path
 
-from eigenveil.dictionary.rules import ANY
+from eigenveil.dictionary.dictionary import Dictionary
+from eigenveil.dictionary.directory import SiteStatement
+from eigenveil.dictionary.formats import parse_dictionary
+from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.plain_values import plain, toml_text
+from eigenveil.study.plain_values import to_plain, toml_text
 from eigenveil.study.study import NAME
+from eigenveil_client.connection.cluster import ClusterAddress
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule
-from eigenveil_client.records.overflow.scratch import Scratch
+from eigenveil_client.records.column_quality import PlausibleRange, PlausibleRanges
+from eigenveil_client.records.isolated.process import MEMORY_MIB, ReaderLimits
+from eigenveil_client.records.isolated.reader import Reader
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.site.engine_config import EngineConfig, Kind
-from eigenveil_client.site.policy import Policy
+from eigenveil_client.records.scratch_files import Scratch
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.roster.peers import allowed_trust
 from eigenveil_common import config
-from eigenveil_common.files import is_there, make_folder, write_durably
+from eigenveil_common.config import AT_LEAST_ONE, check_rules, ensure, key
+from eigenveil_common.examples import example
+from eigenveil_common.files import make_folder, path_exists, read_text, write_durably
 from eigenveil_common.log import Format
 from eigenveil_common.notify.config import Notify
 
+
+class EngineKind(Enum):
+    """Storage: `auto` is memory up to `memory_mib` for each study, then a file; `dask` is a cluster."""
+
+    AUTO = "auto"
+    MEMORY = "memory"
+    DISK = "disk"
+    DASK = "dask"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """The keys of `[engine]`, which deploy/config/site.example.toml explains.
+
+    Raises:
+        RequestError: code `bad-config`.
+    """
+
+    kind: EngineKind = EngineKind.AUTO
+    memory_mib: int = key(64, AT_LEAST_ONE)
+    encrypt: bool = True
+    cluster: ClusterAddress = ClusterAddress()  # noqa: RUF009 - frozen
+
+    def __post_init__(self) -> None:
+        check_rules(self)
+        stated = bool(self.cluster.scheduler)
+        ensure(
+            stated == (self.kind is EngineKind.DASK), '[engine] kind = "dask" and a scheduler need each other'
+        )
+
+    @property
+    def reading(self) -> ReaderLimits:
+        """Limits of a process that reads records."""
+        return ReaderLimits(memory_mib=MEMORY_MIB + self.memory_mib)
+
+
 ANALYSTS = (
-    '# Nobody may ask until an analyst is named here, by the name in the certificate: analysts = ["NAME"]\n'
+    '# Every study is declined until an analyst is named here, as in the certificate: analysts = ["NAME"]\n'
 )
-HEADING = "# A site's configuration. Every key, with its meaning: eigenveil-site example\n\n"
+HEADING = "# A site's configuration. All keys with their meaning: eigenveil-site example\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteConfig:
-    """site.toml, whose keys are these, the policy's and the proxy's: deploy/config/site.example.toml explains
-    them. Paths are absolute. `column` are the tables [column.NAME]."""
+    """Content of site.toml: these keys, the policy's and the proxy's.
+
+    deploy/config/site.example.toml explains them. Paths are absolute. `column` are the tables [column.NAME].
+    """
 
     name: str
     records: RecordsConfig = config.section()  # noqa: RUF009 - a field
@@ -46,40 +105,42 @@ class SiteConfig:
     notify: Notify = config.section(Notify())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
-        config.need(
+        config.ensure(
             NAME.fullmatch(self.name) is not None,
             f"name = {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
         )
         person = self.policy.person_column
         named = person and any(person in rule.columns for rule in self.column)
-        config.need(not named, f"[column.{person}]: what names a person is not recoded; rename the rule")
-        gathered = [rule.name for rule in self.column if rule.rows is not None]
-        config.need(
-            person or not gathered,
-            f"[column.{', column.'.join(gathered)}]: rows is about a person's rows; state person_column",
+        config.ensure(not named, f"[column.{person}]: what names a person is not recoded; rename the rule")
+        row_rules = [rule.name for rule in self.column if rule.rows is not None]
+        config.ensure(
+            person or not row_rules,
+            f"[column.{', column.'.join(row_rules)}]: rows needs person_column; state it",
         )
-        spread = self.engine.kind is Kind.DASK
-        config.need(
-            not spread or self.records.is_files,
-            '[engine] kind = "dask": its workers read files; name a folder of Parquet files, without sql',
+        on_cluster = self.engine.kind is EngineKind.DASK
+        config.ensure(
+            not on_cluster or self.records.is_files,
+            '[engine] kind = "dask" reads files only; state a folder of Parquet files, without sql',
         )
-        config.need(
-            not (spread and person),
-            '[engine] kind = "dask": rows of one person may lie in several files, which are then several '
-            "records; write one row for each person, and leave out person_column",
+        config.ensure(
+            not (on_cluster and person),
+            '[engine] kind = "dask" cannot combine the rows of one person from several files; '
+            "write one row for each person, and leave out person_column",
         )
         allowed = (ANY, *self.policy.columns)
-        strange = [] if ANY in self.policy.columns else [one for one in self.offers if one not in allowed]
-        config.need(not strange, f"offers: {', '.join(strange)} may not be used by studies (see columns)")
+        not_allowed = [] if ANY in self.policy.columns else [one for one in self.offers if one not in allowed]
+        config.ensure(
+            not not_allowed, f"offers: {', '.join(not_allowed)} not allowed by columns; see columns"
+        )
 
     @property
     def scratch(self) -> Scratch:
-        """Where what does not fit into memory lies: beside the state."""
+        """Folder for records that do not fit into memory: beside the state."""
         return Scratch(folder=self.state.with_name("grids"), encrypt=self.engine.encrypt)
 
 
 def load(path: Path) -> SiteConfig:
-    """The configuration in `path`.
+    """Return the configuration in `path`.
 
     Raises:
         RequestError: code `bad-config`, naming the key.
@@ -91,15 +152,15 @@ def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
     """Write folder/site.toml, with every key of the policy, and return its path.
 
     Raises:
-        RequestError: it is there already, or a value is refused.
+        RequestError: the file exists already, or a value is invalid.
         InternalError: code `storage`.
     """
     path = folder / "site.toml"
-    if is_there(path):
-        raise RequestError(Code.CONFLICT, f"{path} is there already; edit it, or choose another folder")
+    if path_exists(path):
+        raise RequestError(Code.CONFLICT, f"{path} exists already; edit it, or choose another folder")
     stated = {"name": name, "records": str(records.resolve()), "identity": "identity", "state": "state.db"}
     for name, value in config.values(policy).items():
-        stated[name] = "" if value is None else plain(value)
+        stated[name] = "" if value is None else to_plain(value)
     make_folder(folder, mode=0o700)
     text = toml_text(stated)
     if not policy.analysts:
@@ -111,3 +172,65 @@ def create(folder: Path, *, name: str, records: Path, policy: Policy) -> Path:
         path.unlink()
         raise
     return path
+
+
+def record_reader(config: SiteConfig) -> Reader:
+    """Return the reader of this site's records for studies.
+
+    Raises:
+        RequestError: its dictionary cannot be read.
+    """
+    known = plausible_ranges(site_dictionary(config.dictionary))
+    return Reader(
+        config.records, config.column, known, config.scratch, config.engine.reading,
+        config.policy.maximum_records,
+    )  # fmt: skip
+
+
+def site_dictionary(path: Path | None) -> Dictionary:
+    """Return the dictionary in `path`; without a path, the packaged one.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    return parse_dictionary(example("dictionary") if path is None else read_text(path))
+
+
+def plausible_ranges(known: Dictionary) -> PlausibleRanges:
+    """Return the plausible range of each column, or else its bounds."""
+    return {
+        column.name: PlausibleRange(
+            lower=one.lower if one.plausible_lower is None else one.plausible_lower,
+            upper=one.upper if one.plausible_upper is None else one.plausible_upper,
+            unit=one.unit,
+        )
+        for one in known.columns
+        for column in one.columns
+    }
+
+
+def statement_of(config: SiteConfig) -> SiteStatement:
+    """Return the statement of a site with this configuration.
+
+    Raises:
+        RequestError: code `bad-config`, too many offered columns, or names that cannot be shown.
+    """
+    asks_person, rules = config.policy.approval is Approval.ASK, asdict(config.policy.quality)
+    trust = allowed_trust(config.identity, config.policy.secrecy)
+    try:
+        allows = replace(config.policy.stated, trust=trust)
+        return SiteStatement(offers=offered_columns(config), asks=asks_person, allows=allows, **rules)
+    except RequestError as problem:
+        raise RequestError(Code.BAD_CONFIG, f"offers: {problem}") from problem
+
+
+def offered_columns(config: SiteConfig) -> tuple[str, ...] | None:
+    """Return the columns that a site states, or None.
+
+    None also if `offers` means every column but no key lists them, because the records are not read.
+    """
+    if not config.offers:
+        return None
+    if ANY not in config.offers:
+        return config.offers
+    return None if ANY in config.policy.columns else config.policy.columns

@@ -1,9 +1,9 @@
-"""What a site agrees to, decided before any study: frozen rules that a plan passes or fails.
+"""Policy of a site, fixed before any study: rules that a plan passes or fails.
 
-Every rule compares the plan with site.toml and the calendar alone, so its verdict says nothing about a
-patient. The site's own two numbers are compared with the persons in the whole file, and with nothing that a
-study chose, neither a threshold nor whom to count: otherwise a series of studies could search for the
-number, or for one person's missing values, and learn them exactly at no cost.
+Every rule compares the plan with site.toml and the calendar only, so its verdict reveals nothing about a
+patient. The site's minimum and maximum are compared with the persons in the whole file. A study chooses
+neither the threshold nor the persons. Otherwise a series of studies could find that number, or one person's
+missing values, exactly and at no cost.
 """
 
 from __future__ import annotations
@@ -14,21 +14,18 @@ from datetime import UTC, date, datetime, time
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
-from eigenveil.dictionary.rules import ANY, StatedRules
-from eigenveil.dictionary.verdict import ForbiddenByRule, Verdict, at_least
+from eigenveil.accounting.budget import NoiseRule, PrivacyBudget, budget_for
+from eigenveil.dictionary.site_rules import ANY, ForbiddenByRule, StatedRules, Verdict, lower_limit_verdict
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
-from eigenveil.study.study import FEWEST_IN_BATCH, MAX_MULTIPLICITY, MAX_RECORDS, Study
-from eigenveil_client.site.quality import QualityRules
-from eigenveil_client.site.trust import TrustRules
-from eigenveil_client.site.yearly_limit import Year, YearlyLimit
-from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, Rule, check_rules, key, need
+from eigenveil.study.study import MAX_MULTIPLICITY, MAX_RECORDS, MIN_BATCH_RECORDS, Study
+from eigenveil_client.site.policy_sections import QualityRules, TrustRules, Year, YearlyLimit
+from eigenveil_common.config import AT_LEAST_ONE, BELOW_ONE, INSIDE_ONE, KeyRule, check_rules, ensure, key
 
 if TYPE_CHECKING:
     from eigenveil.protocol.plan import Plan
 
-# What `auto` chooses from, and `auto` where it chooses during a study; a site that wants more names it.
+# The algorithms that `auto` chooses from, and `auto` itself, which may choose during a study.
 ALGORITHMS = tuple(
     one.value
     for one in (
@@ -40,22 +37,22 @@ ALGORITHMS = tuple(
     )
 )
 
-ABOVE_ZERO = Rule(holds=lambda value: 0 < value < 1e6, words="{key} must be a number above 0")
-ABOVE_ZERO_OR_INF = Rule(
-    holds=lambda value: value > 0, words="{key} must be a number above 0, or inf for no limit"
+ABOVE_ZERO = KeyRule(holds=lambda value: 0 < value < 1e6, message="{key} must be a number above 0")
+ABOVE_ZERO_OR_INF = KeyRule(
+    holds=lambda value: value > 0, message="{key} must be a number above 0, or inf for no limit"
 )
-ENOUGH_IN_BATCH = Rule(
-    holds=lambda value: value >= FEWEST_IN_BATCH,
-    words=f"{{key}} must be at least {FEWEST_IN_BATCH}, so that no record is a sum",
+ENOUGH_IN_BATCH = KeyRule(
+    holds=lambda value: value >= MIN_BATCH_RECORDS,
+    message=f"{{key}} must be at least {MIN_BATCH_RECORDS}, so that no sum is a single record",
 )
-MULTIPLICITY = Rule(
+MULTIPLICITY = KeyRule(
     holds=lambda value: 1 <= value <= MAX_MULTIPLICITY,
-    words=f"{{key}} must lie between 1 and {MAX_MULTIPLICITY}",
+    message=f"{{key}} must lie between 1 and {MAX_MULTIPLICITY}",
 )
 
 
 class Approval(Enum):
-    """`ask`: a study that passes the rules waits for a person's word; `auto`: the rules decide alone."""
+    """`ask`: a study that passes the rules waits for a person's decision; `auto`: the rules decide."""
 
     ASK = "ask"
     AUTO = "auto"
@@ -65,37 +62,37 @@ class Approval(Enum):
 class Policy:
     """The rules of one site: each field is a key of site.toml, explained in deploy/config/site.example.toml.
 
-    `columns` and `analysts` are the names that may be used, or ("*",) for all; without analysts nobody asks.
-    `tell_reasons`: what a person writes on declining goes to the analyst. `max_columns_per_record`
-    bounds a study's columns by `minimum_records`. `approval_ends` is the last day, in UTC, on which anything
-    is answered (None: no end); `max_epsilon_per_year` is infinite for no limit. `minimum_records` and
-    `maximum_records` bound the persons in the file with which the site answers; a study must be content with
-    both. A study that deals them into parts is answered only if `minimum_records` leave
-    `minimum_records_per_part` in each: a study chooses its parts, so the records themselves are not compared.
-    `person_column` names the person a row is about ("": every row is another person) and `sites_per_person`
-    how many sites may hold records of one; a study must say the same.
+    `columns` and `analysts` are the allowed names, or ("*",) for all; without analysts every study is
+    declined. `tell_reasons`: the analyst gets the reason that a person writes on declining.
+    `max_columns_per_record` times `minimum_records` bounds a study's columns. `approval_ends` is the last day
+    (UTC) with answers (None: no end); `max_epsilon_per_year` is infinite for no limit. `minimum_records` and
+    `maximum_records` bound the persons in the file, and a study must accept both. A study in batches is
+    answered only if `minimum_records` leave `minimum_records_per_part` in each: a study chooses its batches,
+    so the actual number is not compared. `person_column` names the person of a row ("": every row is another
+    person), and `sites_per_person` the number of sites that may have records of one person; a study must
+    state the same.
 
     Raises:
-        RequestError: code `bad-config`, a value that cannot be meant; or as `budget_for`.
+        RequestError: code `bad-config`, an invalid value; or as `budget_for`.
     """
 
     approval: Approval = Approval.ASK
     approval_ends: date | None = None
     analysts: tuple[str, ...] = ()
     columns: tuple[str, ...] = key(
-        (ANY,), Rule(holds=bool, words='{key}: name what may be used, or write ["*"] for every column')
+        (ANY,), KeyRule(holds=bool, message='{key}: name the allowed columns, or write ["*"] for all')
     )
     max_columns_per_record: float = key(2.0, ABOVE_ZERO_OR_INF)
-    algorithms: tuple[str, ...] = key(ALGORITHMS, Rule(holds=bool, words="{key}: name at least one"))
+    algorithms: tuple[str, ...] = key(ALGORITHMS, KeyRule(holds=bool, message="{key}: name at least one"))
     noise: NoiseRule = NoiseRule.GAUSSIAN
     max_epsilon_per_study: float = key(5.0, ABOVE_ZERO, "The most that one study may spend.")
     max_delta: float = key(1e-5, INSIDE_ONE)
-    minimum_records: int = key(20, AT_LEAST_ONE, "Fewer usable ones: no answer.")
-    maximum_records: int = key(100_000, about="There will never be more.")
-    minimum_records_per_part: int = key(FEWEST_IN_BATCH, ENOUGH_IN_BATCH)
-    person_column: str = key("", about="The column that names the person; left out, every row is another.")
-    sites_per_person: int = key(1, MULTIPLICITY, "Sites that may know one person.")
-    budget_epsilon: float = key(10.0, ABOVE_ZERO, "All that studies may ever spend, with the delta below.")
+    minimum_records: int = key(20, AT_LEAST_ONE, "With fewer records no study is answered.")
+    maximum_records: int = key(100_000, about="With more records no study is answered.")
+    minimum_records_per_part: int = key(MIN_BATCH_RECORDS, ENOUGH_IN_BATCH)
+    person_column: str = key("", about="The column that names the person; without it every row is another.")
+    sites_per_person: int = key(1, MULTIPLICITY, "Largest number of sites with records of one person.")
+    budget_epsilon: float = key(10.0, ABOVE_ZERO, "Total budget of all studies, with the delta below.")
     budget_delta: float = key(1e-6, INSIDE_ONE, "The delta at which the budget's epsilon is stated.")
     budget_own_delta: float = key(1e-5, BELOW_ONE)
     max_epsilon_per_year: float = key(math.inf, ABOVE_ZERO_OR_INF)
@@ -106,39 +103,39 @@ class Policy:
 
     def __post_init__(self) -> None:
         known = [algorithm.value for algorithm, traits in PROPERTIES.items() if traits.federated]
-        strange = sorted(set(self.algorithms) - set(known))
-        need(not strange, f"algorithms: {', '.join(strange)} unknown (known: {', '.join(known)})")
+        unknown = sorted(set(self.algorithms) - set(known))
+        ensure(not unknown, f"algorithms: {', '.join(unknown)} unknown; known: {', '.join(known)}")
         other = [name for name in self.algorithms if not Algorithm(name).properties.gaussian]
-        need(
+        ensure(
             self.noise is NoiseRule.ANY or not other,
-            f'algorithms: {", ".join(other)} not with Gaussian noise alone; state noise = "any", and the '
-            "same epsilon of the budget buys less",
+            f'algorithms: {", ".join(other)} need noise = "any", with which the same epsilon of the budget '
+            "allows less",
         )
         check_rules(self)
-        need(
+        ensure(
             self.minimum_records <= self.maximum_records <= MAX_RECORDS,
             f"maximum_records must lie between minimum_records and {MAX_RECORDS}",
         )
-        self.budget, self.yearly  # noqa: B018 - refuse a budget, or a year, that leaves nothing to spend
+        self.budget, self.yearly  # noqa: B018 - raises for a budget, or a year, without anything to spend
 
     @property
-    def budget(self) -> Budget:
-        """All that studies may ever spend on this site's records."""
+    def budget(self) -> PrivacyBudget:
+        """Total budget of all studies on this site's records."""
         return self._budget_of(self.budget_epsilon)
 
-    def _budget_of(self, epsilon: float) -> Budget:
+    def _budget_of(self, epsilon: float) -> PrivacyBudget:
         return budget_for(epsilon, self.budget_delta, self.budget_own_delta, self.noise)
 
     @property
     def yearly(self) -> YearlyLimit | None:
-        """What studies may spend in one year; None if only the budget limits them."""
+        """Limit for one year; None if only the total budget applies."""
         if math.isinf(self.max_epsilon_per_year):
             return None
         return YearlyLimit(year=self.year, budget=self._budget_of(self.max_epsilon_per_year))
 
     @property
     def stated(self) -> StatedRules:
-        """The rules that the site states to its federation."""
+        """Rules that the site states to its federation."""
         return StatedRules(
             analysts=self.analysts,
             algorithms=self.algorithms,
@@ -151,32 +148,32 @@ class Policy:
         )
 
     def verdicts(self, plan: Plan, now: int) -> tuple[Verdict, ...]:
-        """Every rule, applied to `plan` at the Unix time `now`; no record is looked at."""
+        """Return the verdict of every rule on `plan` at the Unix time `now`; no record is read."""
         return (
-            self.about_time(now),
+            self.approval_verdict(now),
             *self.stated.verdicts(plan),
-            self._about_columns(plan.study),
-            *self._about_people(plan.study),
-            *self._about_size(plan.study),
-            self._about_parts(plan),
+            self._column_verdict(plan.study),
+            *self._person_verdicts(plan.study),
+            *self._size_verdicts(plan.study),
+            self._batch_verdict(plan),
         )
 
     def days_left(self, now: int) -> float:
-        """Days from the Unix time `now` until nothing is answered any more."""
+        """Return the days from the Unix time `now` until the approval ends."""
         if self.approval_ends is None:
             return math.inf
         return (datetime.combine(self.approval_ends, time(23, 59, 59), UTC).timestamp() + 1 - now) / 86_400
 
-    def about_time(self, now: int) -> Verdict:
-        """Whether anything is answered at the Unix time `now`."""
+    def approval_verdict(self, now: int) -> Verdict:
+        """Return the verdict on the approval at the Unix time `now`."""
         passed = self.days_left(now) > 0
         if self.approval_ends is None:
-            text = "no end is stated"
+            text = "no end date is stated"
         else:
             text = f"the approval {'ends' if passed else 'ended'} on {self.approval_ends} (UTC)"
         return Verdict(rule="approval_ends", passed=passed, text=text)
 
-    def _about_columns(self, study: Study) -> Verdict:
+    def _column_verdict(self, study: Study) -> Verdict:
         outside = [] if ANY in self.columns else sorted(
             {column.name for column in study.columns} - set(self.columns)
         )  # fmt: skip
@@ -186,47 +183,47 @@ class Policy:
             text=f"columns not allowed: {', '.join(outside)}" if outside else "every column is allowed",
         )
 
-    def _about_people(self, study: Study) -> tuple[Verdict, ...]:
-        """Who a person is, and where else one may be, is the site's to say: the guarantee is about people."""
+    def _person_verdicts(self, study: Study) -> tuple[Verdict, ...]:
+        """Return the verdicts on the person column and the sites per person, which the site defines."""
         stated, sites = study.person_column or "", study.max_sites_per_person
-        same = stated == self.person_column
+        matches_site = stated == self.person_column
         return (
             Verdict(
                 rule="person_column",
-                passed=same,
+                passed=matches_site,
                 text=_person(stated)
-                if same
-                else f"the study says {_person(stated)}, the site {_person(self.person_column)}; "
-                "both must say the same",
+                if matches_site
+                else f"in the study {_person(stated)}, at the site {_person(self.person_column)}; "
+                "both must be equal",
             ),
-            at_least("sites_per_person", "max_sites_per_person", sites, self.sites_per_person),
+            lower_limit_verdict("sites_per_person", "max_sites_per_person", sites, self.sites_per_person),
         )
 
-    def _about_size(self, study: Study) -> tuple[Verdict, ...]:
+    def _size_verdicts(self, study: Study) -> tuple[Verdict, ...]:
         cohort, most = study.federation.minimum_cohort, study.max_records
-        content = cohort <= self.minimum_records
-        widest = self.max_columns_per_record * self.minimum_records
+        acceptable = cohort <= self.minimum_records
+        max_dimension = self.max_columns_per_record * self.minimum_records
         return (
             Verdict(
                 rule="max_columns_per_record",
-                passed=study.dimension <= widest,
-                text=f"{study.dimension} columns; at most {widest:g}: "
+                passed=study.dimension <= max_dimension,
+                text=f"{study.dimension} columns; at most {max_dimension:g}: "
                 f"{self.max_columns_per_record:g} for each of {self.minimum_records} records",
             ),
             Verdict(
                 rule="minimum_records",
-                passed=content,
+                passed=acceptable,
                 text=f"the study's minimum_cohort {cohort}; at most {self.minimum_records}"
-                + ("" if content else ": lower it in the study, or raise the site's minimum_records"),
+                + ("" if acceptable else ": lower it in the study, or raise the site's minimum_records"),
             ),
-            at_least("maximum_records", "max_records", most, self.maximum_records, lowering=True),
+            lower_limit_verdict("maximum_records", "max_records", most, self.maximum_records, lowering=True),
         )
 
-    def _about_parts(self, plan: Plan) -> Verdict:
-        """Whether every sum covers records enough, if there are no more than the site says at least."""
+    def _batch_verdict(self, plan: Plan) -> Verdict:
+        """Return the verdict on the records in each sum, for a file of the minimum size."""
         parts, least = plan.batches, self.minimum_records_per_part
         passed = parts == 1 or self.minimum_records >= parts * least
-        text = f"{parts} parts of {self.minimum_records} records; at least {least} in each" + (
+        text = f"{parts} batches of {self.minimum_records} records; at least {least} in each" + (
             "" if passed else ": lower batches in the study, or raise the site's minimum_records"
         )
         return Verdict(
@@ -236,18 +233,18 @@ class Policy:
         )
 
     def require(self, plan: Plan, now: int) -> None:
-        """Insist that `plan` passes every rule at the Unix time `now`.
+        """Require that `plan` passes every rule at the Unix time `now`.
 
         Raises:
-            ForbiddenByRule: naming the rules it fails.
+            ForbiddenByRule: naming the failed rules.
         """
         failed = [verdict for verdict in self.verdicts(plan, now) if not verdict.passed]
         if failed:
             text = "; ".join(f"{verdict.rule}: {verdict.text}" for verdict in failed)
             raise ForbiddenByRule(failed[0].rule, f"the site's policy forbids this study ({text})")
 
-    def require_enough(self, persons: int) -> None:
-        """Insist on the site's own minimum and maximum of persons in the file.
+    def require_record_count(self, persons: int) -> None:
+        """Require a number of persons within the site's minimum and maximum.
 
         Raises:
             RequestError: code `too-few-records` or `too-many-records`; the number is not in the message.
@@ -266,4 +263,4 @@ class Policy:
 
 
 def _person(column: str) -> str:
-    return f"a person is a value of column {column!r}" if column else "every row is another person"
+    return f"column {column!r} names the person" if column else "every row is another person"

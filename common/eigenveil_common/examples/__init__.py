@@ -1,4 +1,4 @@
-"""The files of deploy/config, which are installed with the commands: every key, with its meaning."""
+"""Example configuration files of deploy/config, installed with the commands."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from importlib.resources import files
 
 
 def example(name: str) -> str:
-    """The text of study.toml, site.toml, coordinator.toml or profile.toml as an example."""
+    """Return the text of an example: study, site, coordinator, profile or dictionary."""
     return files(__name__).joinpath(f"{name}.toml").read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""The table [notify] of a daemon's configuration: who is told, and by which way."""
+"""Table [notify] of a daemon's configuration: recipients and channels of notices."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from eigenveil.study.study import NAME
-from eigenveil_common.config import Rule, check_rules, key, need, table
+from eigenveil_common.config import KeyRule, check_rules, ensure, key, table
 
-LONGEST = 254  # of an address: RFC 5321
-# Without the quoted forms, comments and lists of the RFC: no way in for a line break or a second recipient.
+MOST_ADDRESS_CHARACTERS = 254  # characters of an address: RFC 5321
+# Without the quoted forms, comments and lists of the RFC, so no line break or second recipient can get in.
 ADDRESS = re.compile(r"[A-Za-z0-9.!#$%&'*+/=?^_`{|}~-]{1,64}@[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?")
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})")
 URL = re.compile(r"https://[!-~]{1,2000}")
 
 
 class Tls(Enum):
-    """`mail_tls`: the connection begins in TLS, changes over to it before anything is said, or never does."""
+    """TLS mode of the mail connection (`mail_tls`): from the start, by STARTTLS, or none."""
 
     TLS = "tls"
     STARTTLS = "starttls"
@@ -28,7 +28,11 @@ class Tls(Enum):
 
 
 def is_address(value: object) -> bool:
-    return isinstance(value, str) and len(value) <= LONGEST and ADDRESS.fullmatch(value) is not None
+    return (
+        isinstance(value, str)
+        and len(value) <= MOST_ADDRESS_CHARACTERS
+        and ADDRESS.fullmatch(value) is not None
+    )
 
 
 def _is_webhook(value: str) -> bool:
@@ -36,7 +40,7 @@ def _is_webhook(value: str) -> bool:
         return False
     try:
         parts = urlsplit(value)
-        parts.port  # noqa: B018 - raises for one that is no number
+        parts.port  # noqa: B018 - raises for an invalid port
     except ValueError:
         return False
     return bool(parts.hostname) and parts.username is None and not parts.fragment
@@ -44,31 +48,33 @@ def _is_webhook(value: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
-    """The keys of [notify]; deploy/config/*.example.toml explain them. Nothing stated: nobody is told.
+    """Keys of [notify], explained in deploy/config/*.example.toml. Without keys no notice is sent.
 
     Raises:
         RequestError: code `bad-config`, naming the key.
     """
 
     to: tuple[str, ...] = key(
-        (), Rule(holds=lambda value: all(map(is_address, value)), words="{key}: addresses")
+        (), KeyRule(holds=lambda value: all(map(is_address, value)), message="{key} must be mail addresses")
     )
     mail_host: str = key(
-        "", Rule(holds=lambda value: not value or HOST.fullmatch(value), words="{key}: a host name")
+        "",
+        KeyRule(holds=lambda value: not value or HOST.fullmatch(value), message="{key} must be a host name"),
     )
     mail_port: int = key(
-        587, Rule(holds=lambda value: 0 < value < 65536, words="{key} must lie between 1 and 65535")
+        587, KeyRule(holds=lambda value: 0 < value < 65536, message="{key} must lie between 1 and 65535")
     )
     mail_tls: Tls | None = None
     mail_from: str = key(
-        "", Rule(holds=lambda value: not value or is_address(value), words="{key}: an address")
+        "",
+        KeyRule(holds=lambda value: not value or is_address(value), message="{key} must be a mail address"),
     )
     mail_user: str = ""
     mail_password: Path | None = None
     webhook: str = key(
         "",
-        # Its value may be a secret: it is not quoted.
-        Rule(holds=lambda value: not value or _is_webhook(value), words="{key} must be an https:// URL"),
+        # The value may be a secret, so the message does not quote it.
+        KeyRule(holds=lambda value: not value or _is_webhook(value), message="{key} must be an https:// URL"),
     )
     webhook_header: Path | None = None
     authorities: Path | None = None
@@ -76,44 +82,46 @@ class Notify:
     def __post_init__(self) -> None:
         check_rules(self)
         mails = bool(self.mail_host)
-        need(mails or not self.to, "to is set, but mail_host is not; name the mail server")
-        need(not mails or self.mail_tls, 'mail_tls must be stated: "tls", "starttls" or "none"')
-        need(not mails or self.mail_from, "mail_from must be stated: whom the mails come from")
-        need(
+        ensure(mails or not self.to, "to is set, but mail_host is not; name the mail server")
+        ensure(not mails or self.mail_tls, 'mail_tls must be set: "tls", "starttls" or "none"')
+        ensure(not mails or self.mail_from, "mail_from must be set: the sender's mail address")
+        ensure(
             bool(self.mail_user) == (self.mail_password is not None),
-            "mail_user and mail_password: both or none",
+            "set both mail_user and mail_password, or none of them",
         )
-        need(
+        ensure(
             self.mail_password is None or self.mail_tls is not Tls.NONE,
-            'mail_tls = "none" would show the password to the network; leave out mail_user or use TLS',
+            'mail_tls = "none" would send the password unencrypted; remove mail_user or use TLS',
         )
-        need(bool(self.webhook) or self.webhook_header is None, "webhook_header is set, but webhook is not")
+        ensure(bool(self.webhook) or self.webhook_header is None, "webhook_header is set, but webhook is not")
 
     @property
     def secrets(self) -> list[Path]:
-        """Files that only their owner may read."""
+        """Secret files, readable by their owner only."""
         return [path for path in (self.mail_password, self.webhook_header) if path is not None]
 
 
 def addresses(data: Any) -> tuple[tuple[str, str], ...]:
-    """[notify.analysts]: the name in an analyst's certificate, and the address.
+    """Return the table [notify.analysts]: names in the analysts' certificates, and their addresses.
 
     Raises:
         RequestError: code `bad-config`.
     """
-    need(isinstance(data, dict), "analysts must be a table [notify.analysts]")
+    ensure(isinstance(data, dict), "analysts must be a table [notify.analysts]")
     for name, address in data.items():
-        need(NAME.fullmatch(name), f"analysts: {name!r} is no analyst's name")
-        need(is_address(address), f"analysts: {name} has no address")
+        ensure(NAME.fullmatch(name), f"analysts: {name!r} is not a valid analyst name")
+        ensure(is_address(address), f"analysts: {name} has no valid mail address")
     return tuple(data.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifyAnalysts:
-    """The table [notify] of a coordinator: `to` hear of every end, an analyst of their own studies' alone."""
+    """Table [notify] of a coordinator: `to` gets every notice, an analyst those of their own studies."""
 
-    way: Notify = Notify()
+    channels: Notify = Notify()
     analysts: tuple[tuple[str, str], ...] = table(addresses, ())
 
     def __post_init__(self) -> None:
-        need(not self.analysts or self.way.mail_host, "analysts have addresses, but mail_host is not set")
+        ensure(
+            not self.analysts or self.channels.mail_host, "analysts have addresses, but mail_host is not set"
+        )

@@ -1,50 +1,133 @@
-"""One mail or one webhook call on its way, by the standard library; and whether the other end answers.
+"""Notice that a study waits or has ended: its short digest and its analyst.
 
-Certificates are checked, a mail server that does not offer the TLS that is stated is not spoken to, and a
-webhook is not followed elsewhere. Nothing that the other end said is passed on: it may quote a password.
+It holds nothing of a record and no text of an analyst, such as a study's name or purpose, because readers of
+a mail do not expect foreign text.
+
+Delivery of a mail or webhook call by the standard library, and probes of their servers.
+
+Certificates are verified, a mail server without the configured TLS mode is refused, and redirects of a
+webhook are not followed. Server replies are not passed on, because they may quote a password.
 """
 
 from __future__ import annotations
 
 import http.client
+import json
+import re
 import smtplib
 import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import asdict, dataclass
+from email.message import EmailMessage
+from email.utils import formatdate
+from enum import StrEnum
 from functools import partial
 from urllib.parse import urlsplit
 
 from eigenveil.errors import Code, RequestError
+from eigenveil.study.study import NAME
 from eigenveil_common.files import read_secret
 from eigenveil_common.notify.config import Notify, Tls
-from eigenveil_common.notify.message import Notice
+
+FOOTER = "A program wrote this. It holds nothing of a record, and nothing that an analyst wrote."
+SHORT_DIGEST = re.compile(r"[0-9a-f]{6,64}")
+
+
+class NoticeKind(StrEnum):
+    """Log events that notices are about."""
+
+    WAITS = "study-waits"
+    RELEASED = "study-released"
+    FAILED = "study-failed"
+    CANCELLED = "study-cancelled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """Notice about a study. `at` is Unix time; `site` is empty at the coordinator.
+
+    Raises:
+        ValueError: a name or a digest is invalid; a peer may have sent it.
+    """
+
+    what: NoticeKind
+    federation: str
+    site: str
+    study: str
+    analyst: str
+    at: int
+
+    def __post_init__(self) -> None:
+        for name in (self.federation, self.analyst, *([self.site] if self.site else [])):
+            if not NAME.fullmatch(name):
+                raise ValueError("not a name")
+        if not SHORT_DIGEST.fullmatch(self.study):
+            raise ValueError("not a digest")
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True).encode()
+
+    def mail(self, sender: str, recipient: str) -> EmailMessage:
+        """Return the mail to one recipient. Its id is fixed, so mail programs recognise duplicates."""
+        subject, body = self._subject_and_body()
+        mail = EmailMessage()
+        mail["From"], mail["To"], mail["Subject"] = sender, recipient, subject
+        mail["Date"] = formatdate(self.at)
+        mail["Message-ID"] = f"<{self.what}.{self.study}.{self.site}@{self.federation}.eigenveil.invalid>"
+        mail["Auto-Submitted"] = "auto-generated"
+        mail.set_content(f"{body}\n\n{FOOTER}\n")
+        return mail
+
+    def _subject_and_body(self) -> tuple[str, str]:
+        """Return subject and text."""
+        study = f"study {self.study} by {self.analyst}, federation {self.federation}"
+        show, result = f"    eigenveil study show {self.study}", f"    eigenveil study result {self.study}"
+        match self.what:
+            case NoticeKind.WAITS:
+                subject = f"A study waits for a decision at {self.site}: {self.study}"
+                body = (
+                    f"At {self.site} a person must decide about {study}.\n\n"
+                    "To see its purpose, what would be sent and what it costs:\n\n"
+                    f"    eigenveil-site explain {self.study} --config FILE\n\n"
+                    "Then run eigenveil-site approve or eigenveil-site decline with the same arguments.\n"
+                    "The same in a browser: eigenveil-site console --config FILE"
+                )
+                return subject, body
+            case NoticeKind.RELEASED:
+                return f"Released: {self.study}", f"There is a result of {study}:\n\n{result}"
+            case NoticeKind.FAILED:
+                return f"Ended without a result: {self.study}", f"No result of {study}. The reason:\n\n{show}"
+            case NoticeKind.CANCELLED:
+                return f"Cancelled: {self.study}", f"Cancelled or refused: {study}. The reason:\n\n{show}"
+
 
 SECONDS = 20.0
-GREETED_AS = "[127.0.0.1]"  # to a mail server: smtplib would ask the name service for our own name
-ANOTHER_TRY = (408, 429)  # of what HTTP calls our fault
+HELO_NAME = "[127.0.0.1]"  # EHLO name; smtplib would look up our host name
+RETRYABLE_STATUSES = (408, 429)  # client error statuses that a retry may resolve
 
 
-class Undelivered(Exception):
-    """It did not arrive. `code` is the server's, 0 where it said nothing; `lasting`: nor will it later."""
+class DeliveryError(Exception):
+    """Failed delivery; `code` is the server's or 0, `permanent` means that a retry is useless."""
 
-    def __init__(self, kind: str, code: int, *, lasting: bool) -> None:
+    def __init__(self, kind: str, code: int, *, permanent: bool) -> None:
         super().__init__(f"{kind} {code}" if code else kind)
         self.code = code
-        self.lasting = lasting
+        self.permanent = permanent
 
 
 def send_mail(notify: Notify, notice: Notice, recipient: str) -> None:
-    """Hand the mail to the server.
+    """Send the mail to the server.
 
     Raises:
-        Undelivered. EigenveilError: the password or the authorities cannot be read.
+        DeliveryError. EigenveilError: the password or the authorities cannot be read.
     """
     with _mail_server(notify) as server:
         server.send_message(notice.mail(notify.mail_from, recipient))
 
 
 def call_webhook(notify: Notify, notice: Notice) -> None:
-    """Post the notice as JSON; any answer of 200 to 299 will do. Raises as `send_mail`."""
+    """Post the notice as JSON; status 200 to 299 is success. Raises as `send_mail`."""
     headers = {"Content-Type": "application/json", "User-Agent": "eigenveil", **_stated_header(notify)}
     parts = urlsplit(notify.webhook)
     target = f"{parts.path or '/'}?{parts.query}" if parts.query else parts.path or "/"
@@ -52,50 +135,50 @@ def call_webhook(notify: Notify, notice: Notice) -> None:
         host.request("POST", target, notice.to_json(), headers)
         status = host.getresponse().status
     if not 200 <= status < 300:
-        lasting = 300 <= status < 500 and status not in ANOTHER_TRY
-        raise Undelivered("HTTPStatus", status, lasting=lasting)
+        permanent = 300 <= status < 500 and status not in RETRYABLE_STATUSES
+        raise DeliveryError("HTTPStatus", status, permanent=permanent)
 
 
-def reach(notify: Notify) -> Iterator[tuple[str, str]]:
-    """What is tried, and what came of it ("" if all is well): no mail is sent and nothing is posted.
+def probe_servers(notify: Notify) -> Iterator[tuple[str, str]]:
+    """Yield each configured server and its error ("" if it answers), without sending a mail or posting.
 
     Raises:
         EigenveilError: a password, a header or the authorities cannot be read.
     """
     if notify.mail_host:
-        yield f"the mail server {notify.mail_host}:{notify.mail_port}", _tried_mail(notify)
+        yield f"the mail server {notify.mail_host}:{notify.mail_port}", _mail_error(notify)
     if notify.webhook:
-        yield f"the webhook's server {urlsplit(notify.webhook).hostname}", _tried_webhook(notify)
+        yield f"the webhook's server {urlsplit(notify.webhook).hostname}", _webhook_error(notify)
 
 
-def _tried_mail(notify: Notify) -> str:
+def _mail_error(notify: Notify) -> str:
     try:
         with _mail_server(notify) as server:
             server.noop()
-    except Undelivered as problem:
+    except DeliveryError as problem:
         return str(problem)
     return ""
 
 
-def _tried_webhook(notify: Notify) -> str:
+def _webhook_error(notify: Notify) -> str:
     _stated_header(notify)
     try:
         with _webhook_host(notify) as host:
             host.connect()
-    except Undelivered as problem:
+    except DeliveryError as problem:
         return str(problem)
     return ""
 
 
 @contextmanager
 def _mail_server(notify: Notify) -> Iterator[smtplib.SMTP]:
-    """A session with the server, encrypted and logged in as stated."""
-    password = None if notify.mail_password is None else _line(read_secret(notify.mail_password))
-    context, where = _context(notify), (notify.mail_host, notify.mail_port, GREETED_AS)
+    """Open a session with the mail server, with the configured TLS mode and login."""
+    password = None if notify.mail_password is None else _single_line(read_secret(notify.mail_password))
+    context, address = _context(notify), (notify.mail_host, notify.mail_port, HELO_NAME)
     try:
         direct = notify.mail_tls is Tls.TLS
         kind = partial(smtplib.SMTP_SSL, context=context) if direct else smtplib.SMTP
-        with kind(*where, timeout=SECONDS) as server:
+        with kind(*address, timeout=SECONDS) as server:
             if notify.mail_tls is Tls.STARTTLS:
                 server.starttls(context=context)
             if password is not None:
@@ -103,14 +186,14 @@ def _mail_server(notify: Notify) -> Iterator[smtplib.SMTP]:
             yield server
     except smtplib.SMTPRecipientsRefused as problem:
         ((code, _),) = problem.recipients.values()  # each mail has one
-        raise Undelivered("SMTPRecipientsRefused", code, lasting=code >= 500) from None
-    except smtplib.SMTPAuthenticationError as problem:  # which an operator mends
-        raise Undelivered("SMTPAuthenticationError", problem.smtp_code, lasting=False) from None
+        raise DeliveryError("SMTPRecipientsRefused", code, permanent=code >= 500) from None
+    except smtplib.SMTPAuthenticationError as problem:  # an operator can fix it
+        raise DeliveryError("SMTPAuthenticationError", problem.smtp_code, permanent=False) from None
     except smtplib.SMTPResponseException as problem:
-        lasting = problem.smtp_code >= 500
-        raise Undelivered(type(problem).__name__, problem.smtp_code, lasting=lasting) from None
+        permanent = problem.smtp_code >= 500
+        raise DeliveryError(type(problem).__name__, problem.smtp_code, permanent=permanent) from None
     except (smtplib.SMTPException, OSError) as problem:
-        raise Undelivered(type(problem).__name__, 0, lasting=False) from None
+        raise DeliveryError(type(problem).__name__, 0, permanent=False) from None
 
 
 @contextmanager
@@ -123,40 +206,40 @@ def _webhook_host(notify: Notify) -> Iterator[http.client.HTTPSConnection]:
         with closing(host):
             yield host
     except (http.client.HTTPException, OSError) as problem:
-        raise Undelivered(type(problem).__name__, 0, lasting=False) from None
+        raise DeliveryError(type(problem).__name__, 0, permanent=False) from None
 
 
 def _context(notify: Notify) -> ssl.SSLContext:
-    """TLS with a certificate that is checked, against the system's authorities or the stated ones."""
+    """Return a TLS context that verifies certificates against the system's or the configured authorities."""
     try:
         return ssl.create_default_context(cafile=notify.authorities)
     except OSError as problem:
         raise RequestError(
-            Code.BAD_CONFIG, f"authorities = {str(notify.authorities)!r} holds no certificates in PEM"
+            Code.BAD_CONFIG, f"authorities = {str(notify.authorities)!r} has no PEM certificates"
         ) from problem
 
 
 def _stated_header(notify: Notify) -> dict[str, str]:
-    """The one header that the file holds, `Name: value`.
+    """Return the header `Name: value` of the configured file.
 
     Raises:
-        RequestError: the file is missing, readable by others, or holds something else.
+        RequestError: the file is missing, readable by others, or has other content.
     """
     if notify.webhook_header is None:
         return {}
-    name, colon, value = _line(read_secret(notify.webhook_header)).partition(":")
+    name, colon, value = _single_line(read_secret(notify.webhook_header)).partition(":")
     if not colon or not name.replace("-", "").isalnum() or not value.isprintable():
         raise RequestError(
-            Code.BAD_CONFIG, "webhook_header must hold one line, such as Authorization: Bearer ..."
+            Code.BAD_CONFIG, "the file webhook_header must hold one line, such as Authorization: Bearer ..."
         )
     return {name: value.strip()}
 
 
-def _line(data: bytes) -> str:
-    """The one line of a file.
+def _single_line(data: bytes) -> str:
+    """Return the single line of a secret file.
 
     Raises:
-        RequestError: code `bad-config`; it is not quoted.
+        RequestError: code `bad-config`; the content is not quoted.
     """
     try:
         line = data.decode("ascii").rstrip("\r\n")
@@ -164,6 +247,6 @@ def _line(data: bytes) -> str:
         line = ""
     if not line or not line.isprintable():
         raise RequestError(
-            Code.BAD_CONFIG, "mail_password and webhook_header are files of one line of plain text"
+            Code.BAD_CONFIG, "the files mail_password and webhook_header must hold one line of plain text"
         )
     return line

@@ -1,9 +1,8 @@
-"""From a line of the log to a person: queues that nobody waits for, tried again ever more slowly.
+"""Delivery queues from log events to people, with retry and backoff.
 
-A daemon says each change of state in one line of its log, of fields that never hold data (`eigenveil_common.
-log`); what people are told is picked from those lines. So a notice can hold no more than a log, and nothing
-that makes a round waits for one. A notice is told at most once: what is still queued when the process ends is
-lost, and the commands that list studies remain the truth.
+A daemon logs each change of state with fields that never hold data (`eigenveil_common.log`), and notices are
+made from these events. So a notice holds no more than the log, and no round waits for one. A notice is sent
+at most once: notices still queued at exit are lost, and the commands that list studies show the state.
 """
 
 from __future__ import annotations
@@ -23,21 +22,27 @@ from typing import Any
 from eigenveil.errors import EigenveilError
 from eigenveil_common import log
 from eigenveil_common.doctor import Check, fail, ok
-from eigenveil_common.log import places
+from eigenveil_common.log import frame_locations
 from eigenveil_common.notify.config import Notify
-from eigenveil_common.notify.delivery import Undelivered, call_webhook, reach, send_mail
-from eigenveil_common.notify.message import Notice, What
+from eigenveil_common.notify.delivery import (
+    DeliveryError,
+    Notice,
+    NoticeKind,
+    call_webhook,
+    probe_servers,
+    send_mail,
+)
 
-MOST_QUEUED = 64  # of one way, for one recipient: nobody's full queue costs another a notice
-PAUSES = (10.0, 60.0, 600.0, 3600.0)  # seconds before the next try, after which it is given up
+MOST_QUEUED = 64  # per channel and recipient, so that a full queue affects one recipient only
+RETRY_DELAYS = (10.0, 60.0, 600.0, 3600.0)  # seconds before each retry; then the notice is dropped
 CLOSE_SECONDS = 2.0
-NAMES = frozenset(one.value for one in What)
-Count = Callable[[str], None]  # of an outcome: sent, failed or dropped
+NOTICE_EVENTS = frozenset(one.value for one in NoticeKind)
+OutcomeCounter = Callable[[str], None]  # called with an outcome: sent, failed or dropped
 
 
 @dataclass(order=True, frozen=True, slots=True, kw_only=True)
-class Queued:
-    """A notice that waits until `due`, by the monotonic clock; `number` is its place among equals."""
+class QueuedNotice:
+    """Notice that waits until `due` on the monotonic clock; `number` orders notices of equal time."""
 
     due: float
     number: int
@@ -46,139 +51,143 @@ class Queued:
     recipient: str = field(compare=False)
 
 
-class Outbox:
-    """One way to people: what is put in is handed to `send` when it is due, on a thread of its own. What has
-    to be tried again waits beside the others: nobody waits for what is meant for somebody else."""
+class DeliveryQueue:
+    """Delivery queue of one channel: a thread passes each notice to `send` when it is due.
 
-    def __init__(self, kind: str, send: Callable[[Notice, str], None], count: Count) -> None:
+    A notice that waits for a retry does not delay the others.
+    """
+
+    def __init__(self, kind: str, send: Callable[[Notice, str], None], count: OutcomeCounter) -> None:
         self._kind = kind
         self._send = send
         self._count = count
-        self._waiting: list[Queued] = []  # a heap
+        self._waiting: list[QueuedNotice] = []  # a heap
         self._numbers = count_up()
         self._closing = False
         self._changed = threading.Condition()
-        # A daemon's: the process never waits for a mail server.
+        # Daemon thread: process exit does not wait for a mail server.
         self._thread = threading.Thread(target=self._run, name=f"notify-{kind}", daemon=True)
         self._thread.start()
 
     def put(self, notice: Notice, recipient: str) -> None:
-        """Queue a notice; if too many wait for this recipient it is dropped, which is counted and logged."""
+        """Queue a notice. If too many wait for this recipient, it is dropped, counted and logged."""
         with self._changed:
             full = sum(one.recipient == recipient for one in self._waiting) >= MOST_QUEUED
         if full:
-            self._missed("dropped", notice, reason="queue-full")
+            self._record_failure("dropped", notice, reason="queue-full")
             return
         self._push(
-            Queued(due=time.monotonic(), number=next(self._numbers), notice=notice, recipient=recipient)
+            QueuedNotice(due=time.monotonic(), number=next(self._numbers), notice=notice, recipient=recipient)
         )
 
     def close(self, seconds: float) -> None:
-        """Try what is queued once more, for as long as that."""
+        """Try the queued notices once more for at most `seconds`, and stop."""
         with self._changed:
             self._closing = True
             self._changed.notify()
         self._thread.join(seconds)
 
-    def _push(self, item: Queued) -> None:
+    def _push(self, item: QueuedNotice) -> None:
         with self._changed:
             heapq.heappush(self._waiting, item)
             self._changed.notify()
 
-    def _next(self) -> Queued | None:
-        """What is due first, once it is; when closing, at once, until nothing is left."""
+    def _next(self) -> QueuedNotice | None:
+        """Return the next notice when it is due; when closing at once, and None at the end."""
         with self._changed:
             while not self._closing:
-                left = self._waiting[0].due - time.monotonic() if self._waiting else None
-                if left is not None and left <= 0:
+                remaining = self._waiting[0].due - time.monotonic() if self._waiting else None
+                if remaining is not None and remaining <= 0:
                     break
-                self._changed.wait(left)
+                self._changed.wait(remaining)
             return heapq.heappop(self._waiting) if self._waiting else None
 
     def _run(self) -> None:
         while (item := self._next()) is not None:
             try:
                 self._deliver(item)
-            except Exception as surprise:  # noqa: BLE001 - its place is logged; the next notice goes on
-                at = places(surprise.__traceback__)
-                self._missed("failed", item.notice, type=type(surprise).__qualname__, at=at)
+            except Exception as unexpected:  # noqa: BLE001 - its location is logged; the queue goes on
+                at = frame_locations(unexpected.__traceback__)
+                self._record_failure("failed", item.notice, type=type(unexpected).__qualname__, at=at)
 
-    def _deliver(self, item: Queued) -> None:
+    def _deliver(self, item: QueuedNotice) -> None:
         notice = item.notice
         try:
             self._send(notice, item.recipient)
-        except Undelivered as problem:
-            if problem.lasting or item.tries == len(PAUSES) or self._closing:
-                self._missed("failed", notice, why=str(problem))
+        except DeliveryError as problem:
+            if problem.permanent or item.tries == len(RETRY_DELAYS) or self._closing:
+                self._record_failure("failed", notice, why=str(problem))
                 return
-            due = time.monotonic() + PAUSES[item.tries]
+            due = time.monotonic() + RETRY_DELAYS[item.tries]
             self._push(replace(item, due=due, tries=item.tries + 1))
-        except EigenveilError as problem:  # a file that must be mended
-            self._missed("failed", notice, why=str(problem))
+        except EigenveilError as problem:  # an invalid file
+            self._record_failure("failed", notice, why=str(problem))
         else:
             self._count("sent")
             log.event("notice-sent", kind=self._kind, about=notice.what.value, study=notice.study)
 
-    def _missed(self, outcome: str, notice: Notice, **words: object) -> None:
+    def _record_failure(self, outcome: str, notice: Notice, **details: object) -> None:
         self._count(outcome)
         about = {"kind": self._kind, "about": notice.what.value, "study": notice.study}
-        log.event(f"notice-{outcome}", logging.WARNING, **about, **words)
+        log.event(f"notice-{outcome}", logging.WARNING, **about, **details)
 
 
-class Notices(logging.Handler):
-    """Picks out of the log what people are told, and has it told."""
+class NoticeHandler(logging.Handler):
+    """Log handler that makes notices from events and passes them on."""
 
-    def __init__(self, federation: str, site: str, tell: Callable[[Notice], None]) -> None:
+    def __init__(self, federation: str, site: str, queue_notice: Callable[[Notice], None]) -> None:
         super().__init__()
         self._federation = federation
         self._site = site
-        self._tell = tell
+        self._deliver_notice = queue_notice
 
     def emit(self, record: logging.LogRecord) -> None:
         name = getattr(record, "event_name", "")
-        if name not in NAMES:
+        if name not in NOTICE_EVENTS:
             return
-        said: dict[str, Any] = record.said  # type: ignore[attr-defined]  # of every event of ours
+        log_fields: dict[str, Any] = record.said  # type: ignore[attr-defined]  # set by log.event
         try:
             notice = Notice(
-                what=What(name),
+                what=NoticeKind(name),
                 federation=self._federation,
                 site=self._site,
-                study=str(said.get("study", "")),
-                analyst=str(said.get("analyst", "")),
+                study=str(log_fields.get("study", "")),
+                analyst=str(log_fields.get("analyst", "")),
                 at=int(record.created),
             )
         except ValueError as problem:
             log.event("notice-failed", logging.WARNING, about=name, why=problem)
             return
-        self._tell(notice)
+        self._deliver_notice(notice)
 
 
 @contextmanager
-def notifying(
+def notifications(
     notify: Notify,
     *,
     federation: str,
     site: str = "",
     analysts: Mapping[str, str] = MappingProxyType({}),
-    count: Count,
+    count: OutcomeCounter,
 ) -> Iterator[None]:
-    """Tell people, meanwhile, of what the log says; `analysts` of their own studies alone."""
-    mail = Outbox("mail", partial(send_mail, notify), count) if notify.mail_host else None
+    """Send notices of log events within the block; `analysts` get those of their own studies."""
+    mail = DeliveryQueue("mail", partial(send_mail, notify), count) if notify.mail_host else None
     hook = (
-        Outbox("webhook", lambda notice, _: call_webhook(notify, notice), count) if notify.webhook else None
+        DeliveryQueue("webhook", lambda notice, _: call_webhook(notify, notice), count)
+        if notify.webhook
+        else None
     )
     outboxes = [one for one in (mail, hook) if one is not None]
 
-    def tell(notice: Notice) -> None:
+    def queue_notice(notice: Notice) -> None:
         if mail is not None:
-            own = analysts.get(notice.analyst)
-            for address in dict.fromkeys((*notify.to, *([own] if own else []))):
+            analyst_address = analysts.get(notice.analyst)
+            for address in dict.fromkeys((*notify.to, *([analyst_address] if analyst_address else []))):
                 mail.put(notice, address)
         if hook is not None:
             hook.put(notice, "")
 
-    notices = Notices(federation, site, tell)
+    notices = NoticeHandler(federation, site, queue_notice)
     if outboxes:
         log.logger.addHandler(notices)
     try:
@@ -190,13 +199,13 @@ def notifying(
 
 
 def check_notify(notify: Notify) -> list[Check]:
-    """For `doctor`: whether the ways to people are open; none is told anything."""
+    """Check for `doctor` that the mail server and webhook answer; nothing is sent."""
     try:
         return [
-            fail("notify", f"{what} cannot be used: {problem}", "see [notify]; until then nobody is told")
+            fail("notify", f"{server} cannot be used: {problem}", "correct [notify]; no notices are sent now")
             if problem
-            else ok("notify", f"{what} answers")
-            for what, problem in reach(notify)
+            else ok("notify", f"{server} answers")
+            for server, problem in probe_servers(notify)
         ]
     except EigenveilError as problem:
         return [fail("notify", str(problem))]

@@ -1,2 +1,1 @@
-"""A database of one writer, on SQLite or PostgreSQL, and the ledger in it. Imports nothing of what it stores
-for: server and client bring their tables."""
+"""Single-writer database on SQLite or PostgreSQL with the ledger; server and client add their tables."""

@@ -1,17 +1,29 @@
-"""What every database offers, whichever it is: transactions, rows by name, one error for all that fails.
+"""Interface of the databases: transactions, rows by column name, and one error for all failures.
 
 Statements use `?` for parameters and the SQL that SQLite and PostgreSQL share.
+
+Transactions on one connection, shared by both databases.
+
+Schema versions: new tables are created at the newest version, old ones are migrated step by step.
+
+Pool of read-only connections for parallel threads.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
+from enum import Enum
+from importlib.resources import files
+from queue import LifoQueue
 from typing import Any, Protocol
+
+from eigenveil.errors import Code, InternalError, RequestError
 
 
 class Row:
-    """One row of a result; its values by column name or by position."""
+    """Row of a result, with values by column name or position."""
 
     __slots__ = ("_names", "_values")
 
@@ -28,7 +40,7 @@ class Row:
             raise KeyError(key) from None
 
     def keys(self) -> tuple[str, ...]:
-        """The columns, so that `dict(row)` works."""
+        """Return the column names, so that `dict(row)` works."""
         return self._names
 
     def __iter__(self) -> Iterator[Any]:
@@ -42,7 +54,7 @@ class Row:
 
 
 class Connection:
-    """An open transaction; `run` gives all rows of a statement with its parameters."""
+    """Open transaction; `run` returns all rows of a statement with its parameters."""
 
     __slots__ = ("_run",)
 
@@ -50,7 +62,7 @@ class Connection:
         self._run = run
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
-        """All rows of one statement, read already: nothing stays open behind it."""
+        """Return all rows of one statement; no cursor stays open."""
         return self._run(statement, parameters)
 
     def insert(self, table: str, row: Mapping[str, object]) -> None:
@@ -60,7 +72,7 @@ class Connection:
 
 
 class Database(Protocol):
-    """One connection, shared by threads; every change is one explicit transaction.
+    """Database connection, shared by threads; every change is one explicit transaction.
 
     Raises:
         InternalError: code `storage`, for any error of the disk, the network or the database. A daemon
@@ -68,10 +80,181 @@ class Database(Protocol):
     """
 
     def transaction(self) -> AbstractContextManager[Connection]:
-        """All or nothing, durable on exit; other threads and processes wait."""
+        """Return a transaction, atomic and durable on exit; other threads and processes wait."""
 
     def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
-        """The result of a read."""
+        """Return the rows of a read."""
 
     def close(self) -> None:
         """Close the connection."""
+
+
+Run = Callable[[str, Sequence[object]], list[Row]]
+
+
+class Transactions:
+    """Transactions of one connection, shared by threads under a lock.
+
+    `run` executes a statement and raises InternalError, code `storage`, if it fails. `begin` opens a
+    transaction during which no other process writes. `is_open` returns True during a transaction.
+    """
+
+    def __init__(self, run: Run, begin: str, is_open: Callable[[], bool]) -> None:
+        self._run = run
+        self._begin = begin
+        self._is_open = is_open
+        self._in_doubt: InternalError | None = None
+        self.lock = threading.RLock()
+
+    @contextmanager
+    def __call__(self) -> Iterator[Connection]:
+        """Open a transaction, atomic and durable on exit; other threads and processes wait."""
+        with self.lock:
+            if self._in_doubt is not None:
+                raise self._in_doubt
+            try:
+                self._run(self._begin, ())
+                yield Connection(self._run)
+            except BaseException:
+                self._roll_back()
+                raise
+            self._commit()
+
+    def _commit(self) -> None:
+        try:
+            self._run("COMMIT", ())
+        except InternalError as problem:
+            # The commit may be durable or not, and a later sync would hide this error: refuse further use.
+            self._in_doubt = problem
+            self._roll_back()
+            raise
+
+    def _roll_back(self) -> None:
+        if self._is_open():
+            self._run("ROLLBACK", ())
+
+
+Migrations = tuple[tuple[int, str], ...]  # (version, SQL from the version before)
+
+
+def tables(package: str) -> tuple[str, str]:
+    """Return the SQL that creates a package's tables, for SQLite and for PostgreSQL."""
+    sqlite, postgresql = (
+        files(package).joinpath(f"tables.{kind}.sql").read_text(encoding="utf-8")
+        for kind in ("sqlite", "postgresql")
+    )
+    return sqlite, postgresql
+
+
+class Expect(Enum):
+    """Expected state of a database when it is opened.
+
+    A lost ledger must never start anew, and an existing one must not be taken for a new one.
+    """
+
+    ANY = "any"
+    NEW = "new"
+    EXISTING = "existing"
+
+
+class SchemaTooOld(InternalError):
+    """Tables of a release from which there is no migration; code `storage`."""
+
+
+class Versioned(Database, Protocol):
+    """Database that stores the version of its tables."""
+
+    @property
+    def name(self) -> str:
+        """Name in messages."""
+
+    def version(self) -> int:
+        """Return the version of its tables; 0 if it has none."""
+
+    def set_version(self, change: Connection, version: int) -> None:
+        """Store the version, within a transaction."""
+
+    def back_up_before_migration(self, version: int) -> None:
+        """Back up the database before a migration, if that is cheap and reliable."""
+
+
+def migrate(database: Versioned, schema: str, version: int, migrations: Migrations, expect: Expect) -> None:
+    """Create the tables of `schema`, or migrate older ones to `version`, each step in one transaction.
+
+    Raises:
+        RequestError: code `conflict`, `expect` is NEW and tables exist.
+        InternalError: code `storage`: `expect` is EXISTING and there are no tables, or this program cannot
+            read their version.
+    """
+    found = database.version()
+    _check(database.name, found, version, migrations, expect)
+    if found == 0:
+        _step(database, schema, 0, version)
+        return
+    if found < version:
+        database.back_up_before_migration(found)
+    for reached, statements in migrations:
+        if found < reached <= version:
+            _step(database, statements, reached - 1, reached)
+
+
+def _step(database: Versioned, statements: str, before: int, after: int) -> None:
+    with database.transaction() as change:
+        if database.version() == before:  # else another process was here first
+            change.execute(statements)
+            database.set_version(change, after)
+
+
+def _check(name: str, found: int, version: int, migrations: Migrations, expect: Expect) -> None:
+    if found and expect is Expect.NEW:
+        raise RequestError(Code.CONFLICT, f"{name} holds a federation already; name an empty database")
+    if not found and expect is Expect.EXISTING:
+        raise InternalError(Code.STORAGE, f"{name} has no tables; restore it from its last backup")
+    if found > version:
+        raise InternalError(
+            Code.STORAGE,
+            f"{name} has schema version {found}, and this program needs {version}: a newer program upgraded "
+            "it. Install that program again, or restore the backup from before the upgrade",
+        )
+    if found and not set(range(found + 1, version + 1)) <= {reached for reached, _ in migrations}:
+        raise SchemaTooOld(
+            Code.STORAGE,
+            f"{name} was made by eigenveil 0.1 (schema version {found}, and this program needs {version}). "
+            "Finish its studies with 0.1 and save their results; then start with an empty database, and with "
+            "a budget reduced by what was spent",
+        )
+
+
+class ReaderPool:
+    """Read-only `Database` with at most `most` connections, each opened by `connect` when first needed."""
+
+    def __init__(self, connect: Callable[[], Database], most: int) -> None:
+        self._connect = connect
+        self._most = most
+        self._free: LifoQueue[Database | None] = LifoQueue()
+        for _ in range(most):
+            self._free.put(None)  # permits opening one
+
+    def rows(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
+        with self._reserved() as database:
+            return database.rows(statement, parameters)
+
+    @contextmanager
+    def _reserved(self) -> Iterator[Database]:
+        """Reserve a connection; the most recently used one, so that few are opened."""
+        connection = self._free.get()
+        try:
+            if connection is None:
+                connection = self._connect()
+            yield connection
+        finally:
+            self._free.put(connection)
+
+    def transaction(self) -> AbstractContextManager[Connection]:
+        raise InternalError(Code.BUG, "a read-only connection pool has no transactions")
+
+    def close(self) -> None:
+        """Close all connections, after reads in progress."""
+        for connection in [self._free.get() for _ in range(self._most)]:
+            if connection is not None:
+                connection.close()

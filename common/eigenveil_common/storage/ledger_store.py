@@ -1,4 +1,4 @@
-"""The ledger on disk: rows that are only ever added, replayed through the pure ledger at start."""
+"""Ledger on disk: append-only rows, replayed through the pure ledger at start."""
 
 from __future__ import annotations
 
@@ -8,27 +8,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
-from eigenveil.accounting.budget import Budget
-from eigenveil.accounting.ledger import Entry, EntryKind, Ledger, replay
-from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.accounting.budget import PrivacyBudget
+from eigenveil.accounting.ledger import EntryKind, Ledger, LedgerEntry, replay
+from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.protocol.query import RoundQuery
-from eigenveil_common.storage.database import Connection, Database, Row
-from eigenveil_common.storage.migrations import tables
+from eigenveil_common.storage.database import Connection, Database, Row, tables
 
 SCHEMA, POSTGRESQL_SCHEMA = tables(__package__)
-COLUMNS = tuple(f.name for f in fields(Entry))
+COLUMNS = tuple(f.name for f in fields(LedgerEntry))
 
 
 T = TypeVar("T")
-Tip = tuple[str, int]  # the digest of a ledger's last row, and how many rows that makes
-Also = Callable[[Connection], None]
-AlsoAt = Callable[[Connection, Tip], None]
+LedgerPosition = tuple[str, int]  # digest of a ledger's last row, and the number of rows
+ExtraWrite = Callable[[Connection], None]
+PositionedWrite = Callable[[Connection, LedgerPosition], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerTotals:
-    """What a ledger adds up to at one moment; `limit` and `exact` as the ledger's."""
+    """Totals of a ledger at one moment; `limit` and `exact` as in the ledger."""
 
     spent: Cost
     committed: Cost
@@ -41,117 +40,126 @@ class LedgerTotals:
 
 
 class LedgerStore:
-    """The ledger of one data set, durable in `database` (whose schema includes this one).
+    """Ledger of one data set, durable in `database`, whose schema includes the ledger's.
 
-    Every decision is taken inside the transaction that stores it, on all that any process has stored
-    until then; so several processes may share one ledger.
+    Every decision is made inside the transaction that stores it, on the entries of all processes. So several
+    processes may share one ledger.
 
-    `also` writes further rows in the same transaction as the entry (one sync for both, and neither
-    without the other); it runs even when the entry is there already and nothing is appended.
+    `also` writes further rows in the transaction of the entry: one sync for both, and neither without the
+    other. It runs even if the entry exists already and nothing is appended.
 
-    `ledger` may change under whoever has not the lock (see `read`). `tip` and `totals` are values that are
-    replaced after every change, and may be read on any thread at any time.
+    `ledger` may change at any time without the lock (see `read`). `ledger_position` and `totals` are replaced
+    after every change, and can be read on any thread.
     """
 
-    def __init__(self, database: Database, budget: Budget, clock: Callable[[], int]) -> None:
+    def __init__(self, database: Database, budget: PrivacyBudget, clock: Callable[[], int]) -> None:
         self._database = database
         self._clock = clock
         self._lock = threading.Lock()  # from the decision until the entry is in `ledger`
         self.ledger = replay(budget, self.entries())
-        self.tip: Tip
+        self.ledger_position: LedgerPosition
         self.totals: LedgerTotals
-        self._note()
+        self._refresh_totals()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[LedgerEntry]:
         return [_entry(row) for row in self._database.rows('SELECT * FROM ledger ORDER BY "index"')]
 
-    def reserve(self, study: str, cost: Cost, also: Also | None = None, *, gaussian: bool = False) -> None:
-        """Set `cost` aside for `study`, durably on return. Raises as `Ledger.reserve`."""
+    def reserve(
+        self, study: str, cost: Cost, also: ExtraWrite | None = None, *, gaussian: bool = False
+    ) -> None:
+        """Reserve `cost` for `study`, durably on return. Raises as `Ledger.reserve`."""
         self._append(
-            lambda: self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian), _anywhere(also)
+            lambda: self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian),
+            _without_position(also),
         )
 
-    def reserve_lost(self, study: str, cost: Cost, *, gaussian: bool) -> None:
-        """The same for what was admitted before and whose rows are lost."""
+    def restore_reservation(self, study: str, cost: Cost, *, gaussian: bool) -> None:
+        """Reserve `cost` again for a study that was admitted before and whose rows are lost."""
         self._append(
-            lambda: self.ledger.reserve_lost(study, cost, at=self._clock(), gaussian=gaussian),
-            _anywhere(None),
+            lambda: self.ledger.restore_reservation(study, cost, at=self._clock(), gaussian=gaussian),
+            _without_position(None),
         )
 
     def check(self, study: str, cost: Cost, *, gaussian: bool) -> None:
-        """Refuse what `reserve` would refuse now, and set nothing aside."""
+        """Raise as `reserve` would now, without reserving anything."""
         with self._lock:
             self.ledger.reserve(study, cost, at=self._clock(), gaussian=gaussian)
 
-    def charge(self, study: str, round: int, query: str, cost: Cost, also: Also | None = None) -> None:
+    def charge(self, study: str, round: int, query: str, cost: Cost, also: ExtraWrite | None = None) -> None:
         """Spend `cost` for a round, durably on return; once only. Raises as `Ledger.charge`."""
         if also is None and self.ledger.charged.get((study, round)) == query:
             return
-        self._append(lambda: self.ledger.charge(study, round, query, cost, at=self._clock()), _anywhere(also))
+        self._append(
+            lambda: self.ledger.charge(study, round, query, cost, at=self._clock()), _without_position(also)
+        )
 
-    def charge_round(self, asked: RoundQuery, also: AlsoAt) -> None:
-        """`charge` of a query's price; `also` is told where the ledger stands with it."""
+    def charge_round(self, round_query: RoundQuery, also: PositionedWrite) -> None:
+        """Charge a query's cost; `also` gets the resulting position of the ledger."""
 
-        def decide() -> Entry | None:
-            study, at = asked.plan_digest, self._clock()
-            return self.ledger.charge(study, asked.round, asked.digest, asked.cost, at=at)
+        def decide() -> LedgerEntry | None:
+            study, at = round_query.plan_digest, self._clock()
+            return self.ledger.charge(study, round_query.round, round_query.digest, round_query.cost, at=at)
 
         self._append(decide, also)
 
-    def attempt(self, asked: RoundQuery, cost: Cost, also: AlsoAt) -> None:
-        """Spend `cost` for an attempt at a masked round, durably on return, with what `also` writes of it:
-        that must not be there already. Raises as `Ledger.attempt`."""
-        study, round = asked.plan_digest, asked.round
-        self._append(lambda: self.ledger.attempt(study, round, asked.digest, cost, at=self._clock()), also)
+    def attempt(self, round_query: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
+        """Spend `cost` for an attempt at a masked round, durably on return, with the rows of `also`.
 
-    def beside(self, also: AlsoAt) -> None:
-        """What `also` writes, where nothing is spent; it is told where the ledger stands."""
+        These rows must not exist already. Raises as `Ledger.attempt`.
+        """
+        study, round = round_query.plan_digest, round_query.round
+        self._append(
+            lambda: self.ledger.attempt(study, round, round_query.digest, cost, at=self._clock()), also
+        )
+
+    def write_alongside(self, also: PositionedWrite) -> None:
+        """Write the rows of `also` without spending; it gets the position of the ledger."""
         self._append(lambda: None, also)
 
-    def settle(self, study: str, also: Also | None = None) -> None:
-        """End `study`, durably on return; frees what was not charged."""
-        self._append(lambda: self.ledger.settle(study, at=self._clock()), _anywhere(also))
+    def settle(self, study: str, also: ExtraWrite | None = None) -> None:
+        """Settle `study`, durably on return, and release what was not charged."""
+        self._append(lambda: self.ledger.settle(study, at=self._clock()), _without_position(also))
 
     def spent(self, study: str) -> int:
-        """Micro-rho that `study` has spent."""
-        return self.ledger.spent_by_study.get(study, NOTHING).micro_rho
+        """Return the micro-rho that `study` has spent."""
+        return self.ledger.spent_by_study.get(study, NO_COST).micro_rho
 
     def read(self, look: Callable[[Ledger], T]) -> T:
-        """`look` at the ledger while nothing is appended to it."""
+        """Return `look` of the ledger, while nothing is appended."""
         with self._lock:
             return look(self.ledger)
 
     def refresh(self) -> None:
-        """Take in what other processes have appended."""
+        """Read the entries that other processes have appended."""
         with self._changing(), self._database.transaction() as change:
-            self._catch_up(change)
+            self._read_new_entries(change)
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Hold the lock. Also what fails may have taken in what others appended."""
+        """Hold the lock, and update the totals on exit, also after an error."""
         with self._lock:
             try:
                 yield
             finally:
-                self._note()
+                self._refresh_totals()
 
-    def _note(self) -> None:
-        self.tip = (self.ledger.head, self.ledger.size)
+    def _refresh_totals(self) -> None:
+        self.ledger_position = (self.ledger.head, self.ledger.size)
         self.totals = LedgerTotals.of(self.ledger)
 
-    def _append(self, decide: Callable[[], Entry | None], also: AlsoAt) -> None:
+    def _append(self, decide: Callable[[], LedgerEntry | None], also: PositionedWrite) -> None:
         with self._changing():
             with self._database.transaction() as change:
-                self._catch_up(change)
+                self._read_new_entries(change)
                 entry = decide()
                 if entry is not None:
                     change.insert("ledger", _row(entry))
-                also(change, _tip(self.ledger, entry))
+                also(change, _position_after(self.ledger, entry))
             if entry is not None:
                 self.ledger.apply(entry)
 
-    def _catch_up(self, change: Connection) -> None:
-        """Take in what others appended. It is durable, so it stays even if this transaction fails."""
+    def _read_new_entries(self, change: Connection) -> None:
+        """Apply the entries of other processes. They are durable, so they stay if this transaction fails."""
         last = self.ledger.size - 1
         rows = change.execute('SELECT * FROM ledger WHERE "index" >= ? ORDER BY "index"', (last,))
         if last >= 0 and (not rows or rows.pop(0)["digest"] != self.ledger.head):
@@ -160,39 +168,39 @@ class LedgerStore:
                 f"row {last} of the ledger was changed or removed under this process; restore the ledger",
             )
         for row in rows:
-            self._take(_entry(row))
+            self._apply_stored(_entry(row))
 
-    def _take(self, entry: Entry) -> None:
-        """What is stored was allowed by the budget of the process that stored it."""
+    def _apply_stored(self, entry: LedgerEntry) -> None:
+        """Apply a stored entry without a budget check; the process that stored it has checked it."""
         budget = self.ledger.budget
-        self.ledger.budget = Budget(mixed=self.ledger.committed() + entry.cost)
+        self.ledger.budget = PrivacyBudget(mixed=self.ledger.committed() + entry.cost)
         try:
             self.ledger.apply(entry)
         finally:
             self.ledger.budget = budget
 
 
-def _tip(ledger: Ledger, entry: Entry | None) -> Tip:
-    """Where `ledger` stands once it holds `entry`."""
+def _position_after(ledger: Ledger, entry: LedgerEntry | None) -> LedgerPosition:
+    """Return the position of `ledger` after `entry`."""
     return (ledger.head, ledger.size) if entry is None else (entry.digest, entry.index + 1)
 
 
-def _anywhere(also: Also | None) -> AlsoAt:
-    return lambda change, tip: None if also is None else also(change)
+def _without_position(also: ExtraWrite | None) -> PositionedWrite:
+    return lambda change, ledger_position: None if also is None else also(change)
 
 
-def _row(entry: Entry) -> dict[str, object]:
+def _row(entry: LedgerEntry) -> dict[str, object]:
     values = {name: getattr(entry, name) for name in COLUMNS}
     # atto-delta may exceed 63 bits, so it is stored as decimal text.
     return {**values, "kind": entry.kind.value, "atto_delta": str(entry.atto_delta)}
 
 
-def _entry(row: Row) -> Entry:
+def _entry(row: Row) -> LedgerEntry:
     values = {name: row[name] for name in COLUMNS}
     try:
         values |= {"kind": EntryKind(values["kind"]), "atto_delta": int(values["atto_delta"])}
-        entry = Entry(**values)
-        entry.cost  # noqa: B018 - refuses a price that no row can have
+        entry = LedgerEntry(**values)
+        entry.cost  # noqa: B018 - raises for an invalid cost
     except (ValueError, RequestError) as problem:
         raise InternalError(
             Code.STORAGE, f"ledger row {values['index']} cannot be read: {problem}; restore the ledger"

@@ -1,10 +1,10 @@
-"""PostgreSQL as we use it: one writer at a time, synchronous_commit=on and fsync=on, checked.
+"""PostgreSQL database with one writer at a time, and with synchronous_commit=on and fsync=on, checked.
 
-A lock taken at the head of every transaction makes it see all that was committed before: at the
-default isolation each statement reads anew, and no other transaction of ours is under way.
+Every transaction starts with a lock, so it sees all that was committed before: at the default isolation each
+statement reads the newest state, and no other transaction of ours is active.
 
-Statements stay within what SQLite accepts as well (upserts by ON CONFLICT, row values, quoted "index" and
-"values"); only parameters are written otherwise, and tables are made by statements of their own.
+Statements use the SQL that SQLite accepts too (upserts by ON CONFLICT, row values, quoted "index" and
+"values"). Only the parameters' syntax and the creation of tables differ.
 """
 
 from __future__ import annotations
@@ -21,17 +21,15 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.storage.database import Connection, Row
-from eigenveil_common.storage.migrations import Expect, Migrations, bring_up
-from eigenveil_common.storage.transactions import Transactions
+from eigenveil_common.storage.database import Connection, Expect, Migrations, Row, Transactions, migrate
 
-# Advisory locks are numbers, apart for each database of a server.
-WRITING, SERVING = 0x656967656E0001, 0x656967656E0002
-BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_advisory_xact_lock({WRITING})"
+# Numbers of advisory locks, separate for each database of a server.
+WRITER_LOCK, SERVER_LOCK = 0x656967656E0001, 0x656967656E0002
+BEGIN = f"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; SELECT pg_advisory_xact_lock({WRITER_LOCK})"
 WAIT = "10s"  # for another process that writes
-RELEASED_SECONDS = 2.0  # in which the server lets go of a process that has ended
-# A server that vanished is noticed within half a minute.
-LINK: dict[str, Any] = {
+RELEASED_SECONDS = 2.0  # time for the server to release the locks of a process that has ended
+# A lost connection to the server is detected within half a minute.
+CONNECTION_OPTIONS: dict[str, Any] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -44,12 +42,12 @@ DURABLE = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
 
 
 class Database:
-    """A database of a PostgreSQL server; `eigenveil_common.storage.database.Database` says what it does.
+    """Database of a PostgreSQL server; see `eigenveil_common.storage.database.Database`.
 
-    `url` is what libpq reads: a password may also lie in a pgpass file.
+    `url` is a libpq connection string; the password may also be in a pgpass file.
 
     Raises:
-        RequestError: `url` cannot be read, or a new database was expected.
+        RequestError: `url` cannot be parsed, or a new database was expected.
         InternalError: code `storage`, for any error of the network or the database. A daemon that
             sees it must exit: after a failed write nothing may be released.
     """
@@ -63,17 +61,17 @@ class Database:
         migrations: Migrations = (),
         expect: Expect = Expect.ANY,
     ) -> None:
-        self.name = place(url)
+        self.name = database_label(url)
         self._transactions = Transactions(self._run, BEGIN, self._is_open)
         try:
             self._connection = psycopg.Connection.connect(
-                url, autocommit=True, cursor_factory=psycopg.RawCursor, **LINK
+                url, autocommit=True, cursor_factory=psycopg.RawCursor, **CONNECTION_OPTIONS
             )
         except psycopg.Error as problem:
             raise self._failure(problem) from problem
         try:
             self._set_up()
-            bring_up(self, schema, version, migrations, expect)
+            migrate(self, schema, version, migrations, expect)
         except BaseException:
             self._connection.close()
             raise
@@ -94,23 +92,24 @@ class Database:
         return found
 
     def set_version(self, change: Connection, version: int) -> None:
-        """Note it in a table of its own."""
+        """Store the version in a separate table."""
         change.execute("CREATE TABLE IF NOT EXISTS eigenveil_schema (version BIGINT NOT NULL)")
         change.execute("DELETE FROM eigenveil_schema")
         change.execute("INSERT INTO eigenveil_schema VALUES (?)", (version,))
 
-    def keep_copy(self, version: int) -> None:
-        """Left to the server's own backups: a step of a migration is one transaction here, too."""
+    def back_up_before_migration(self, version: int) -> None:
+        """Do nothing: each migration step is one transaction, and the server has its own backups."""
 
-    def claim(self) -> None:
-        """Be the only process that serves this database, until the connection ends. Who lost the
-        connection has lost the right to write with it; the server notices that a moment after it ended.
+    def acquire_server_lock(self) -> None:
+        """Lock this database for this process until the connection ends.
+
+        A process that loses the connection can no longer write. The server releases the lock a moment later.
 
         Raises:
-            RequestError: code `conflict`: another one does.
+            RequestError: code `conflict`: another process holds the lock.
         """
         until = time.monotonic() + RELEASED_SECONDS
-        while not self.rows("SELECT pg_try_advisory_lock(?)", (SERVING,))[0][0]:
+        while not self.rows("SELECT pg_try_advisory_lock(?)", (SERVER_LOCK,))[0][0]:
             if time.monotonic() >= until:
                 raise RequestError(Code.CONFLICT, f"another coordinator serves {self.name}; stop it first")
             time.sleep(RELEASED_SECONDS / 20)
@@ -123,10 +122,10 @@ class Database:
             return self._run(statement, parameters)
 
     def _run(self, statement: str, parameters: Sequence[object] = ()) -> list[Row]:
-        # SQLite has no truth values but 0 and 1; nor do our tables.
+        # SQLite has no booleans but 0 and 1, and neither do our tables.
         values = [int(value) if isinstance(value, bool) else value for value in parameters]
         try:
-            cursor = self._connection.execute(numbered(statement), values or None)
+            cursor = self._connection.execute(numbered_parameters(statement), values or None)
             found = cursor.fetchall() if cursor.description else []
         except psycopg.Error as problem:
             raise self._failure(problem) from problem
@@ -137,7 +136,7 @@ class Database:
         return self._connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
 
     def _failure(self, problem: psycopg.Error) -> InternalError:
-        # What follows the first sentence may quote a row.
+        # The details after the primary message may quote a row.
         text = problem.diag.message_primary or " ".join(str(problem).split())
         return InternalError(Code.STORAGE, f"{self.name}: {text}")
 
@@ -146,11 +145,11 @@ class Database:
             self._connection.close()
 
 
-def place(url: str) -> str:
-    """Which database of which server, without a password.
+def database_label(url: str) -> str:
+    """Return the server and database of a URL for messages, without the password.
 
     Raises:
-        RequestError: code `bad-config`: libpq cannot read `url`.
+        RequestError: code `bad-config`: libpq cannot parse `url`.
     """
     try:
         parts: dict[str, Any] = conninfo_to_dict(url)
@@ -162,7 +161,7 @@ def place(url: str) -> str:
 
 
 @lru_cache(maxsize=512)
-def numbered(statement: str) -> str:
-    """`?, ?` as `$1, $2`."""
-    places = count(1)
-    return TOKEN.sub(lambda found: f"${next(places)}" if found.group() == "?" else found.group(), statement)
+def numbered_parameters(statement: str) -> str:
+    """Return a statement with `$1, $2` instead of `?, ?`."""
+    numbers = count(1)
+    return TOKEN.sub(lambda found: f"${next(numbers)}" if found.group() == "?" else found.group(), statement)

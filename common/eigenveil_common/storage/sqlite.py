@@ -1,7 +1,7 @@
-"""SQLite as we use it: write-ahead log, synchronous=FULL, set and checked; a write error ends the process.
+"""SQLite database with write-ahead log and synchronous=FULL, set and checked; a write error ends the process.
 
 The default (DELETE + FULL) and WAL + NORMAL lose committed transactions on power loss; WAL + FULL does not.
-The SQLite is the one that `apsw` brings, so what runs is what was tested.
+`apsw` includes SQLite, so the tested version runs.
 """
 
 from __future__ import annotations
@@ -15,25 +15,23 @@ import apsw
 
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.files import sync
-from eigenveil_common.storage.database import Connection, Row
-from eigenveil_common.storage.migrations import Expect, Migrations, bring_up
-from eigenveil_common.storage.transactions import Transactions
+from eigenveil_common.storage.database import Connection, Expect, Migrations, Row, Transactions, migrate
 
 FULL = 2
-WAIT_MS = 60_000  # for another process that writes: on a busy disk one sync can take seconds
-LOG_PAGES = 1000  # the write-ahead log is copied into the database when it is longer
-DAMAGED = "it is damaged: move it away and restore the last backup"
-# OSError comes from a file system below, OverflowError from an integer beyond 64 bits, UnicodeDecodeError
-# from text whose bytes have changed.
+WAIT_MS = 60_000  # wait for another writer: on a busy disk one sync can take seconds
+LOG_PAGES = 1000  # a longer write-ahead log is copied into the database
+DAMAGE_ADVICE = "it is damaged: move it away and restore the last backup"
+# OSError comes from the file system, OverflowError from an integer beyond 64 bits, UnicodeDecodeError from
+# damaged text.
 FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
 
 
 class Database:
-    """A file, or its image in `vfs`; `eigenveil_common.storage.database.Database` says what it does.
+    """Database in a file or in `vfs`; see `eigenveil_common.storage.database.Database`.
 
     Raises:
         RequestError: code `conflict`, a new database was expected.
-        InternalError: code `storage`, for any error of the disk or the database. A daemon that sees
+        InternalError: code `storage`, for any error of the disk or the database. A daemon that gets
             it must exit: after a failed write nothing may be released.
     """
 
@@ -57,32 +55,32 @@ class Database:
                 if vfs is None:
                     path.chmod(0o600)
                 self._set_up()
-                bring_up(self, schema, version, migrations, expect)
+                migrate(self, schema, version, migrations, expect)
             except BaseException:
                 self._connection.close()
                 raise
         except FAILURES as problem:
-            raise InternalError(Code.STORAGE, f"cannot open {path}: {_said(problem)}") from problem
+            raise InternalError(Code.STORAGE, f"cannot open {path}: {_message(problem)}") from problem
 
     def check_whole(self) -> None:
-        """Read every page, row and index: a disk that flips bits says nothing.
+        """Read and check every page, row and index, because a disk does not report flipped bits.
 
         Raises:
-            InternalError: code `storage`, something is not as it was written.
+            InternalError: code `storage`, the database is damaged.
         """
         found = self.rows("PRAGMA integrity_check(1)")[0][0]
         if found != "ok":
-            raise InternalError(Code.STORAGE, f"{self.path}: {found}; {DAMAGED}")
+            raise InternalError(Code.STORAGE, f"{self.path}: {found}; {DAMAGE_ADVICE}")
 
     def _set_up(self) -> None:
         self._connection.row_trace = _row
         self._connection.set_busy_timeout(WAIT_MS)
-        # SQLite itself hides an error of the copying, after which a commit may be lost.
+        # SQLite's own checkpoint hides its errors, after which a commit may be lost.
         self._connection.set_wal_hook(_copy_log)
         mode = self._pragma("journal_mode=WAL")
         self._pragma(f"synchronous={FULL}")
         self._pragma("foreign_keys=ON")
-        # Without it INSERT OR REPLACE deletes a row behind the back of the append-only triggers.
+        # Without it INSERT OR REPLACE deletes a row without firing the append-only triggers.
         self._pragma("recursive_triggers=ON")
         level = self._pragma("synchronous")
         if (mode, level) != ("wal", FULL):
@@ -96,18 +94,18 @@ class Database:
         return found
 
     def set_version(self, change: Connection, version: int) -> None:
-        """Note it in the file's header."""
+        """Store the version in the file's header."""
         change.execute(f"PRAGMA user_version={version}")
 
-    def keep_copy(self, version: int) -> None:
-        """Copy the file beside itself, durably, before its tables change."""
+    def back_up_before_migration(self, version: int) -> None:
+        """Copy the file durably to the same folder, before a migration."""
         self.copy_to(self.path.with_name(f"{self.path.name}.v{version}"))
 
     def copy_to(self, path: Path) -> None:
-        """Copy all that is committed into a file of its own, durably, while other connections may write.
+        """Copy all committed data durably to a new file, while other connections may write.
 
         Raises:
-            InternalError: code `storage`; then what is at `path` is worth nothing.
+            InternalError: code `storage`; the file at `path` is then invalid.
         """
         try:
             path.unlink(missing_ok=True)
@@ -138,7 +136,7 @@ class Database:
         try:
             rows: list[Any] = self._connection.execute(statement, parameters).fetchall()
         except FAILURES as problem:
-            raise InternalError(Code.STORAGE, f"{self.path}: {_said(problem)}") from problem
+            raise InternalError(Code.STORAGE, f"{self.path}: {_message(problem)}") from problem
         return rows
 
     def close(self) -> None:
@@ -149,9 +147,9 @@ class Database:
                 raise InternalError(Code.STORAGE, f"{self.path}: {problem}") from problem
 
 
-def _said(problem: Exception) -> str:
+def _message(problem: Exception) -> str:
     damaged = isinstance(problem, apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError)
-    return f"{problem}; {DAMAGED}" if damaged else str(problem)
+    return f"{problem}; {DAMAGE_ADVICE}" if damaged else str(problem)
 
 
 def _row(cursor: apsw.Cursor, values: tuple[Any, ...]) -> Row:
@@ -159,7 +157,7 @@ def _row(cursor: apsw.Cursor, values: tuple[Any, ...]) -> Row:
 
 
 def _copy_log(connection: apsw.Connection, name: str, pages: int) -> int:
-    """Called after each commit. Another process that copies already is left to it."""
+    """Copy a long write-ahead log into the database after a commit, unless another process does so."""
     if pages >= LOG_PAGES:
         with suppress(apsw.BusyError):
             connection.wal_checkpoint(name, apsw.SQLITE_CHECKPOINT_PASSIVE)

@@ -1,4 +1,4 @@
--- The ledger. tables.sqlite.sql says the same; TEXT sorts by bytes as there, whatever the server's language.
+-- The ledger, as in tables.sqlite.sql; COLLATE "C" sorts TEXT by bytes as there, whatever the server's locale.
 CREATE TABLE ledger (
   "index" BIGINT PRIMARY KEY,
   kind TEXT COLLATE "C" NOT NULL,

@@ -1,4 +1,4 @@
--- The ledger. tables.postgresql.sql says the same.
+-- The ledger, as in tables.postgresql.sql.
 CREATE TABLE ledger (
   "index" INTEGER PRIMARY KEY,
   kind TEXT NOT NULL,

@@ -1,4 +1,4 @@
-"""Pages for people, made at the server: what a site's page and the coordinator's console share.
+"""Shared parts of the web consoles of a site and of the coordinator, rendered at the server.
 
-Nothing on a page comes from elsewhere, nothing is inline, and every page works without its one script.
+Pages load nothing from other hosts, have no inline code, and work without their one script.
 """

@@ -1,7 +1,9 @@
-"""A program's pages as one ASGI application: who is let in, forms, refusals.
+"""ASGI application of a program's pages: access, forms and error pages.
 
-Deny by default: no endpoint is called before its gate has said who asks, and none that changes anything
-before the form has shown its session's secret.
+Deny by default: an endpoint is called after its gate has identified the session, and one that changes state
+only if the form carries the session's secret.
+
+Access by a link that a command printed: it opens one session, once; then the cookie identifies it.
 """
 
 from __future__ import annotations
@@ -19,17 +21,17 @@ from starlette.responses import HTMLResponse, Response
 from starlette.routing import Mount, Route, Router
 from starlette.types import ASGIApp
 
-from eigenveil.errors import Code, EigenveilError, Family, PeerError
-from eigenveil_common.log import alarm, places
-from eigenveil_common.web.guard import SAFE, Guarded, Headed, Origins
-from eigenveil_common.web.messages import mark
-from eigenveil_common.web.pages import OWN, Pages
-from eigenveil_common.web.sessions import LONGEST_SECONDS, Session, Sessions
+from eigenveil.errors import Code, EigenveilError, ErrorFamily, PeerError
+from eigenveil_common.log import frame_locations, log_error
+from eigenveil_common.web.guard import SAFE, Origins, RequestGuard, SecurityHeaders
+from eigenveil_common.web.languages import mark
+from eigenveil_common.web.pages import COMMON_FOLDER, Pages
+from eigenveil_common.web.sessions import LIFETIME_SECONDS, Session, Sessions
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
 STATUS = {"NOT_FOUND": 404, "ALREADY_EXISTS": 409, "FAILED_PRECONDITION": 409, "PERMISSION_DENIED": 403}
-# What a refusal means, and what to do.
+# Title and advice of the error pages, by status.
 REFUSALS = {
     400: (mark("This could not be read"), mark("Go back, and send the form again.")),
     401: (
@@ -57,15 +59,19 @@ REFUSALS = {
 
 
 class Gate(Protocol):
-    """Who may come in. Raises HTTPException: 401 nobody known, 403 known and not admitted; PeerError, code
-    `identity`, whose text is said to them: their certificate is not good."""
+    """Authentication of requests.
+
+    Raises:
+        HTTPException: 401 not authenticated, 403 not permitted.
+        PeerError: code `identity`, an invalid certificate; its text is shown to the person.
+    """
 
     async def admit(self, request: Request) -> Session: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Door:
-    """How pages of one program are reached: its cookie, its sessions, its names."""
+class PageGateway:
+    """Access to the pages of one program: its cookie, sessions and origins."""
 
     pages: Pages
     sessions: Sessions
@@ -74,29 +80,31 @@ class Door:
 
     @property
     def cookie_name(self) -> str:
-        """Under TLS one that no other host can set."""
+        """Name of the cookie; under TLS with a prefix that other hosts cannot set."""
         return f"__Host-{self.cookie}" if self.origins.scheme == "https" else self.cookie
 
-    def of_cookie(self, request: Request) -> Session | None:
-        """The session of a request's cookie."""
+    def session_of(self, request: Request) -> Session | None:
+        """Return the session of a request's cookie, or None."""
         token = request.cookies.get(self.cookie_name, "")
         return self.sessions.find(token) if token else None
 
-    def keep(self, response: Response, session: Session) -> None:
-        """Give the browser a session's cookie."""
+    def send_cookie(self, response: Response, session: Session) -> None:
+        """Send a session's cookie to the browser."""
         response.set_cookie(
             self.cookie_name,
             session.token,
-            max_age=int(LONGEST_SECONDS),
+            max_age=int(LIFETIME_SECONDS),
             path=f"{self.pages.base}/",
             secure=self.origins.scheme == "https",
             httponly=True,
             samesite="strict",
         )
 
-    def refused(self, request: Request, status: int, said: str = "") -> HTMLResponse:
-        """The page that says no; `said` is a sentence for a person. One about who they are is all that helps:
-        no form that is sent again does."""
+    def refusal_page(self, request: Request, status: int, said: str = "") -> HTMLResponse:
+        """Return an error page; `reason` is a sentence for a person.
+
+        With status 403 and a reason, the advice to send the form again is left out.
+        """
         title, todo = REFUSALS.get(status, REFUSALS[500 if status >= 500 else 400])
         if status == 403 and said:
             todo = ""
@@ -105,30 +113,30 @@ class Door:
         )
 
 
-def gated(endpoint: Endpoint, gate: Gate, door: Door) -> Endpoint:
-    """`endpoint`, behind `gate`; with `request.state.session`."""
+def require_session(endpoint: Endpoint, gate: Gate, gateway: PageGateway) -> Endpoint:
+    """Return `endpoint` behind `gate`; it gets `request.state.session`."""
 
     async def answer(request: Request) -> Response:
         session = await gate.admit(request)
         request.state.session = session
-        wanted = request.query_params.get("lang", "")
-        if wanted in door.pages.languages.names:
-            session.language = wanted
+        requested_language = request.query_params.get("lang", "")
+        if requested_language in gateway.pages.languages.names:
+            session.language = requested_language
         if request.method not in SAFE:
             sent = (await request.form(max_files=0, max_fields=20_000)).get("csrf")
             if not isinstance(sent, str) or not hmac.compare_digest(sent.encode(), session.csrf.encode()):
                 raise HTTPException(403)
         response = await endpoint(request)
-        if request.cookies.get(door.cookie_name) != session.token and door.sessions.lives(session):
-            door.keep(response, session)
+        if request.cookies.get(gateway.cookie_name) != session.token and gateway.sessions.is_open(session):
+            gateway.send_cookie(response, session)
         return response
 
     return answer
 
 
 def static(*folders: Path) -> Route:
-    """The files of `folders`, read now: what is not among them is not there, whatever its path."""
-    held = {
+    """Return a route of the files in `folders`, read now; no other path can be served."""
+    contents = {
         path.name: (path.read_bytes(), KINDS[path.suffix])
         for folder in folders
         for path in sorted(folder.iterdir())
@@ -136,7 +144,7 @@ def static(*folders: Path) -> Route:
     }
 
     async def file(request: Request) -> Response:
-        content, kind = held.get(request.path_params["name"], (None, ""))
+        content, kind = contents.get(request.path_params["name"], (None, ""))
         if content is None:
             raise HTTPException(404)
         return Response(content, media_type=kind)
@@ -147,41 +155,95 @@ def static(*folders: Path) -> Route:
 def application(
     routes: Sequence[Route],
     *,
-    door: Door,
+    gateway: PageGateway,
     gate: Gate,
-    doors: Sequence[Route] = (),
+    public_routes: Sequence[Route] = (),
     folders: Sequence[Path] = (),
 ) -> ASGIApp:
-    """`routes` behind `gate`; `doors` are open to everybody, and so are the files of `folders` and ours."""
-    inside = [
-        Route(one.path, gated(one.endpoint, gate, door), methods=sorted(one.methods or SAFE))
+    """Return the application: `routes` behind `gate`, `public_routes` and static files for everybody."""
+    session_routes = [
+        Route(one.path, require_session(one.endpoint, gate, gateway), methods=sorted(one.methods or SAFE))
         for one in routes
     ]
 
     async def refuse(request: Request, problem: Exception) -> Response:
         if isinstance(problem, HTTPException):
-            return door.refused(request, problem.status_code)
-        if isinstance(problem, EigenveilError) and problem.family is Family.REQUEST:
-            return door.refused(request, STATUS.get(problem.status, 400), str(problem))
+            return gateway.refusal_page(request, problem.status_code)
+        if isinstance(problem, EigenveilError) and problem.family is ErrorFamily.REQUEST:
+            return gateway.refusal_page(request, STATUS.get(problem.status, 400), str(problem))
         if isinstance(problem, PeerError) and problem.code is Code.IDENTITY:
-            return door.refused(request, STATUS[problem.status], str(problem))
+            return gateway.refusal_page(request, STATUS[problem.status], str(problem))
         code = problem.code.value if isinstance(problem, EigenveilError) else type(problem).__qualname__
-        alarm("page-failed", code=code, at=places(problem.__traceback__))
-        return door.refused(request, 500)
+        log_error("page-failed", code=code, at=frame_locations(problem.__traceback__))
+        return gateway.refusal_page(request, 500)
 
-    def safe(route: Route) -> Route:
+    def with_error_page(route: Route) -> Route:
         async def answer(request: Request) -> Response:
             try:
                 return await route.endpoint(request)  # type: ignore[no-any-return]
             except ClientDisconnect:
-                return Response(status_code=400)  # nobody reads it
-            except Exception as problem:  # noqa: BLE001 - its text may quote a record: only its place is said
+                return Response(status_code=400)  # the client is gone
+            except Exception as problem:  # noqa: BLE001 - its text may quote a record: its place is logged
                 return await refuse(request, problem)
 
         return Route(route.path, answer, methods=sorted(route.methods or SAFE))
 
-    every = Router([safe(one) for one in (*inside, *doors, static(OWN / "static", *folders))])
-    guarded = Mount(door.pages.base, Guarded(app=every, origins=door.origins))
-    # Elsewhere nothing is said: a page of ours would tell `base` to whoever does not know it.
+    router = Router(
+        [
+            with_error_page(one)
+            for one in (*session_routes, *public_routes, static(COMMON_FOLDER / "static", *folders))
+        ]
+    )
+    guarded = Mount(gateway.pages.base, RequestGuard(app=router, origins=gateway.origins))
+    # Other paths get an empty 404: a page would disclose `base`.
     elsewhere = Mount("", Response(status_code=404))
-    return Headed(app=Starlette(routes=[guarded, elsewhere], exception_handlers={HTTPException: refuse}))
+    return SecurityHeaders(
+        app=Starlette(routes=[guarded, elsewhere], exception_handlers={HTTPException: refuse})
+    )
+
+
+PATH = "/enter/{link}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LinkGate:
+    """Gate of pages that are accessible by such a link only."""
+
+    gateway: PageGateway
+
+    async def admit(self, request: Request) -> Session:
+        found = self.gateway.session_of(request)
+        if found is None:
+            raise HTTPException(401)
+        return found
+
+    def entrance(self) -> Route:
+        """Return the route of the links.
+
+        It answers with a page that forwards the browser. After a link in a mail or chat, a redirect would not
+        send the cookie.
+        """
+
+        async def enter(request: Request) -> Response:
+            if not _is_navigation(request):
+                return Response(status_code=503, headers={"Cache-Control": "no-store"})
+            session = self.gateway.sessions.enter(request.path_params["link"])
+            if session is None:
+                raise HTTPException(401)
+            session.language = self.gateway.pages.language(request)
+            request.state.session = session
+            answer = self.gateway.pages.render(request, "entered.html")
+            self.gateway.send_cookie(answer, session)
+            return answer
+
+        return Route(PATH, enter)
+
+    def link(self, owner: str) -> str:
+        """Return the path of a new link."""
+        return self.gateway.pages.base + PATH.format(link=self.gateway.sessions.link(owner))
+
+
+def _is_navigation(request: Request) -> bool:
+    """Return True if a person opened the link, and not a prefetch or preview."""
+    headers = (request.headers.get(name, "") for name in ("sec-purpose", "purpose", "x-moz", "x-purpose"))
+    return request.method == "GET" and not any(one.startswith(("prefetch", "preview")) for one in headers)

@@ -1,7 +1,7 @@
-"""What holds for every request before a page sees it: headers, host, origin, size.
+"""Checks of every request before a page handles it: headers, host, origin and size.
 
-A page may load its own style, script and pictures and nothing else; nobody frames it; nothing is kept by
-the browser. A name that is not ours is refused, or a page of elsewhere could reach us by renaming itself.
+A page may load only its own style, script and images, cannot be framed, and is not cached. Unknown host names
+are refused, which prevents DNS rebinding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ HEADERS = {
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
     "permissions-policy": "camera=(), geolocation=(), microphone=()",
-    # With no-referrer a browser would send our own forms with `Origin: null`.
+    # With no-referrer a browser sends forms with `Origin: null`.
     "referrer-policy": "same-origin",
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -33,34 +33,34 @@ HEADERS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Headed:
-    """`app`, with `HEADERS` on whatever it answers; a header of its own stays."""
+class SecurityHeaders:
+    """Middleware that adds `HEADERS` to every response; the response's own headers take precedence."""
 
     app: ASGIApp
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def headed(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
                     headers.setdefault(name, value)
             await send(message)
 
-        await self.app(scope, receive, headed)
+        await self.app(scope, receive, send_with_headers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origins:
-    """By which scheme and names (with their ports, if not the scheme's own) browsers reach us."""
+    """Scheme and host names of the server; host names include a non-default port."""
 
     scheme: str
     hosts: frozenset[str]
 
     def check(self, scope: Scope) -> None:
-        """Insist that a request is meant for us, and a change comes from a page of ours.
+        """Check that a request names our host, and that a change comes from one of our pages.
 
         Raises:
-            HTTPException: 421 another host, 403 another origin, 415 no form.
+            HTTPException: 421 another host, 403 another origin, 415 not a form.
         """
         headers = Headers(scope=scope)
         host = headers.get("host", "")
@@ -77,26 +77,26 @@ class Origins:
 
 
 def limited(scope: Scope, receive: Receive) -> Receive:
-    """`receive`, which refuses a body of more than `MOST_BYTES`, announced or not."""
+    """Return `receive` with a limit of `MOST_BYTES` on the body."""
     announced = Headers(scope=scope).get("content-length", "0")
     if not announced.isdecimal() or int(announced) > MOST_BYTES:
         raise HTTPException(413)
-    taken = 0
+    received = 0
 
-    async def counted() -> Message:
-        nonlocal taken
+    async def limited_receive() -> Message:
+        nonlocal received
         message = await receive()
-        taken += len(message.get("body", b""))
-        if taken > MOST_BYTES:
+        received += len(message.get("body", b""))
+        if received > MOST_BYTES:
             raise HTTPException(413)
         return message
 
-    return counted
+    return limited_receive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Guarded:
-    """`app` behind `origins` and the limit of a body; what is refused becomes a page where `app` sits."""
+class RequestGuard:
+    """Middleware that checks origins and the size of the body before `app`."""
 
     app: ASGIApp
     origins: Origins

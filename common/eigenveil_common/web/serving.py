@@ -1,4 +1,10 @@
-"""An ASGI application on a socket: uvicorn, quietly. No line of any log holds a path: one may hold a link."""
+"""Server-sent events: updated parts of an open page, rendered at the server.
+
+A stream renders a part only when the reader has taken the one before. It ends with the session, and does not
+keep the session alive.
+
+uvicorn server of an ASGI application, without access logs, because a path may hold a secret link.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +12,59 @@ import asyncio
 import contextlib
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import uvicorn
+from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp
 
+BEAT_SECONDS = 15.0
+RETRY_MILLISECONDS = 5000
+
+
+def event_stream(pieces: AsyncIterator[str], is_open: Callable[[], bool]) -> StreamingResponse:
+    """Return a stream of HTML whose top-level elements replace the page's elements of the same id.
+
+    While `pieces` has nothing, a heartbeat is sent; at each heartbeat `is_open` tells if the stream goes on.
+    """
+    return StreamingResponse(_events(pieces, is_open), media_type="text/event-stream")
+
+
+async def _events(pieces: AsyncIterator[str], is_open: Callable[[], bool]) -> AsyncIterator[str]:
+    yield f"retry: {RETRY_MILLISECONDS}\n\n"
+    pending = asyncio.ensure_future(anext(pieces, None))
+    try:
+        while is_open():
+            done, _ = await asyncio.wait({pending}, timeout=BEAT_SECONDS)
+            if not done:
+                yield ": still here\n\n"
+                continue
+            piece = pending.result()
+            if piece is None or not is_open():
+                return
+            yield "".join(f"data: {line}\n" for line in piece.splitlines()) + "\n"
+            pending = asyncio.ensure_future(anext(pieces, None))
+    finally:
+        pending.cancel()
+
+
 LOOPBACK = "127.0.0.1"
-LEAVE_SECONDS = 2
+SHUTDOWN_SECONDS = 2
 CONNECTIONS = 200
 
 
-class Server(uvicorn.Server):
-    """uvicorn, whose signals are its program's affair."""
+class PageServer(uvicorn.Server):
+    """uvicorn server that leaves signals to its program."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
 
-def server(app: ASGIApp, **options: Any) -> Server:
-    """A server that `serve(sockets=[...])` runs until its `should_exit` is set; what a proxy says of who asks
-    is not believed."""
-    return Server(
+def page_server(app: ASGIApp, **options: Any) -> PageServer:
+    """Return a server that `serve(sockets=[...])` runs until `should_exit`; proxy headers are ignored."""
+    return PageServer(
         uvicorn.Config(
             app,
             loop="asyncio",
@@ -39,14 +75,14 @@ def server(app: ASGIApp, **options: Any) -> Server:
             proxy_headers=False,
             server_header=False,
             limit_concurrency=CONNECTIONS,
-            timeout_graceful_shutdown=LEAVE_SECONDS,
+            timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             **options,
         )
     )
 
 
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that takes connections from now on; port 0 is any that is free.
+def listening_socket(host: str, port: int) -> socket.socket:
+    """Return a listening socket; port 0 is any free port.
 
     Raises:
         OSError: the port is taken, or the address is not this machine's.
@@ -63,10 +99,10 @@ def listening(host: str, port: int) -> socket.socket:
 
 
 def serve_until_stopped(app: ASGIApp, bound: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT; what is being answered is answered."""
+    """Serve until SIGTERM or SIGINT; requests in progress are completed."""
 
     async def run() -> None:
-        made = server(app, http="h11")
+        made = page_server(app, http="h11")
         for number in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(number, _stop, made)
         await made.serve(sockets=[bound])
@@ -74,5 +110,5 @@ def serve_until_stopped(app: ASGIApp, bound: socket.socket) -> None:
     asyncio.run(run())
 
 
-def _stop(made: Server) -> None:
+def _stop(made: PageServer) -> None:
     made.should_exit = True

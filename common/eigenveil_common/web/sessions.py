@@ -1,7 +1,7 @@
-"""Who is at a page: sessions that the server keeps, and links that let one in once.
+"""Sessions of people in a browser, and one-time links that open them.
 
-A session's token is in a cookie that no script reads and no other site sends; the server keeps its digest.
-Sessions end after half an hour without a page, after eight hours in any case, and with the process.
+A session's token is in a cookie that scripts cannot read and other sites cannot send; the server stores its
+digest. A session ends after half an hour without a request, after eight hours, and with the process.
 """
 
 from __future__ import annotations
@@ -13,26 +13,26 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 IDLE_SECONDS = 30 * 60.0
-LONGEST_SECONDS = 8 * 3600.0
+LIFETIME_SECONDS = 8 * 3600.0
 LINK_SECONDS = 10 * 60.0
-MOST_OF_ONE = 50  # of one person, who may keep no cookie
-MOST = 1000  # sessions at once; the one that was idle for longest makes room
+MOST_SESSIONS_PER_OWNER = 50  # sessions of one person, whose browser may refuse cookies
+MOST_SESSIONS = 1000  # sessions in all; beyond it the one that was idle for longest ends
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Session:
-    """One person at one browser. `csrf` is what each of its forms carries, `token` what its cookie does."""
+    """Session of one person in one browser. Its forms carry `csrf`, its cookie carries `token`."""
 
     owner: str
     opened: float
-    seen: float
+    last_used: float
     language: str = ""
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     csrf: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
 
 class Sessions:
-    """Every session of one server; `clock` gives seconds that never go back."""
+    """Sessions of one server; `clock` is monotonic, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -40,40 +40,46 @@ class Sessions:
         self._links: dict[bytes, tuple[str, float]] = {}
 
     def link(self, owner: str) -> str:
-        """A secret that opens one session of `owner`, once and soon."""
+        """Return a new secret that opens one session of `owner`, once and within `LINK_SECONDS`."""
         made = secrets.token_urlsafe(32)
         self._links[_digest(made)] = (owner, self._clock() + LINK_SECONDS)
         return made
 
     def enter(self, link: str) -> Session | None:
-        """The session that `link` opens; none if it was used, is too old or was never made."""
+        """Return a new session for `link`; None if the link was used, has expired or is unknown."""
         owner, ends = self._links.pop(_digest(link), ("", 0.0))
         return self.open(owner) if self._clock() < ends else None
 
     def open(self, owner: str) -> Session:
-        """A new session."""
+        """Return a new session."""
         now = self._clock()
         self._open = {key: one for key, one in self._open.items() if self._in_time(one)}
-        own = [key for key, one in self._open.items() if one.owner == owner]
-        crowded = own if len(own) >= MOST_OF_ONE else self._open if len(self._open) >= MOST else ()
+        owner_sessions = [key for key, one in self._open.items() if one.owner == owner]
+        crowded = (
+            owner_sessions
+            if len(owner_sessions) >= MOST_SESSIONS_PER_OWNER
+            else self._open
+            if len(self._open) >= MOST_SESSIONS
+            else ()
+        )
         if crowded:
-            del self._open[min(crowded, key=lambda key: self._open[key].seen)]
-        made = Session(owner=owner, opened=now, seen=now)
+            del self._open[min(crowded, key=lambda key: self._open[key].last_used)]
+        made = Session(owner=owner, opened=now, last_used=now)
         self._open[_digest(made.token)] = made
         return made
 
     def find(self, token: str) -> Session | None:
-        """The session of a cookie, which this keeps alive; none if it ended or never was."""
+        """Return the session of a cookie and renew its idle time; None if it has ended or is unknown."""
         key = _digest(token)
         found = self._open.get(key)
         if found is None or not self._in_time(found):
             self._open.pop(key, None)
             return None
-        found.seen = self._clock()
+        found.last_used = self._clock()
         return found
 
-    def lives(self, session: Session) -> bool:
-        """Whether it has not ended; to ask this is no sign of the person."""
+    def is_open(self, session: Session) -> bool:
+        """Return True if the session has not ended; this does not renew its idle time."""
         return _digest(session.token) in self._open and self._in_time(session)
 
     def close(self, session: Session) -> None:
@@ -82,9 +88,9 @@ class Sessions:
 
     def _in_time(self, session: Session) -> bool:
         now = self._clock()
-        return now - session.seen < IDLE_SECONDS and now - session.opened < LONGEST_SECONDS
+        return now - session.last_used < IDLE_SECONDS and now - session.opened < LIFETIME_SECONDS
 
 
 def _digest(secret: str) -> bytes:
-    """What a secret is looked up by: how long that takes says nothing of it."""
+    """Return the digest of a secret for lookup, which has no timing leak of the secret."""
     return hashlib.sha256(secret.encode()).digest()

@@ -1,1 +1,1 @@
-"""What privacy costs: prices, their composition, neighbours, and the ledger that is charged."""
+"""Privacy accounting: costs, composition, neighbouring relations, budgets and ledgers."""

@@ -1,9 +1,28 @@
-"""What all studies of one ledger may spend together, and what that means [P4].
+"""Privacy budget of all studies of a ledger, and its conversion to epsilons [P4].
 
-Squares of mu and rhos add up in the same integers. Which promise their sum keeps depends on the noise: in mu,
-exactly, if nothing but Gaussian noise can ever be charged; as zCDP otherwise. That has to be settled before
-anything is charged and not by what happened to be asked: whoever may choose, by the results so far, between
-Gaussian noise up to one limit and other noise up to another is held by neither.
+Squares of mu and rhos add up in the same integers. The guarantee of the sum depends on the noise: exact in
+mu if only Gaussian noise can ever be charged, zCDP otherwise. The rule is fixed before the first charge. If
+an analyst could choose by earlier results between Gaussian noise up to one limit and other noise up to
+another, neither limit would hold.
+
+Success probability of an inference attack on one patient, under a privacy guarantee.
+
+The attacker knows all records but one, considers two values of that record equally likely, sees all releases
+and guesses. If the releases have distributions P and Q, the best guess is right with probability
+(1 + TV(P, Q)) / 2, with TV the total variation: the hockey-stick divergence at epsilon 0. Another prior p
+gains less. The risk R of the best guess is concave in p and 0 at its ends, so R(p) >= 2 min(p, 1-p) R(1/2),
+and the gain, min(p, 1-p) - R(p), is at most that at 1/2. Mixtures of values are no farther apart than the
+farthest two values in them.
+
+- mu-Gaussian DP: the trade-off is that of N(0, 1) against N(mu, 1), of which TV = 2 Phi(mu/2) - 1. So the
+  probability is Phi(mu/2), which is exact (Dong, Roth & Su 2022, "Gaussian differential privacy",
+  Corollary 2.13 at epsilon 0).
+- rho-zCDP: KL(P, Q) <= rho (its order 1), hence TV <= sqrt(rho/2) (Pinsker) and TV <= sqrt(1 - e^-rho)
+  (Bretagnolle & Huber 1979); a mechanism's own delta adds at most itself to TV.
+- (epsilon, delta)-DP: P(S) - Q(S) <= (e^epsilon - 1) Q(S) + delta for S and for its complement with P and Q
+  exchanged, hence TV <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) (Kairouz, Oh & Viswanath 2015).
+
+All are rounded up by ball arithmetic, which encloses the true value, never by floats.
 """
 
 from __future__ import annotations
@@ -12,125 +31,178 @@ import math
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from eigenveil.accounting import gaussian, zcdp
-from eigenveil.accounting.digits import shown_down, shown_up
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
+from eigenveil.accounting.formatting import shown_down, shown_up
+from eigenveil.accounting.zcdp import ATTO, MICRO, Cost, Neighbours, check_delta, check_epsilon
 
-ABOVE = 1 + 1e-12  # beyond the last digits of an exponential
-LARGEST_EXPONENT = 700.0  # of a float's exponential; times one part in 10^18 it is far beyond a probability
-BELOW = 1 - 2e-9  # what a conversion gives is at most a relative 1e-9 above the least epsilon
+if TYPE_CHECKING:
+    from flint import arb
+
+ABOVE = 1 + 1e-12  # covers the rounding error of an exponential
+LARGEST_EXPONENT = 700.0  # of a float's exponential; even times 10^-18 it exceeds any probability
+BELOW = 1 - 2e-9  # a conversion is at most a relative 1e-9 above the least epsilon
 
 
 class NoiseRule(Enum):
-    """What a ledger admits: studies whose noise is all Gaussian, or any."""
+    """Noise that a ledger admits: Gaussian only, or any."""
 
     GAUSSIAN = "gaussian"
     ANY = "any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
-    """`mixed` holds whatever the noise is. `gaussian`, which is larger, is there if no study of other noise
-    is admitted, and holds as long as none ever was."""
+class PrivacyBudget:
+    """Limits of a ledger.
+
+    `mixed` is valid for any noise. `gaussian`, which is larger, exists if the ledger admits Gaussian noise
+    only, and is valid as long as no other noise was ever admitted.
+    """
 
     mixed: Cost
     gaussian: Cost | None = None
 
     def limit(self, *, gaussian: bool) -> Cost:
-        """What holds for studies that are all Gaussian, or are not."""
+        """Return the limit for studies with Gaussian noise only, or with any noise."""
         return self.gaussian if gaussian and self.gaussian is not None else self.mixed
 
 
-def budget_for(epsilon: float, delta: float, own_delta: float, rule: NoiseRule) -> Budget:
-    """The budget that gives (epsilon, delta), and `own_delta` to mechanisms with a delta of their own.
+def budget_for(epsilon: float, delta: float, own_delta: float, rule: NoiseRule) -> PrivacyBudget:
+    """Return the budget for (epsilon, delta), with `own_delta` for mechanisms that have their own delta.
 
     Raises:
-        RequestError: not one micro-rho is left.
+        RequestError: the budget is below one micro-rho.
     """
-    own = int(own_delta * ATTO)
+    mechanism_delta = int(own_delta * ATTO)
     exact = gaussian.micro_rho_for(epsilon, delta) if rule is NoiseRule.GAUSSIAN else None
-    return Budget(
-        mixed=Cost(micro_rho=zcdp.micro_rho_for(epsilon, delta), atto_delta=own),
-        gaussian=None if exact is None else Cost(micro_rho=exact, atto_delta=own),
+    return PrivacyBudget(
+        mixed=Cost(micro_rho=zcdp.micro_rho_for(epsilon, delta), atto_delta=mechanism_delta),
+        gaussian=None if exact is None else Cost(micro_rho=exact, atto_delta=mechanism_delta),
     )
 
 
 def epsilons(micro_rho: int, delta: float, *, gaussian_only: bool) -> tuple[float, float | None]:
-    """What an amount is at `delta`: by zCDP, and exactly if all of it is Gaussian noise."""
+    """Return the epsilon of an amount at `delta`: by zCDP, and the exact one if all noise is Gaussian."""
     by_zcdp = zcdp.epsilon_at(micro_rho / MICRO, delta)
     return by_zcdp, gaussian.epsilon_at(micro_rho, delta) if gaussian_only else None
 
 
-def epsilon_of(micro_rho: int, delta: float, *, gaussian_only: bool) -> float:
-    """An amount as people are told it: exactly where that is known, and never as less than it is."""
+def reported_epsilon(micro_rho: int, delta: float, *, gaussian_only: bool) -> float:
+    """Return the epsilon of an amount for people: the exact one if known, never below the true value."""
     if micro_rho <= 0:
         return 0.0
-    by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
-    return by_zcdp if exactly is None else exactly
+    by_zcdp, gaussian_epsilon = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
+    return by_zcdp if gaussian_epsilon is None else gaussian_epsilon
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conversion:
-    """How amounts of one budget are told: as epsilons at `delta`, exactly if the budget is counted in mu.
+    """Conversion of amounts of a budget to epsilons at `delta`; `exact` if the budget is counted in mu.
 
-    Neighbours: a budget is about one record added to or removed from what add-remove studies release, and
-    about one record replaced in what all studies release, which is a chain of two: 2 mu, or 4 rho [P4].
+    Neighbours: a budget covers one record added or removed, for add-remove studies. For all studies it covers
+    one record replaced, which is one removed and one added: 2 mu, or 4 rho [P4].
     """
 
     delta: float
     exact: bool
 
     def epsilon(self, micro_rho: int) -> float:
-        """Of one record added or removed."""
-        return epsilon_of(micro_rho, self.delta, gaussian_only=self.exact)
+        """Return the epsilon of one record added or removed."""
+        return reported_epsilon(micro_rho, self.delta, gaussian_only=self.exact)
 
     def replaced(self, micro_rho: int) -> float:
-        """Of one record replaced."""
+        """Return the epsilon of one record replaced."""
         return self.epsilon(Neighbours.REPLACE_ONE.records**2 * micro_rho)
 
     def spent(self, micro_rho: int, digits: int = 4) -> str:
-        """What is spent, set aside or promised: each epsilon is rounded up."""
-        return _both(*(shown_up(one, digits) for one in self._amounts(micro_rho)))
+        """Return an amount spent, reserved or guaranteed as text, with epsilons rounded up."""
+        return _both_relations(*(shown_up(one, digits) for one in self._amounts(micro_rho)))
 
     def left(self, micro_rho: int, whole: int, digits: int = 4) -> str:
-        """What is left of `whole`: rounded down, but all that was promised where nothing was taken."""
+        """Return the remainder of `whole` as text, rounded down; an untouched budget is shown as stated."""
         if micro_rho == whole:
             return self.spent(micro_rho, digits)
         return self.free(micro_rho, digits)
 
     def free(self, micro_rho: int, digits: int = 4) -> str:
-        """What is free again, rounded down."""
-        return _both(*(shown_down(one * BELOW, digits) for one in self._amounts(micro_rho)))
+        """Return an amount that is free again as text, with epsilons rounded down."""
+        return _both_relations(*(shown_down(one * BELOW, digits) for one in self._amounts(micro_rho)))
 
-    def but_for(self, whole: Cost) -> str:
-        """The probability with which the epsilons do not hold, rounded up, where `whole` is the total [P4].
+    def failure_probability(self, whole: Cost) -> str:
+        """Return the failure probability of the epsilons as text, rounded up; `whole` is the total [P4].
 
-        Mechanisms with a delta of their own add theirs; where all noise is Gaussian there are none. One with
-        (epsilon_0, delta_0) has (1 + e^epsilon_0) delta_0 for a record replaced, and pays epsilon_0^2 / 2.
+        Mechanisms with their own delta add it; Gaussian noise has none. An (epsilon_0, delta_0) mechanism
+        adds (1 + e^epsilon_0) delta_0 for a record replaced, and costs epsilon_0^2 / 2.
         """
-        stated, own = Fraction(repr(self.delta)), Fraction(whole.atto_delta, ATTO)
-        if self.exact or not own:
+        stated, mechanism_delta = Fraction(repr(self.delta)), Fraction(whole.atto_delta, ATTO)
+        if self.exact or not mechanism_delta:
             return shown_up(stated)
-        most = min(math.sqrt(2 * whole.micro_rho / MICRO), LARGEST_EXPONENT)
-        chain = 1 + Fraction(math.exp(most) * ABOVE)
-        added, replaced = (shown_up(min(Fraction(1), stated + one)) for one in (own, own * chain))
+        largest_epsilon_0 = min(math.sqrt(2 * whole.micro_rho / MICRO), LARGEST_EXPONENT)
+        chain = 1 + Fraction(math.exp(largest_epsilon_0) * ABOVE)
+        added, replaced = (
+            shown_up(min(Fraction(1), stated + one)) for one in (mechanism_delta, mechanism_delta * chain)
+        )
         return f"{added} ({Neighbours.ADD_REMOVE.value}; as {Neighbours.REPLACE_ONE.value}: {replaced})"
 
     def _amounts(self, micro_rho: int) -> tuple[float, float]:
         return self.epsilon(micro_rho), self.replaced(micro_rho)
 
 
-def _both(added: str, replaced: str) -> str:
+def _both_relations(added: str, replaced: str) -> str:
     return f"epsilon {added} ({Neighbours.ADD_REMOVE.value}; as {Neighbours.REPLACE_ONE.value}: {replaced})"
 
 
-def studies_left(left: Cost, price: Cost) -> int | None:
-    """How many more studies of one price fit into what is left; None if it costs nothing."""
+def studies_left(left: Cost, study_cost: Cost) -> int | None:
+    """Return the number of studies of one cost that the remaining budget covers; None if the cost is zero."""
     counts = [
-        have // need
-        for have, need in ((left.micro_rho, price.micro_rho), (left.atto_delta, price.atto_delta))
-        if need
+        available // required
+        for available, required in (
+            (left.micro_rho, study_cost.micro_rho),
+            (left.atto_delta, study_cost.atto_delta),
+        )
+        if required
     ]
     return max(0, min(counts)) if counts else None
+
+
+MILLIONTHS = 10**6  # results are rounded up to a millionth
+PRECISION = 128
+
+
+def attack_success_gaussian(mu_squared: Fraction) -> Fraction:
+    """Return the success probability under mu-Gaussian DP."""
+    from flint import arb, ctx, fmpq
+
+    with ctx.workprec(PRECISION):
+        mu = arb(fmpq(mu_squared.numerator, mu_squared.denominator)).sqrt()
+        return _up((-mu / arb(8).sqrt()).erfc() / 2)
+
+
+def attack_success_zcdp(rho: Fraction, own_delta: Fraction = Fraction(0)) -> Fraction:
+    """Return the success probability under rho-zCDP, with `own_delta` of mechanisms with their own delta."""
+    from flint import arb, ctx, fmpq
+
+    with ctx.workprec(PRECISION):
+        exact_rho = arb(fmpq(rho.numerator, rho.denominator))
+        extra_delta = arb(fmpq(own_delta.numerator, own_delta.denominator))
+        bounds = ((exact_rho / 2).sqrt(), (1 - (-exact_rho).exp()).sqrt())
+        return min(_up((1 + bound + extra_delta) / 2) for bound in bounds)
+
+
+def attack_success(epsilon: float, delta: float) -> Fraction:
+    """Return the success probability under (epsilon, delta)-DP; `delta` may be 0."""
+    from flint import arb, ctx
+
+    check_epsilon(epsilon)
+    if delta:
+        check_delta(delta)
+    with ctx.workprec(PRECISION):
+        exp_epsilon = arb(epsilon).exp()
+        return _up((1 + (exp_epsilon - 1 + 2 * arb(delta)) / (exp_epsilon + 1)) / 2)
+
+
+def _up(probability: arb) -> Fraction:
+    """Return a probability in millionths, rounded up without floats."""
+    mantissa, exponent = (probability * MILLIONTHS).upper().man_exp()
+    return min(Fraction(1), Fraction(math.ceil(int(mantissa) * Fraction(2) ** int(exponent)), MILLIONTHS))

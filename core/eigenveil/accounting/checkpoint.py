@@ -1,7 +1,7 @@
-"""The coordinator's signature under the end of its ledger, which its sites keep for it [R20].
+"""Signed checkpoint of the coordinator's ledger, which its sites store [R20].
 
-A coordinator whose ledger was put back to an older state meets its own signature in the hands of a site,
-and must not go on as if nothing had been spent since.
+After a restore of an older ledger, the coordinator receives its own later signature from a site. It must not
+continue as if nothing had been spent since.
 """
 
 from __future__ import annotations
@@ -9,38 +9,40 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.numerics.encoding import canonical, parse_json
-from eigenveil.signed import check_signature
+from eigenveil.signatures import check_signature
 
 CHECKPOINT_SIGNED = b"eigenveil/ledger-checkpoint/v1\n"
 MOST_BYTES = 16 * 1024
 HEX = 64
-SHORT = 16  # hexadecimal characters of a digest in the trail: enough among rows that one program wrote
+SHORT = 16  # hexadecimal characters of a digest in the trail: enough for the rows of one program
 NEAR, STEP = 16, 9 / 8
 
 
 def trail_sizes(size: int) -> list[int]:
-    """Sizes below `size` at which a checkpoint repeats what the ledger's last row was: the nearest ones, then
-    ever fewer. Two ledgers that parted are compared there."""
-    back, sizes = 1, []
-    while back < size:
-        sizes.append(size - back)
-        back = back + 1 if back < NEAR else int(back * STEP)
+    """Return the sizes below `size` at which a checkpoint repeats the last row's digest: fewer with distance.
+
+    Two diverging ledgers are compared at these sizes.
+    """
+    distance, sizes = 1, []
+    while distance < size:
+        sizes.append(size - distance)
+        distance = distance + 1 if distance < NEAR else int(distance * STEP)
     return sizes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """The end of a ledger: how many rows, the digest of the last, what was spent by then or set aside for
-    studies that still ran, and whether nothing but Gaussian noise was admitted for any. `trail` are the
-    beginnings of the digests at `trail_sizes(size)`.
+    """End of a ledger: its number of rows, last digest and committed cost.
 
-    What was set aside counts because a site that is asked in a round may see no checkpoint after it.
+    `committed` is spent or reserved for running studies. Reservations count, because a site may see no
+    checkpoint after a round that it answers. `gaussian`: only Gaussian noise was ever admitted. `trail` has
+    the first characters of the digests at `trail_sizes(size)`.
 
     Raises:
-        PeerError: code `protocol`, the parts do not fit together.
+        PeerError: code `protocol`, a field is invalid.
     """
 
     federation: str
@@ -52,12 +54,10 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         if self.size < 1 or len(self.digest) != HEX or len(self.trail) != len(trail_sizes(self.size)):
-            raise PeerError(
-                Code.PROTOCOL, "the checkpoint of a ledger does not fit together; it was not believed"
-            )
+            raise PeerError(Code.PROTOCOL, "the checkpoint of a ledger has an invalid field; it was rejected")
 
     def to_json(self) -> bytes:
-        """Canonical JSON, with numbers as text: it has no integers beyond 2**53."""
+        """Return canonical JSON, with numbers as text, because it has no integers beyond 2**53."""
         return canonical(
             {
                 "federation": self.federation,
@@ -71,24 +71,24 @@ class Checkpoint:
         )
 
     def is_in(self, digests: list[str]) -> bool:
-        """Whether a ledger with these digests, oldest first, has this checkpoint's row in its place."""
+        """Return True if a ledger with these digests, oldest first, contains this checkpoint's row."""
         return self.size <= len(digests) and digests[self.size - 1] == self.digest
 
     def follows(self, earlier: Checkpoint) -> bool:
-        """Whether `earlier` lies on the way to this checkpoint, as far as the trail can tell for certain."""
+        """Return True if the trail proves that this ledger continues the one of `earlier`."""
         if earlier.size >= self.size:
             return (earlier.size, earlier.digest) == (self.size, self.digest)
         return self._at(earlier.size) == earlier.digest[:SHORT]
 
     def contradicts(self, earlier: Checkpoint) -> bool:
-        """Whether this ledger certainly had another row where `earlier`, a smaller one, ends."""
+        """Return True if the trail proves that this ledger has another row at the end of `earlier`."""
         return self._at(earlier.size) not in (None, earlier.digest[:SHORT])
 
     def _at(self, size: int) -> str | None:
         return dict(zip(trail_sizes(self.size), self.trail, strict=True)).get(size)
 
-    def parted(self, digests: list[str]) -> int:
-        """The most rows that this checkpoint's ledger certainly shares with one of these digests."""
+    def last_shared_row(self, digests: list[str]) -> int:
+        """Return the largest number of rows that this ledger provably shares with one of these digests."""
         places = zip(trail_sizes(self.size), self.trail, strict=True)
         shared = (n for n, short in places if n <= len(digests) and digests[n - 1].startswith(short))
         return max(shared, default=0)
@@ -97,21 +97,23 @@ class Checkpoint:
 def checkpoint_of(
     federation: str, digests: list[str], costs: Iterable[Cost], *, gaussian: bool
 ) -> Checkpoint:
-    """The checkpoint of a ledger of at least one row with these digests, whose charges and open reservations
-    are `costs` and whose studies were all `gaussian` or not."""
+    """Return the checkpoint of a ledger with these digests, at least one.
+
+    `costs` are its charges and open reservations. `gaussian`: all studies had Gaussian noise only.
+    """
     size = len(digests)
     return Checkpoint(
         federation=federation,
         size=size,
         digest=digests[-1],
-        committed=sum(costs, NOTHING),
+        committed=sum(costs, NO_COST),
         gaussian=gaussian,
         trail=tuple(digests[n - 1][:SHORT] for n in trail_sizes(size)),
     )
 
 
 def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: bytes) -> Checkpoint:
-    """The checkpoint, if the federation's release key (raw Ed25519) signed these very bytes.
+    """Return the checkpoint, if the federation's release key (raw Ed25519) signed its exact bytes.
 
     Raises:
         PeerError: code `identity`, signed by another key or changed; `protocol`, not a checkpoint.
@@ -120,25 +122,25 @@ def verify_checkpoint(checkpoint_json: bytes, signature: bytes, release_key: byt
         release_key,
         signature,
         CHECKPOINT_SIGNED + checkpoint_json,
-        "the checkpoint of the ledger is not signed by this federation; it was not believed",
+        "the checkpoint of the ledger is not signed by this federation; it was rejected",
     )
     if len(checkpoint_json) > MOST_BYTES:
-        raise PeerError(Code.PROTOCOL, f"a checkpoint of {len(checkpoint_json)} bytes is too long")
+        raise PeerError(Code.PROTOCOL, f"the checkpoint is too long: {len(checkpoint_json)} bytes")
     try:
         return _read(parse_json(checkpoint_json))
     except (ValueError, KeyError, TypeError, AttributeError, EigenveilError) as problem:
-        raise PeerError(Code.PROTOCOL, "a signed checkpoint of the ledger cannot be read") from problem
+        raise PeerError(Code.PROTOCOL, "the signed checkpoint of the ledger cannot be read") from problem
 
 
-def _read(said: dict[str, object]) -> Checkpoint:
-    trail = said["trail"]
+def _read(data: dict[str, object]) -> Checkpoint:
+    trail = data["trail"]
     if not isinstance(trail, list) or not all(isinstance(one, str) and len(one) == SHORT for one in trail):
-        raise ValueError("the trail is no list of digests")
+        raise ValueError("the trail is not a list of digests")
     return Checkpoint(
-        federation=str(said["federation"]),
-        size=int(str(said["size"])),
-        digest=str(said["digest"]),
-        committed=Cost(micro_rho=int(str(said["micro_rho"])), atto_delta=int(str(said["atto_delta"]))),
-        gaussian=said.get("gaussian") is True,  # not said by checkpoints of before: they may be of any noise
+        federation=str(data["federation"]),
+        size=int(str(data["size"])),
+        digest=str(data["digest"]),
+        committed=Cost(micro_rho=int(str(data["micro_rho"])), atto_delta=int(str(data["atto_delta"]))),
+        gaussian=data.get("gaussian") is True,  # absent in older checkpoints, which may cover any noise
         trail=tuple(trail),
     )

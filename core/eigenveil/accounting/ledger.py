@@ -1,8 +1,8 @@
-"""The budget ledger as a pure value machine: reserve, charge, settle; hash-chained, append-only.
+"""Budget ledger without I/O: reserve, charge and settle in a hash-chained, append-only log.
 
-Each side keeps one (the coordinator for the federation's data set, every site for its own), so that a
-coordinator restored from an old backup is refunded nothing [P8]. The
-caller stores the entries durably; the same entries replayed give the same state, or are refused.
+The coordinator has one for the federation's data set, and every site one for its own records. So a
+coordinator restored from an old backup gets no refund [P8]. The caller stores the entries durably. Replaying
+them gives the same state, or an error.
 """
 
 from __future__ import annotations
@@ -11,19 +11,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import Enum
 
-from eigenveil.accounting.budget import Budget
-from eigenveil.accounting.zcdp import NOTHING, Cost, pico_epsilon
-from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoken
+from eigenveil.accounting.budget import PrivacyBudget
+from eigenveil.accounting.zcdp import NO_COST, Cost, pico_epsilon
+from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
 from eigenveil.numerics.encoding import digest
 
 GENESIS = "0" * 64
-LOSS, OWN_DELTA = "budget_epsilon", "budget_own_delta"  # of every daemon's configuration
+EPSILON_KEY, DELTA_KEY = "budget_epsilon", "budget_own_delta"  # of every daemon's configuration
 
 
 class EntryKind(Enum):
-    """`reserve` sets a study's whole price aside, and so does `reserve-gaussian` where nothing but Gaussian
-    noise was admitted; `charge` spends part of it for one round, for ever, and `attempt` for one attempt at a
-    masked round, which may have several; `settle` ends the study and frees what was not charged."""
+    """Kind of a ledger entry.
+
+    `reserve` reserves a study's whole cost; `reserve-gaussian` does so where only Gaussian noise is admitted.
+    `charge` spends a part for one round, permanently. `attempt` does so for one attempt at a masked round,
+    which may have several. `settle` ends the study and frees the rest.
+    """
 
     RESERVE = "reserve"
     RESERVE_GAUSSIAN = "reserve-gaussian"
@@ -33,13 +36,13 @@ class EntryKind(Enum):
 
     @property
     def spends(self) -> bool:
-        """Whether a row of this kind is part of what was spent."""
+        """True if entries of this kind are charges."""
         return self in (EntryKind.CHARGE, EntryKind.ATTEMPT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
-    """One row of the ledger. `at` is Unix time in seconds, for people; no decision rests on it."""
+class LedgerEntry:
+    """One row of the ledger. `at` is a Unix time in seconds for people; no decision depends on it."""
 
     index: int
     kind: EntryKind
@@ -57,14 +60,18 @@ class Entry:
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
 
-BODY = tuple(one.name for one in fields(Entry) if one.name != "digest")  # what a row's digest is of
+BODY = tuple(
+    one.name for one in fields(LedgerEntry) if one.name != "digest"
+)  # the fields that a digest covers
 
 
 @dataclass(slots=True)
 class Ledger:
-    """The state that entries add up to. `spent` never decreases; `gaussian` until anything was set
-    aside while other noise was admitted; `paid` is what a round first cost and `times` how often it was
-    charged; `pico_by_study` adds a study's charges up as epsilons, in 1e-12.
+    """State of a ledger after its entries.
+
+    `spent` never decreases. `gaussian` is True until a reservation is made where other noise is admitted.
+    `paid` is the cost of a round's first charge, `times` the number of its charges. `pico_by_study` is the
+    sum of a study's charges as epsilons, in 1e-12.
 
     Raises on append:
         RequestError: code `budget-exhausted`, also for noise that the budget does not admit, or a study
@@ -73,11 +80,11 @@ class Ledger:
         InternalError: a stored row does not continue the chain.
     """
 
-    budget: Budget
+    budget: PrivacyBudget
     gaussian: bool = True
     head: str = GENESIS
     size: int = 0
-    spent: Cost = NOTHING
+    spent: Cost = NO_COST
     reserved: dict[str, Cost] = field(default_factory=dict)
     charged: dict[tuple[str, int], str] = field(default_factory=dict)
     paid: dict[tuple[str, int], Cost] = field(default_factory=dict)
@@ -90,71 +97,73 @@ class Ledger:
 
     @property
     def limit(self) -> Cost:
-        """All that may be committed, as far as it is known what will be asked."""
+        """Limit of the committed cost, under the noise admitted so far."""
         return self.budget.limit(gaussian=self.gaussian)
 
     @property
     def exact(self) -> bool:
-        """Whether the budget holds in mu: nothing but Gaussian noise could ever be charged, or can be."""
+        """True if the budget is counted in mu: only Gaussian noise was and is admitted."""
         return self.gaussian and self.budget.gaussian is not None
 
-    def reserve(self, study: str, cost: Cost, *, at: int, gaussian: bool = False) -> Entry:
-        """The entry that sets `cost` aside for `study`; `gaussian`: all its noise is.
+    def reserve(self, study: str, cost: Cost, *, at: int, gaussian: bool = False) -> LedgerEntry:
+        """Return the entry that reserves `cost` for `study`; `gaussian`: all its noise is Gaussian.
 
-        Where other noise is admitted, the row is as of any: its analyst could have chosen other, by the
-        results so far, so what it is part of never adds up in mu.
+        Where other noise is admitted, the entry is `reserve` for every study: an analyst could have chosen
+        other noise by earlier results, so the sum is not counted in mu.
         """
         if not gaussian and self.budget.gaussian is not None:
             raise RequestError(
                 Code.BUDGET,
-                "this budget is for Gaussian noise alone, and the study asks for other noise; nothing was "
-                'charged: choose an algorithm without it and a delta above 0, or have noise = "any" admitted',
+                "the budget admits only Gaussian noise, and the study needs other; nothing was charged: "
+                'choose another algorithm and a delta above 0, or have noise = "any" configured',
             )
-        return self.reserve_lost(study, cost, at=at, gaussian=self.budget.gaussian is not None)
+        return self.restore_reservation(study, cost, at=at, gaussian=self.budget.gaussian is not None)
 
-    def reserve_lost(self, study: str, cost: Cost, *, at: int, gaussian: bool) -> Entry:
-        """The same for what was admitted before and whose rows are lost, whatever is admitted now."""
+    def restore_reservation(self, study: str, cost: Cost, *, at: int, gaussian: bool) -> LedgerEntry:
+        """Return the reservation entry of a study whose rows were lost, whatever noise is admitted now."""
         kind = EntryKind.RESERVE_GAUSSIAN if gaussian else EntryKind.RESERVE
         return self._next(kind, study, 0, "", cost, at)
 
-    def charge(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> Entry | None:
-        """The entry that spends `cost` for a round; None if exactly this was charged already."""
+    def charge(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> LedgerEntry | None:
+        """Return the entry that charges `cost` for a round; None if it was charged already."""
         known = self.charged.get((study, round))
         if known == query:
             return None
         if known is not None:
             raise PeerError(
                 Code.PROTOCOL,
-                f"{spoken(round)} of study {study[:12]} was already charged for another query",
+                f"{round_label(round)} of study {study[:12]} was already charged for another query",
             )
         return self._next(EntryKind.CHARGE, study, round, query, cost, at)
 
-    def attempt(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> Entry:
-        """The entry that spends `cost` for an attempt at a masked round, beside what others at it have spent:
-        whoever calls sees to it that no attempt is charged twice, or never."""
+    def attempt(self, study: str, round: int, query: str, cost: Cost, *, at: int) -> LedgerEntry:
+        """Return the entry that charges `cost` for one more attempt at a masked round.
+
+        The caller must charge each attempt exactly once.
+        """
         if self.charged.get((study, round), query) != query:
             raise PeerError(
                 Code.PROTOCOL,
-                f"{spoken(round)} of study {study[:12]} was already charged for another query",
+                f"{round_label(round)} of study {study[:12]} was already charged for another query",
             )
         return self._next(EntryKind.ATTEMPT, study, round, query, cost, at)
 
-    def settle(self, study: str, *, at: int) -> Entry | None:
-        """The entry that ends `study`; None if it is not open."""
+    def settle(self, study: str, *, at: int) -> LedgerEntry | None:
+        """Return the entry that ends `study`; None if it is not open."""
         if study not in self.reserved:
             return None
-        return self._next(EntryKind.SETTLE, study, 0, "", NOTHING, at)
+        return self._next(EntryKind.SETTLE, study, 0, "", NO_COST, at)
 
-    def _next(self, kind: EntryKind, study: str, round: int, query: str, cost: Cost, at: int) -> Entry:
+    def _next(self, kind: EntryKind, study: str, round: int, query: str, cost: Cost, at: int) -> LedgerEntry:
         body = {
             "index": self.size, "kind": kind.value, "study": study, "round": round, "query": query,
             "micro_rho": cost.micro_rho, "atto_delta": cost.atto_delta, "at": at, "previous": self.head,
         }  # fmt: skip
-        entry = Entry(**{**body, "kind": kind}, digest=_digest(body))  # type: ignore[arg-type]
+        entry = LedgerEntry(**{**body, "kind": kind}, digest=_digest(body))  # type: ignore[arg-type]
         self._check(entry)
         return entry
 
-    def _check(self, entry: Entry) -> None:
+    def _check(self, entry: LedgerEntry) -> None:
         match entry.kind:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
                 if entry.study in self.spent_by_study:
@@ -164,7 +173,7 @@ class Ledger:
             case EntryKind.CHARGE | EntryKind.ATTEMPT:
                 left = self.reserved.get(entry.study)
                 if left is None:
-                    raise RequestError(Code.BUDGET, f"study {entry.study[:12]} holds no reservation")
+                    raise RequestError(Code.BUDGET, f"study {entry.study[:12]} has no reservation")
                 if entry.kind is EntryKind.CHARGE and (entry.study, entry.round) in self.charged:
                     raise InternalError(
                         Code.STORAGE,
@@ -174,20 +183,22 @@ class Ledger:
             case EntryKind.SETTLE:
                 pass
 
-    def _stays_gaussian(self, reserving: Entry) -> bool:
+    def _stays_gaussian(self, reserving: LedgerEntry) -> bool:
         return self.gaussian and reserving.kind is EntryKind.RESERVE_GAUSSIAN
 
     @staticmethod
     def _check_fits(cost: Cost, budget: Cost, name: str) -> None:
         if not cost.fits(budget):
-            key, much = _beyond(cost, budget)
-            raise RequestError(Code.BUDGET, f"{much} of {name} would exceed it ({key}); nothing was charged")
+            key, excess_text = _exceeded(cost, budget)
+            raise RequestError(
+                Code.BUDGET, f"{excess_text} of {name} would exceed it ({key}); nothing was charged"
+            )
 
-    def apply(self, entry: Entry) -> None:
-        """Take one entry into the state, after checking that it continues the chain and is allowed."""
+    def apply(self, entry: LedgerEntry) -> None:
+        """Add an entry to the state, after a check that it continues the chain and is allowed."""
         body = {name: getattr(entry, name) for name in BODY} | {"kind": entry.kind.value}
-        intact = entry.index == self.size and entry.previous == self.head and entry.digest == _digest(body)
-        if not intact:
+        is_next = entry.index == self.size and entry.previous == self.head and entry.digest == _digest(body)
+        if not is_next:
             raise InternalError(
                 Code.STORAGE,
                 f"ledger row {entry.index} does not continue the chain; restore the ledger",
@@ -198,7 +209,7 @@ class Ledger:
             case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
                 self.gaussian = self._stays_gaussian(entry)
                 self.reserved[entry.study] = entry.cost
-                self.spent_by_study[entry.study], self.pico_by_study[entry.study] = NOTHING, 0
+                self.spent_by_study[entry.study], self.pico_by_study[entry.study] = NO_COST, 0
             case EntryKind.CHARGE | EntryKind.ATTEMPT:
                 self.reserved[entry.study] -= entry.cost
                 self.spent = self.spent + entry.cost
@@ -212,39 +223,39 @@ class Ledger:
 
 
 def _digest(body: dict[str, object]) -> str:
-    """Numbers are hashed as decimal text: canonical JSON has no integers beyond 2**53."""
+    """Return the digest of a row; numbers are hashed as text: canonical JSON has no integers beyond 2**53."""
     return digest("ledger", {key: str(value) for key, value in body.items()})
 
 
-def replay(budget: Budget, entries: Iterable[Entry]) -> Ledger:
-    """The ledger that stored `entries` add up to.
+def replay(budget: PrivacyBudget, entries: Iterable[LedgerEntry]) -> Ledger:
+    """Return the ledger of stored `entries`.
 
     Raises:
         InternalError: the chain is broken.
-        RequestError: code `budget-exhausted`, if the budget was lowered below what is committed, or no longer
-            holds as much because other noise than Gaussian is admitted.
+        RequestError: code `budget-exhausted`, if the budget was lowered below the committed cost, also by
+            admitting other noise than Gaussian.
     """
     rows = list(entries)
-    # What was settled long ago may have had a larger budget: only what is committed now must fit.
-    most = Cost(micro_rho=sum(row.micro_rho for row in rows), atto_delta=sum(row.atto_delta for row in rows))
-    ledger = Ledger(budget=Budget(mixed=most))
+    # Settled studies may have had a larger budget: only the committed cost is compared with today's.
+    total = Cost(micro_rho=sum(row.micro_rho for row in rows), atto_delta=sum(row.atto_delta for row in rows))
+    ledger = Ledger(budget=PrivacyBudget(mixed=total))
     for row in rows:
         ledger.apply(row)
     ledger.budget = budget
     committed = ledger.committed()
     if not committed.fits(ledger.limit):
-        key, much = _beyond(committed, ledger.limit)
+        key, excess_text = _exceeded(committed, ledger.limit)
         raise RequestError(
             Code.BUDGET,
-            f"the configured budget is below what is already spent or set aside, {much} of it: raise {key}"
+            f"the configured budget is below what is already spent or reserved, {excess_text} of it: raise {key}"
             + (', or set noise back to "gaussian"' if ledger.gaussian and budget.gaussian is None else ""),
         )
     return ledger
 
 
-def _beyond(cost: Cost, budget: Cost) -> tuple[str, str]:
-    """The first column in which `cost` is beyond `budget`: the key that states it, and by how much."""
+def _exceeded(cost: Cost, budget: Cost) -> tuple[str, str]:
+    """Return the configuration key of the exceeded part of the budget, and the excess as text."""
     loss = cost.micro_rho > budget.micro_rho
-    key = LOSS if loss else OWN_DELTA
-    much, most = (cost.micro_rho, budget.micro_rho) if loss else (cost.atto_delta, budget.atto_delta)
-    return key, f"{-(-100 * much // most)} %" if most else "more than nothing"
+    key = EPSILON_KEY if loss else DELTA_KEY
+    excess_text, total = (cost.micro_rho, budget.micro_rho) if loss else (cost.atto_delta, budget.atto_delta)
+    return key, f"{-(-100 * excess_text // total)} %" if total else "more than nothing"

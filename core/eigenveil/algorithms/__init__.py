@@ -1,62 +1,57 @@
-"""The public side: algorithms as generators of priced queries, and what one of your own needs.
+"""Algorithms as generators of priced queries, and the interface of a custom algorithm.
 
-A study names an algorithm of the closed set `ALGORITHMS`. For simulations a generator function of your own
-does (docs/own-algorithm.md): it imports from here what it yields, receives and returns. Imports neither
-records, nor noise, nor what lies behind the barrier.
+A study names an algorithm of the closed set `ALGORITHMS`. A simulation can also run a custom generator
+function (docs/own-algorithm.md), with the names exported here. Imports no records, no noise and nothing
+behind the barrier.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from eigenveil.algorithms.covariance.adaptive_cov import adaptive_cov
-from eigenveil.algorithms.covariance.analyze_gauss import analyze_gauss
-from eigenveil.algorithms.covariance.em_cov import em_cov
-from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
-from eigenveil.algorithms.covariance.refined_cov import refined_cov
-from eigenveil.algorithms.covariance.separate_cov import separate_cov
-from eigenveil.algorithms.covariance.zero import zero
-from eigenveil.algorithms.gradient.auto import Way, auto, imagined
-from eigenveil.algorithms.gradient.dp_pca import dp_pca
-from eigenveil.algorithms.gradient.dp_pca_single_pass import single_pass
-from eigenveil.algorithms.gradient.noisy_power import noisy_power
-from eigenveil.algorithms.gradient.private_oja import private_oja
-from eigenveil.algorithms.gradient.private_oja_shuffled import private_oja_shuffled
-from eigenveil.algorithms.gradient.refined_pca import refined_pca
-from eigenveil.algorithms.shared.gradient_query import Slope
-from eigenveil.algorithms.shared.own import checked, own
-from eigenveil.algorithms.shared.passes import Pass, Rounds
+from eigenveil.algorithms.papers.baselines import analyze_gauss, em_cov, noisy_power
+from eigenveil.algorithms.papers.covariance import adaptive_cov, separate_cov, zero
+from eigenveil.algorithms.papers.oja import BatchPass, RoundCounter
+from eigenveil.algorithms.papers.private_oja import private_oja, private_oja_shuffled
+from eigenveil.algorithms.papers.single_pass import single_pass
+from eigenveil.algorithms.papers.smooth_sensitivity import smooth_subspace
+from eigenveil.algorithms.papers.subspace_approx import subspace_approx, subspace_approx_rank
+from eigenveil.algorithms.papers.subspace_exact import subspace_exact, subspace_exact_rank, subspace_reference
+from eigenveil.algorithms.recommended.auto import FirstStage, auto, rehearsal_steps
+from eigenveil.algorithms.recommended.dp_pca import dp_pca
+from eigenveil.algorithms.recommended.gauss_cov import gauss_cov
+from eigenveil.algorithms.recommended.refined_cov import refined_cov
+from eigenveil.algorithms.recommended.refined_pca import refined_pca
+from eigenveil.algorithms.shared.custom_algorithm import as_custom_algorithm, checked_steps
 from eigenveil.algorithms.shared.preparation import (
-    Centred,
-    law,
+    LocationEstimate,
+    cost_of_share,
     locate,
-    price,
-    priced,
+    noise_distribution,
     public_radius,
+    query_at_share,
     row_norms,
     row_radius,
 )
+from eigenveil.algorithms.shared.query_builders import GradientQueryBuilder
 from eigenveil.algorithms.shared.standardised import standardised
-from eigenveil.algorithms.subspace.approx import subspace_approx, subspace_approx_rank
-from eigenveil.algorithms.subspace.exact import subspace_exact, subspace_exact_rank
-from eigenveil.algorithms.subspace.reference import subspace_reference
-from eigenveil.algorithms.subspace.smooth_sensitivity import smooth
 from eigenveil.numerics.linalg import eigenpairs, fix_signs, orthonormal, start_directions, symmetric
 from eigenveil.protocol.estimate import Estimate, Steps, no_release
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw, PricedQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.protocol.rounds import Release
 from eigenveil.queries import (
     VECTOR,
     ClippedSum,
     ColumnHistograms,
     ColumnMoments,
     CoordinateClippedSum,
-    Coordinates,
+    CoordinateHistograms,
     Count,
     CrossCovariance,
     CrossNorms,
     CrossSpec,
+    EigenvalueVotes,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -67,10 +62,9 @@ from eigenveil.queries import (
     Spectrum,
     SquaredNormSum,
     Subspace,
-    Votes,
 )
 from eigenveil.queries.limits import WEIGHT
-from eigenveil.study.algorithm import Algorithm, AlgorithmProperties, OwnAlgorithm
+from eigenveil.study.algorithm import Algorithm, AlgorithmProperties, CustomAlgorithm
 from eigenveil.study.grid import S, midpoint
 from eigenveil.study.study import Scaling
 
@@ -88,9 +82,9 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.DP_PCA_SINGLE_PASS: single_pass,
     Algorithm.PRIVATE_OJA: private_oja,
     Algorithm.PRIVATE_OJA_SHUFFLED: private_oja_shuffled,
-    Algorithm.SMOOTH_GAUSSIAN: smooth,
-    Algorithm.SMOOTH_CAUCHY: smooth,
-    Algorithm.PROPOSE_TEST_RELEASE: smooth,
+    Algorithm.SMOOTH_GAUSSIAN: smooth_subspace,
+    Algorithm.SMOOTH_CAUCHY: smooth_subspace,
+    Algorithm.PROPOSE_TEST_RELEASE: smooth_subspace,
     Algorithm.SUBSPACE_EXACT: subspace_exact,
     Algorithm.SUBSPACE_EXACT_RANK: subspace_exact_rank,
     Algorithm.SUBSPACE_REFERENCE: subspace_reference,
@@ -98,30 +92,55 @@ ALGORITHMS: dict[Algorithm, Callable[[Plan], Steps]] = {
     Algorithm.SUBSPACE_APPROX_RANK: subspace_approx_rank,
     Algorithm.AUTO: auto,
 }
-"""The closed set: what makes the steps of each, from a plan."""
+"""The closed set of algorithms: the function that makes the steps of each from a plan."""
 
 
-def steps_of(plan: Plan, way: Way | None = None) -> Steps:
-    """The algorithm of a plan, about to ask its first query; `way` imagines what releases decide."""
+def steps_of(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
+    """Return the steps of a plan's algorithm; `first_stage` fixes the choice of the first releases."""
     if plan.study.scaling is Scaling.STANDARD:
-        return standardised(plan, lambda rest: steps_of(rest, way))
-    if way is not None:
-        return imagined(plan, way)
-    if isinstance(plan.algorithm, OwnAlgorithm):
-        return checked(plan.algorithm, plan)
+        return standardised(plan, lambda rest: steps_of(rest, first_stage))
+    if first_stage is not None:
+        return rehearsal_steps(plan, first_stage)
+    if isinstance(plan.algorithm, CustomAlgorithm):
+        return checked_steps(plan.algorithm, plan)
     return ALGORITHMS[plan.algorithm](plan)
 
 
-# What an algorithm is, and what it is told, yields and returns.
-__all__ = ["ALGORITHMS", "AlgorithmProperties", "Estimate", "OwnAlgorithm", "Plan", "PricedQuery", "Release"]
-__all__ += ["NoiseLaw", "Steps", "no_release", "own", "steps_of"]
-# What it may ask.
-__all__ += ["ClippedSum", "ColumnHistograms", "ColumnMoments", "CoordinateClippedSum", "Coordinates", "Count"]
+# The interface of an algorithm.
+__all__ = [
+    "ALGORITHMS",
+    "AlgorithmProperties",
+    "CustomAlgorithm",
+    "Estimate",
+    "Plan",
+    "PricedQuery",
+    "Release",
+]
+__all__ += ["NoiseDistribution", "Steps", "as_custom_algorithm", "no_release", "steps_of"]
+# Its queries.
+__all__ += [
+    "ClippedSum",
+    "ColumnHistograms",
+    "ColumnMoments",
+    "CoordinateClippedSum",
+    "CoordinateHistograms",
+    "Count",
+]
 __all__ += ["CrossCovariance", "CrossNorms", "CrossSpec", "Eigenvectors", "Gradient", "GradientNorms"]
 __all__ += ["GradientSpec", "Gram", "RadiusSearch", "RowNorms", "Spectrum", "SquaredNormSum", "Subspace"]
-__all__ += ["Votes"]
-# The steps that many have in common.
-__all__ += ["Centred", "Pass", "Rounds", "Slope", "law", "locate", "price", "priced", "public_radius"]
+__all__ += ["EigenvalueVotes"]
+# Common steps.
+__all__ += [
+    "BatchPass",
+    "GradientQueryBuilder",
+    "LocationEstimate",
+    "RoundCounter",
+    "cost_of_share",
+    "locate",
+    "noise_distribution",
+    "public_radius",
+    "query_at_share",
+]
 __all__ += ["row_norms", "row_radius"]
 # The grid, and linear algebra.
 __all__ += ["VECTOR", "WEIGHT", "S", "midpoint"]

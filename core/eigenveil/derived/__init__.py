@@ -1,1 +1,1 @@
-"""What else a released covariance answers, and how far the privacy noise moves it: post-processing [P7]."""
+"""Statistics derived from a released covariance, with errors from the privacy noise: post-processing [P7]."""

@@ -1,1 +1,1 @@
-"""What columns mean: a public dictionary, studies that name them, and what sites state. Imports study."""
+"""Public data dictionary, study files that use it, and sites' statements and rules. Imports study."""

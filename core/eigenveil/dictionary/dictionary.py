@@ -1,6 +1,6 @@
-"""A data dictionary: what each column means, its unit, and bounds that anybody may know.
+"""Data dictionary: the meaning, unit and public bounds of each column.
 
-Nothing here is read off records: a bound comes from what is known of a measurement, and `source` says whence.
+Bounds are never taken from records; `source` states their origin.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
-from eigenveil.study.checks import check_bounds, check_readable, need, settle
+from eigenveil.study.checks import check_bounds, check_readable, coerce_fields, need
 from eigenveil.study.study import LONGEST_NAME, NAME, Column
 
 MAX_COLUMNS = 2000  # a dictionary fits a message of the protocol
@@ -21,11 +21,11 @@ MAX_LEVELS = 200
 MAX_VERSION = 2**31
 LONGEST_TEXT = 500
 LOINC = re.compile(r"[0-9]{1,7}-[0-9]")
-OF = "="  # between a category and its level, in the name of the level's indicator column
+LEVEL_SEPARATOR = "="  # separates a category and its level in the name of an indicator column
 
 
 class ColumnType(Enum):
-    """`number` and `integer` are measured and counted; of a `category`, each level is a column of 0 and 1."""
+    """Type of a column; each level of a `category` is an indicator column of 0 and 1."""
 
     NUMBER = "number"
     INTEGER = "integer"
@@ -34,14 +34,14 @@ class ColumnType(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DictionaryColumn:
-    """One column: `name`, `meaning`, `unit` (UCUM), public bounds `lower` and `upper`, and their `source`.
+    """Column with `name`, `meaning`, `unit` (UCUM), public bounds `lower` and `upper`, and their `source`.
 
-    `plausible_lower` and `plausible_upper` span what most people's values are between; a file whose values
-    mostly lie elsewhere is likely to be in another unit. `levels` are those of a category, `loinc` the code
-    of the observation, `fill` stands for a missing value in a study that fills.
+    Most people's values lie between `plausible_lower` and `plausible_upper`; a file whose values mostly lie
+    elsewhere is probably in another unit. `levels` are those of a category, `loinc` is the code of the
+    observation, `fill` replaces a missing value in a study that fills.
 
     Raises:
-        RequestError: code `bad-study`, a value that cannot be meant.
+        RequestError: code `bad-study`, a value is invalid.
     """
 
     name: str
@@ -58,7 +58,7 @@ class DictionaryColumn:
     fill: float | None = None
 
     def __post_init__(self) -> None:
-        settle(self)
+        coerce_fields(self)
         need(bool(self.name.strip()), "a column needs a name")
         self._check_texts()
         where = f"column {self.name!r}"
@@ -66,7 +66,7 @@ class DictionaryColumn:
         self._check_within(where)
         need(
             self.loinc is None or (LOINC.fullmatch(self.loinc) is not None and check_digit(self.loinc)),
-            f"{where}: {self.loinc!r} is no LOINC code: its last digit is computed from the others",
+            f"{where}: {self.loinc!r} is not a LOINC code (format or check digit)",
         )
         self._check_levels(where)
 
@@ -75,7 +75,7 @@ class DictionaryColumn:
         check_readable("a unit", self.unit, LONGEST_NAME)
         check_readable("a column's meaning", self.meaning, LONGEST_TEXT)
         check_readable("the source of bounds", self.source, LONGEST_TEXT)
-        need(bool(self.source.strip()), f"column {self.name!r}: say whence its bounds are (source)")
+        need(bool(self.source.strip()), f"column {self.name!r}: state the origin of its bounds (source)")
 
     def _check_within(self, where: str) -> None:
         inside = [self.plausible_lower, self.plausible_upper, self.fill]
@@ -84,7 +84,7 @@ class DictionaryColumn:
             f"{where}: fill and the plausible range must lie within {self.lower:g} to {self.upper:g}",
         )
         low, high = (self.plausible_lower, self.plausible_upper)
-        need((low is None) == (high is None), f"{where}: a plausible range has two ends")
+        need((low is None) == (high is None), f"{where}: state both plausible_lower and plausible_upper")
         need(
             low is None or high is None or low < high,
             f"{where}: the plausible range {low} to {high} is empty",
@@ -92,7 +92,7 @@ class DictionaryColumn:
 
     def _check_levels(self, where: str) -> None:
         category = self.type is ColumnType.CATEGORY
-        need(category == bool(self.levels), f"{where}: a category has levels, and nothing else has")
+        need(category == bool(self.levels), f"{where}: a category needs levels, and other types have none")
         need(len(self.levels) <= MAX_LEVELS, f"{where}: at most {MAX_LEVELS} levels")
         need(len(set(self.levels)) == len(self.levels), f"{where}: a level is named twice")
         for level in self.levels:
@@ -100,13 +100,13 @@ class DictionaryColumn:
             check_readable("a level", level, LONGEST_NAME)
         need(
             not category or (self.lower, self.upper, self.unit) == (0.0, 1.0, ""),
-            f"{where}: the columns of a category are 0 or 1 and have no unit",
+            f"{where}: a category must have lower = 0, upper = 1 and no unit",
         )
 
     @property
     def columns(self) -> tuple[Column, ...]:
-        """What studies may name: the column itself, or one for each level of a category."""
-        names = [f"{self.name}{OF}{level}" for level in self.levels] or [self.name]
+        """Columns that studies may name: the column itself, or one for each level of a category."""
+        names = [f"{self.name}{LEVEL_SEPARATOR}{level}" for level in self.levels] or [self.name]
         return tuple(
             Column(name=name, unit=self.unit, lower=self.lower, upper=self.upper, fill=self.fill)
             for name in names
@@ -115,10 +115,10 @@ class DictionaryColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dictionary:
-    """The columns of a federation, or of anybody who shares a file of them.
+    """Columns of a federation, or of a shared file.
 
     Raises:
-        RequestError: code `bad-study`, a value is refused or two columns have one name.
+        RequestError: code `bad-study`, a value is invalid or two columns have one name.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Dictionary:
     about: str = ""
 
     def __post_init__(self) -> None:
-        settle(self)
+        coerce_fields(self)
         need(
             NAME.fullmatch(self.name) is not None,
             f"dictionary name {self.name!r}: use at most 63 lower-case letters, digits and hyphens",
@@ -136,7 +136,7 @@ class Dictionary:
         check_readable("what a dictionary is about", self.about, LONGEST_TEXT)
         need(
             1 <= len(self.columns) <= MAX_COLUMNS,
-            f"a dictionary has between 1 and {MAX_COLUMNS} columns, got {len(self.columns)}",
+            f"a dictionary must have 1 to {MAX_COLUMNS} columns, got {len(self.columns)}",
         )
         for column in self.columns:
             need(isinstance(column, DictionaryColumn), "the columns of a dictionary are DictionaryColumns")
@@ -146,12 +146,12 @@ class Dictionary:
         need(not twice, f"columns named twice: {', '.join(twice)}")
 
     def usable(self) -> dict[str, Column]:
-        """Every column that a study may name, in order."""
+        """Return all columns that a study may name, in order."""
         return {one.name: one for column in self.columns for one in column.columns}
 
 
-def nearest(name: str, known: Collection[str]) -> str:
-    """What may have been meant, as the end of a sentence; empty if nothing is near."""
+def suggestion(name: str, known: Collection[str]) -> str:
+    """Return the similar known names as the end of a sentence; empty if there are none."""
     folded: dict[str, str] = {}
     for one in known:
         folded.setdefault(one.casefold(), one)
@@ -160,19 +160,19 @@ def nearest(name: str, known: Collection[str]) -> str:
 
 
 def check_digit(code: str) -> bool:
-    """Whether the last digit of a LOINC code follows from the others (modulus 10, doubled from the right)."""
+    """Return True if the check digit of a LOINC code is right (modulus 10, doubled from the right)."""
     digits = [int(one) for one in reversed(code.replace("-", ""))]
     total = sum(digits[0::2]) + sum(sum(divmod(2 * one, 10)) for one in digits[1::2])
     return total % 10 == 0
 
 
 def range_text(lower: float, upper: float) -> str:
-    """Two bounds for a person."""
-    return f"{number(lower)} to {number(upper)}"
+    """Return two bounds as text."""
+    return f"{number_text(lower)} to {number_text(upper)}"
 
 
-def number(value: float) -> str:
-    """A number as somebody would write it, and no digit less."""
+def number_text(value: float) -> str:
+    """Return a number as text, with all its digits."""
     return (
         str(int(value)) if math.isfinite(value) and value == int(value) and abs(value) < 1e15 else repr(value)
     )

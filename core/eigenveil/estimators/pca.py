@@ -1,4 +1,4 @@
-"""scikit-learn's face of eigenveil: one site, in process, the same session and the same barrier."""
+"""Private PCA as a scikit-learn estimator: one site in this process, with the same session and barrier."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
-from eigenveil.estimators._base import records_of, run, study_of
-from eigenveil.estimators.bounds import Bounds
-from eigenveil.estimators.likelihood import Model
-from eigenveil.estimators.share import chosen, fitted_for, warn_of_noise
+from eigenveil.estimators._base import (
+    Bounds,
+    component_count,
+    records_of,
+    run,
+    study_for_components,
+    study_of,
+    warn_of_noise,
+)
+from eigenveil.estimators.probabilistic_pca import ProbabilisticPCA
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.tables import in_order
+from eigenveil.numerics.tables import select_columns
 from eigenveil.reporting.result import Result
-from eigenveil.study.columns import single_tables
 from eigenveil.study.radius import PublicNorm
+from eigenveil.study.toml import single_tables
 
 
 @dataclass(kw_only=True, repr=False, eq=False)
 class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """Principal components of the records in one process, with differential privacy.
+    """Differentially private principal components of the records in one process.
 
     Parameters
     ----------
@@ -39,19 +45,19 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         Except with this probability epsilon holds. 0 is pure differential privacy, by "gauss-cov" alone.
     bounds : (lower, upper), each a number or an array of shape (n_features,), pairs or mapping
         Public bounds of the columns, in their units: for all at once, as a list of a pair for each column, or
-        by name, as a mapping of each column's name to its pair. Required: bounds read off the records would
-        tell about them. Values beyond a bound count as the bound.
+        by name, as a mapping of each column's name to its pair. Required: bounds computed from the records
+        would disclose them. Values beyond a bound count as the bound.
     algorithm : {"auto", "refined-cov", "refined-pca", "gauss-cov", "dp-pca"}, default="auto"
     choose : {"before", "during"}, default="before"
-        When "auto" chooses: by public numbers, or by the first releases, which then say which way was taken.
+        When "auto" chooses: before, by public numbers, or by the first releases, which then state the choice.
     neighbours : {"add-remove", "replace-one"}, default="add-remove"
     radius : {"balance", "none"}, float, PublicNorm or {"norm": float}, default="balance"
-        How long records are shortened: to a radius chosen privately, not at all beyond the bounds, so that
-        about this share of them stays whole, or so that none is longer than a norm that is known beforehand
-        (in units of the widest column's half range, from the middle of the bounds).
+        Clip radius of the records: chosen privately, only the bounds, a radius that leaves about this share
+        of the records unclipped, or a norm known beforehand (in units of the widest column's half range, from
+        the middle of the bounds).
     scaling : {"none", "bounds", "standard"}, default="none"
-        In which units columns are compared: as they are, each by half the distance between its bounds, or
-        each by its standard deviation, which a part of the budget estimates.
+        Scaling of the columns: none, by half the distance between the bounds, or by the standard deviation,
+        which a share of the budget estimates.
     whiten : bool, default=False
         Divide what `transform` returns by the released standard deviation along each component.
     random_state : int, RandomState instance or None, default=None
@@ -61,16 +67,16 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
-        Orthonormal rows, about columns divided by `scale_`; the largest entry of each is positive.
+        Orthonormal rows, for columns divided by `scale_`; the largest entry of each is positive.
     explained_variance_ : ndarray of shape (n_components,)
         Equal to scikit-learn's up to noise and grid (divided by the noised record count less one).
     explained_variance_ratio_ : ndarray of shape (n_components,)
     singular_values_ : ndarray of shape (n_components,)
     mean_, scale_ : ndarray of shape (n_features,)
-        The private mean, and what each column is divided by, both in its own unit: 1, half the distance
-        between its bounds, or its noised standard deviation.
+        The private mean, and the divisor of each column, both in its own unit: 1, half the distance between
+        its bounds, or its noised standard deviation.
     noise_variance_ : float
-        Mean variance of the directions left out, as in probabilistic PCA. The privacy noise is in
+        Mean variance of the other directions, as in probabilistic PCA. The privacy noise is in
         `release_["result"]["noise_scale"]`.
     n_components_, n_features_in_ : int
     n_samples_ : float
@@ -83,13 +89,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     Notes
     -----
     Shape: X (n_samples, n_features), finite. Neighbours, sensitivity and privacy: as every study
-    [P1]-[P7]; only what `release_` holds is covered by the guarantee, and warnings, which say no more. Under
-    "replace-one" the number of records is public, and the plan in `release_` holds it. `fit_transform`,
-    `transform`, `score` and `score_samples` return functions of the records given to them: they spend
-    nothing, no guarantee covers them, and they are as confidential as those records.
+    [P1]-[P7]. The guarantee covers `release_` and the warnings, which follow from it. Under "replace-one" the
+    number of records is public, and the plan in `release_` holds it. `fit_transform`, `transform`, `score`
+    and `score_samples` return functions of the records given to them: they spend nothing, no guarantee covers
+    them, and they are as confidential as those records.
 
-    Tables are taken by the names of their columns, in any order, as they were in `fit`; what else a table
-    holds is not looked at. Arrays are taken by position.
+    Columns of tables are found by the names that they had in `fit`, in any order; other columns are ignored.
+    Columns of arrays are found by position.
 
     Examples
     --------
@@ -99,7 +105,7 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
     >>> pca = PrivatePCA(n_components=1, epsilon=2.0, bounds=(-10, 10), random_state=0).fit(X)
     >>> abs(pca.components_).round(1).tolist(), pca.transform(X).shape
     ([[1.0, 0.0, 0.0]], (2000, 1))
-    >>> pca.release_["private"]  # random_state makes a simulation of it
+    >>> pca.release_["private"]  # random_state makes it a simulation
     False
     """
 
@@ -120,13 +126,13 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
         Raises:
             ValueError: bounds are missing or reversed, X holds anything but finite numbers, or a
-                parameter is refused; nothing was spent.
+                parameter is invalid; nothing was spent.
         """
         records = records_of(self, X)
         d = records.shape[1]
         study = study_of(self, d, choose=self.choose)
-        simulation = run(self, fitted_for(self.n_components, study), records)
-        self._take(simulation.result, simulation.document)
+        simulation = run(self, study_for_components(self.n_components, study), records)
+        self._set_attributes(simulation.result, simulation.document)
         warn_of_noise(self.n_components, self.n_components_, simulation.result)
         return self
 
@@ -138,14 +144,14 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         n_components: int | float | None = None,
         whiten: bool = False,
     ) -> Self:
-        """Fitted by what a study released: `document` is the content of a release.json, or a simulation's.
+        """Return an estimator fitted from a release or simulation document.
 
-        Nothing is asked and nothing spent [P7]. All released components are kept, or as many as
-        `n_components` says: a number of them, or the share of the released variance that they hold. The
-        parameters are the study's, so that a clone may be fitted to other records.
+        Nothing is queried and nothing spent [P7]. All released components are used, or those that
+        `n_components` selects: a number, or a share of the released variance. The parameters are the study's,
+        so that a clone can be fitted to other records.
 
         Raises:
-            ValueError: the study released no components, or fewer than are wanted.
+            ValueError: the study released no components, or fewer than requested.
         """
         result, study = Result.from_dict(document["result"]), document["plan"]["study"]
         if result.declined is not None:
@@ -164,10 +170,10 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         )
         self.feature_names_in_ = np.array(result.columns, dtype=object)
         self.n_features_in_ = len(result.columns)
-        return self._take(result, dict(document))
+        return self._set_attributes(result, dict(document))
 
-    def _take(self, result: Result, document: dict[str, Any]) -> Self:
-        d, k = len(result.columns), chosen(self.n_components, result)
+    def _set_attributes(self, result: Result, document: dict[str, Any]) -> Self:
+        d, k = len(result.columns), component_count(self.n_components, result)
         self.release_ = document
         self.components_ = np.ascontiguousarray(result.components[:k])
         self.n_components_ = len(self.components_)
@@ -178,43 +184,45 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
         self.explained_variance_ratio_ = result.explained_variance_ratio[:k]
         self.singular_values_ = np.sqrt(self.explained_variance_ * (max(self.n_samples_, 2.0) - 1))
         self.mean_, self.scale_ = result.mean, result.scale
-        left = max(0.0, result.total_variance * unbiased - float(self.explained_variance_.sum()))
-        self.noise_variance_ = left / (d - self.n_components_) if d > self.n_components_ else 0.0
+        other_variance = max(0.0, result.total_variance * unbiased - float(self.explained_variance_.sum()))
+        self.noise_variance_ = other_variance / (d - self.n_components_) if d > self.n_components_ else 0.0
         return self
 
     def transform(self, X: ArrayLike) -> FloatArray:
-        """Records in the component space. Shape: (n, n_features) -> (n, n_components).
+        """Return records in the component space. Shape: (n, n_features) -> (n, n_components).
 
         Raises:
-            ValueError: a column is missing, or anything is no finite number.
+            ValueError: a column is missing, or a value is not a finite number.
         """
         off = (self._records(X) - self.mean_) / self.scale_
-        return np.asarray(off @ self.components_.T / self._lengths())
+        return np.asarray(off @ self.components_.T / self._whitening_scales())
 
     def inverse_transform(self, X: ArrayLike) -> FloatArray:
-        """Points of the component space as records. Shape: (n, n_components) -> (n, n_features)."""
+        """Return points of the component space as records. Shape: (n, n_components) -> (n, n_features)."""
         check_is_fitted(self)
-        points = check_array(X, dtype=np.float64) * self._lengths()
+        points = check_array(X, dtype=np.float64) * self._whitening_scales()
         return np.asarray(points @ self.components_ * self.scale_ + self.mean_)
 
     def get_covariance(self) -> FloatArray:
-        """What the released components say of the covariance, in the columns' own units, the directions left
-        out sharing one variance (probabilistic PCA) and none varying less than the privacy noise on a
-        variance. Shape: (n_features, n_features)."""
-        return self._model().covariance
+        """Return the covariance of the probabilistic PCA model, in the columns' own units.
+
+        The other directions share one variance, and no variance is below its privacy noise.
+        Shape: (n_features, n_features).
+        """
+        return self._probabilistic_pca().covariance
 
     def get_precision(self) -> FloatArray:
-        """The inverse of `get_covariance`. Shape: (n_features, n_features).
+        """Return the inverse of `get_covariance`. Shape: (n_features, n_features).
 
         Raises:
             ValueError: the release holds no variance.
         """
-        return self._model().precision
+        return self._probabilistic_pca().precision
 
     def score_samples(self, X: ArrayLike) -> FloatArray:
-        """The log-likelihood of each record under the released components (probabilistic PCA), in the
-        columns' own units. Shape: (n, n_features) -> (n,).
+        """Return each record's log-likelihood under the probabilistic PCA model.
 
+        Shape: (n, n_features), in the columns' own units -> (n,).
         A function of the records given: it spends nothing, no guarantee covers it, and it is as confidential
         as they are.
 
@@ -222,31 +230,31 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
             ValueError: as `transform`, or the release holds no variance.
         """
         records = self._records(X)
-        return self._model().log_likelihood(records)
+        return self._probabilistic_pca().log_likelihood(records)
 
     def score(self, X: ArrayLike, y: object = None) -> float:
-        """The mean of `score_samples`: as confidential as the records given, and covered by no guarantee."""
+        """Return the mean of `score_samples`: as confidential as the records, and without a guarantee."""
         return float(self.score_samples(X).mean())
 
     def _records(self, X: ArrayLike) -> FloatArray:
         check_is_fitted(self)
         names = getattr(self, "feature_names_in_", None)
-        records: FloatArray = validate_data(self, in_order(names, X), dtype=np.float64, reset=False)
+        records: FloatArray = validate_data(self, select_columns(names, X), dtype=np.float64, reset=False)
         return records
 
-    def _lengths(self) -> FloatArray:
-        """What `transform` divides by. Shape: (n_components,)."""
+    def _whitening_scales(self) -> FloatArray:
+        """Return the divisors of `transform`. Shape: (n_components,)."""
         if not self.whiten:
             return np.ones(self.n_components_)
-        least = np.finfo(np.float64).eps  # of a direction that the release gives no variance
+        least = np.finfo(np.float64).eps  # for a direction with released variance 0
         return np.maximum(np.sqrt(self.explained_variance_), least)
 
-    def _model(self) -> Model:
+    def _probabilistic_pca(self) -> ProbabilisticPCA:
         check_is_fitted(self)
-        return Model(
+        return ProbabilisticPCA(
             components=self.components_,
             variances=self.explained_variance_,
-            left=self.noise_variance_,
+            other_variance=self.noise_variance_,
             noise=self.release_["result"]["noise_scale"],
             mean=self.mean_,
             scale=self.scale_,
@@ -254,5 +262,5 @@ class PrivatePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimato
 
     @property
     def _n_features_out(self) -> int:
-        """Asked for by scikit-learn's `get_feature_names_out`."""
+        """Number of output features, for scikit-learn's `get_feature_names_out`."""
         return int(self.n_components_)

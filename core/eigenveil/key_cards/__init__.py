@@ -1,1 +1,1 @@
-"""Key cards: a name and public keys under their own signature, and the digits that people compare."""
+"""Key cards: a name and public keys with their own signature, and the fingerprints that people compare."""

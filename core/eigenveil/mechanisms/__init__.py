@@ -1,26 +1,14 @@
-"""From an exact sum to the values that may be published; only the barrier calls it."""
+"""Mechanisms: from an exact sum to the values of a release. Only the barrier calls them."""
 
 from __future__ import annotations
 
-from eigenveil.mechanisms import (
-    eigenvalues,
-    eigenvectors,
-    fingerprint_votes,
-    leading_subspace,
-    local_randomizer,
-    preimage,
-    rank_selection,
-    score_gap,
-    sparse_vector,
-    stability_histogram,
-)
-from eigenveil.mechanisms.outcome import Outcome
-from eigenveil.noise.shares import released_sigma
-from eigenveil.noise.source import NoiseSource, NoiseSpec, noise_spec
-from eigenveil.numerics.encoding import IntArray, added
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.mechanisms.papers import covariance, single_pass, smooth_sensitivity, subspaces
+from eigenveil.mechanisms.result import MechanismResult
+from eigenveil.noise.source import NoiseSource, NoiseSpec, noise_spec, released_sigma
+from eigenveil.numerics.encoding import IntArray, add_noise
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import (
-    Additive,
+    AdditiveQuery,
     CellVotes,
     Eigenvectors,
     Preimage,
@@ -35,61 +23,69 @@ from eigenveil.queries import (
 from eigenveil.study.study import Study
 
 
-def noise_ahead(asked: RoundQuery, study: Study) -> NoiseSpec | None:
-    """The noise of an answer that can be drawn before the sum is known; None if it depends on more, or is
-    in the answers already."""
+def data_independent_noise(round_query: RoundQuery, study: Study) -> NoiseSpec | None:
+    """Return the noise that can be drawn before the sum is known.
+
+    None if the noise depends on the sum, or if the answers contain it already.
+    """
     if study.masked:
         return None
-    if asked.law is NoiseLaw.STABILITY:
-        return stability_histogram.noise_of(asked, study)[0]
-    if isinstance(asked.query, Spectrum):
-        return eigenvalues.noise_of(asked, asked.query, study)
-    if isinstance(asked.query, RadiusSearch):
-        return sparse_vector.noise_of(asked.query, asked.micro_rho, study)
-    if isinstance(asked.query, Additive):
+    if round_query.law is NoiseDistribution.STABILITY:
+        return single_pass.stability_noise_spec(round_query, study)[0]
+    if isinstance(round_query.query, Spectrum):
+        return covariance.eigenvalue_noise_spec(round_query, round_query.query, study)
+    if isinstance(round_query.query, RadiusSearch):
+        return covariance.radius_noise_spec(round_query.query, round_query.micro_rho, study)
+    if isinstance(round_query.query, AdditiveQuery):
         multiplicity = study.max_sites_per_person
-        return noise_spec(asked.query, asked.micro_rho, study.neighbours, multiplicity, asked.law)
+        return noise_spec(
+            round_query.query, round_query.micro_rho, study.neighbours, multiplicity, round_query.law
+        )
     return None
 
 
-def publishable(
-    asked: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, present: tuple[str, ...] = ()
-) -> Outcome:
-    """What is released of `total`, from the sites that are `present`.
+def apply_mechanism(
+    round_query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource, present: tuple[str, ...] = ()
+) -> MechanismResult:
+    """Return the release of `total`, from the sites that are `present`.
 
-    Shape: total as the answers add up to; values (released(asked.query),).
-    Neighbours: as the study says.
-    Privacy: [P2] for added noise, [P32] for noise that is in masked answers; the claim of its own mechanism
-    otherwise.
-    Cost: asked.price.
+    Shape: total as the answers add up to; values (released_length(round_query.query),).
+    Neighbours: as in the study.
+    Privacy: [P2] for added noise, [P32] for noise inside masked answers; otherwise the claim of the
+    mechanism.
+    Cost: round_query.answer_cost.
     """
-    match asked.query:
+    match round_query.query:
         case Spectrum() as query:
-            return eigenvalues.release(asked, query, total, study, noise)
+            return covariance.release_eigenvalues(round_query, query, total, study, noise)
         case Eigenvectors() as query:
-            return eigenvectors.release(asked, query, total, study, noise)
+            return covariance.release_eigenvectors(round_query, query, total, study, noise)
         case Subspace() as query:
-            return leading_subspace.release(asked, query, total, study, noise)
+            return smooth_sensitivity.release_subspace(round_query, query, total, study, noise)
         case ShuffledRecord() as query:
-            return local_randomizer.release(asked, query, total, study, noise)
+            return single_pass.release_shuffled_record(round_query, query, total, study, noise)
         case RadiusSearch() as query:
-            return sparse_vector.release(asked, query, total, study, noise)
+            return covariance.release_radius(round_query, query, total, study, noise)
         case SpanVotes() | CellVotes() as query:
-            return fingerprint_votes.release(asked, query, total, study, noise)
+            return subspaces.release_most_voted(round_query, query, total, study, noise)
         case RankVotes() as query:
-            return rank_selection.release(asked, query, total, study, noise)
+            return subspaces.release_rank(round_query, query, total, study, noise)
         case SpanGap() as query:
-            return score_gap.release(asked, query, total, study, noise)
+            return subspaces.release_leading_span(round_query, query, total, study, noise)
         case Preimage() as query:
-            return preimage.release(query, total, study, present)
-        case _ if study.masked:  # the sum came with the noise of all shares inside
-            return Outcome(values=total, sigma=released_sigma(asked, study, len(present)))
-        case _ if asked.law is NoiseLaw.STABILITY:
-            return stability_histogram.release(asked, total, study, noise)
+            return subspaces.release_preimage(query, total, study, present)
+        case _ if study.masked:  # the sum contains the noise of all shares
+            return MechanismResult(values=total, sigma=released_sigma(round_query, study, len(present)))
+        case _ if round_query.law is NoiseDistribution.STABILITY:
+            return single_pass.release_stability_histogram(round_query, total, study, noise)
         case _:
-            return _added(asked, asked.query, total, study, noise)
+            return _additive(round_query, round_query.query, total, study, noise)
 
 
-def _added(asked: RoundQuery, query: Additive, total: IntArray, study: Study, noise: NoiseSource) -> Outcome:
-    spec = noise_spec(query, asked.micro_rho, study.neighbours, study.max_sites_per_person, asked.law)
-    return Outcome(values=added(total, noise.draw(spec)), sigma=spec.sigma)
+def _additive(
+    round_query: RoundQuery, query: AdditiveQuery, total: IntArray, study: Study, noise: NoiseSource
+) -> MechanismResult:
+    spec = noise_spec(
+        query, round_query.micro_rho, study.neighbours, study.max_sites_per_person, round_query.law
+    )
+    return MechanismResult(values=add_noise(total, noise.draw(spec)), sigma=spec.sigma)

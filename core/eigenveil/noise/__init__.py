@@ -1,4 +1,4 @@
-"""Randomness: the one gateway through which noise is drawn, and samplers of other laws that draw from it.
+"""Noise: the only source of randomness (`source`), and samplers of other distributions that use it.
 
-Only `mechanisms` and whoever drives a study (the simulation, the coordinator) use it.
+Used by `mechanisms`, and by the simulation, the coordinator and sites, which run a study.
 """

@@ -1,7 +1,14 @@
-"""The one gateway: the only place where noise is drawn, and the only importer of the sampler.
+"""Noise source: the only module that draws noise, and the only one that imports the sampler.
 
-Noise is exact and made of integers (the rounded Gaussian, the discrete Laplace law), from the operating
-system's CSPRNG, at a standard deviation computed from the question's own sensitivity and its price.
+Noise is exact integers (rounded Gaussian, discrete Laplace) from the operating system's CSPRNG. Its standard
+deviation is computed from the query's sensitivity and cost.
+
+Reproducible noise for simulations and tests. It is not private, and every release states this.
+
+Noise share of a site under secure aggregation, large enough that the honest sites' shares suffice.
+
+At most t sites of an attempt S collude with the coordinator, and know their own shares. So each share has the
+variance sigma^2 / (|S| - t), and any sum that can be unmasked has at least the variance sigma^2 [P31] [P32].
 """
 
 from __future__ import annotations
@@ -13,121 +20,190 @@ from typing import Protocol
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import root_of, scale_squared
-from eigenveil.numerics.encoding import FloatArray, IntArray, Words
-from eigenveil.protocol.noise_ratio import LOUDEST
-from eigenveil.protocol.query import NoiseLaw
-from eigenveil.queries import Additive, Gram
-from eigenveil.queries.limits import need
+from eigenveil.accounting.zcdp import Neighbours, root_of, scale_squared
+from eigenveil.errors import Code, InternalError
+from eigenveil.numerics.encoding import FloatArray, IntArray, WordArray
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query_limits import MAX_NOISE_SCALE, MIN_SHARE_SCALE
+from eigenveil.queries import AdditiveQuery, Gram
+from eigenveil.queries.limits import require
+from eigenveil.study.study import Study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """`count` consecutive integers that get independent noise of scale `scale`: the standard deviation of
-    the Gaussian before it is rounded, b of the discrete Laplace exp(-|x| / b).
+    """`count` consecutive integers with independent noise of one scale.
+
+    `scale` is the standard deviation of the Gaussian before rounding, or b of the discrete Laplace
+    exp(-|x| / b).
 
     Raises:
-        RequestError: code `plan-overflow`: a scale at which a draw could leave 64 bits.
+        RequestError: code `plan-overflow`: a draw could exceed 64 bits.
     """
 
     count: int
     scale: float
-    law: NoiseLaw = NoiseLaw.GAUSSIAN
+    law: NoiseDistribution = NoiseDistribution.GAUSSIAN
 
     def __post_init__(self) -> None:
-        need(0 < self.scale <= LOUDEST, f"noise is drawn at scales up to {LOUDEST:.3g}, not {self.scale:.3g}")
+        require(
+            0 < self.scale <= MAX_NOISE_SCALE,
+            f"noise scales are limited to {MAX_NOISE_SCALE:.3g}, got {self.scale:.3g}",
+        )
 
     @property
     def sigma(self) -> float:
-        """Its standard deviation (that of the continuous law)."""
-        return self.scale if self.law is NoiseLaw.GAUSSIAN else math.sqrt(2) * self.scale
+        """Standard deviation of the continuous distribution."""
+        return self.scale if self.law is NoiseDistribution.GAUSSIAN else math.sqrt(2) * self.scale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseSpec:
-    """The noise of one answer, block after block."""
+    """Noise of one answer: its blocks in order."""
 
     blocks: tuple[Block, ...]
 
     @property
     def length(self) -> int:
-        """Integers in the answer."""
+        """Number of integers in the answer."""
         return sum(block.count for block in self.blocks)
 
     @property
     def sigma(self) -> float:
-        """The largest standard deviation among the blocks."""
+        """Largest standard deviation of the blocks."""
         return max(block.sigma for block in self.blocks)
 
 
 class NoiseSource(Protocol):
-    """Where noise comes from. `private` is False for anything but the operating system's CSPRNG."""
+    """Source of noise. `private` is True for the operating system's CSPRNG only."""
 
     @property
     def private(self) -> bool:
-        """Whether releases drawn from this source carry the guarantee."""
+        """True if releases with noise from this source have the privacy guarantee."""
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """Independent integers as `spec` says, the caller's own: what they are added to may be written over
-        them. Shape: (spec.length,)."""
+        """Return independent integers as specified, in an array that the caller may modify.
+
+        Shape: (spec.length,).
+        """
 
     def uniform(self, count: int) -> FloatArray:
-        """Independent floats, uniform in (0, 1), 2^-52 apart. Shape: (count,)."""
+        """Return independent uniform floats in (0, 1), on a grid of 2^-52. Shape: (count,)."""
 
 
 class OsNoise:
-    """Production noise: exact integers from the operating system's bits; it accepts no seed."""
+    """Production noise: exact integers from the operating system's random bits, without a seed."""
 
     private = True
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """Shape: (spec.length,), int64."""
-        # Its tables are a twentieth of a second of ball arithmetic, which only a real draw needs.
+        """Return noise as specified. Shape: (spec.length,), int64."""
+        # The import computes tables for 0.05 s, which only a real draw needs.
         from eigenveil.noise.quantiles import GAUSSIAN, LAPLACE
         from eigenveil.noise.sampler import integers
 
         noise, start = np.empty(spec.length, dtype=np.int64), 0
         for block in spec.blocks:
-            quantile = GAUSSIAN if block.law is NoiseLaw.GAUSSIAN else LAPLACE
+            quantile = GAUSSIAN if block.law is NoiseDistribution.GAUSSIAN else LAPLACE
             integers(quantile, block.scale, block.count, words, noise[start : start + block.count])
             start += block.count
         return noise
 
     def uniform(self, count: int) -> FloatArray:
-        """Shape: (count,)."""
+        """Return uniform floats in (0, 1). Shape: (count,)."""
         return ((words(count) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
-def words(count: int) -> Words:
-    """Fair bits of the operating system's CSPRNG, 64 a word. Shape: (count,)."""
+def words(count: int) -> WordArray:
+    """Return words of 64 fair bits from the operating system's CSPRNG. Shape: (count,)."""
     return np.frombuffer(os.urandom(8 * count), dtype="<u8")
 
 
 def noise_spec(
-    query: Additive,
+    query: AdditiveQuery,
     micro_rho: int,
     neighbours: Neighbours,
     multiplicity: int = 1,
-    law: NoiseLaw = NoiseLaw.GAUSSIAN,
-    among: int = 1,
+    noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN,
+    shares: int = 1,
 ) -> NoiseSpec:
-    """The noise that makes `query` cost at most `micro_rho`; of Gaussian noise, one share `among` so many.
+    """Return the noise with which `query` costs at most `micro_rho`, or one of `shares` Gaussian shares.
 
     Privacy: [P2] rho = sum_j D_j^2 / (2 sigma_j^2) for independent rounded Gaussians [P26]. With one
     sigma that is ||D||^2 / (2 sigma^2). For a Gram matrix, sigma on the diagonal and sigma / sqrt 2
     above it give ||D||_F^2 / (2 sigma^2), because every off-diagonal entry counts twice in the
     Frobenius norm [P3]. Laplace noise of scale b = l1 / epsilon is epsilon-DP, and epsilon = sqrt(2 rho)
-    makes b^2 = l1^2 / (2 rho): the same formula with the other norm. A person at `multiplicity` sites moves
-    the sum by that many vectors.
+    makes b^2 = l1^2 / (2 rho): the same formula with the other norm. A person at `multiplicity` sites
+    changes the sum by that many vectors.
     Cost: `micro_rho`.
     """
-    gaussian = law is NoiseLaw.GAUSSIAN
+    gaussian = noise_distribution is NoiseDistribution.GAUSSIAN
     sensitivity2 = query.l2_squared(neighbours) if gaussian else query.l1(neighbours) ** 2
-    square = scale_squared(sensitivity2 * multiplicity**2, micro_rho) / among
+    square = scale_squared(sensitivity2 * multiplicity**2, micro_rho) / shares
     if isinstance(query, Gram) and gaussian and not query.flat:
         d = query.centre.size
         diagonal = Block(count=d, scale=root_of(square))
         above = Block(count=query.length - d, scale=root_of(square / 2))
         return NoiseSpec(blocks=(diagonal, above))
-    return NoiseSpec(blocks=(Block(count=query.length, scale=root_of(square), law=law),))
+    return NoiseSpec(blocks=(Block(count=query.length, scale=root_of(square), law=noise_distribution),))
+
+
+class SeededNoise:
+    """Rounded Gaussian and Laplace noise from a seed, for simulations only."""
+
+    private = False
+
+    def __init__(self, seed: int) -> None:
+        self._generator = np.random.default_rng(seed)
+
+    def draw(self, spec: NoiseSpec) -> IntArray:
+        """Return noise as specified. Shape: (spec.length,), int64."""
+        parts = [self._block(block) for block in spec.blocks]
+        return np.rint(np.concatenate(parts)).astype(np.int64)
+
+    def _block(self, block: Block) -> FloatArray:
+        sampler = (
+            self._generator.normal if block.law is NoiseDistribution.GAUSSIAN else self._generator.laplace
+        )
+        return sampler(0.0, block.scale, block.count)
+
+    def uniform(self, count: int) -> FloatArray:
+        """Return uniform floats in (0, 1). Shape: (count,)."""
+        return self._generator.uniform(2.0**-53, 1.0, count)
+
+
+def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:
+    """Return the noise share of each of `sites` sites for a query.
+
+    Privacy: [P32] any sites - study.colluders shares add up to the noise of the query, or more.
+    Cost: round_query.answer_cost, for all shares together.
+
+    Raises:
+        InternalError: the query is not masked, its noise is not Gaussian, or no site would be honest.
+    """
+    honest = sites - study.colluders
+    if not (
+        study.masked
+        and isinstance(round_query.query, AdditiveQuery)
+        and round_query.law is NoiseDistribution.GAUSSIAN
+        and honest > 0
+    ):
+        raise InternalError(Code.BUG, "noise shares exist only for masked Gaussian noise with an honest site")
+    whole = noise_spec(
+        round_query.query,
+        round_query.micro_rho,
+        study.neighbours,
+        study.max_sites_per_person,
+        round_query.law,
+        shares=honest,
+    )
+    return NoiseSpec(
+        blocks=tuple(
+            Block(count=block.count, scale=max(block.scale, MIN_SHARE_SCALE)) for block in whole.blocks
+        )
+    )
+
+
+def released_sigma(round_query: RoundQuery, study: Study, sites: int) -> float:
+    """Return the largest standard deviation of the noise in a sum of `sites` masked answers."""
+    return share_spec(round_query, study, sites).sigma * math.sqrt(sites)

@@ -1,1 +1,1 @@
-"""Integers, linear algebra and public randomness: everything may import it, and it imports nothing else."""
+"""Integer encoding, linear algebra and public pseudo-random numbers; imports no other eigenveil package."""

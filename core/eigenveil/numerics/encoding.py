@@ -1,4 +1,7 @@
-"""Integer vectors: the only thing that leaves a site, and the only thing that is ever noised."""
+"""Integer vectors, their bytes, canonical JSON and digests. Sites send only such vectors.
+
+Exact sums of float64 products of integers, for any number of records.
+"""
 
 from __future__ import annotations
 
@@ -22,24 +25,23 @@ def check_exact(bound: float) -> None:
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
-Words = NDArray[np.uint64]
+WordArray = NDArray[np.uint64]
 
 # Exact float64 products: integers of magnitude up to 2**53 are represented without rounding.
 EXACT = 2**53
-DEEPEST = 64  # containers within each other in JSON that is read
-AT_ONCE = 2**16  # numbers of a long vector, so that what is computed on them stays in a core's cache
+MAX_NESTING = 64  # nested containers allowed in JSON input
+CHUNK = 2**16  # entries a chunk of a long vector, small enough for a core's cache
 
 
 def frozen(values: ArrayLike) -> IntArray:
-    """A read-only, C-contiguous int64 copy of `values`, or `values` itself where it is that and can never
-    change: large answers are held once.
+    """Return `values` as a read-only, C-contiguous int64 array; immutable arrays of that form are not copied.
 
     Raises:
         TypeError: `values` are not integers.
         OverflowError: a value needs more than 64 bits.
     """
     array = np.asarray(values)
-    if array.dtype == np.int64 and array.flags.c_contiguous and _never_changes(array):
+    if array.dtype == np.int64 and array.flags.c_contiguous and _is_immutable(array):
         return array
     if array.dtype.kind not in "iu" and array.size:
         raise TypeError(f"integers are required, got {array.dtype}")
@@ -50,56 +52,54 @@ def frozen(values: ArrayLike) -> IntArray:
     return array
 
 
-def _never_changes(array: IntArray) -> bool:
-    """Whether nobody holds its memory under a name by which it can be written to."""
-    held: object = array
-    while isinstance(held, np.ndarray):
-        if held.flags.writeable:
+def _is_immutable(array: IntArray) -> bool:
+    """Return True if no array or buffer gives write access to this memory."""
+    buffer: object = array
+    while isinstance(buffer, np.ndarray):
+        if buffer.flags.writeable:
             return False
-        if held.base is None:
+        if buffer.base is None:
             return True
-        held = held.base
-    return isinstance(held, bytes)
+        buffer = buffer.base
+    return isinstance(buffer, bytes)
 
 
-def added(total: IntArray, drawn: IntArray) -> IntArray:
-    """`total` and noise, which may never wrap around. Shape: equal.
+def add_noise(total: IntArray, drawn: IntArray) -> IntArray:
+    """Return the sum plus its noise; never wraps around. Shape: equal.
 
-    Written over `drawn` unless that is read-only: a long sum and its noise are all that is in memory.
-
-    Whether it would is a function of the noised values alone, so that refusing tells no more than they do.
+    Overwrites `drawn` unless it is read-only: only a long sum and its noise are in memory. Overflow depends
+    on the noised values alone, so the error reveals no more than they do.
 
     Raises:
-        InternalError: there are not as many integers of noise as of the sum, so that some of either would
-            have none of the other; or a sum needs more than 64 bits, and none is planned that loud
-            (protocol.noise_ratio).
+        InternalError: noise and sum differ in shape or type; or a noised value needs more than 64 bits, which
+            `protocol.noise_ratio` excludes for every plan.
     """
     if drawn.shape != total.shape or drawn.dtype.kind != "i":
-        raise InternalError(Code.BUG, "the noise has another shape or type than the sum that it is added to")
+        raise InternalError(Code.BUG, "the noise differs in shape or type from the sum that it is added to")
     out = drawn if drawn.flags.writeable else drawn.copy()
-    for start in range(0, len(total), AT_ONCE):
-        here = slice(start, start + AT_ONCE)
+    for start in range(0, len(total), CHUNK):
+        here = slice(start, start + CHUNK)
         known, noised = total[here], out[here]
         noise = noised.copy()
         noised += known
-        if (((known ^ noised) & (noise ^ noised)) < 0).any():  # a sign that neither has
+        if (((known ^ noised) & (noise ^ noised)) < 0).any():  # the sign of neither operand
             raise InternalError(Code.BUG, "a noised value does not fit 64 bits")
     out.setflags(write=False)
     return out
 
 
 def to_bytes(values: IntArray) -> bytes:
-    """Little-endian 64-bit two's complement, row by row."""
-    return octets(values).tobytes()
+    """Return little-endian 64-bit two's complement bytes, row by row."""
+    return to_memoryview(values).tobytes()
 
 
-def octets(values: IntArray) -> memoryview:
-    """The same without a copy."""
+def to_memoryview(values: IntArray) -> memoryview:
+    """Return the bytes of `to_bytes` as a view, without a copy."""
     return np.ascontiguousarray(values, dtype="<i8").reshape(-1).view(np.uint8).data
 
 
 def from_bytes(data: bytes, shape: tuple[int, ...]) -> IntArray:
-    """The inverse of `to_bytes`.
+    """Return the integers that `to_bytes` encoded.
 
     Raises:
         PeerError: the length does not match `shape`.
@@ -117,24 +117,24 @@ _COMPACT = json.JSONEncoder(sort_keys=True, separators=(",", ":"), ensure_ascii=
 
 
 def canonical(value: Any) -> bytes:
-    """Canonical JSON (RFC 8785) of plain values. Most headers have no float and no letter beyond ASCII; the
-    standard library's encoder, which is compiled, then writes the same bytes."""
+    """Return canonical JSON (RFC 8785) of plain values.
+
+    For values without floats and non-ASCII text, the faster standard encoder writes the same bytes."""
     return _COMPACT.encode(value).encode() if _simple(value) else rfc8785.dumps(value)
 
 
 def parse_json(text: bytes | str) -> Any:
-    """Return the value of a JSON text that somebody else wrote.
+    """Return the value of an untrusted JSON text.
 
     Raises:
-        ValueError: it is not JSON, or nests deeper than 64 containers: Python stops reading at a depth that
-            depends on who calls.
+        ValueError: it is not JSON, or nests deeper than 64 containers. Python's own limit varies.
     """
     try:
         value = json.loads(text)
     except RecursionError as problem:
         raise ValueError("it nests too deep") from problem
     level = [value]
-    for _ in range(DEEPEST):
+    for _ in range(MAX_NESTING):
         level = [inner for one in level for inner in _inner(one)]
         if not level:
             return value
@@ -158,14 +158,53 @@ def _simple(value: Any) -> bool:
 
 
 def digest(domain: str, header: Any, arrays: Sequence[IntArray] = ()) -> str:
-    """SHA-256 (hex) of canonical JSON and integer arrays, separated by domain and by length."""
-    return digest_of(domain, canonical(header), *map(octets, arrays))
+    """Return the SHA-256 (hex) of canonical JSON and integer arrays, separated by domain and by length."""
+    return digest_of(domain, canonical(header), *map(to_memoryview, arrays))
 
 
 def digest_of(domain: str, *parts: bytes | memoryview) -> str:
-    """The same of bytes that are canonical already."""
+    """Return the SHA-256 (hex) of bytes that are canonical already."""
     state = hashlib.sha256(f"eigenveil/{domain}/v1\n".encode())
     for part in parts:
         state.update(len(part).to_bytes(8, "little"))
         state.update(part)
     return state.hexdigest()
+
+
+class ExactSum:
+    """Sum in float64 while no sum of absolute products can reach 2**53, then in int64.
+
+    `bound` is the largest absolute sum, in any entry, of the products of one record. A product may cover at
+    most `most` records.
+
+    Shape: products and total are of one shape.
+    """
+
+    def __init__(self, shape: tuple[int, ...], bound: int) -> None:
+        check_exact(float(bound))
+        self.most = (EXACT - 1) // max(bound, 1)
+        self._total: IntArray | None = None  # None while floats hold the sum exactly
+        self._exact = np.zeros(shape)
+        self._pending_records = 0
+
+    def add(self, product: FloatArray, records: int) -> None:
+        """Add a product over `records` records."""
+        if self._pending_records + records > self.most:
+            self._flush()
+        self._exact += product
+        self._pending_records += records
+
+    def total(self) -> IntArray:
+        """Return the sum. Call it once."""
+        if self._total is None:
+            return self._exact.astype(np.int64)
+        self._flush()
+        return self._total
+
+    def _flush(self) -> None:
+        if self._total is None:
+            self._total = self._exact.astype(np.int64)
+        else:
+            self._total += self._exact.astype(np.int64)
+        self._exact[:] = 0.0
+        self._pending_records = 0

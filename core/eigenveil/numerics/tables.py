@@ -1,4 +1,4 @@
-"""The columns of a table by name, in the order in which somebody knows them."""
+"""Selection of table columns by name."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from typing import Any
 
 
-def in_order(wanted: Sequence[str] | None, X: Any) -> Any:
-    """The columns `wanted` of a table, in that order; what else it holds is not looked at.
+def select_columns(wanted: Sequence[str] | None, X: Any) -> Any:
+    """Return the columns `wanted` of a table, in that order, and ignore all others.
 
-    An array, and whatever bears no names, is returned as it is: its columns count by position.
+    Data without column names, such as an array, is returned unchanged: its columns count by position.
 
     Raises:
-        ValueError: a column is missing, or there twice.
+        ValueError: a column is missing or occurs twice.
     """
-    kind = type(X)  # asked of the type: a column of a DataFrame may be called "select"
-    held = next((getattr(X, name) for name in ("column_names", "columns") if hasattr(kind, name)), None)
-    if wanted is None or held is None or not all(isinstance(name, str) for name in held):
+    kind = type(X)  # read from the type: a column of a DataFrame may be called "select"
+    available = next((getattr(X, name) for name in ("column_names", "columns") if hasattr(kind, name)), None)
+    if wanted is None or available is None or not all(isinstance(name, str) for name in available):
         return X
-    times = Counter(held)
+    times = Counter(available)
     if missing := [name for name in wanted if not times[name]]:
-        raise ValueError(f"the table has no column {_listed(missing)}; it has: {_listed(list(held))}")
+        raise ValueError(f"the table has no column {_listed(missing)}; it has: {_listed(list(available))}")
     if twice := [name for name in wanted if times[name] > 1]:
         raise ValueError(f"the table has more than one column {_listed(twice)}")
     names = list(wanted)
@@ -29,5 +29,5 @@ def in_order(wanted: Sequence[str] | None, X: Any) -> Any:
 
 
 def _listed(names: list[str], most: int = 8) -> str:
-    said = ", ".join(repr(str(name)) for name in names[:most])
-    return said if len(names) <= most else f"{said} and {len(names) - most} more"
+    listed = ", ".join(repr(str(name)) for name in names[:most])
+    return listed if len(names) <= most else f"{listed} and {len(names) - most} more"

@@ -1,4 +1,4 @@
-"""What a study would cost and how far off its answer would be, from public numbers: no record is read.
+"""Planning: the cost and predicted error of a study, from public numbers; no record is read.
 
-Imports what asks (`session`, `algorithms`); `error_models` holds one error law a family of algorithms.
+Imports `session` and `algorithms`; `error_models` holds an error model for each family of algorithms.
 """

@@ -1,4 +1,7 @@
-"""Which algorithm `auto` means, and whether the answer can be more than noise, from public numbers only."""
+"""Choice of the algorithm for `auto`, and warnings about noise, from public numbers only.
+
+Plan of a study, with the algorithm of `auto` resolved.
+"""
 
 from __future__ import annotations
 
@@ -6,71 +9,74 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from eigenveil.accounting.digits import rounded_up, shown
-from eigenveil.algorithms.gradient.auto import WIDE
+from eigenveil.accounting.formatting import rounded_up, shown
+from eigenveil.algorithms.recommended.auto import WIDE
 from eigenveil.errors import RequestError
-from eigenveil.planning.error_models import predicted
-from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess
+from eigenveil.planning.error_models import predict_study_error
+from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum
+from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.price import most_epsilon
+from eigenveil.study.composition import largest_epsilon
 from eigenveil.study.study import MAX_RECORDS, Choose, Scaling, Study
 
-# What `auto` chooses from; the first is chosen unless another promises clearly less.
+# Candidates of `auto`; the first is chosen unless another has a clearly smaller predicted error.
 CANDIDATES = (Algorithm.REFINED_COV, Algorithm.REFINED_PCA, Algorithm.GAUSS_COV, Algorithm.DP_PCA)
 NARROW_ONLY = (Algorithm.REFINED_COV, Algorithm.GAUSS_COV)
-CLEARLY = 0.8
-HOPELESS, USABLE = 0.5, 0.35  # predicted sines: more is mostly noise; less can be read
-STEPS = 12  # of a search for the numbers that would do
+CLEAR_ADVANTAGE = 0.8
+MOSTLY_NOISE, USABLE = 0.5, 0.35  # predicted sines: above the first mostly noise, below the second usable
+STEPS = 12  # of a search for sufficient numbers
 
 
 def choose(study: Study) -> Algorithm:
-    """The study's algorithm; for `auto`, what does best where nothing is known of the spectrum, unless the
-    first releases are to choose; at delta = 0 they have nothing to choose from."""
+    """Return the study's algorithm; for `auto`, the best candidate on the default spectrum.
+
+    AUTO stays if the first releases are to choose. At delta = 0 there is only one candidate.
+    """
     if study.algorithm is not Algorithm.AUTO or (study.choose is Choose.DURING and study.delta > 0):
         return study.algorithm
-    return better(study, default_guess(study.dimension, study.components))
+    return best_candidate(study, default_spectrum(study.dimension, study.components))
 
 
-def better(study: Study, guess: AssumedSpectrum) -> Algorithm:
-    """The first of the candidates, unless on a spectrum that is known another promises clearly less.
+def best_candidate(study: Study, assumed_spectrum: AssumedSpectrum) -> Algorithm:
+    """Return the first candidate, unless on a known spectrum another has a clearly smaller error.
 
-    A default spectrum says too little to leave the first: on random studies and on clinical tables it was
-    hardly ever far from the best, and each of the others was on many (benchmarks/planner.py).
+    A default spectrum is too weak evidence against the first: on random studies and clinical tables it was
+    hardly ever far from the best, unlike each of the others (benchmarks/planner.py).
     """
-    able = candidates(study)
-    if not guess.known or len(able) == 1:
-        return able[0]
-    errors = {one: _raw(study, one, guess) for one in able}
-    other = min(able, key=lambda one: errors[one])
-    return other if errors[other] < CLEARLY * errors[able[0]] else able[0]
+    runnable = candidates(study)
+    if not assumed_spectrum.known or len(runnable) == 1:
+        return runnable[0]
+    errors = {one: _raw(study, one, assumed_spectrum) for one in runnable}
+    other = min(runnable, key=lambda one: errors[one])
+    return other if errors[other] < CLEAR_ADVANTAGE * errors[runnable[0]] else runnable[0]
 
 
 def candidates(study: Study) -> tuple[Algorithm, ...]:
-    """Those that can run: only a matrix can be pure, and one of too many columns is too long to send.
+    """Return the candidates that can run: only a matrix can be pure, and too many columns exclude a matrix.
 
-    Of standardised columns a plain matrix is the first: their components lie closer together than a last
-    stage can turn them apart, and it was never far from the best (docs/scaling.md).
+    For standardised columns a plain matrix comes first: their variances are too close for a last stage to
+    separate them, and it was never far from the best (docs/scaling.md).
     """
     if study.delta == 0:
         return (Algorithm.GAUSS_COV,)
     wide = study.dimension > WIDE
-    able = [one for one in CANDIDATES if not (wide and one in NARROW_ONLY)]
+    runnable = [one for one in CANDIDATES if not (wide and one in NARROW_ONLY)]
     standard = study.scaling is Scaling.STANDARD
-    return tuple(sorted(able, key=lambda one: standard and one is not Algorithm.GAUSS_COV))
+    return tuple(sorted(runnable, key=lambda one: standard and one is not Algorithm.GAUSS_COV))
 
 
-def doubts(study: Study) -> tuple[str, ...]:
-    """A sentence if the study is likely to release little but noise.
+def noise_warnings(study: Study) -> tuple[str, ...]:
+    """Return a warning if the study is likely to release little but noise.
 
-    It rests on the default spectrum, so it speaks of the first component only and of the clear cases.
+    It assumes the default spectrum, so it covers only the first component and clear cases.
     """
     one = replace(study, components=1)
-    guess = default_guess(one.dimension, 1)
+    assumed_spectrum = default_spectrum(one.dimension, 1)
     if choose(one) not in (Algorithm.AUTO, *CANDIDATES):
-        return ()  # the others say themselves what they need
-    if _error(one, guess) < HOPELESS:
+        return ()  # the others state their own needs
+    if _error(one, assumed_spectrum) < MOSTLY_NOISE:
         return _too_many(study)
-    would_do = enough(*remedies(one, guess))
+    would_do = remedies_text(*remedies(one, assumed_spectrum))
     sentence = (
         f"with about {study.expected_records} records, {study.dimension} columns and epsilon = "
         f"{shown(study.epsilon)} the result is likely to be mostly noise"
@@ -79,51 +85,51 @@ def doubts(study: Study) -> tuple[str, ...]:
 
 
 def _too_many(study: Study) -> tuple[str, ...]:
-    """A sentence if the first component is likely to be usable and all together mostly noise."""
-    guess = default_guess(study.dimension, study.components)
-    if study.components in (1, study.dimension) or _error(study, guess) < HOPELESS:
+    """Return a warning if the first component is likely to be usable and all together mostly noise."""
+    assumed_spectrum = default_spectrum(study.dimension, study.components)
+    if study.components in (1, study.dimension) or _error(study, assumed_spectrum) < MOSTLY_NOISE:
         return ()
-    few = fewer(study, guess)
+    few = usable_components(study, assumed_spectrum)
     if few is None:
         return ()
     sentence = (
         f"with about {study.expected_records} records and epsilon = {shown(study.epsilon)} the "
-        f"{study.components} components together may well be mostly noise, unless variances lie far apart; "
+        f"{study.components} components together are likely to be mostly noise unless variances differ much; "
         f"components = {few} would be usable"
     )
     return (sentence,)
 
 
-def fewer(study: Study, guess: AssumedSpectrum) -> int | None:
-    """The most components, fewer than the study's, whose predicted error is usable; None if not one is."""
+def usable_components(study: Study, assumed_spectrum: AssumedSpectrum) -> int | None:
+    """Return the most components, fewer than the study's, with a usable predicted error; None if none."""
     usable, too_many = 0, study.components
     while too_many - usable > 1:
         middle = (usable + too_many) // 2
-        if _error(replace(study, components=middle), guess) <= USABLE:
+        if _error(replace(study, components=middle), assumed_spectrum) <= USABLE:
             usable = middle
         else:
             too_many = middle
     return usable or None
 
 
-def enough(records: int | None, epsilon: float | None) -> str:
-    """The remedies in words; empty if there are none."""
+def remedies_text(records: int | None, epsilon: float | None) -> str:
+    """Return the remedies as text; empty if there are none."""
     wanted = f"about {records} records" if records is not None else ""
-    louder = f"an epsilon of {shown(epsilon)}" if epsilon is not None else ""
-    return " or ".join(word for word in (wanted, louder) if word)
+    larger_epsilon = f"an epsilon of {shown(epsilon)}" if epsilon is not None else ""
+    return " or ".join(remedy for remedy in (wanted, larger_epsilon) if remedy)
 
 
-def remedies(study: Study, guess: AssumedSpectrum) -> tuple[int | None, float | None]:
-    """The least records, and the least epsilon, by which the predicted error is usable; None if none does."""
-    records = least(
+def remedies(study: Study, assumed_spectrum: AssumedSpectrum) -> tuple[int | None, float | None]:
+    """Return the least records and the least epsilon with a usable predicted error; None where none is."""
+    records = least_factor(
         lambda times: _error(
-            replace(study, expected_records=math.ceil(study.expected_records * times)), guess
+            replace(study, expected_records=math.ceil(study.expected_records * times)), assumed_spectrum
         ),
         MAX_RECORDS / study.expected_records,
     )
-    epsilon = least(
-        lambda times: _error(replace(study, epsilon=study.epsilon * times), guess),
-        most_epsilon(study) / study.epsilon,
+    epsilon = least_factor(
+        lambda times: _error(replace(study, epsilon=study.epsilon * times), assumed_spectrum),
+        largest_epsilon(study) / study.epsilon,
     )
     return (
         None if records is None else min(_rounded_up(study.expected_records * records), MAX_RECORDS),
@@ -131,8 +137,8 @@ def remedies(study: Study, guess: AssumedSpectrum) -> tuple[int | None, float | 
     )
 
 
-def least(error: Callable[[float], float], most: float) -> float | None:
-    """The least factor from 1 to `most` at which `error`, which falls, is usable."""
+def least_factor(error: Callable[[float], float], most: float) -> float | None:
+    """Return the least factor from 1 to `most` at which the falling `error` is usable."""
     low, high = 0.0, math.log(most)
     if most <= 1 or error(math.exp(high) * (1 - 1e-9)) > USABLE:
         return None
@@ -143,18 +149,45 @@ def least(error: Callable[[float], float], most: float) -> float | None:
 
 
 def _rounded_up(value: float) -> int:
-    """To two digits, upwards."""
+    """Return the value rounded up to two digits."""
     unit = 10 ** max(math.floor(math.log10(value)) - 1, 0)
     return int(math.ceil(value / unit) * unit)
 
 
-def _error(study: Study, guess: AssumedSpectrum) -> float:
-    return _raw(study, better(study, guess) if study.algorithm is Algorithm.AUTO else study.algorithm, guess)
+def _error(study: Study, assumed_spectrum: AssumedSpectrum) -> float:
+    return _raw(
+        study,
+        best_candidate(study, assumed_spectrum) if study.algorithm is Algorithm.AUTO else study.algorithm,
+        assumed_spectrum,
+    )
 
 
-def _raw(study: Study, algorithm: Algorithm, guess: AssumedSpectrum) -> float:
+def _raw(study: Study, algorithm: Algorithm, assumed_spectrum: AssumedSpectrum) -> float:
     try:
-        error = predicted(study.running(algorithm), guess)
-    except RequestError:  # a question would cost less than the smallest price there is
+        error = predict_study_error(study.with_algorithm(algorithm), assumed_spectrum)
+    except RequestError:  # a query would cost less than the smallest cost there is
         return math.inf
     return math.inf if error is None else error.raw
+
+
+def make_plan(
+    study: Study, *, federation: str = "simulation", submission: str = "simulation", analyst: str = ""
+) -> Plan:
+    """Return the plan of a study: algorithm, budget in micro-rho and atto-delta, and a digest of all.
+
+    `auto` is resolved by public numbers. In a federation the plan has the names of the federation, the
+    submission and the analyst.
+
+    Raises:
+        RequestError: code `bad-study`: the algorithm cannot run this study, or the budget is too small; code
+            `plan-overflow`: exact sums over `max_records` could leave 64 bits.
+
+    >>> from eigenveil import Column, Federation, Study, make_plan
+    >>> columns = tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc")
+    >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
+    ...               federation=Federation(sites=("north", "south")))
+    >>> plan = make_plan(study)
+    >>> plan.algorithm.value, plan.micro_rho, len(plan.digest)
+    ('refined-cov', 100502, 64)
+    """
+    return plan_for(study, choose(study), federation=federation, submission=submission, analyst=analyst)

@@ -1,68 +1,76 @@
-"""Which questions a plan will ask, found by running its algorithm on imagined releases.
+"""Dry run: the queries of a plan, found by running its algorithm on assumed releases.
 
-No data is involved: the imagined releases are built from public numbers of the plan. The number of
-rounds and every price are exact as long as the algorithm does not adapt them to what was released. Where the
-first releases choose, every way is rehearsed.
+No data is involved: the assumed releases follow from public numbers of the plan. The number of rounds and
+every cost are exact unless the algorithm adapts them to releases. If the first releases choose the first
+stage, each one is rehearsed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eigenveil.algorithms.gradient.auto import Way, ways_of
-from eigenveil.algorithms.shared.preparation import SMALL
+from eigenveil.algorithms.recommended.auto import FirstStage, first_stages
+from eigenveil.algorithms.shared.preparation import SMALL_SAMPLE
 from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.noise_ratio import fits
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.query_limits import noise_fits
+from eigenveil.protocol.rounds import Release
 from eigenveil.queries import Preimage
 from eigenveil.session import Session
-from eigenveil.study.price import MAX_ROUNDS
+from eigenveil.study.composition import MAX_ROUNDS
 from eigenveil.study.study import Study
 
-# With MAX_ROUNDS, what one study may ask of everybody: far beyond what an algorithm asks by default, and
-# little enough for a coordinator and every site to rehearse before they agree to it.
+# With MAX_ROUNDS, the limit of a study: far beyond the defaults of all algorithms, and small enough for a
+# coordinator and every site to rehearse before they agree.
 MAX_NUMBERS = 2**25
-SIZES = (SMALL - 1, SMALL)  # on either side of where the mean's share changes
+SIZES = (SMALL_SAMPLE - 1, SMALL_SAMPLE)  # on either side of the size at which the mean's share changes
 AMPLE = 20  # micro-rho
 
 
-def courses(plan: Plan) -> tuple[tuple[RoundQuery, ...], ...]:
-    """All that may be asked: the queries of a rehearsal, and of one for each way that the first releases may
-    choose, with as many records as the study expects and with the most there can be. None is longer.
+def possible_rehearsals(plan: Plan) -> tuple[tuple[RoundQuery, ...], ...]:
+    """Return the queries of all rehearsals: one by default, and two for each possible first stage.
+
+    The two have the expected and the largest number of records. No run is longer than all of these.
 
     Raises:
-        RequestError: as by `rehearse`, on any of the ways.
+        RequestError: as `rehearse`, for any first stage.
     """
-    ways = [(records, way) for way in ways_of(plan) for records in (None, plan.most_records)]
-    return (rehearse(plan), *(rehearse(plan, records, way) for records, way in ways))
+    branches = [
+        (records, first_stage) for first_stage in first_stages(plan) for records in (None, plan.most_records)
+    ]
+    return (rehearse(plan), *(rehearse(plan, records, first_stage) for records, first_stage in branches))
 
 
-def rehearse(plan: Plan, records: int | None = None, way: Way | None = None) -> tuple[RoundQuery, ...]:
-    """The queries the plan asks when the federation holds `records` unremarkable records: as many as the
-    study expects, if nothing is said. `way` is what the first releases choose then.
+def rehearse(
+    plan: Plan, records: int | None = None, first_stage: FirstStage | None = None
+) -> tuple[RoundQuery, ...]:
+    """Return the queries of the plan for `records` typical records, by default as many as the study expects.
+
+    `first_stage` is the choice of the first releases.
 
     Raises:
-        RequestError: the budget is too small for one of them, or they are more than `MAX_ROUNDS` or ask for
-            more than `MAX_NUMBERS` numbers of a site.
+        RequestError: the budget is too small for one of them, or they are more than `MAX_ROUNDS` rounds
+            or more than `MAX_NUMBERS` numbers from a site.
     """
-    return tuple(query for query, _ in rehearsed(plan, records, way))
+    return tuple(query for query, _ in rehearse_with_releases(plan, records, first_stage))
 
 
-def rehearsed(
-    plan: Plan, records: int | None = None, way: Way | None = None
+def rehearse_with_releases(
+    plan: Plan, records: int | None = None, first_stage: FirstStage | None = None
 ) -> tuple[tuple[RoundQuery, Release], ...]:
-    """The queries of `rehearse`, each with the release that was imagined for it."""
+    """Return the queries of `rehearse`, each with its assumed release."""
     n = plan.study.expected_records if records is None else records
-    session = Session(plan, way)
+    session = Session(plan, first_stage)
     rounds: list[tuple[RoundQuery, Release]] = []
     numbers = 0
-    while (asked := session.pending) is not None:
-        numbers += asked.query.length
+    while (round_query := session.pending) is not None:
+        numbers += round_query.query.length
         _check_size(len(rounds) + 1, numbers)
-        release = Release.of(asked, asked.query.imagined(n), 1.0, plan.study.federation.sites)
-        rounds.append((asked, release))
+        release = Release.of(
+            round_query, round_query.query.assumed_release(n), 1.0, plan.study.federation.sites
+        )
+        rounds.append((round_query, release))
         session.feed(release)
     return tuple(rounds)
 
@@ -71,29 +79,32 @@ def _check_size(rounds: int, numbers: int) -> None:
     if rounds > MAX_ROUNDS or numbers > MAX_NUMBERS:
         raise RequestError(
             Code.BAD_STUDY,
-            f"this study would ask more than {MAX_ROUNDS} questions, or for over {MAX_NUMBERS} numbers of "
-            'each site; ask for fewer batches, components or columns, or rank = "block"',
+            f"the study needs more than {MAX_ROUNDS} rounds, or more than {MAX_NUMBERS} numbers from each "
+            'site; use fewer batches, components or columns, or rank = "block"',
         )
 
 
-def check_every_size(plan: Plan, asked: Sequence[RoundQuery]) -> None:
-    """Insist that no share of the budget is too small, however many records there turn out to be: shares
-    depend on the noised count. `asked` is all that `courses` found for this plan.
+def check_all_sizes(plan: Plan, round_query: Sequence[RoundQuery]) -> None:
+    """Check that no share of the budget is too small at any number of records, as shares depend on the count.
 
-    A share is at least a third of what it is at another count, and a turn that is made in eight steps at
-    least a thirteenth of one that is made at once, so where what was asked pays far more than
-    the least there is, no size can be refused; only beside that are both rehearsed.
+    `round_query` is the result of `possible_rehearsals` for this plan. A share is at least a third of that at
+    another count, and a refinement in eight steps costs at least a thirteenth of one in a single step. So if
+    every cost is far above the minimum, no size can be refused; otherwise both sizes are rehearsed.
 
     Raises:
-        RequestError: one is; nothing was charged yet.
+        RequestError: a share is too small; nothing was charged yet.
     """
-    if not all(_ample(one, plan.study) for one in asked):
+    if not all(_has_ample_budget(one, plan.study) for one in round_query):
         for records in SIZES:
-            for way in ways_of(plan) or (None,):
-                rehearse(plan, records, way)
+            for first_stage in first_stages(plan) or (None,):
+                rehearse(plan, records, first_stage)
 
 
-def _ample(asked: RoundQuery, study: Study) -> bool:
-    """Whether a question could pay a twentieth as well, and its noise be that of the least price there is.
-    What fetches a fingerprint's original pays that at every count."""
-    return isinstance(asked.query, Preimage) or (asked.micro_rho >= AMPLE and fits(asked, study, 1))
+def _has_ample_budget(round_query: RoundQuery, study: Study) -> bool:
+    """Return True if a query could cost a twentieth, and its noise is possible at the least cost.
+
+    A preimage query has the least cost at every count.
+    """
+    return isinstance(round_query.query, Preimage) or (
+        round_query.micro_rho >= AMPLE and noise_fits(round_query, study, 1)
+    )

@@ -1,45 +1,56 @@
-"""What each algorithm would cost a study and how far off its answer would be, before anything is asked.
+"""Predicted cost and error of each algorithm for a study, before any query.
 
-Rounds and bytes follow from the plan. Errors follow from laws that were fitted to simulations, on an assumed
-spectrum; times from constants measured on one machine: both are estimates and say so.
+Rounds and bytes follow from the plan. Errors follow from error models fitted to simulations, on an assumed
+spectrum. Times follow from constants measured on one machine. Both are estimates.
+
+Predictions for one study at several epsilons.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
+from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.choose import choose
-from eigenveil.planning.dry_run import courses
-from eigenveil.planning.error_models import law
-from eigenveil.planning.error_models.rotation import PredictedError
-from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess, stated_guess
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import choose, make_plan
+from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.error_models import predict_plan_error
+from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum, stated_spectrum
+from eigenveil.planning.error_models.perturbation import PredictedError
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import CrossCovariance, CrossNorms, Gram, Preimage, Query, SpanGap, batch_of, released
+from eigenveil.queries import (
+    CrossCovariance,
+    CrossNorms,
+    Gram,
+    Preimage,
+    Query,
+    SpanGap,
+    batch_of,
+    released_length,
+)
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study
 
 # Measured by `python -m benchmarks.planner --times`, on one core of a small server.
-ROUND_SECONDS = 0.025  # a question, its answers and its release between processes on one machine
+ROUND_SECONDS = 0.025  # a round between processes on one machine
 DRAW_SECONDS = 60e-9  # a number of noise
 MULTIPLY_SECONDS = 0.04e-9  # a multiplication of a matrix product
-SPAN_SECONDS = 200e-6  # the span of a few records, and all others compared with it
+SPAN_SECONDS = 200e-6  # the span of a few records, and the comparison of all others with it
 TOUCH_SECONDS = 1.5e-9  # an entry of the records, read and shifted
 DECOMPOSE_SECONDS = 2e-9  # times d^3: the eigenvectors of a released matrix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """One algorithm, for one study. `refused` says why it does not apply; then all else is None.
+    """Prediction for one algorithm and study. `refused` is the reason if it cannot run; all else is None.
 
-    `error` is None where no law is known. `bytes_per_site` is what every site sends; `seconds` is an estimate
-    for sites that share the expected records evenly. Where the first releases choose, both are the most that
-    any way takes, and so are `rounds`.
+    `error` is None without an error model. `bytes_per_site` is sent by each site; `seconds` is an estimate
+    for sites with equal shares of the expected records. If the first releases choose, these and `rounds`
+    are the maximum over the first stages.
     """
 
     algorithm: Algorithm
@@ -55,7 +66,7 @@ class Prediction:
 
     @property
     def raw(self) -> float:
-        """The predicted error to first order; without a law, infinite."""
+        """Return the predicted error to first order; infinite without an error model."""
         return math.inf if self.error is None else self.error.raw
 
 
@@ -64,15 +75,14 @@ def predict(
     algorithm: Algorithm | str | None = None,
     spectrum: AssumedSpectrum | Sequence[float] | None = None,
 ) -> Prediction:
-    """What an algorithm would give this study, from public numbers alone: nothing is asked, nothing spent.
+    """Predict an algorithm's error and cost for this study from public numbers; costs no privacy.
 
-    Without `algorithm` it is the study's, or what `auto` means. `spectrum` is what is assumed of the records:
-    variances, largest first, in any unit; without it, a default. An algorithm that cannot run this study is
-    no error: `refused` says why. Source: laws fitted to simulations.
+    The default `algorithm` is the study's, or the choice of `auto`. `spectrum` is the assumed one: variances,
+    largest first, in any unit; there is a default. If the algorithm cannot run this study, `refused` is the
+    reason. Source: error models fitted to simulations.
 
     Raises:
-        RequestError: code `bad-argument`: no algorithm has that name, or the spectrum cannot be one of so
-            many columns.
+        RequestError: code `bad-argument`: unknown algorithm, or a spectrum that does not fit the columns.
 
     >>> from eigenveil import Algorithm, Column, Federation, Study, predict
     >>> columns = tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc")
@@ -82,21 +92,23 @@ def predict(
     >>> found.rounds, found.bytes_per_site, found.error.median < 0.05
     (7, 1064, True)
     """
-    algorithm, guess = _named(algorithm) or choose(study), assumed(study, spectrum)
+    algorithm, assumed_spectrum = _named(algorithm) or choose(study), to_assumed_spectrum(study, spectrum)
     try:
-        plan = make_plan(study.running(algorithm))
-        error = law(plan, guess)
+        plan = make_plan(study.with_algorithm(algorithm))
+        error = predict_plan_error(plan, assumed_spectrum)
         if algorithm.properties.single_records:
             return _one_by_one(algorithm, study, error)
-        ways = courses(plan)
+        rehearsals = possible_rehearsals(plan)
     except RequestError as problem:
         return Prediction(algorithm=algorithm, refused=str(problem))
     return Prediction(
         algorithm=algorithm,
         error=error,
-        rounds=max(map(len, ways)),
-        bytes_per_site=max(sum(8 * asked.query.length for asked in way) for way in ways),
-        seconds=max(seconds(plan, way) for way in ways),
+        rounds=max(map(len, rehearsals)),
+        bytes_per_site=max(
+            sum(8 * round_query.query.length for round_query in rehearsal) for rehearsal in rehearsals
+        ),
+        seconds=max(seconds(plan, rehearsal) for rehearsal in rehearsals),
     )
 
 
@@ -109,17 +121,17 @@ def _named(algorithm: Algorithm | str | None) -> Algorithm | None:
         raise RequestError(Code.BAD_ARGUMENT, sentence) from problem
 
 
-def assumed(study: Study, spectrum: AssumedSpectrum | Sequence[float] | None) -> AssumedSpectrum:
-    """What is assumed of the records: as stated, or else the default."""
+def to_assumed_spectrum(study: Study, spectrum: AssumedSpectrum | Sequence[float] | None) -> AssumedSpectrum:
+    """Return the assumed spectrum: as stated, or the default."""
     if spectrum is None:
-        return default_guess(study.dimension, study.components)
+        return default_spectrum(study.dimension, study.components)
     if isinstance(spectrum, AssumedSpectrum):
         return spectrum
-    return stated_guess(list(spectrum), study.dimension, study.components)
+    return stated_spectrum(list(spectrum), study.dimension, study.components)
 
 
 def _one_by_one(algorithm: Algorithm, study: Study, error: PredictedError | None) -> Prediction:
-    """Every record is a round: to rehearse them all would take minutes."""
+    """Return the prediction for a round per record, without a rehearsal, which would take minutes."""
     rounds = study.expected_records
     return Prediction(
         algorithm=algorithm,
@@ -130,20 +142,20 @@ def _one_by_one(algorithm: Algorithm, study: Study, error: PredictedError | None
     )
 
 
-def predict_all(study: Study, guess: AssumedSpectrum) -> tuple[Prediction, ...]:
-    """Every algorithm that there is, the least predicted error first, what does not apply last."""
-    found = [predict(study, algorithm, guess) for algorithm in ALGORITHMS]
+def predict_all(study: Study, assumed_spectrum: AssumedSpectrum) -> tuple[Prediction, ...]:
+    """Return the predictions of all algorithms, least error first, those that cannot run last."""
+    found = [predict(study, algorithm, assumed_spectrum) for algorithm in ALGORITHMS]
     return tuple(sorted(found, key=lambda one: (one.refused is not None, one.error is None, one.raw)))
 
 
 def seconds(plan: Plan, queries: Sequence[RoundQuery]) -> float:
-    """About how long a study takes between processes on one machine, its sites working side by side."""
+    """Return the estimated time of a study between processes on one machine, with sites in parallel."""
     records = plan.study.expected_records / len(plan.study.federation.sites)
     total: float = ROUND_SECONDS * len(queries)
-    for asked in queries:
-        total += _site_seconds(asked.query, records, plan.study.dimension)
-        total += DRAW_SECONDS * released(asked.query)
-        if isinstance(asked.query, Gram):
+    for round_query in queries:
+        total += _site_seconds(round_query.query, records, plan.study.dimension)
+        total += DRAW_SECONDS * released_length(round_query.query)
+        if isinstance(round_query.query, Gram):
             total += DECOMPOSE_SECONDS * float(plan.study.dimension) ** 3
     return total
 
@@ -153,12 +165,59 @@ def _site_seconds(query: Query, records: float, d: int) -> float:
     if batch is not None:
         records /= batch.batches
     if isinstance(query, SpanGap | Preimage) and query.pool is not None:
-        # Every span of a few records: eliminated, then all records are compared with it.
+        # Each span of a few records is eliminated, then compared with all records.
         few = min(int(records), query.pool.most)
         return SPAN_SECONDS * math.comb(few, query.pool.rank)
     if isinstance(query, CrossNorms | CrossCovariance):
-        # There along every direction, back, and as much again for what is done to each entry of a row.
+        # Projection, its inverse, and as much again for the operations on each entry of a row.
         products = 4.0 * query.spec.directions.size / d
-    else:  # a number of the answer takes a multiplication or two a record; no answer more than all products
+    else:  # one or two multiplications a number and record, at most those of all products
         products = min(d, 2 * query.length / d)
     return records * d * (TOUCH_SECONDS + MULTIPLY_SECONDS * products)
+
+
+AROUND, POINTS = 8.0, 7  # largest factor below and above the study's epsilon, which is in the middle
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpsilonPrediction:
+    """Prediction for an algorithm at one epsilon."""
+
+    epsilon: float
+    algorithm: Algorithm
+    error: PredictedError
+    rounds: int
+
+
+def epsilons_around(epsilon: float) -> tuple[float, ...]:
+    """Return epsilons below and above this one, evenly spaced on a logarithmic scale."""
+    steps = [AROUND ** (2 * i / (POINTS - 1) - 1) for i in range(POINTS)]
+    return tuple(epsilon * step for step in steps if epsilon * step <= MAX_EPSILON)
+
+
+def sweep(
+    study: Study,
+    epsilons: Iterable[float],
+    algorithm: Algorithm | None = None,
+    spectrum: AssumedSpectrum | Sequence[float] | None = None,
+) -> tuple[EpsilonPrediction, ...]:
+    """Return the predictions at these epsilons, least first, without those too small for the algorithm.
+
+    The default `algorithm` is the study's, or the choice of `auto` at each epsilon. Costs no privacy.
+
+    Raises:
+        RequestError: code `bad-study`: an invalid epsilon, or no error model at any of them.
+    """
+    predictions = [
+        (epsilon, predict(replace(study, epsilon=epsilon), algorithm, spectrum))
+        for epsilon in sorted(epsilons)
+    ]
+    found = tuple(
+        EpsilonPrediction(epsilon=epsilon, algorithm=one.algorithm, error=one.error, rounds=one.rounds)
+        for epsilon, one in predictions
+        if one.error is not None and one.rounds is not None
+    )
+    if not found:
+        why = next((one.refused for _, one in predictions if one.refused), "it has no error model")
+        raise RequestError(Code.BAD_STUDY, f"no error can be predicted at these epsilons: {why}")
+    return found

@@ -1,1 +1,1 @@
-"""What machines say to each other: plans, round queries, releases, their messages and signatures."""
+"""Plans, round queries, releases and authority lists, with their messages and signatures."""

@@ -1,8 +1,12 @@
-"""Whom a federation trusts: a list, signed by those whom it trusted before [R19].
+"""Signed list of the certificate authorities that a federation trusts [R19].
 
-As the root of The Update Framework is replaced: a list follows the one that is held if its version is the
-next, and enough of those who sign have signed it, by the list that is held and by itself. So nobody who
-holds a coordinator's key, or its connection, can add an authority; and an old list cannot come back.
+Replaced as the root role of The Update Framework. A new list is accepted if
+
+- its version is the pinned version plus 1,
+- a threshold of the signers of the pinned list have signed it, and
+- a threshold of its own signers have signed it.
+
+So a stolen coordinator key or connection cannot add an authority, and an old list cannot be restored.
 """
 
 from __future__ import annotations
@@ -18,9 +22,9 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.numerics.encoding import canonical, parse_json
+from eigenveil.signatures import UNREADABLE
 from eigenveil.study.study import NAME
 
 AUTHORITIES_SIGNED = b"eigenveil/authorities/v1\n"
@@ -34,19 +38,19 @@ SMALLEST_RSA, SMALLEST_CURVE = 2048, 256  # bits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedAuthority:
-    """One authority. `issues`: certificates that it signed are believed; `signs`: its word counts under the
-    next list."""
+    """One authority. `issues`: it issues trusted certificates. `signs`: its signature counts for the next
+    list."""
 
     certificate: x509.Certificate
     issues: bool
     signs: bool
 
     @property
-    def print(self) -> str:
+    def fingerprint(self) -> str:
         return self.certificate.fingerprint(hashes.SHA256()).hex()
 
     def signed(self, signature: bytes, message: bytes) -> bool:
-        """Whether its key made this signature: ECDSA or RSA (PKCS #1 v1.5), over SHA-256."""
+        """Return True if its key made this signature: ECDSA or RSA (PKCS #1 v1.5), over SHA-256."""
         key = self.certificate.public_key()
         try:
             if isinstance(key, ec.EllipticCurvePublicKey):
@@ -61,8 +65,8 @@ class ListedAuthority:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SignedList:
-    """A list as it travels: its bytes, and signatures under `AUTHORITIES_SIGNED` and them."""
+class SignedAuthorityList:
+    """JSON of a list, and signatures over `AUTHORITIES_SIGNED` and this JSON."""
 
     list_json: bytes
     signatures: tuple[bytes, ...]
@@ -70,11 +74,13 @@ class SignedList:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuthorityList:
-    """A list of authorities. `expires` is in Unix seconds; `threshold`, how many of those who sign here must
-    have signed the next list; `release_key`, the raw Ed25519 key that signs plans and releases.
+    """Authorities of a federation in one version.
+
+    `expires` is in Unix seconds. `threshold` is the number of signers that must sign the next list.
+    `release_key` is the raw Ed25519 key that signs plans and releases.
 
     Raises:
-        PeerError: code `protocol`, the parts do not fit together.
+        PeerError: code `protocol`, a field is invalid.
     """
 
     federation: str
@@ -85,40 +91,47 @@ class AuthorityList:
     authorities: tuple[ListedAuthority, ...]
 
     def __post_init__(self) -> None:
-        _need(NAME.fullmatch(self.federation) is not None, "it names no federation")
+        _need(NAME.fullmatch(self.federation) is not None, "the name of the federation is invalid")
         numbers = (self.version, self.expires, self.threshold)
-        _need(all(type(one) is int and 1 <= one <= LAST_SECOND for one in numbers), "a number is none")
+        _need(
+            all(type(one) is int and 1 <= one <= LAST_SECOND for one in numbers),
+            "version, expires or threshold is not a whole number in range",
+        )
         _need(len(self.release_key) == KEY_BYTES, "the release key does not have 32 bytes")
         _need(len(self.authorities) <= MOST_AUTHORITIES, f"more than {MOST_AUTHORITIES} authorities")
-        _need(len(set(self.prints)) == len(self.authorities), "an authority is in it twice")
-        _need(all(one.issues or one.signs for one in self.authorities), "an authority has no part in it")
+        _need(len(set(self.fingerprints)) == len(self.authorities), "an authority is listed twice")
+        _need(all(one.issues or one.signs for one in self.authorities), "an authority has no role")
         _need(
-            all(_is_authority(one.certificate) for one in self.authorities), "a certificate is no authority's"
+            all(_is_authority(one.certificate) for one in self.authorities),
+            "a certificate is not that of an authority (CA)",
         )
-        _need(any(one.issues for one in self.authorities), "nobody in it issues certificates")
-        _need(all(_can_sign(one.certificate.public_key()) for one in self.signers), "a key cannot sign")
+        _need(any(one.issues for one in self.authorities), "no authority issues certificates")
+        _need(
+            all(_can_sign(one.certificate.public_key()) for one in self.signers),
+            "a signer's key is too short or of an unsupported type",
+        )
         form = (Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
         keys = {one.certificate.public_key().public_bytes(*form) for one in self.signers}
-        _need(len(keys) == len(self.signers), "a key signs twice")
-        _need(self.threshold <= len(keys), f"{self.threshold} are to sign, of {len(keys)} who do")
+        _need(len(keys) == len(self.signers), "two signers have the same key")
+        _need(self.threshold <= len(keys), f"threshold {self.threshold} is above its {len(keys)} signers")
 
     @property
-    def prints(self) -> tuple[str, ...]:
-        return tuple(one.print for one in self.authorities)
+    def fingerprints(self) -> tuple[str, ...]:
+        return tuple(one.fingerprint for one in self.authorities)
 
     @property
     def signers(self) -> tuple[ListedAuthority, ...]:
-        """Those whose word counts under the next list."""
+        """Authorities whose signatures count for the next list."""
         return tuple(one for one in self.authorities if one.signs)
 
     @property
     def issuers(self) -> tuple[x509.Certificate, ...]:
-        """Those whose certificates are believed."""
+        """Certificates of the authorities that issue certificates."""
         return tuple(one.certificate for one in self.authorities if one.issues)
 
     @property
     def issuers_pem(self) -> bytes:
-        """The same, as TLS takes them."""
+        """The issuers in PEM, for TLS."""
         return b"".join(one.public_bytes(Encoding.PEM) for one in self.issuers)
 
     @property
@@ -127,26 +140,26 @@ class AuthorityList:
 
     @property
     def digest(self) -> bytes:
-        """What a client that holds exactly this list says in `Hello`."""
+        """SHA-256 of the list, which a client sends in `Hello`."""
         return hashlib.sha256(self.to_json()).digest()
 
     def as_dict(self) -> dict[str, Any]:
-        """What a command tells of it."""
+        """Return plain values for the output of a command."""
         return {
             "version": self.version,
             "ends": self.ends.isoformat(timespec="seconds"),
             "threshold": self.threshold,
-            "issue": [one.print for one in self.authorities if one.issues],
-            "sign": [one.print for one in self.signers],
+            "issue": [one.fingerprint for one in self.authorities if one.issues],
+            "sign": [one.fingerprint for one in self.signers],
         }
 
     def text(self) -> str:
-        """The same for a person."""
-        said = self.as_dict()
-        signers = f"{_names(said['sign'])} ({self.threshold} of {len(self.signers)})"
+        """Return a summary for a person."""
+        data = self.as_dict()
+        signers = f"{_names(data['sign'])} ({self.threshold} of {len(self.signers)})"
         return (
             f"version {self.version}, until {self.ends:%Y-%m-%d}\n"
-            f"  issue: {_names(said['issue'])}\n  sign:  {signers}"
+            f"  issue: {_names(data['issue'])}\n  sign:  {signers}"
         )
 
     def to_json(self) -> bytes:
@@ -168,15 +181,17 @@ class AuthorityList:
             }
         )
 
-    def is_signed(self, signed: SignedList) -> bool:
-        """Whether as many as this list asks for have signed."""
+    def is_signed(self, signed: SignedAuthorityList) -> bool:
+        """Return True if at least `threshold` signers of this list signed `signed`."""
         message = AUTHORITIES_SIGNED + signed.list_json
-        words = (any(one.signed(word, message) for word in signed.signatures) for one in self.signers)
-        return sum(words) >= self.threshold
+        signature_checks = (
+            any(one.signed(word, message) for word in signed.signatures) for one in self.signers
+        )
+        return sum(signature_checks) >= self.threshold
 
 
 def list_from_json(data: bytes) -> AuthorityList:
-    """The list in its canonical form, and in no other.
+    """Return the list in `data`, which must be canonical JSON.
 
     Raises:
         PeerError: code `protocol`.
@@ -187,87 +202,88 @@ def list_from_json(data: bytes) -> AuthorityList:
     except EigenveilError:
         raise
     except (*UNREADABLE, KeyError, AttributeError) as problem:
-        raise PeerError(
-            Code.PROTOCOL, "a list of authorities cannot be read; it was not believed"
-        ) from problem
+        raise PeerError(Code.PROTOCOL, "a list of authorities cannot be read; it was rejected") from problem
     _need(found.to_json() == data, "it is not in canonical form")
     return found
 
 
-def _read(said: dict[str, Any]) -> AuthorityList:
+def _read(data: dict[str, Any]) -> AuthorityList:
     return AuthorityList(
-        federation=said["federation"],
-        version=said["version"],
-        expires=said["expires"],
-        threshold=said["threshold"],
-        release_key=bytes.fromhex(said["release_key"]),
+        federation=data["federation"],
+        version=data["version"],
+        expires=data["expires"],
+        threshold=data["threshold"],
+        release_key=bytes.fromhex(data["release_key"]),
         authorities=tuple(
             ListedAuthority(
                 certificate=x509.load_pem_x509_certificate(one["certificate"].encode()),
                 issues=one["issues"] is True,
                 signs=one["signs"] is True,
             )
-            for one in said["authorities"]
+            for one in data["authorities"]
         ),
     )
 
 
-def follow(held: AuthorityList, lists: Sequence[SignedList], now: datetime) -> AuthorityList:
-    """The last of `lists`, if each follows the one before it and the first follows `held`; only the last must
-    not have expired, so that who was away for long finds the way.
+def update_authorities(
+    pinned: AuthorityList, lists: Sequence[SignedAuthorityList], now: datetime
+) -> AuthorityList:
+    """Return the last of `lists`, a chain that starts after `pinned`.
+
+    Only the last must not have expired, so that a client can catch up after a long absence.
 
     Raises:
-        PeerError: code `identity`, one does not follow; `protocol`, one is no list.
+        PeerError: code `identity`, a list is not the valid successor of the one before; `protocol`, invalid.
     """
     for one in lists:
-        held = next_list(held, one)
-    if lists and held.ends <= now:
+        pinned = verify_next_list(pinned, one)
+    if lists and pinned.ends <= now:
         raise PeerError(
             Code.IDENTITY,
-            f"the list of authorities of version {held.version} ended on {held.ends:%Y-%m-%d}; it was not "
-            "believed: the coordinator's operator makes a new one with: ca extend",
+            f"version {pinned.version} of the list of authorities expired on {pinned.ends:%Y-%m-%d} and was "
+            "rejected. The coordinator's operator makes a new one with: ca extend",
         )
-    return held
+    return pinned
 
 
-def next_list(held: AuthorityList, signed: SignedList) -> AuthorityList:
-    """The list in `signed`, if it follows `held`; whether it has expired is not looked at.
+def verify_next_list(pinned: AuthorityList, signed: SignedAuthorityList) -> AuthorityList:
+    """Return the list in `signed`, if it is the valid successor of `pinned`; expiry is not checked.
 
     Raises:
-        PeerError: as `follow`.
+        PeerError: as `update_authorities`.
     """
     found = list_from_json(signed.list_json)
-    if (found.federation, found.version) != (held.federation, held.version + 1):
+    if (found.federation, found.version) != (pinned.federation, pinned.version + 1):
         raise PeerError(
             Code.IDENTITY,
-            f"the list of authorities is version {found.version} of {found.federation}, and version "
-            f"{held.version} of {held.federation} is held; it was not believed",
+            f"the list of authorities is version {found.version} of {found.federation} and was rejected: "
+            f"the stored one is version {pinned.version} of {pinned.federation}",
         )
-    if len(signed.signatures) > MOST_SIGNATURES or not all(one.is_signed(signed) for one in (held, found)):
+    if len(signed.signatures) > MOST_SIGNATURES or not all(one.is_signed(signed) for one in (pinned, found)):
         raise PeerError(
             Code.IDENTITY,
-            f"too few have signed the list of authorities of version {found.version}, which "
-            f"names {_names(found.prints)}; it was not believed: tell the federation's operator",
+            f"version {found.version} of the list of authorities has too few signatures and was rejected; it "
+            f"names {_names(found.fingerprints)}. Tell the federation's operator",
         )
     return found
 
 
-def difference(before: AuthorityList, after: AuthorityList) -> str:
-    """What a change of the list changes, for whoever must know."""
-    gone = [one for one in before.prints if one not in after.prints]
-    new = [one for one in after.prints if one not in before.prints]
-    kept = [one for one in after.prints if one in before.prints]
-    text = f"trusted from now on: {_names(new)}; no longer: {_names(gone)}; as before: {_names(kept)}"
-    return text if before.release_key == after.release_key else f"{text}; the release key is another one"
+def describe_change(before: AuthorityList, after: AuthorityList) -> str:
+    """Return a sentence on the authorities that a new list adds, removes and retains."""
+    gone = [one for one in before.fingerprints if one not in after.fingerprints]
+    new = [one for one in after.fingerprints if one not in before.fingerprints]
+    kept = [one for one in after.fingerprints if one in before.fingerprints]
+    text = f"now trusted: {_names(new)}; no longer: {_names(gone)}; unchanged: {_names(kept)}"
+    return text if before.release_key == after.release_key else f"{text}; the release key has changed"
 
 
-def _names(prints: Iterable[str]) -> str:
-    return ", ".join(prints) or "none"
+def _names(fingerprints: Iterable[str]) -> str:
+    return ", ".join(fingerprints) or "none"
 
 
-def _need(holds: bool, why: str) -> None:
+def _need(holds: bool, problem: str) -> None:
     if not holds:
-        raise PeerError(Code.PROTOCOL, f"a list of authorities is not believed: {why}")
+        raise PeerError(Code.PROTOCOL, f"a list of authorities is invalid: {problem}")
 
 
 def _is_authority(certificate: x509.Certificate) -> bool:

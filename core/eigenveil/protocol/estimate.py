@@ -1,4 +1,4 @@
-"""What an algorithm is, and what it returns."""
+"""The type of an algorithm and its result: principal components, mean and covariance."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw, PricedQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.protocol.rounds import Release
 
-# An algorithm yields a priced question and receives its noised, already charged release. It never
-# sees a true sum, so whatever it computes is post-processing [P7].
+# An algorithm yields a priced query and receives its noised release, which is charged already. It never
+# receives a true sum, so all that it computes is post-processing [P7].
 Steps = Generator[PricedQuery, Release, "Estimate"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixNoise:
-    """What is known of the errors of a released covariance, in its own units.
+    """Error model of a released covariance, in its own units.
 
-    Independent noise of `law` on every entry of the upper triangle, of sd `diagonal` and `off_diagonal` [P3];
-    all entries are divided by one record count that is off by `count` of itself; the centre that they are
-    about is off the mean by about `centre`, squared. Clipping left about the share `kept` of the records'
-    squared length, and the matrix is larger by that again. `divided`, unless it is empty, is what each column
-    was divided by after the noise was added: sizes are about the matrix before that.
+    - Every entry of the upper triangle has independent noise of `law`: sd `diagonal`, `off_diagonal` [P3].
+    - All entries are divided by one record count, with the relative error `count`.
+    - The centre differs from the mean by about `centre`, squared.
+    - Clipping retained about the share `kept` of the records' squared norm; the matrix was divided by it.
+    - `divided`, unless empty, divided each column after the noise; all sizes refer to the matrix before.
 
     Raises:
-        ValueError: a number is negative or not finite, or nothing was kept.
+        ValueError: a number is negative or not finite, or `kept` is 0.
     """
 
-    law: NoiseLaw
+    law: NoiseDistribution
     diagonal: float
     off_diagonal: float
     count: float
@@ -44,19 +44,19 @@ class MatrixNoise:
     def __post_init__(self) -> None:
         sizes = (self.diagonal, self.off_diagonal, self.count, self.centre)
         if not all(math.isfinite(size) and size >= 0 for size in sizes) or not 0 < self.kept <= 1:
-            raise ValueError(f"no sizes of noise: {self}")
+            raise ValueError(f"invalid noise sizes: {self}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As release.json has it."""
+        """Return plain values for release.json."""
         return asdict(self) | {"law": self.law.value, "divided": list(self.divided)}
 
     @classmethod
-    def from_dict(cls, said: Mapping[str, Any]) -> MatrixNoise:
-        """Read what `to_dict` wrote."""
-        return cls(**dict(said) | {"law": NoiseLaw(said["law"]), "divided": tuple(said["divided"])})
+    def from_dict(cls, data: Mapping[str, Any]) -> MatrixNoise:
+        """Return the inverse of `to_dict`."""
+        return cls(**dict(data) | {"law": NoiseDistribution(data["law"]), "divided": tuple(data["divided"])})
 
     def in_units(self, square: float) -> MatrixNoise:
-        """The same where a variance of 1 is written as `square`."""
+        """Return the model in units where a variance of 1 is `square`."""
         return replace(
             self,
             diagonal=self.diagonal * square,
@@ -67,20 +67,22 @@ class MatrixNoise:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Estimate:
-    """Principal components in grid units scaled to [-1, 1] (see `grid.steps` for a column's unit), or of
-    columns that were divided by `scale`, where there is one, in these units; the mean is not divided.
+    """Result of an algorithm, in grid units scaled to [-1, 1] (`grid.steps` has a column's unit).
+
+    Where there is a `scale`, components and covariance are about columns divided by it; the mean is not.
 
     Shape: components (k, d) with orthonormal rows, explained_variance (k,), mean (d,),
     covariance (d, d) or None, scale (d,) or None.
 
-    `records` is the noised record count, `total_variance` the noised trace. `sin_error` predicts the
-    sine of the largest principal angle to the data's own components (1.0 means "this is noise"; None
-    where the radius rule does not allow to say). `noise_scale` is the standard deviation that noise
-    gives one entry of the covariance (gauss-cov) or of the gradient the variances are read from (dp-pca).
-    `declined` says why nothing is released; there are then no components (0, d). Algorithms that choose the
-    dimension may return fewer components than the study allows. `noise` is what is known of the errors of
-    `covariance`, where that is a noised matrix and nothing else; None where no such law is known. `way` says
-    what the first releases decided, and why; None where they decided nothing.
+    `records` is the noised record count, `total_variance` the noised trace. `sin_error` is the predicted
+    sine of the largest principal angle to the components of the records: 1.0 is pure noise. It is None where
+    the radius rule allows no prediction. `noise_scale` is the noise standard deviation of one entry of the
+    covariance (gauss-cov), or of the gradient that the variances are read from (dp-pca).
+
+    `declined` is the reason why nothing is released; components then have shape (0, d). Algorithms that
+    choose the dimension may return fewer components than the study allows. `noise` is the error model of
+    `covariance`, or None if it is not a plain noised matrix. `way` is the decision that the first releases
+    led to, with its reason; None if there was none.
     """
 
     components: FloatArray
@@ -98,9 +100,11 @@ class Estimate:
     scale: FloatArray | None = None
 
 
-def no_release(plan: Plan, records: float, why: str) -> Estimate:
-    """The defined outcome "nothing is released": charged as declared, and no components. `why` may rest on
-    releases only, as everything here does, and ends with what would do."""
+def no_release(plan: Plan, records: float, reason: str) -> Estimate:
+    """Return an estimate without components; the study is charged as declared.
+
+    `reason` may use releases only, and ends with a remedy.
+    """
     d = plan.study.dimension
     return Estimate(
         components=np.zeros((0, d)),
@@ -110,5 +114,5 @@ def no_release(plan: Plan, records: float, why: str) -> Estimate:
         total_variance=0.0,
         noise_scale=0.0,
         sin_error=1.0,
-        declined=why,
+        declined=reason,
     )

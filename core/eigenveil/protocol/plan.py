@@ -1,7 +1,8 @@
-"""A plan: a study made concrete, canonical and hashed. Its digest is in every message.
+"""Plan: a study with its algorithm and budget, in canonical JSON. Its digest is in every message.
 
-The plan holds everything that decides what is computed; two processes that hold the same digest
-ask, answer, price and release the same thing.
+The plan determines all that is computed: the same digest means the same queries, costs and releases.
+
+Verification of the federation's signature of a plan [R4].
 """
 
 from __future__ import annotations
@@ -11,41 +12,50 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from eigenveil.accounting.digits import shown
+from eigenveil.accounting.formatting import shown
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
 from eigenveil.protocol.query import check_no_overflow
 from eigenveil.queries import Gram
 from eigenveil.queries.limits import least_row_radius, row_norm_limit
-from eigenveil.study.algorithm import PROPERTIES, Algorithm, OwnAlgorithm
+from eigenveil.signatures import check_signature
+from eigenveil.study.algorithm import PROPERTIES, Algorithm, CustomAlgorithm
 from eigenveil.study.checks import need
+from eigenveil.study.composition import (
+    MASKED_ATTEMPT_DELTA,
+    MAX_MASKED_EPSILON,
+    Composition,
+    affordable,
+    composition,
+)
 from eigenveil.study.grid import ROW_BITS, S
-from eigenveil.study.price import ALIASING, MAX_MASKED_EPSILON, Composition, affordable, composition
-from eigenveil.study.radius import longest
-from eigenveil.study.study import FEWEST_IN_BATCH, NAME, Choose, Extraction, Scaling, Study
+from eigenveil.study.radius import stated_norm
+from eigenveil.study.study import MIN_BATCH_RECORDS, NAME, Choose, Extraction, Scaling, Study
 from eigenveil.study.toml import study_from_dict, study_to_dict
 
 PLAN_VERSION = 6
-SIMULATION = "simulation"  # what a simulation calls its federation and its analyst
+SIMULATION = "simulation"  # name of a simulation's federation and analyst
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What runs. `submission` tells two runs of one study apart (each has its own price); `analyst` is the
-    certified name of who asked, empty where nobody did (a study that is only explained) and `SIMULATION` in a
-    simulation. An algorithm of the user's own has no federation, and no plan that was sent can name one.
-    `micro_rho` and `atto_delta` are what its rounds may spend, each tried once.
+    """A study, its algorithm and its budget.
+
+    `submission` distinguishes two runs of one study; each is charged. `analyst` is the certified name of the
+    analyst: empty if the study is only explained, `SIMULATION` in a simulation. A plan with a custom
+    algorithm has no federation, and is never read from a message. `micro_rho` and `atto_delta` are the budget
+    of its rounds, each attempted once.
 
     Raises:
-        RequestError: `auto` was neither resolved nor left to the first releases, a federation would run an
-            algorithm of the user's own, the budget is empty, or sums could overflow.
+        RequestError: `auto` is neither resolved nor left to the first releases, a federation would run a
+            custom algorithm, the budget is empty, or sums could overflow.
     """
 
     study: Study
     federation: str
     submission: str
-    algorithm: Algorithm | OwnAlgorithm
+    algorithm: Algorithm | CustomAlgorithm
     micro_rho: int
     atto_delta: int = 0
     analyst: str = ""
@@ -54,57 +64,58 @@ class Plan:
         values = (self.federation, self.submission, self.analyst, self.micro_rho, self.atto_delta)
         need(
             [type(value) for value in values] == [str, str, str, int, int],
-            "federation, submission and analyst must be texts, micro_rho and atto_delta whole",
+            "federation, submission and analyst must be texts, micro_rho and atto_delta whole numbers",
         )
         named = not self.analyst or NAME.fullmatch(self.analyst) is not None
-        need(named, f"analyst {self.analyst!r} is no certified name")
-        during = self.algorithm is Algorithm.AUTO
-        allowed = not during or (self.study.algorithm, self.study.choose) == (Algorithm.AUTO, Choose.DURING)
-        need(allowed, 'a plan names its algorithm; `auto` is one where the study says choose = "during"')
-        if isinstance(self.algorithm, OwnAlgorithm):
-            what = f"{self.algorithm.name} is your own and runs in simulations only: no code travels"
+        need(named, f"analyst {self.analyst!r} is not a valid name")
+        chosen_during = self.algorithm is Algorithm.AUTO
+        allowed = not chosen_during or (self.study.algorithm, self.study.choose) == (
+            Algorithm.AUTO,
+            Choose.DURING,
+        )
+        need(allowed, 'a plan must name its algorithm; `auto` is allowed with choose = "during" only')
+        if isinstance(self.algorithm, CustomAlgorithm):
+            what = f"{self.algorithm.name} is a custom algorithm, which runs in simulations only"
             need(not (self.federation or self.analyst), what)
-        wanted = affordable(self.study, self.algorithm)
+        allowed_cost = affordable(self.study, self.algorithm)
         need(
-            self.micro_rho >= 1 and self.once.fits(wanted),
-            f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {wanted.micro_rho} micro-rho, "
-            f"0 to {wanted.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
+            self.micro_rho >= 1 and self.single_attempt_cost.fits(allowed_cost),
+            f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {allowed_cost.micro_rho} micro-rho, "
+            f"0 to {allowed_cost.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
         )
         self._check_algorithm()
         self._check_batches()
         self._check_sums()
 
     def _check_algorithm(self) -> None:
-        traits, name = self.algorithm.properties, self.algorithm.value
-        need(traits.private, f"{name} is not private: it is a reference for `eigenveil compare` only")
-        runs = len(self.study.federation.sites) == 1 or not traits.one_site
+        properties, name = self.algorithm.properties, self.algorithm.value
+        need(properties.private, f"{name} is not private; it is a reference for `eigenveil compare` only")
+        runs = len(self.study.federation.sites) == 1 or not properties.one_site
         need(runs, f"{name} runs at one site only; choose another algorithm")
-        together = self.study.rank is Extraction.BLOCK or traits.deflation
-        need(together, f'{name} finds its components together; leave out rank = "deflation"')
-        stated, least = longest(self.study.radius), least_row_radius(self.study.dimension) / S
-        shortens = traits.shortens or math.isinf(stated)
-        need(shortens, f"{name} shortens no row, so it takes no public norm; leave out radius")
-        need(stated >= least, f"radius: norm = {stated:g} is below the public floor of {least:g}")
-        moves = self.study.scaling is not Scaling.STANDARD or not traits.exact_rows
+        finds_block = self.study.rank is Extraction.BLOCK or properties.deflation
+        need(finds_block, f'{name} finds all components at once; leave out rank = "deflation"')
+        stated_limit, least = stated_norm(self.study.radius), least_row_radius(self.study.dimension) / S
+        clips_rows = properties.clips_rows or math.isinf(stated_limit)
+        need(clips_rows, f"{name} clips no rows, so it takes no public norm; leave out radius")
+        need(stated_limit >= least, f"radius: norm = {stated_limit:g} is below the minimum of {least:g}")
+        keeps_grid = self.study.scaling is not Scaling.STANDARD or not properties.exact_rows
         need(
-            moves,
-            f"{name} finds a subspace that records lie in, or nearly, and columns that are scaled by noised "
-            'standard deviations and rounded again leave it; use scaling = "bounds" or "none"',
+            keeps_grid,
+            f"{name} finds a subspace that contains the records exactly, and scaling by noised standard "
+            'deviations would round the records out of it; use scaling = "bounds" or "none"',
         )
         if self.study.masked:
             self._check_masked()
 
     def _check_masked(self) -> None:
-        """Shares of noise add up to Gaussian noise alone, on sums that nobody looks at [P32]."""
+        """Check that the algorithm needs Gaussian noise on sums only: shares add up to no other [P32]."""
         central, name = 'use trust = "central"', self.algorithm.value
-        exact = (
-            f"{name} needs exact sums at the coordinator, which secure aggregation shows nobody; {central}"
-        )
+        exact = f"{name} needs exact sums at the coordinator, which secure aggregation hides; {central}"
         need(not self.algorithm.properties.trusted, exact)
         need(
             self.gaussian,
-            f"{name} at delta = {shown(self.study.delta)} needs noise that is not Gaussian, and shares of "
-            f"noise add up to no other; choose another algorithm and a delta above 0, or {central}",
+            f"{name} at delta = {shown(self.study.delta)} needs noise that is not Gaussian, which secure "
+            f"aggregation cannot add; choose another algorithm and a delta above 0, or {central}",
         )
         need(
             self.study.epsilon <= MAX_MASKED_EPSILON,
@@ -113,15 +124,16 @@ class Plan:
         )
 
     def _check_batches(self) -> None:
-        """One record is never a sum (core/decisions/0008); what a site can be sure of is its own policy."""
-        traits, study, most = self.algorithm.properties, self.study, self._most_batches
-        # Single records run where all of them are on one machine, and in no federation.
-        if traits.batches and not traits.single_records and self.batches > most:
+        """Check that every batch has enough expected records (core/decisions/0008); sites check their own."""
+        properties, study, most = self.algorithm.properties, self.study, self._most_batches
+        # Algorithms on single records run on one machine, never in a federation.
+        if properties.batches and not properties.single_records and self.batches > most:
             where = f"{self.batches} batches at {len(study.federation.sites)} sites"
             raise RequestError(
                 Code.BAD_STUDY,
-                f"{self.algorithm.value} would deal {study.expected_records} expected records into {where}, "
-                f"fewer than {FEWEST_IN_BATCH} each: ask for at most {most} batches, or another algorithm",
+                f"{self.algorithm.value} would divide {study.expected_records} expected records into "
+                f"{where}, "
+                f"fewer than {MIN_BATCH_RECORDS} each; state at most {most} batches, or use another algorithm",
             )
 
     def _check_sums(self) -> None:
@@ -131,29 +143,29 @@ class Plan:
 
     @property
     def most_records(self) -> int:
-        """Public upper bound on the records of all invited sites together."""
+        """Public upper bound of the records of all invited sites together."""
         return self.study.max_records * len(self.study.federation.sites)
 
     @property
-    def once(self) -> Cost:
-        """What its rounds may spend together, each tried once."""
+    def single_attempt_cost(self) -> Cost:
+        """Budget of all rounds, each attempted once."""
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
     @property
     def cost(self) -> Cost:
-        """All that the study may ever spend: with every round tried as often as it may be."""
+        """Budget of the study, with the maximum number of attempts at every round."""
         times = self.study.attempts
         return Cost(micro_rho=times * self.micro_rho, atto_delta=times * self.atto_delta)
 
     @property
     def masked(self) -> bool:
-        """Whether answers leave a site masked, with its share of the noise inside."""
+        """True if sites mask their answers and add their share of the noise."""
         return self.study.masked
 
     @property
-    def aliasing(self) -> int:
-        """Atto-delta that each question pays beside its own [P32]."""
-        return ALIASING if self.masked else 0
+    def masked_delta(self) -> int:
+        """Atto-delta that each masked query costs in addition [P32]."""
+        return MASKED_ATTEMPT_DELTA if self.masked else 0
 
     @property
     def composition(self) -> Composition:
@@ -161,31 +173,31 @@ class Plan:
 
     @property
     def gaussian(self) -> bool:
-        """Whether all noise of the study is Gaussian."""
+        """True if all noise of the study is Gaussian."""
         return self.composition is Composition.GAUSSIAN
 
     @property
     def batches(self) -> int:
-        """Into how many disjoint batches a pass deals the records; 1 unless the algorithm does so."""
+        """Number of disjoint batches of a pass over the records; 1 for algorithms without batches."""
         if not self.algorithm.properties.batches:
             return 1
         if self.algorithm is Algorithm.PRIVATE_OJA_SHUFFLED:
-            return self.study.expected_records  # a place for each
-        # Measured: more steps cost more noise than they turn the directions; and a step of the single
-        # pass spends three batches, each of which must be large enough for its histogram to speak.
+            return self.study.expected_records  # one record each
+        # Measured: more steps add more noise than they improve the directions. A step of the single pass
+        # takes three batches, each large enough for its histogram to release bins.
         single = self.algorithm is Algorithm.DP_PCA_SINGLE_PASS
         size, least, most = (6000, 15, 60) if single else (256, 8, 48)
-        wanted = min(max(self.study.expected_records // size, least), most)
-        return self.study.batches or max(1, min(wanted, self._most_batches))
+        allowed_cost = min(max(self.study.expected_records // size, least), most)
+        return self.study.batches or max(1, min(allowed_cost, self._most_batches))
 
     @property
     def _most_batches(self) -> int:
-        """Batches that leave enough of the expected records in each at every site."""
-        return self.study.expected_records // (FEWEST_IN_BATCH * len(self.study.federation.sites))
+        """Largest number of batches that leaves enough expected records in each at every site."""
+        return self.study.expected_records // (MIN_BATCH_RECORDS * len(self.study.federation.sites))
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) of the canonical plan: the study's identity everywhere."""
+        """SHA-256 (hex) of the canonical plan, which identifies the study."""
         return digest_of("plan", self._json)
 
     def to_json(self) -> bytes:
@@ -198,9 +210,14 @@ class Plan:
 
 
 def plan_for(
-    study: Study, algorithm: Algorithm | OwnAlgorithm, *, federation: str, submission: str, analyst: str = ""
+    study: Study,
+    algorithm: Algorithm | CustomAlgorithm,
+    *,
+    federation: str,
+    submission: str,
+    analyst: str = "",
 ) -> Plan:
-    """The plan of a study that runs this algorithm, whatever it names, and spends all that it may.
+    """Return the plan of a study with this algorithm and the study's whole budget.
 
     Raises:
         RequestError: see `Plan`.
@@ -218,7 +235,7 @@ def plan_for(
 
 
 def plan_to_dict(plan: Plan) -> dict[str, Any]:
-    """Plain nested values with every key present."""
+    """Return nested plain values, with every key present."""
     return {
         "version": PLAN_VERSION,
         "federation": plan.federation,
@@ -234,11 +251,11 @@ def plan_to_dict(plan: Plan) -> dict[str, Any]:
 
 
 def plan_from_json(data: bytes) -> Plan:
-    """Read a plan and insist that it is canonical (its bytes hash to its digest).
+    """Return the plan in `data`, which must be canonical JSON.
 
     Raises:
         PeerError: not canonical, an unknown version or key.
-        RequestError: a value is refused.
+        RequestError: a value is invalid.
     """
     try:
         raw = parse_json(data)
@@ -255,16 +272,16 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
     if (raw["version"], raw["row_bits"]) != (PLAN_VERSION, ROW_BITS):
         raise PeerError(
             Code.VERSION,
-            f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported here",
+            f"plan version {raw['version']} with {raw['row_bits']}-bit rows is not supported by this version",
         )
     algorithm = Algorithm(raw["algorithm"])
-    traits = PROPERTIES[algorithm]
-    if raw["revision"] != traits.revision:
+    properties = PROPERTIES[algorithm]
+    if raw["revision"] != properties.revision:
         raise PeerError(
             Code.VERSION,
-            f"the plan is for revision {raw['revision']} of {algorithm.value}, and this is revision "
-            f"{traits.revision}: coordinator and sites need the same version of eigenveil from a "
-            "study's first round to its last",
+            f"the plan is for revision {raw['revision']} of {algorithm.value}, and this program has revision "
+            f"{properties.revision}. The coordinator and all sites need the same version of eigenveil during a "
+            "study",
         )
     return Plan(
         study=study_from_dict(raw["study"]),
@@ -275,3 +292,22 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
         micro_rho=raw["micro_rho"],
         atto_delta=int(raw["atto_delta"]),
     )
+
+
+PLAN_SIGNED = b"eigenveil/plan-signature/v1\n"
+
+
+def verify_plan(plan_json: bytes, signature: bytes, release_key: bytes) -> Plan:
+    """Return the plan, if the federation's release key (raw Ed25519) signed its exact bytes.
+
+    Raises:
+        PeerError: code `identity`, signed by another key or changed; `protocol`, not canonical.
+        RequestError: a value of the plan is invalid.
+    """
+    check_signature(
+        release_key,
+        signature,
+        PLAN_SIGNED + plan_json,
+        "the plan is not signed by this federation; it was rejected",
+    )
+    return plan_from_json(plan_json)

@@ -1,4 +1,10 @@
-"""A query with its price: what an algorithm yields, and what a site is asked in one round."""
+"""Queries with their cost: as an algorithm yields them, and as they are sent to sites in one round.
+
+Comparison of two computations of one query, which may differ in the last bit of linear algebra.
+
+Queries are computed in float64 from the plan and the releases, then rounded to integers. Two builds of
+BLAS, or two processors, may round a number on a boundary to either side. Nothing else may differ.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +15,22 @@ from typing import Any
 import numpy as np
 
 from eigenveil.accounting.zcdp import ATTO, Cost
-from eigenveil.errors import Code, RequestError, spoken
+from eigenveil.errors import Code, RequestError, round_label
 from eigenveil.numerics.encoding import EXACT, IntArray, canonical, digest
-from eigenveil.queries import NAMES, OnSubspaces, Query, batch_of
-from eigenveil.queries.batch import pass_key
-from eigenveil.queries.columns import Frame
-from eigenveil.queries.contract import Contract
-from eigenveil.queries.limits import SUM_LIMIT, need
+from eigenveil.queries import NAMES, Query, SubspaceQuery, batch_of
+from eigenveil.queries.columns import Frame, same_frame
+from eigenveil.queries.contract import QueryProtocol
+from eigenveil.queries.gradients import pass_key
+from eigenveil.queries.limits import SUM_LIMIT, require
 
-TOO_LITTLE = "a question's share of the budget is too small to be counted; raise epsilon"
+TOO_LITTLE = "a query's share of the budget is below one micro-rho; raise epsilon"
 
 
-class NoiseLaw(Enum):
-    """How an additive question is made private, at the same price rho.
+class NoiseDistribution(Enum):
+    """Noise distribution of an additive query, at a cost of rho.
 
-    `gaussian`: rho-zCDP. `laplace`: pure, epsilon = sqrt(2 rho). `stability`: for counts only; noise on
-    the bins that are not empty, and silence about the small ones: (epsilon, delta).
+    `gaussian`: rho-zCDP. `laplace`: pure, epsilon = sqrt(2 rho). `stability`: for counts only, a stability
+    histogram; noise on the bins that are not empty, small ones suppressed: (epsilon, delta).
     """
 
     GAUSSIAN = "gaussian"
@@ -34,16 +40,16 @@ class NoiseLaw(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PricedQuery:
-    """What an algorithm yields: a question and what it may cost, in micro-rho (zCDP) and atto-delta.
+    """Query that an algorithm yields, with its cost in micro-rho (zCDP) and atto-delta.
 
-    A trusted question reads epsilon = sqrt(2 rho) off its price, and `law` does not matter to it. `frame` is
-    how the rows are seen that it is about; None: on the grid of the study's bounds.
+    A mechanism with its own noise takes epsilon = sqrt(2 rho) from the cost and ignores `law`. `frame` is the
+    linear map that is applied to the rows first; None is the grid of the study's bounds.
     """
 
     query: Query
     micro_rho: int
     atto_delta: int = 0
-    law: NoiseLaw = NoiseLaw.GAUSSIAN
+    law: NoiseDistribution = NoiseDistribution.GAUSSIAN
     frame: Frame | None = None
 
     def __post_init__(self) -> None:
@@ -53,11 +59,11 @@ class PricedQuery:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RoundQuery:
-    """A priced question at its place in a study: what a site is asked in one round.
+    """Priced query of one round of a study, as it is sent to sites.
 
     Raises:
-        RequestError: the round is negative, the price is not a whole number from 1 to below 2**53, or the
-            query is about a batch that is not this round's, or about subsamples through a frame.
+        RequestError: the round is negative, the cost is not a whole number from 1 to below 2**53, the batch
+            is not that of this round, or a query about subsamples has a frame.
     """
 
     plan_digest: str
@@ -65,9 +71,9 @@ class RoundQuery:
     query: Query
     micro_rho: int
     atto_delta: int = 0
-    law: NoiseLaw = NoiseLaw.GAUSSIAN
+    law: NoiseDistribution = NoiseDistribution.GAUSSIAN
     frame: Frame | None = None
-    _digest: str = field(init=False, repr=False)  # filled in when it is first asked for
+    _digest: str = field(init=False, repr=False)  # computed on first use
 
     def __post_init__(self) -> None:
         whole = all(type(value) is int for value in (self.round, self.micro_rho, self.atto_delta))
@@ -75,95 +81,145 @@ class RoundQuery:
         if not (priced and self.round >= 0):
             raise RequestError(
                 Code.BAD_STUDY,
-                f"round = {self.round} at a price of {self.micro_rho}: every question has a round from 0 "
-                "and a whole price from 1 to below 2**53",
+                f"round = {self.round} with micro_rho = {self.micro_rho} is invalid: a query has a round "
+                "from 0 and a whole cost from 1 to below 2**53",
             )
-        need(
-            self.frame is None or not isinstance(self.query, OnSubspaces),
-            "subsamples are dealt by what records are, and no frame shows them otherwise",
+        require(
+            self.frame is None or not isinstance(self.query, SubspaceQuery),
+            "a query about subsamples has no frame, because records are assigned by their unscaled values",
         )
         batch = batch_of(self.query)
         if batch is not None:
-            dealt = pass_key(self.plan_digest, batch.first, batch.batches)
-            need(
-                self.round - batch.first == batch.index and bool((batch.key == dealt).all()),
-                f"{spoken(self.round)} cannot ask batch {batch.index} "
-                f"of a pass begun in {spoken(batch.first)}",
+            expected_key = pass_key(self.plan_digest, batch.first, batch.batches)
+            require(
+                self.round - batch.first == batch.index and bool((batch.key == expected_key).all()),
+                f"{round_label(self.round)} cannot query batch {batch.index} "
+                f"of a pass that began in {round_label(batch.first)}",
             )
 
     @property
     def cost(self) -> Cost:
-        """What the ledger is charged: a pass over disjoint batches is paid with its first batch [P9]."""
+        """Charge to the ledger; the first batch of a pass pays for all its disjoint batches [P9]."""
         batch = batch_of(self.query)
         if batch is not None and batch.index > 0:
             return Cost(micro_rho=0)
-        return self.price
+        return self.answer_cost
 
     @property
-    def price(self) -> Cost:
-        """What the answer costs the records that it is about."""
+    def answer_cost(self) -> Cost:
+        """Privacy cost of the answer for the records that it is about."""
         return Cost(micro_rho=self.micro_rho, atto_delta=self.atto_delta)
 
     @property
     def digest(self) -> str:
-        """SHA-256 over every field; sites persist it and answer no other query for this round.
+        """SHA-256 over all fields; sites persist it and answer no other query for this round.
 
-        Kept: nothing that it is computed from can change, arrays included.
+        Cached: all fields are immutable, arrays included.
         """
         if not hasattr(self, "_digest"):
-            object.__setattr__(self, "_digest", digest("query", *_hashed(self)))
+            object.__setattr__(self, "_digest", digest("query", *_hashed_fields(self)))
         return self._digest
 
-    def says(self, other: RoundQuery) -> bool:
-        """Whether `other` would be hashed from the same bytes, so that either's digest stands for both."""
-        (mine, values), (theirs, others) = _hashed(self), _hashed(other)
+    def is_identical(self, other: RoundQuery) -> bool:
+        """Return True if `other` has the same hashed bytes, and so the same digest."""
+        (mine, values), (theirs, others) = _hashed_fields(self), _hashed_fields(other)
         return canonical(mine) == canonical(theirs) and all(map(np.array_equal, values, others))
 
 
-def _hashed(asked: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
-    """Every field: a header, which has the shapes, and the arrays; those of a frame, which a header only
-    mentions if there is one, come last."""
-    arrays = [one for one in flatten(asked.query).values() if isinstance(one, np.ndarray)]
+def _hashed_fields(round_query: RoundQuery) -> tuple[dict[str, Any], list[IntArray]]:
+    """Return the header, which has the shapes, and the arrays. A frame is included only if there is one."""
+    arrays = [one for one in flatten(round_query.query).values() if isinstance(one, np.ndarray)]
     header: dict[str, Any] = {
-        "plan": asked.plan_digest,
-        "round": asked.round,
-        "micro_rho": asked.micro_rho,
-        "atto_delta": str(asked.atto_delta),  # canonical JSON has no integers beyond 2**53
-        "law": asked.law.value,
-        "kind": NAMES[type(asked.query)],
-        "scalars": _scalars(asked.query),
+        "plan": round_query.plan_digest,
+        "round": round_query.round,
+        "micro_rho": round_query.micro_rho,
+        "atto_delta": str(round_query.atto_delta),  # canonical JSON has no integers beyond 2**53
+        "law": round_query.law.value,
+        "kind": NAMES[type(round_query.query)],
+        "scalars": _scalars(round_query.query),
         "shapes": [list(array.shape) for array in arrays],
     }
-    if asked.frame is None:
+    if round_query.frame is None:
         return header, arrays
-    return header | {"frame": asked.frame.columns}, [*arrays, *asked.frame.arrays]
+    return header | {"frame": round_query.frame.columns}, [*arrays, *round_query.frame.arrays]
 
 
 def _scalars(value: Any) -> dict[str, Any]:
-    """Every field of a query that is no array, by name."""
-    held = {f.name: getattr(value, f.name) for f in fields(value)}
-    plain = {name: one for name, one in held.items() if not isinstance(one, np.ndarray)}
+    """Return every field of a query that is not an array, by name."""
+    field_value = {f.name: getattr(value, f.name) for f in fields(value)}
+    plain = {name: one for name, one in field_value.items() if not isinstance(one, np.ndarray)}
     return {name: _scalars(one) if is_dataclass(one) else one for name, one in plain.items()}
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Every number and array of a query, by its dotted name, such as `spec.centre`."""
+    """Return every number and array of a query by its dotted name, such as `spec.centre`."""
     out: dict[str, Any] = {}
     for name in (f.name for f in fields(value)):
-        held = getattr(value, name)
-        out |= flatten(held, f"{prefix}{name}.") if is_dataclass(held) else {prefix + name: held}
+        field_value = getattr(value, name)
+        out |= (
+            flatten(field_value, f"{prefix}{name}.")
+            if is_dataclass(field_value)
+            else {prefix + name: field_value}
+        )
     return out
 
 
-def check_no_overflow(query: Contract, records: int) -> None:
-    """Refuse a question whose exact integer sum over `records` records could leave int64.
+def check_no_overflow(query: QueryProtocol, records: int) -> None:
+    """Check that the exact sum of a query over `records` records stays within int64.
 
     Raises:
         RequestError: code `plan-overflow`.
     """
     total = query.bound * records
-    need(
+    require(
         total < SUM_LIMIT,
         f"the {NAMES[type(query)]} sums of up to {records} records could reach {total:.3g}, "
         f"beyond the exact range {SUM_LIMIT:.3g}; lower max_records",
     )
+
+
+# Fields that floats decide: they may differ by one unit. All other fields of one query are equal.
+ROUNDED_FIELDS = frozenset(
+    {"centre", "directions", "offset", "scales", "kept", "middles", "halves", "radius", "width"}
+)
+EDGE_FIELD = "edges"  # equal up to the resolution of float64, which exceeds 1 for large edges
+FLOAT_TOLERANCE = 2.0**-50  # a few units in the last place of a float64, relative to it
+
+
+def is_same_query(ours: RoundQuery, theirs: RoundQuery) -> bool:
+    """Return True if `theirs` equals `ours` up to one unit of rounded floats.
+
+    Kind, plan, round, cost, noise distribution, frame, shapes and all numbers that floats do not decide
+    must be equal.
+    """
+    left, right = flatten(ours.query), flatten(theirs.query)
+    same = _header(ours) == _header(theirs) and left.keys() == right.keys()
+    same = same and same_frame(ours.frame, theirs.frame)
+    return same and all(_near(name, left[name], right[name]) for name in left)
+
+
+def _header(round_query: RoundQuery) -> tuple[object, ...]:
+    return (
+        type(round_query.query),
+        round_query.plan_digest,
+        round_query.round,
+        round_query.answer_cost,
+        round_query.law,
+    )
+
+
+def _near(path: str, ours: object, theirs: object) -> bool:
+    name = path.rpartition(".")[2]
+    if not isinstance(ours, np.ndarray | int) or isinstance(ours, bool):
+        return ours == theirs
+    left, right = np.asarray(ours), np.asarray(theirs)
+    if left.shape != right.shape:
+        return False
+    if name in ROUNDED_FIELDS:
+        return _within(left, right, 1)
+    return _within(left, right, 0) if name == EDGE_FIELD else bool((left == right).all())
+
+
+def _within(left: IntArray, right: IntArray, units: int) -> bool:
+    tolerance = np.maximum(units, np.abs(right.astype(np.float64)) * FLOAT_TOLERANCE)
+    return bool((np.abs(left.astype(np.float64) - right.astype(np.float64)) <= tolerance).all())

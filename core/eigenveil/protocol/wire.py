@@ -1,7 +1,7 @@
-"""Queries between values and protocol messages. Decoding ends in the validating constructors.
+"""Conversion of queries, releases and authority lists to protocol messages and back, with validation.
 
-A query's message has its name and its fields: integers and flags as they are, vectors as bytes, matrices
-as `Matrix`, inner values as messages of their own. So a new kind needs its message and nothing here.
+The message of a query has the query's name and fields: integers and flags unchanged, vectors as bytes,
+matrices as `Matrix`, inner values as messages. A new kind of query needs its message only, no code here.
 """
 
 from __future__ import annotations
@@ -13,15 +13,14 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from eigenveil.errors import Code, PeerError, spoken
-from eigenveil.numerics.encoding import IntArray, from_bytes, octets, to_bytes
-from eigenveil.protocol.authorities import SignedList
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import RoundStatement, SignedRound
+from eigenveil.errors import Code, PeerError, round_label
+from eigenveil.numerics.encoding import IntArray, from_bytes, to_bytes, to_memoryview
+from eigenveil.protocol.authorities import SignedAuthorityList
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
 from eigenveil.queries import KINDS, Batch, CrossSpec, GradientSpec
 from eigenveil.queries.columns import Frame
-from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
+from eigenveil.queries.papers.fingerprints import Cells, Pool, Subsamples
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 SPECS = (GradientSpec, CrossSpec, Batch, Subsamples, Cells, Pool)
@@ -29,84 +28,88 @@ INNER: dict[str, type[Any]] = {one.__name__: one for one in SPECS}
 ALL = slice(None)
 
 
-def query_to_proto(asked: RoundQuery) -> pb.Query:
+def query_to_proto(round_query: RoundQuery) -> pb.Query:
     message = pb.Query(
-        plan_digest=bytes.fromhex(asked.plan_digest),
-        round=asked.round,
-        micro_rho=asked.micro_rho,
-        atto_delta=asked.atto_delta,
-        law=asked.law.value,
+        plan_digest=bytes.fromhex(round_query.plan_digest),
+        round=round_query.round,
+        micro_rho=round_query.micro_rho,
+        atto_delta=round_query.atto_delta,
+        law=round_query.law.value,
     )
-    _fill(getattr(message, asked.query.kind), asked.query)
-    if asked.frame is not None:
-        _fill(message.frame, asked.frame)
+    _fill(getattr(message, round_query.query.kind), round_query.query)
+    if round_query.frame is not None:
+        _fill(message.frame, round_query.frame)
     return message
 
 
 def _fill(message: Message, value: Any) -> None:
     message.SetInParent()
     for name in (f.name for f in fields(value) if f.init):
-        held = getattr(value, name)
-        if isinstance(held, np.ndarray):
-            if held.ndim == 1:
-                setattr(message, name, to_bytes(held))
+        content = getattr(value, name)
+        if isinstance(content, np.ndarray):
+            if content.ndim == 1:
+                setattr(message, name, to_bytes(content))
             else:
-                matrix = pb.Matrix(values=to_bytes(held), rows=held.shape[0], columns=held.shape[1])
+                matrix = pb.Matrix(values=to_bytes(content), rows=content.shape[0], columns=content.shape[1])
                 getattr(message, name).CopyFrom(matrix)
-        elif type(held) in INNER.values():
-            _fill(getattr(message, name), held)
-        elif held is not None:
-            setattr(message, name, held)
+        elif type(content) in INNER.values():
+            _fill(getattr(message, name), content)
+        elif content is not None:
+            setattr(message, name, content)
 
 
 def query_from_proto(message: pb.Query) -> RoundQuery:
-    """The query that a message says.
+    """Return the query in a message.
 
     Raises:
-        PeerError: a malformed array, an unknown kind or law.
-        RequestError: a value outside the vocabulary's limits.
+        PeerError: a malformed array, an unknown kind or noise distribution.
+        RequestError: a value out of range.
     """
     field = message.WhichOneof("kind")
     if field is None:
-        raise PeerError(Code.VERSION, "the query's kind is unknown here")
-    if message.law not in [law.value for law in NoiseLaw]:
-        raise PeerError(Code.VERSION, f"the query's law is unknown here: {message.law[:40]!r}")
+        raise PeerError(Code.VERSION, "the kind of the query is unknown to this version")
+    if message.law not in [distribution.value for distribution in NoiseDistribution]:
+        raise PeerError(
+            Code.VERSION, f"the query's noise distribution is unknown to this version: {message.law[:40]!r}"
+        )
     return RoundQuery(
         plan_digest=digest_from_bytes(message.plan_digest),
         round=message.round,
         query=_value(KINDS[field.replace("_", "-")], getattr(message, field)),
         micro_rho=message.micro_rho,
         atto_delta=message.atto_delta,
-        law=NoiseLaw(message.law),
+        law=NoiseDistribution(message.law),
         frame=_value(Frame, message.frame) if message.HasField("frame") else None,
     )
 
 
 def _value(kind: type[Any], message: Message) -> Any:
-    return kind(**{f.name: _held(message, f.name, f.default is MISSING) for f in fields(kind) if f.init})
+    return kind(**{f.name: _content(message, f.name, f.default is MISSING) for f in fields(kind) if f.init})
 
 
-def _held(message: Message, name: str, required: bool) -> Any:
-    held = getattr(message, name)
-    if isinstance(held, bytes):
-        return _vector(held)
-    if not isinstance(held, Message):
-        return held
+def _content(message: Message, name: str, required: bool) -> Any:
+    content = getattr(message, name)
+    if isinstance(content, bytes):
+        return _vector(content)
+    if not isinstance(content, Message):
+        return content
     if not message.HasField(name):
         if required:
-            raise PeerError(Code.PROTOCOL, f"the query misses its {name}")
+            raise PeerError(Code.PROTOCOL, f"the query has no field {name}")
         return None
-    if isinstance(held, pb.Matrix):
-        return from_bytes(held.values, (held.rows, held.columns))
-    return _value(INNER[type(held).__name__], held)
+    if isinstance(content, pb.Matrix):
+        return from_bytes(content.values, (content.rows, content.columns))
+    return _value(INNER[type(content).__name__], content)
 
 
-def round_to_proto(release: Release, stated: SignedRound, part: slice = ALL) -> pb.SealedRound:
-    """The message that says a release, with the statement that covers it [R21]; of its values the bytes in
-    `part`, and nothing longer is made."""
+def round_to_proto(release: Release, statement: SignedRound, part: slice = ALL) -> pb.SealedRound:
+    """Return the message of a release and its signed statement [R21], with the bytes `part` of the values.
+
+    No other bytes are copied.
+    """
     return pb.SealedRound(
-        stated=pb.SignedRound(said=stated.said, signature=stated.signature),
-        values=bytes(octets(release.values)[part]),
+        stated=pb.SignedRound(said=statement.said, signature=statement.signature),
+        values=bytes(to_memoryview(release.values)[part]),
         sigma=release.sigma,
         micro_rho=release.micro_rho,
         atto_delta=release.atto_delta,
@@ -114,53 +117,56 @@ def round_to_proto(release: Release, stated: SignedRound, part: slice = ALL) -> 
     )
 
 
-def round_from_proto(message: pb.SealedRound, stated: RoundStatement) -> Release:
-    """The release that a message says and `stated` covers.
+def round_from_proto(message: pb.SealedRound, statement: RoundStatement) -> Release:
+    """Return the release in a message, if its digest is the one in the statement.
 
     Raises:
-        PeerError: it is not what was stated.
+        PeerError: the digests differ.
     """
     release = Release(
-        round=stated.round,
-        query=stated.query,
+        round=statement.round,
+        query=statement.query,
         values=_vector(message.values),
         sigma=message.sigma,
         micro_rho=message.micro_rho,
         atto_delta=message.atto_delta,
         present=tuple(message.present),
     )
-    if not _is_stated(release, stated):
+    if not _is_stated(release, statement):
         raise PeerError(
-            Code.PROTOCOL, f"the release of {spoken(stated.round)} is not the one that was stated"
+            Code.PROTOCOL,
+            f"the release of {round_label(statement.round)} does not match its signed statement",
         )
     return release
 
 
-def _is_stated(release: Release, stated: RoundStatement) -> bool:
-    """Whether `stated` covers a release; no release has a number that canonical JSON does not have."""
+def _is_stated(release: Release, statement: RoundStatement) -> bool:
+    """Return True if the statement has the digest of the release; False if it has no canonical JSON."""
     try:
-        return release.digest == stated.release
+        return release.digest == statement.release
     except ValueError:
         return False
 
 
-def lists_to_proto(lists: Sequence[SignedList]) -> list[pb.SignedAuthorities]:
+def lists_to_proto(lists: Sequence[SignedAuthorityList]) -> list[pb.SignedAuthorities]:
     return [pb.SignedAuthorities(list_json=one.list_json, signatures=one.signatures) for one in lists]
 
 
-def lists_from_proto(messages: Sequence[pb.SignedAuthorities]) -> list[SignedList]:
-    """The inverse of `lists_to_proto`; nothing is believed yet."""
-    return [SignedList(list_json=one.list_json, signatures=tuple(one.signatures)) for one in messages]
+def lists_from_proto(messages: Sequence[pb.SignedAuthorities]) -> list[SignedAuthorityList]:
+    """Return the inverse of `lists_to_proto`; signatures are not checked."""
+    return [
+        SignedAuthorityList(list_json=one.list_json, signatures=tuple(one.signatures)) for one in messages
+    ]
 
 
 def digest_from_bytes(data: bytes) -> str:
-    """The hexadecimal form of a 32-byte digest.
+    """Return the hexadecimal form of a 32-byte digest.
 
     Raises:
         PeerError: not 32 bytes.
     """
     if len(data) != 32:
-        raise PeerError(Code.PROTOCOL, f"a digest has 32 bytes, got {len(data)}")
+        raise PeerError(Code.PROTOCOL, f"a digest must have 32 bytes, got {len(data)}")
     return data.hex()
 
 

@@ -1,7 +1,7 @@
-"""Queries about every column at once, by which columns are standardised, and the frame that this gives [P29].
+"""Queries that standardise the columns, and the public frame that results [P29].
 
-A frame is public integers: rows that are seen through it are on a grid of the same size, whose middle and
-whose step are no longer those of the public bounds.
+A frame consists of public integers. It maps rows to a grid of the same size with another middle and step
+than those of the public bounds.
 """
 
 from __future__ import annotations
@@ -11,12 +11,25 @@ from typing import ClassVar
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.queries.contract import Kind
-from eigenveil.queries.describe import Description, numbered
-from eigenveil.queries.limits import WEIGHT, check_floor, check_whole, freeze, need, root_up, within
-from eigenveil.queries.possible import falling_sum, is_short, most
+from eigenveil.queries.contract import (
+    QueryDescription,
+    QueryKind,
+    assumed_sum,
+    describe_numbers,
+    is_within_norm,
+    largest_count,
+)
+from eigenveil.queries.limits import (
+    WEIGHT,
+    ceil_sqrt,
+    check_floor,
+    check_whole,
+    freeze,
+    require,
+    within_limit,
+)
 from eigenveil.study.grid import S
 from eigenveil.study.study import MAX_COLUMNS, Study
 
@@ -27,21 +40,21 @@ HALF = 32  # bins on either side of the middle one
 BIN_BITS = 7
 BIN: int = 2**BIN_BITS  # grid steps: HALF of them are S
 BINS = 2 * HALF + 1
-SQUARE_BITS, VALUE_BITS = 10, 1  # what is left off a square, and off a value beside it
+SQUARE_BITS, VALUE_BITS = 10, 1  # bits dropped from a square, and from a value beside it
 MOST_SQUARE = S**2 >> SQUARE_BITS
-MOST_RADIUS = 2**20  # with it (WEIGHT R)^2 stays below 2^62
+MAX_MOMENTS_RADIUS = 2**20  # with it (WEIGHT R)^2 stays below 2^62
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Frame:
-    """How rows are seen: x'_j = clip(rint((x_j - middles_j) factors_j / 2^FRAME_BITS), -S, S).
+    """Affine map of rows: x'_j = clip(rint((x_j - middles_j) factors_j / 2^FRAME_BITS), -S, S).
 
-    Any frame of these limits maps one record to one record of the same grid [P29].
+    Any frame within these limits maps one record to one record of the same grid [P29].
 
     Shape: middles (d,) in grid steps, factors (d,) in parts of 2^FRAME_BITS.
 
     Raises:
-        RequestError: code `plan-overflow`: it is none.
+        RequestError: code `plan-overflow`: a value is outside the limits.
     """
 
     middles: IntArray
@@ -49,13 +62,13 @@ class Frame:
 
     def __post_init__(self) -> None:
         freeze(self, "middles", "factors")
-        need(
+        require(
             self.middles.ndim == 1 and self.middles.shape == self.factors.shape and self.middles.size > 0,
-            "a frame has one middle and one factor a column",
+            "a frame needs one middle and one factor for each column",
         )
-        need(within(self.middles, S), f"the middles of a frame must lie in [-{S}, {S}]")
+        require(within_limit(self.middles, S), f"the middles of a frame must lie in [-{S}, {S}]")
         inside = bool(((self.factors >= LEAST_FACTOR) & (self.factors <= MOST_FACTOR)).all())
-        need(inside, f"the factors of a frame must lie between {LEAST_FACTOR} and {MOST_FACTOR}")
+        require(inside, f"the factors of a frame must lie between {LEAST_FACTOR} and {MOST_FACTOR}")
 
     @property
     def columns(self) -> int:
@@ -63,18 +76,17 @@ class Frame:
 
     @property
     def grid(self) -> tuple[FloatArray, FloatArray]:
-        """Where the grid's middle is seen, and how wide its step, both in grid steps. Shape: twice (d,)."""
+        """Return the middle of the mapped grid and its step, both in grid steps. Shape: twice (d,)."""
         return self.middles.astype(np.float64), 2.0**FRAME_BITS / self.factors
 
     @property
     def arrays(self) -> tuple[IntArray, IntArray]:
-        """What is hashed of it, in this order."""
+        """Return the arrays that are hashed, in this order."""
         return self.middles, self.factors
 
 
 def same_frame(one: Frame | None, other: Frame | None) -> bool:
-    """Whether both show rows alike. Frames are made by operations that are exact everywhere, so that no
-    machine rounds one otherwise."""
+    """Return True if both frames map rows alike. Frames are exact, so every machine computes the same one."""
     if one is None or other is None:
         return one is other
     return all(map(np.array_equal, one.arrays, other.arrays))
@@ -86,13 +98,13 @@ def _check_columns(columns: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnHistograms:
-    """A histogram of each column over its public bounds: bin floor((x_j + S + BIN / 2) / BIN) of 0 to 2 HALF.
+    """Histogram of each column over its public bounds: bin floor((x_j + S + BIN / 2) / BIN) of 0 to 2 HALF.
 
     Shape: answer (BINS d,), column by column.
     """
 
-    kind: ClassVar[Kind] = "column_histograms"
-    meaning: ClassVar[str] = "how many records have which value in each column (65 bins a column)"
+    kind: ClassVar[QueryKind] = "column_histograms"
+    meaning: ClassVar[str] = "the number of records in each of 65 value ranges of each column"
     bound: ClassVar[int] = 1
     centre: ClassVar[None] = None
     columns: int
@@ -109,28 +121,28 @@ class ColumnHistograms:
         return self.columns * neighbours.records
 
     def l2_squared(self, neighbours: Neighbours) -> int:
-        """Sensitivity: as in L1, every count moves by one."""
+        """Sensitivity: as in L1, each count changes by one."""
         return self.l1(neighbours)
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        """Every record is once in every column's histogram."""
-        if not within(values, most(records)) or bool((values < 0).any()):
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        """True if each column's histogram can count each record once."""
+        if not within_limit(values, largest_count(records)) or bool((values < 0).any()):
             return False
         totals = values.reshape(self.columns, BINS).sum(axis=1)
         return bool((totals == totals[0]).all()) and int(totals[0]) in records
 
     def check_honest(self) -> None:
-        """Its bins are public: there is only one such question."""
+        """Accept: the bins are public, so there is only one such query."""
 
-    def imagined(self, records: int) -> IntArray:
-        """Columns spread over a few bins about their middle."""
+    def assumed_release(self, records: int) -> IntArray:
+        """Return columns spread over a few bins about their middle."""
         few = np.zeros(BINS, dtype=np.int64)
         few[HALF - 7 : HALF + 8] = records // 15
         few[HALF] += records - int(few.sum())
         return frozen(np.tile(few, self.columns))
 
-    def describe(self, study: Study) -> Description:
-        return Description(
+    def describe(self, study: Study) -> QueryDescription:
+        return QueryDescription(
             labels=[f"{one.name}, bin {i + 1} of {BINS}" for one in study.columns for i in range(BINS)],
             unit="one record; the bins of a column lie evenly between its public bounds",
         )
@@ -138,26 +150,27 @@ class ColumnHistograms:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnMoments:
-    """Sum of t v, v = (rint(x_j^2 / 2^SQUARE_BITS), rint(x_j / 2^VALUE_BITS)) over the columns j of a row as
-    its frame shows it, t = floor(WEIGHT min(1, R / ||v||)): every column's square and value, as one vector
-    that is shortened to at most R.
+    """Sum over rows of each column's square and value, as one vector clipped to norm R.
+
+    With v = (rint(x_j^2 / 2^SQUARE_BITS), rint(x_j / 2^VALUE_BITS)) over the columns j of a row in its frame,
+    the sum is of t v with t = floor(WEIGHT min(1, R / ||v||)).
 
     Shape: answer (2 d,), squares first, in units of 1 / WEIGHT.
     """
 
-    kind: ClassVar[Kind] = "column_moments"
+    kind: ClassVar[QueryKind] = "column_moments"
     meaning: ClassVar[str] = (
-        "each column's values and squared values, added up, all of a record shortened to a public radius"
+        "the sums of each column's values and squared values, each record clipped to a public radius"
     )
     centre: ClassVar[None] = None
     columns: int
     radius: int
 
-    imagined = falling_sum
+    assumed_release = assumed_sum
 
     def __post_init__(self) -> None:
         _check_columns(self.columns)
-        check_whole("clip radius", self.radius, 1, MOST_RADIUS)
+        check_whole("clip radius", self.radius, 1, MAX_MOMENTS_RADIUS)
 
     @property
     def length(self) -> int:
@@ -165,7 +178,7 @@ class ColumnMoments:
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: sqrt(2 d) times the one in L2."""
-        return root_up(self.length * self.l2_squared(neighbours))
+        return ceil_sqrt(self.length * self.l2_squared(neighbours))
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: a record adds a vector of norm <= WEIGHT R; two such differ by 2 WEIGHT R."""
@@ -175,23 +188,23 @@ class ColumnMoments:
     def bound(self) -> int:
         return WEIGHT * self.radius
 
-    def possible(self, values: IntArray, records: range) -> bool:
+    def is_plausible(self, values: IntArray, records: range) -> bool:
         squares = values[: self.columns]
-        return bool((squares >= 0).all()) and is_short(values, most(records) * self.bound)
+        return bool((squares >= 0).all()) and is_within_norm(values, largest_count(records) * self.bound)
 
     def check_honest(self) -> None:
-        """The record that is longest counts, if only by 1 / WEIGHT."""
-        check_floor(self.radius, least_radius(self.columns))
+        """Refuse a radius at which the record of the largest norm would have weight 0."""
+        check_floor(self.radius, least_moments_radius(self.columns))
 
-    def describe(self, study: Study) -> Description:
-        return numbered(
+    def describe(self, study: Study) -> QueryDescription:
+        return describe_numbers(
             self,
             study,
-            [f"{one.name}{what}, added up" for what in (" squared", "") for one in study.columns],
+            [f"{one.name}{what}, sum" for what in (" squared", "") for one in study.columns],
         )
 
 
-def least_radius(columns: int) -> int:
-    """The least radius at which the weight of the longest vector that there can be is not 0."""
-    longest = columns * (MOST_SQUARE**2 + (S >> VALUE_BITS) ** 2)
-    return -(-root_up(longest) // WEIGHT)
+def least_moments_radius(columns: int) -> int:
+    """Return the least radius at which the vector of the largest possible norm has a weight above 0."""
+    largest_square = columns * (MOST_SQUARE**2 + (S >> VALUE_BITS) ** 2)
+    return -(-ceil_sqrt(largest_square) // WEIGHT)

@@ -1,52 +1,284 @@
-"""What every kind of query says of itself; the type checker refuses a kind that leaves any of it out."""
+"""Plain descriptions of the numbers in an answer, from public parameters: the same for every site.
+
+Protocol of a query kind; the type checker refuses a kind that lacks a member.
+
+Plausibility checks of a site's answer, used by every query's `is_plausible`.
+
+`records` is a range for the site's number of records; it has one element if the number is known. Float
+comparisons have a tolerance above their own error, in the site's favour: an honest answer always passes.
+Sums are far below the 2**62 that `check_no_overflow` allows once every entry is `within_limit`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Protocol
+import math
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
-from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.describe import Description
-from eigenveil.study.study import Study
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.linalg import upper_triangle_rows
+from eigenveil.queries.limits import ClippedQuery, within_limit
+from eigenveil.study.grid import S, offsets, steps, unit
+from eigenveil.study.study import Scaling, Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryDescription:
+    """Labels of an answer's numbers, and the unit of a value of 1.
+
+    A number times its factor is in the unit of that name; both are empty where the study has no unit for it.
+    `radius` is the clip radius of a record in grid steps, if there is one.
+    """
+
+    labels: Sequence[str]
+    unit: str
+    factors: tuple[float, ...] = ()
+    names: tuple[str, ...] = ()
+    radius: int | None = None
+
+
+class SizedQuery(Protocol):
+    """A query with an answer of known length."""
+
+    @property
+    def length(self) -> int: ...
+
+
+def describe_numbers(query: SizedQuery, study: Study, labels: Sequence[str] = ()) -> QueryDescription:
+    """Return the description of integers that only the method can read."""
+    return QueryDescription(
+        labels=labels or [f"number {i + 1}" for i in range(query.length)],
+        unit="an integer of the method, clipped and scaled; the study has no unit for it",
+    )
+
+
+def describe_histogram(edges: IntArray, edge_meaning: str) -> QueryDescription:
+    """Return the description of a histogram; `edge_meaning` states the meaning of its edges."""
+    first, last = f"records below {edges[0]}", f"records from {edges[-1]}"
+    inner = [f"records from {low} to below {high}" for low, high in pairwise(edges)]
+    return QueryDescription(
+        labels=[first, *inner, last], unit=f"one record; the edges of the bins are {edge_meaning}"
+    )
+
+
+def column_products(query: ClippedQuery, study: Study) -> QueryDescription:
+    """Return the description of column products: the diagonal, then the strict upper triangle by rows."""
+    names = [column.name for column in study.columns]
+    each = [(float(step), column.unit) for step, column in zip(steps(study), study.columns, strict=True)]
+    pairs = [*((one, one) for one in each), *combinations(each, 2)]
+    return QueryDescription(
+        labels=[*(f"{name} squared" for name in names), *(f"{a} x {b}" for a, b in combinations(names, 2))],
+        unit="one grid step of each of the two columns, multiplied: products of distances from the centre, "
+        "after clipping",
+        factors=tuple(a * b for (a, _), (b, _) in pairs),
+        names=tuple(f"{a} x {b}" for (_, a), (_, b) in pairs),
+        radius=query.radius,
+    )
+
+
+def _rounded(study: Study) -> str:
+    """Return the text about rounding on a coarse grid."""
+    every = unit(study)
+    return "" if every == 1 else f"; values are rounded to {study.grid_steps} of {every} each"
+
+
+def describe_grid(
+    study: Study,
+    centre: IntArray | None,
+    radius: int | None,
+    through: tuple[FloatArray, FloatArray] | None = None,
+) -> dict[str, Any]:
+    """Return the public grid of the answers as plain values; `step` and `centre` are in a column's unit.
+
+    `through` holds the middles and the step of a frame, both in grid steps.
+    """
+    middle, step = offsets(study), steps(study)
+    reach = "the bounds of the widest column" if study.scaling is Scaling.NONE else "its own bounds"
+    if through is not None:
+        middle, step = middle + through[0] * step, through[1] * step
+        reach = "the ends of its public frame; values beyond count as the end"
+    return {
+        "words": "a value is first moved into its column's public bounds, then rounded to grid steps; "
+        f"{S} of them are half the distance between {reach}{_rounded(study)}",
+        "radius": radius,
+        "columns": [
+            {
+                "column": column.name,
+                "unit": column.unit,
+                "step": float(step[i]),
+                "centre": None if centre is None else float(middle[i] + step[i] * centre[i]),
+            }
+            for i, column in enumerate(study.columns)
+        ],
+    }
+
 
 if TYPE_CHECKING:
     from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-    Kind = pb.Query._WhichOneofReturnType_kind  # a kind that the protocol's messages know
+    QueryKind = pb.Query._WhichOneofReturnType_kind  # the kinds of the protocol's messages
 else:
-    Kind = str
+    QueryKind = str
 
 
-class Contract(Protocol):
-    """A kind of query: what is asked of every record, and what the answer of a site can be.
+class QueryProtocol(Protocol):
+    """A query kind: its parameters, and the possible answers of a site.
 
-    An additive one also has `l1` and `l2_squared`, how far its sum moves between neighbours; a trusted one
-    `released`, how many integers its mechanism releases. Both follow from its own clip and from nothing else.
+    An additive query also has `l1` and `l2_squared`, the sensitivities of its sum. A trusted query has
+    `released_length`, the number of integers that its mechanism releases. All follow from its own clip alone.
     """
 
-    kind: ClassVar[Kind]
+    kind: ClassVar[QueryKind]
     meaning: ClassVar[str]
-    """What is asked, in words for those who must consent."""
+    """Plain description of the query for the consent summary."""
 
     @property
     def length(self) -> int:
-        """Integers in a site's answer."""
+        """Return the number of integers in a site's answer."""
 
     @property
     def bound(self) -> int:
-        """The largest magnitude that one record adds to an entry."""
+        """Return the largest magnitude that one record adds to an entry."""
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        """Whether an honest site that holds some number of `records` could answer this."""
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        """Return True if an honest site with a number of records in `records` could answer this."""
 
     def check_honest(self) -> None:
-        """Refuse what no honest study asks, whatever releases its algorithm was fed [P25].
+        """Refuse a query beyond the public floors, which no honest study asks, whatever its releases [P25].
 
         Raises:
             RequestError: code `plan-overflow`.
         """
 
-    def imagined(self, records: int) -> IntArray:
-        """The release that a dry run goes on with: public numbers for `records` unremarkable records."""
+    def assumed_release(self, records: int) -> IntArray:
+        """Return an assumed release for a dry run: public numbers for `records` typical records."""
 
-    def describe(self, study: Study) -> Description:
-        """What each number of an answer is, and what a value of 1 is, in a study's words."""
+    def describe(self, study: Study) -> QueryDescription:
+        """Return the label of each number of an answer and the unit of a value of 1."""
+
+
+PANEL = 128  # rows of a matrix factored together
+UNIT = 2.0**-53  # largest relative error of one float64 operation
+
+
+def largest_count(records: range) -> int:
+    return records[-1]
+
+
+def counts_within(counts: IntArray, total: int) -> bool:
+    """Return True if these are counts with a sum of at most `total`."""
+    return bool((counts >= 0).all()) and sum(map(int, counts)) <= total
+
+
+def is_within_norm(values: IntArray, length: int) -> bool:
+    """Return True if the norm of a vector is at most `length`.
+
+    Floats: the relative error of m squares of rounded integers and their sum is below (m + 4) 2**-52.
+    """
+    if not within_limit(values, length):
+        return False
+    rounded = values.astype(np.float64).reshape(-1)
+    slack = 1 + (rounded.size + 8) * 4 * UNIT
+    return float(rounded @ rounded) <= float(length) ** 2 * slack
+
+
+def is_histogram(query: object, counts: IntArray, records: range) -> bool:
+    """Return True if each record can be in exactly one bin."""
+    return bool((counts >= 0).all()) and sum(map(int, counts)) in records
+
+
+def is_gram_of(query: ClippedQuery, triangle: IntArray, records: range) -> bool:
+    """Return `is_gram` for the query's columns and radius."""
+    return is_gram(triangle, query.centre.size, query.radius, records)
+
+
+def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
+    """Return True if vectors of norm at most `radius`, one a record, can have these sums of products.
+
+    Shape: triangle (d (d + 1) / 2,), the diagonal, then the strict upper triangle row by row.
+    """
+    diagonal = triangle[:d]
+    limit = largest_count(records) * radius**2
+    if (
+        not bool((diagonal >= 0).all())
+        or sum(map(int, diagonal)) > limit
+        or not within_limit(triangle, limit)
+    ):
+        return False
+    if not diagonal.any():
+        return not triangle.any()
+    squares = diagonal.astype(np.float64)
+    for i, row in enumerate(upper_triangle_rows(d)):
+        products = np.square(triangle[row], dtype=np.float64)
+        if not bool((products <= squares[i] * squares[i + 1 :] * (1 + 16 * UNIT)).all()):
+            return False
+    return _is_semidefinite(triangle, d)
+
+
+def _is_semidefinite(triangle: IntArray, d: int) -> bool:
+    """Return True if rounded integers may come from a positive semidefinite matrix.
+
+    Cholesky's method in floats succeeds if the least eigenvalue is above about (d + 2) 2**-53 trace [Rump
+    2006, Demmel 1989]. Rounding moved no eigenvalue by more than 2**-53 trace. With ten times that on the
+    diagonal every honest matrix passes, and so do eigenvalues down to minus as much.
+    """
+    shift = 10 * (d + 4) * UNIT * math.fsum(triangle[:d])
+    blocks = [_lazy_memory(first, min(PANEL, d - first)) for first in range(0, d, PANEL)]
+    above, scratch = upper_triangle_rows(d), np.empty((PANEL, min(PANEL, d)))
+    try:
+        for first in range(0, d, PANEL):
+            panel = _panel(triangle, above, first, d, shift)
+            _factor(panel, blocks.pop(0), blocks, scratch)
+    except np.linalg.LinAlgError:
+        return False
+    return True
+
+
+def _lazy_memory(rows: int, columns: int) -> FloatArray:
+    """Return a separately mapped array: its memory is allocated on write and freed at once."""
+    return np.frombuffer(mmap.mmap(-1, 8 * max(1, rows * columns)))[: rows * columns].reshape(rows, columns)
+
+
+def _panel(triangle: IntArray, above: Iterator[slice], first: int, d: int, shift: float) -> FloatArray:
+    """Return the next PANEL rows from the diagonal on, plus `shift` on it. Shape: (m, rest)."""
+    panel = np.zeros((min(PANEL, d - first), d - first))
+    for i in range(len(panel)):
+        panel[i, i] = float(triangle[first + i]) + shift
+        panel[i, i + 1 :] = triangle[next(above)]
+    return panel
+
+
+def _factor(
+    panel: FloatArray, first_block: FloatArray, blocks: Sequence[FloatArray], scratch: FloatArray
+) -> None:
+    """Write the same rows of Cholesky's upper factor to `blocks` of PANEL columns each.
+
+    `first_block` holds the columns in which the panel begins and is not needed afterwards. So at most half
+    of the factor is in memory. Raises LinAlgError if there is no factor.
+    """
+    first, rows = first_block.shape
+    parts = np.split(panel, range(rows, panel.shape[1], PANEL), axis=1)
+    for part, known in zip(parts, (first_block, *blocks), strict=True):
+        part -= np.matmul(first_block.T, known[:first], out=scratch[:rows, : part.shape[1]])
+    factor = np.linalg.cholesky(parts[0], upper=True)
+    right = panel[:, rows:]
+    for i in range(rows if blocks else 0):
+        right[i] -= factor[:i, i] @ right[:i]
+        right[i] /= factor[i, i]
+    for part, known in zip(parts[1:], blocks, strict=True):
+        known[first : first + rows] = part
+
+
+def decreasing_values(largest: int, length: int) -> IntArray:
+    """Return assumed numbers, the i-th about `largest` / i. Shape: (length,)."""
+    return frozen((largest // (1 + np.arange(length))).astype(np.int64))
+
+
+def assumed_sum(query: QueryProtocol, records: int) -> IntArray:
+    """Return the assumed sum of vectors with norms of an eighth of the query's bound. Shape: (length,)."""
+    return decreasing_values(records * query.bound // 8, query.length)

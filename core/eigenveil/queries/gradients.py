@@ -1,58 +1,100 @@
-"""Queries about gradients: how long they are, their clipped sum, and one alone in a secret order."""
+"""Disjoint batches of the records: one pass over the data allows many queries at the cost of one.
+
+The batch of a record depends only on that record, its number among equal records and a public key. So one
+more record adds to one batch only (parallel composition, [P9]).
+
+Queries about gradients: a histogram of norms, the clipped sum, and single records in a secret order.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import ClassVar
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.numerics.encoding import IntArray
-from eigenveil.queries.batch import Batch
-from eigenveil.queries.contract import Kind
-from eigenveil.queries.describe import Description, histogram, numbered
+import numpy as np
+
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.numerics.encoding import IntArray, digest
+from eigenveil.queries.contract import (
+    QueryDescription,
+    QueryKind,
+    assumed_sum,
+    counts_within,
+    describe_histogram,
+    describe_numbers,
+    is_histogram,
+    is_within_norm,
+    largest_count,
+)
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     GRADIENT_LIMIT,
     OFFSET_LIMIT,
     OFFSET_STEPS,
+    ceil_sqrt,
     check_bins,
     check_centre,
     check_edges,
     check_floor,
     check_whole,
     freeze,
-    need,
-    root_up,
+    require,
     row_norm_limit,
-    within,
+    within_limit,
 )
-from eigenveil.queries.possible import at_most, falling_sum, is_histogram, is_short, most
-from eigenveil.queries.rows import all_in_the_middle, one_bin
+from eigenveil.queries.rows import assumed_histogram, histogram_sensitivity
 from eigenveil.study.study import Study
+
+MOST_BATCHES = 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Batch `index` of `batches`. The pass began and was charged in round `first`; round first + i queries i.
+
+    Shape: key (4,), from `pass_key`; each pass deals the records anew.
+    """
+
+    first: int
+    index: int
+    batches: int
+    key: IntArray
+
+    def __post_init__(self) -> None:
+        freeze(self, "key")
+        check_whole("number of batches", self.batches, 1, MOST_BATCHES)
+        check_whole("batch", self.index, 0, self.batches - 1)
+        check_whole("first round of the pass", self.first, 0, 2**31)
+        require(self.key.shape == (4,), "a pass needs a key of four integers")
+
+
+def pass_key(plan_digest: str, first: int, batches: int) -> IntArray:
+    """Return the key that deals records into batches in the pass from round `first` on. Shape: (4,)."""
+    text = digest("pass", {"plan": plan_digest, "first": first, "batches": batches})
+    return np.frombuffer(bytes.fromhex(text), dtype="<i8").astype(np.int64)
 
 
 def offset_norm2(offset: IntArray) -> int:
-    """||offset||_F^2, exact: with entries within `OFFSET_LIMIT` no sum of up to 2^29 squares leaves int64."""
+    """Return ||offset||_F^2, exact: within `OFFSET_LIMIT` no sum of up to 2^29 squares leaves int64."""
     return int((offset * offset).sum())
 
 
 def least_gradient_radius(offset: IntArray) -> int:
-    """The least clip radius of gradients z b^T - u offset, b (k,): shortened to it, a record as long as
-    there can be still has some coefficient of at least 1, in b or u. Shape: offset (d, k).
+    """Return the least clip radius of gradients z b^T - u offset, b (k,). Shape: offset (d, k).
 
+    A record of the largest possible norm, clipped to it, keeps some coefficient of at least 1 in b or u.
     Truncation may add sqrt(k) ||z|| + ||offset||, which the coefficients leave free (`clipping`). As much
-    again is for them: with m the larger of max |a| and OFFSET_STEPS, a record is at most
-    m (sqrt(k) ||z|| + ||offset||) long, so that m, shortened, is 1 or more. The last 1 is for the rounding of
-    floats.
+    again is for them: with m the larger of max |a| and OFFSET_STEPS, the norm is at most
+    m (sqrt(k) ||z|| + ||offset||), so the clipped m is 1 or more. The last 1 is for float rounding.
     """
     d, k = offset.shape
-    truncated = root_up(k) * row_norm_limit(d) + root_up(offset_norm2(offset))
+    truncated = ceil_sqrt(k) * row_norm_limit(d) + ceil_sqrt(offset_norm2(offset))
     return min(2 * truncated + 1, GRADIENT_LIMIT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GradientSpec:
-    """The per-record gradient g(z) = z (z . W) / 2**shift, less OFFSET_STEPS offset.
+    """Per-record gradient g(z) = z (z . W) / 2**shift, minus OFFSET_STEPS offset.
 
     Shape: centre (d,), directions W (d, k), offset (d, k).
     """
@@ -66,20 +108,22 @@ class GradientSpec:
         freeze(self, "centre", "directions", "offset")
         check_centre(self.centre)
         d = self.centre.size
-        need(
+        require(
             self.directions.ndim == 2
             and self.directions.shape[0] == d
             and 1 <= self.directions.shape[1] <= d,
             "directions must be a d-by-k matrix with 1 <= k <= d",
         )
-        need(self.offset.shape == self.directions.shape, "offset must have the shape of directions")
+        require(
+            self.offset.shape == self.directions.shape, "the offset must have the shape of the directions"
+        )
         check_whole("shift", self.shift, 0, 60)
-        need(
-            within(self.directions, DIRECTION_LIMIT),
+        require(
+            within_limit(self.directions, DIRECTION_LIMIT),
             f"directions must have entries of at most {DIRECTION_LIMIT}",
         )
-        need(
-            within(self.offset, OFFSET_LIMIT) and offset_norm2(self.offset) <= OFFSET_LIMIT**2,
+        require(
+            within_limit(self.offset, OFFSET_LIMIT) and offset_norm2(self.offset) <= OFFSET_LIMIT**2,
             f"the offset must have norm of at most {GRADIENT_LIMIT} / {OFFSET_STEPS}",
         )
 
@@ -92,21 +136,21 @@ class GradientSpec:
 class GradientNorms:
     """Histogram of 2**shift ||g(z) - OFFSET_STEPS offset||_F, bins as in `RowNorms`.
 
-    With `batch`, over that batch of the records alone.
+    With `batch`, only over that batch of the records.
 
     Shape: edges (b,); answer (b + 1,).
     """
 
-    kind: ClassVar[Kind] = "gradient_norms"
-    meaning: ClassVar[str] = "how many records pull how hard on the current directions (a histogram)"
+    kind: ClassVar[QueryKind] = "gradient_norms"
+    meaning: ClassVar[str] = "a histogram of the norms of the records' gradients at the current directions"
     bound: ClassVar[int] = 1
     spec: GradientSpec
     edges: IntArray
     batch: Batch | None = None
 
-    l1 = l2_squared = one_bin
+    l1 = l2_squared = histogram_sensitivity
     check_honest = check_bins
-    imagined = all_in_the_middle
+    assumed_release = assumed_histogram
 
     def __post_init__(self) -> None:
         freeze(self, "edges")
@@ -116,33 +160,33 @@ class GradientNorms:
     def length(self) -> int:
         return self.edges.size + 1
 
-    def possible(self, values: IntArray, records: range) -> bool:
+    def is_plausible(self, values: IntArray, records: range) -> bool:
         if self.batch is not None:
-            return at_most(values, most(records))
+            return counts_within(values, largest_count(records))
         return is_histogram(self, values, records)
 
-    def describe(self, study: Study) -> Description:
-        return histogram(self.edges, "lengths of gradients, scaled to integers")
+    def describe(self, study: Study) -> QueryDescription:
+        return describe_histogram(self.edges, "norms of gradients, scaled to integers")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gradient:
     """Sum of clip_R(g(z) - OFFSET_STEPS offset), each record as z b^T - u offset with integers b, u.
 
-    With `batch`, over that batch of the records alone.
+    With `batch`, only over that batch of the records.
 
     Shape: answer (d k,), the d-by-k matrix row by row.
     """
 
-    kind: ClassVar[Kind] = "gradient"
+    kind: ClassVar[QueryKind] = "gradient"
     meaning: ClassVar[str] = (
-        "the sum of the records' pulls on the current directions, each shortened to a public radius"
+        "the sum of the records' gradients at the current directions, each clipped to a public radius"
     )
     spec: GradientSpec
     radius: int
     batch: Batch | None = None
 
-    imagined = falling_sum
+    assumed_release = assumed_sum
 
     def __post_init__(self) -> None:
         check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
@@ -153,7 +197,7 @@ class Gradient:
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: sqrt(d k) times the one in L2."""
-        return root_up(self.length * self.l2_squared(neighbours))
+        return ceil_sqrt(self.length * self.l2_squared(neighbours))
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: a record adds a matrix of Frobenius norm <= R; two such differ by 2 R."""
@@ -163,42 +207,42 @@ class Gradient:
     def bound(self) -> int:
         return self.radius
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        return is_short(values, most(records) * self.radius)
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        return is_within_norm(values, largest_count(records) * self.radius)
 
     def check_honest(self) -> None:
         check_floor(self.radius, least_gradient_radius(self.spec.offset))
 
-    def describe(self, study: Study) -> Description:
+    def describe(self, study: Study) -> QueryDescription:
         directions = range(1, self.spec.k + 1)
-        pulls = [f"{column.name}, pull on direction {i}" for column in study.columns for i in directions]
-        return numbered(self, study, pulls)
+        pulls = [f"{column.name}, gradient of direction {i}" for column in study.columns for i in directions]
+        return describe_numbers(self, study, pulls)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ShuffledRecord:
-    """The clipped gradient (see `Gradient`) of the record at place `batch.index` of `batch.batches`, or 0.
+    """The clipped gradient (see `Gradient`) of the record at position `batch.index` of `batch.batches`, or 0.
 
-    The order is a secret of the site. What the site sends is about one record, not a sum: the coordinator
-    is trusted with it and adds the noise of one local randomiser.
+    The order is a secret of the site. The answer is about one record, not a sum: the coordinator must be
+    trusted with it and adds the noise of one local randomiser.
 
     Shape: answer and release (d k,), the d-by-k matrix row by row.
     """
 
-    kind: ClassVar[Kind] = "slot"
+    kind: ClassVar[QueryKind] = "slot"
     meaning: ClassVar[str] = (
-        "one single record's pull on the current directions, shortened to a public radius: the coordinator "
-        "sees it without noise, but not which record it is"
+        "the gradient of one record at the current directions, clipped to a public radius; the coordinator "
+        "sees it without noise, but cannot tell the record"
     )
     spec: GradientSpec
     radius: int
     batch: Batch
 
-    imagined = falling_sum
-    describe = numbered
+    assumed_release = assumed_sum
+    describe = describe_numbers
 
     def __post_init__(self) -> None:
-        need(isinstance(self.batch, Batch), "a record in a secret order is one of a pass")
+        require(isinstance(self.batch, Batch), "a record in a secret order needs the batch of a pass")
         check_whole("gradient radius", self.radius, 1, GRADIENT_LIMIT)
 
     @property
@@ -206,7 +250,7 @@ class ShuffledRecord:
         return self.spec.directions.size
 
     @property
-    def released(self) -> int:
+    def released_length(self) -> int:
         return self.length
 
     def diameter_squared(self) -> int:
@@ -217,8 +261,8 @@ class ShuffledRecord:
     def bound(self) -> int:
         return self.radius
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        return is_short(values, min(most(records), 1) * self.radius)
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        return is_within_norm(values, min(largest_count(records), 1) * self.radius)
 
     def check_honest(self) -> None:
         check_floor(self.radius, least_gradient_radius(self.spec.offset))

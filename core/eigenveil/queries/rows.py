@@ -1,4 +1,4 @@
-"""Queries about rows: how many, how far from a public centre, their clipped sums and products."""
+"""Queries about rows: count, norms about a public centre, clipped sums and products."""
 
 from __future__ import annotations
 
@@ -7,48 +7,58 @@ from typing import ClassVar
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries.contract import Contract, Kind
-from eigenveil.queries.describe import Description, column_products, histogram
+from eigenveil.queries.contract import (
+    QueryDescription,
+    QueryKind,
+    QueryProtocol,
+    assumed_sum,
+    column_products,
+    decreasing_values,
+    describe_histogram,
+    is_gram_of,
+    is_histogram,
+    is_within_norm,
+    largest_count,
+)
 from eigenveil.queries.limits import (
     WEIGHT,
+    ceil_sqrt,
     check_bins,
     check_centre,
     check_clipped,
     check_edges,
     check_row_floor,
     freeze,
-    need,
-    root_up,
+    require,
     triangle,
 )
-from eigenveil.queries.possible import falling, falling_sum, is_gram_of, is_histogram, is_short, most
 from eigenveil.study.grid import steps
 from eigenveil.study.study import Study
 
 EDGES_OF_ROWS = "distances from the centre, in grid steps"
 
 
-def one_bin(query: object, neighbours: Neighbours) -> int:
-    """Sensitivity in L1, and squared in L2: a record sits in one bin, one count; replacing it moves one count
-    to another bin: 1 + 1, and 1^2 + 1^2."""
+def histogram_sensitivity(query: object, neighbours: Neighbours) -> int:
+    """Sensitivity of a histogram in L1, and squared in L2: a record is one count in one bin. A replacement
+    moves one count to another bin: 1 + 1, and 1^2 + 1^2."""
     return neighbours.records
 
 
-def all_in_the_middle(query: Contract, records: int) -> IntArray:
-    """An imagined histogram. Shape: (length,)."""
+def assumed_histogram(query: QueryProtocol, records: int) -> IntArray:
+    """Return an assumed histogram with all records in the middle bin. Shape: (length,)."""
     return frozen(records * (np.arange(query.length) == query.length // 2))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Count:
-    """How many records.
+    """Number of usable records.
 
     Shape: answer (1,).
     """
 
-    kind: ClassVar[Kind] = "count"
+    kind: ClassVar[QueryKind] = "count"
     meaning: ClassVar[str] = "the number of usable records"
     bound: ClassVar[int] = 1
     centre: ClassVar[None] = None
@@ -59,21 +69,21 @@ class Count:
         return 1
 
     def l2_squared(self, neighbours: Neighbours) -> int:
-        """Sensitivity: one record counts at most one; under replace-one with a rule that drops
-        incomplete records, the replaced record may disappear, so 1 there too."""
+        """Sensitivity: one record counts at most one. Under replace-one, a replacement may be dropped as
+        incomplete, so it is 1 as well."""
         return 1
 
-    def possible(self, values: IntArray, records: range) -> bool:
+    def is_plausible(self, values: IntArray, records: range) -> bool:
         return int(values[0]) in records
 
     def check_honest(self) -> None:
-        """There is only one such question."""
+        """Accept: there is only one such query."""
 
-    def imagined(self, records: int) -> IntArray:
+    def assumed_release(self, records: int) -> IntArray:
         return frozen([records])
 
-    def describe(self, study: Study) -> Description:
-        return Description(labels=["usable records"], unit="one record")
+    def describe(self, study: Study) -> QueryDescription:
+        return QueryDescription(labels=["usable records"], unit="one record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -83,45 +93,45 @@ class RowNorms:
     Shape: centre (d,), edges (b,); answer (b + 1,).
     """
 
-    kind: ClassVar[Kind] = "row_norms"
-    meaning: ClassVar[str] = "how many records lie how far from the public centre (a histogram)"
+    kind: ClassVar[QueryKind] = "row_norms"
+    meaning: ClassVar[str] = "a histogram of the records' distances from the public centre"
     bound: ClassVar[int] = 1
     centre: IntArray
     edges: IntArray
 
-    l1 = l2_squared = one_bin
-    possible = is_histogram
+    l1 = l2_squared = histogram_sensitivity
+    is_plausible = is_histogram
     check_honest = check_bins
-    imagined = all_in_the_middle
+    assumed_release = assumed_histogram
 
     def __post_init__(self) -> None:
         freeze(self, "centre", "edges")
         check_centre(self.centre)
         check_edges(self.edges)
-        need(int(self.edges[-1]) < 2**31, "row norm edges must stay below 2**31")
+        require(int(self.edges[-1]) < 2**31, "row norm edges must stay below 2**31")
 
     @property
     def length(self) -> int:
         return self.edges.size + 1
 
-    def describe(self, study: Study) -> Description:
-        return histogram(self.edges, EDGES_OF_ROWS)
+    def describe(self, study: Study) -> QueryDescription:
+        return describe_histogram(self.edges, EDGES_OF_ROWS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClippedSum:
-    """Sum of t z, t = floor(WEIGHT min(1, R / ||z||)): rows shortened to at most R.
+    """Sum of t z, t = floor(WEIGHT min(1, R / ||z||)): rows clipped to norm R.
 
     Shape: centre (d,); answer (d,), in units of 1 / WEIGHT of the row grid.
     """
 
-    kind: ClassVar[Kind] = "clipped_sum"
-    meaning: ClassVar[str] = "the sum of the records, each shortened to a public radius"
+    kind: ClassVar[QueryKind] = "clipped_sum"
+    meaning: ClassVar[str] = "the sum of the records, each clipped to a public radius"
     centre: IntArray
     radius: int
 
     check_honest = check_row_floor
-    imagined = falling_sum
+    assumed_release = assumed_sum
 
     def __post_init__(self) -> None:
         check_clipped(self)
@@ -132,7 +142,7 @@ class ClippedSum:
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: sqrt(d) times the one in L2."""
-        return root_up(self.length * self.l2_squared(neighbours))
+        return ceil_sqrt(self.length * self.l2_squared(neighbours))
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity: a record adds a vector of norm <= WEIGHT R; two such differ by 2 WEIGHT R."""
@@ -142,12 +152,12 @@ class ClippedSum:
     def bound(self) -> int:
         return WEIGHT * self.radius
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        return is_short(values, most(records) * WEIGHT * self.radius)
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        return is_within_norm(values, largest_count(records) * WEIGHT * self.radius)
 
-    def describe(self, study: Study) -> Description:
-        return Description(
-            labels=[f"{column.name}, added up" for column in study.columns],
+    def describe(self, study: Study) -> QueryDescription:
+        return QueryDescription(
+            labels=[f"{column.name}, sum" for column in study.columns],
             unit=f"1/{WEIGHT} of a grid step from the centre, after clipping",
             factors=tuple(float(one) / WEIGHT for one in steps(study)),
             names=tuple(column.unit for column in study.columns),
@@ -162,9 +172,9 @@ class SquaredNormSum:
     Shape: centre (d,); answer (1,).
     """
 
-    kind: ClassVar[Kind] = "energy"
+    kind: ClassVar[QueryKind] = "energy"
     meaning: ClassVar[str] = (
-        "the sum of squared distances from the public centre, each cut off at a public radius"
+        "the sum of squared distances from the public centre, each limited to a public radius"
     )
     centre: IntArray
     radius: int
@@ -187,15 +197,15 @@ class SquaredNormSum:
     def bound(self) -> int:
         return int(self.radius**2)
 
-    def possible(self, values: IntArray, records: range) -> bool:
-        return 0 <= int(values[0]) <= most(records) * self.radius**2
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        return 0 <= int(values[0]) <= largest_count(records) * self.radius**2
 
-    def imagined(self, records: int) -> IntArray:
-        return frozen([0])  # with it adaptive-cov asks every kind of question that it ever asks
+    def assumed_release(self, records: int) -> IntArray:
+        return frozen([0])  # with it a dry run of adaptive-cov asks every kind of its queries
 
-    def describe(self, study: Study) -> Description:
-        return Description(
-            labels=["squared distances from the centre, each cut off, added up"],
+    def describe(self, study: Study) -> QueryDescription:
+        return QueryDescription(
+            labels=["squared distances from the centre, each limited, sum"],
             unit="one squared grid step from the centre, after clipping",
             radius=self.radius,
         )
@@ -203,23 +213,23 @@ class SquaredNormSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Gram:
-    """Sum of z z^T over rows shortened to ||z|| <= R (entries truncated towards zero).
+    """Sum of z z^T over rows clipped to ||z|| <= R (entries truncated towards zero).
 
-    `flat` asks for the same noise on every entry, as Analyze Gauss is printed, instead of the
-    symmetric form [P3], which is never worse.
+    `flat` selects the same noise on every entry, as in the Analyze Gauss paper, instead of the symmetric
+    form [P3], which is never worse.
 
     Shape: centre (d,); answer (d (d + 1) / 2,): the diagonal, then the strict upper triangle row by row.
     """
 
-    kind: ClassVar[Kind] = "gram"
+    kind: ClassVar[QueryKind] = "gram"
     meaning: ClassVar[str] = (
-        "the sum of products of column pairs over the records, each shortened to a public radius"
+        "the sum of products of column pairs over the records, each clipped to a public radius"
     )
     centre: IntArray
     radius: int
     flat: bool = False
 
-    possible = is_gram_of
+    is_plausible = is_gram_of
     check_honest = check_row_floor
     describe = column_products
 
@@ -239,7 +249,7 @@ class Gram:
         d, square = self.centre.size, self.radius**2
         if neighbours is Neighbours.ADD_REMOVE:
             return -(-(d + 1) * square // 2)
-        return -(-(root_up(2 * d * d * square * square) + 2 * square) // 2)
+        return -(-(ceil_sqrt(2 * d * d * square * square) + 2 * square) // 2)
 
     def l2_squared(self, neighbours: Neighbours) -> int:
         """Sensitivity in Frobenius norm: ||z z^T||_F = ||z||^2 <= R^2;
@@ -250,7 +260,7 @@ class Gram:
     def bound(self) -> int:
         return int(self.radius**2)
 
-    def imagined(self, records: int) -> IntArray:
+    def assumed_release(self, records: int) -> IntArray:
         d = self.centre.size
-        diagonal = falling(records * self.radius**2 // (4 * d), d)
+        diagonal = decreasing_values(records * self.radius**2 // (4 * d), d)
         return frozen(np.concatenate([diagonal, np.zeros(self.length - d, dtype=np.int64)]))

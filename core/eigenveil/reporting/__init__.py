@@ -1,1 +1,1 @@
-"""What people read: a plan in words, a release, its report and its proof. Imports no site."""
+"""Texts for people: a plan explained, a release, its report and its verification. Imports no site."""

@@ -1,4 +1,7 @@
-"""release.json: what a study publishes, canonical and signed."""
+"""Cost of the attempts at masked rounds, and a check of a document's attempts against its plan.
+
+Release document of a study (release.json), canonical and signed.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,88 @@ from dataclasses import dataclass
 from typing import Any
 
 from eigenveil._version import __version__
-from eigenveil.analyst_signature.authorization import SignedAuthorization
+from eigenveil.accounting.zcdp import NO_COST, Cost
+from eigenveil.errors import Code, RequestError, round_label
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.query_limits import attempt_cost
+from eigenveil.protocol.rounds import Release
 from eigenveil.reporting.explain import guarantee
 from eigenveil.reporting.result import Result
-from eigenveil.reporting.trust import trust_words
+from eigenveil.reporting.trust import trust_text
+from eigenveil.study.study import MAX_ATTEMPTS, Trust
+from eigenveil.study.toml import study_from_dict
+from eigenveil.study_authorization import SignedAuthorization
+
+
+def attempts_of(row: Mapping[str, Any]) -> int:
+    """Return the number of charged attempts at a round; 0 if the round is not masked.
+
+    Raises:
+        RequestError: code `bad-release`, more than any plan allows.
+    """
+    attempt_count = int(row.get("attempts", 0))
+    if attempt_count > MAX_ATTEMPTS:
+        raise _plan_mismatch(f"{round_label(row['round'])} states {attempt_count} attempts")
+    return attempt_count
+
+
+def charged_micro_rho(rounds: Sequence[Mapping[str, Any]], site: str | None = None) -> int:
+    """Return the micro-rho charged for the rounds of a document, with every attempt.
+
+    With `site`, return the most that this site was charged: of a round without it, it may have been in every
+    attempt but the last. Batches after the first of their pass cost nothing: the pass is charged once.
+    """
+    total = first = NO_COST
+    charged = 0
+    for row in rounds:
+        attempt_count = max(1, attempts_of(row)) - (site is not None and site not in row["present"])
+        cost = Cost(micro_rho=row["micro_rho"])
+        if cost != NO_COST:
+            first, charged = cost, 0
+        for attempt in range(1, attempt_count + 1):
+            total += attempt_cost(cost, attempt, charged, first)
+        charged = max(charged, attempt_count)
+    return total.micro_rho
+
+
+def check_attempts(document: Mapping[str, Any]) -> None:
+    """Check a masked study's attempts, sites and cost against the limits of its plan.
+
+    Raises:
+        RequestError: code `bad-release`, a limit is exceeded.
+    """
+    plan, rounds = document["plan"], document["rounds"]
+    if plan["study"]["privacy"]["trust"] != Trust.SECURE_AGGREGATION.value:
+        return
+    study = study_from_dict(plan["study"])
+    for row in rounds:
+        where, attempt_count = round_label(row["round"]), attempts_of(row)
+        if not 1 <= attempt_count <= study.attempts:
+            raise _plan_mismatch(
+                f"{where} states {attempt_count} attempts, and the plan allows {study.attempts}"
+            )
+        if not set(row["present"]) <= set(study.federation.sites):
+            raise _plan_mismatch(f"{where} has sites that were not invited")
+        if len(set(row["present"])) < len(row["present"]):
+            raise _plan_mismatch(f"{where} names a site twice")
+        try:
+            study.federation.check_present(row["present"])
+        except RequestError as problem:
+            raise _plan_mismatch(f"{where}: {problem}") from problem
+    most = study.attempts * int(plan["micro_rho"])
+    if charged_micro_rho(rounds) > most:
+        raise _plan_mismatch(
+            f"its rounds cost {charged_micro_rho(rounds)} micro-rho, and the plan allows {most}"
+        )
+
+
+def _plan_mismatch(why: str) -> RequestError:
+    return RequestError(Code.BAD_RELEASE, f"this release is inconsistent with its plan: {why}")
+
 
 FORMAT = "eigenveil-release/2"
-SIGNED = b"eigenveil/release-signature/v1\n"
+RELEASE_SIGNATURE_CONTEXT = b"eigenveil/release-signature/v1\n"
 NOT_PRIVATE = (
     "NOT PRIVATE: the noise came from a seeded generator, for simulation only. "
     "Do not publish this result if the records are confidential."
@@ -26,10 +101,9 @@ NOT_PRIVATE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundRecord:
-    """What else is published of a round: its question, who was absent and why, and how many attempts at it
-    were charged, if it is masked (else 0).
+    """Query kind of a round, absent sites with reasons, and charged attempts if it is masked (else 0).
 
-    Not how long it took: that tells how many records a site has.
+    The duration is not published: it depends on the number of records of a site.
     """
 
     kind: str
@@ -37,7 +111,7 @@ class RoundRecord:
     attempts: int = 0
 
 
-def build(
+def release_document(
     plan: Plan,
     result: Result,
     releases: Sequence[Release],
@@ -47,11 +121,11 @@ def build(
     sites: Mapping[str, Any] | None = None,
     authorization: SignedAuthorization | None = None,
 ) -> dict[str, Any]:
-    """The document that is signed: result, guarantee, rounds, plan; a function of stored values only.
+    """Return the document to sign: result, guarantee, rounds and plan; a function of stored values only.
 
-    `sites` is what each site had stated of its rules when the study was submitted, None for nothing: public
-    configuration, and nothing that a site found by them. The sites of a simulation state nothing.
-    `authorization` is the analyst's own signature under the plan, which a simulation has not.
+    `sites` holds the rules that each site had stated when the study was submitted, or None. They are public
+    configuration, not findings about records; the sites of a simulation state none. `authorization` is the
+    analyst's signature of the plan; a simulation has none.
     """
     return {
         "format": FORMAT,
@@ -62,21 +136,21 @@ def build(
         "authorization": None if authorization is None else authorization.to_dict(),
         "sites": dict(sites or dict.fromkeys(plan.study.federation.sites)),
         "guarantee": guarantee(plan) if private else {"words": NOT_PRIVATE},
-        "trust": trust_words(plan),
+        "trust": trust_text(plan),
         "result": result.to_dict(),
         "rounds": [
-            stated_of(release) | _recorded(record) for release, record in zip(releases, rounds, strict=True)
+            release_row(release) | _recorded(record) for release, record in zip(releases, rounds, strict=True)
         ],
     }
 
 
 def _recorded(record: RoundRecord) -> dict[str, Any]:
-    tried = {"attempts": record.attempts} if record.attempts else {}
-    return {"kind": record.kind, "absent": dict(record.absent)} | tried
+    attempt_count = {"attempts": record.attempts} if record.attempts else {}
+    return {"kind": record.kind, "absent": dict(record.absent)} | attempt_count
 
 
-def stated_of(release: Release) -> dict[str, Any]:
-    """What a row of `rounds` says of its release alone."""
+def release_row(release: Release) -> dict[str, Any]:
+    """Return the part of a row of `rounds` that follows from its release alone."""
     return {
         "round": release.round,
         "query": release.query,
@@ -88,7 +162,7 @@ def stated_of(release: Release) -> dict[str, Any]:
     }
 
 
-def seal_bundle(document: dict[str, Any], *, sign: Callable[[bytes], bytes], public_key: bytes) -> bytes:
-    """release.json: canonical JSON of the document, its Ed25519 signature and the raw public key."""
-    signature = sign(SIGNED + canonical(document))
+def signed_bundle(document: dict[str, Any], *, sign: Callable[[bytes], bytes], public_key: bytes) -> bytes:
+    """Return release.json: canonical JSON of the document, its Ed25519 signature and the raw public key."""
+    signature = sign(RELEASE_SIGNATURE_CONTEXT + canonical(document))
     return canonical({"document": document, "signature": signature.hex(), "public_key": public_key.hex()})

@@ -1,71 +1,79 @@
-"""A plan in words and numbers, for those who must consent to it."""
+"""Explanation and guarantee of a plan, for those who must consent to it.
+
+Guarantee of a study for one person as inference odds, for those who must consent to it.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 from eigenveil.accounting import gaussian, zcdp
-from eigenveil.accounting.digits import fixed_up, shown_up
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.budget import attack_success, attack_success_gaussian, attack_success_zcdp
+from eigenveil.accounting.formatting import fixed_up, shown_up
+from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.algorithms.shared.column_scales import SPREADS
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical
-from eigenveil.planning.choose import doubts
-from eigenveil.planning.dry_run import courses
+from eigenveil.planning.choose import noise_warnings
+from eigenveil.planning.dry_run import possible_rehearsals
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
-from eigenveil.reporting.trust import colluding, message_words, trips, trust_words
-from eigenveil.study.algorithm import Algorithm, OwnAlgorithm
-from eigenveil.study.price import Composition, delta_without
+from eigenveil.reporting.trust import calls_per_site, colluding, message_text, trust_text
+from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
+from eigenveil.study.composition import Composition, remaining_delta
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import FINEST_STEPS, Missing, Scaling, Study
 from eigenveil.study.toml import study_to_dict
 
-STANDARD = (
-    "every column is then counted in parts of its standard deviation, which noised answers to the first two "
-    f"questions give, up to {SPREADS} of them on either side"
+STANDARD_SCALING_NOTE = (
+    "every column is then divided by its standard deviation, which the noised answers to the first two "
+    f"queries give, and clipped at {SPREADS} standard deviations on either side"
 )
 
-# Whose directions or turns come from a continuous law, sampled in floating point.
-IN_FLOATS = {
+# Algorithms whose directions or rotations come from a continuous distribution, sampled in floating point.
+FLOATING_POINT_ALGORITHMS = {
     Algorithm.EM_COV,
     Algorithm.SMOOTH_GAUSSIAN,
     Algorithm.SMOOTH_CAUCHY,
     Algorithm.PROPOSE_TEST_RELEASE,
 }
-FLOATS = (
+FLOATING_POINT_NOTE = (
     " Directions are drawn in floating point: this holds up to rounding, about 1e-15 of probability "
     "(P14 and P20 in PRIVACY.md)."
 )
 
-OTHER_WORDS = "That is by the plan; THE RELEASE SAYS IT IN OTHER WORDS: believe the plan"
-OWN = "this holds for what it computes from releases, and not if it sees the records in any other way"
+GUARANTEE_TEXT_DIFFERS = "This follows from the plan; THE RELEASE STATES IT DIFFERENTLY: trust the plan"
+CUSTOM_ALGORITHM_CONDITION = (
+    "this holds for what it computes from releases, and not if it sees the records in any other way"
+)
 
 
-def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> dict[str, Any]:
-    """What the plan asks, reveals and costs: plain values, ready for JSON or a table. Prices are in micro-rho
-    and atto-delta; the queries are those of a dry run on public numbers: `ways`, if they are known. Where the
-    first releases choose among several, `rounds` are the longest, and `depends` says so. `micro_rho` is what
-    the rounds may cost, each tried once; what `attempts` of each may cost is in `guarantee`. `message` is
-    what an answer is to whoever sees it, and `trips` how often a site sends one, if no attempt fails.
-    `colluders` is with how many sites the coordinator may work together; None where it sees totals itself.
+def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None = None) -> dict[str, Any]:
+    """Return the queries, disclosures and costs of a plan as plain values, ready for JSON or a table.
+
+    Costs are in micro-rho and atto-delta. The queries are those of a dry run on public numbers, or
+    `query_sequences` if known. If the first releases choose among several sequences, `rounds` is the longest
+    one and `depends` says so. `micro_rho` is the cost of the rounds with one attempt each; the cost with all
+    `attempts` is in `guarantee`. `message` describes what an answer reveals to an observer. `calls_per_site` is the
+    number of answers that a site sends if no attempt fails. `colluders` is the number of sites that may
+    collude with the coordinator; None if the coordinator sees totals itself.
 
     Raises:
-        RequestError: the budget is too small for a query, or they are too many.
+        RequestError: the budget is too small for a query, or there are too many queries.
 
     >>> from eigenveil import Column, Federation, Study, explain, make_plan
     >>> columns = tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc")
     >>> study = Study(name="pilot", columns=columns, epsilon=2.0, delta=1e-6, components=1,
     ...               federation=Federation(sites=("north", "south")))
-    >>> said = explain(make_plan(study))
-    >>> said["guarantee"]["words"][:10], len(said["rounds"]), said["rounds"][0]["kind"]
+    >>> found = explain(make_plan(study))
+    >>> found["guarantee"]["words"][:10], len(found["rounds"]), found["rounds"][0]["kind"]
     ('(2, 1e-06)', 15, 'count')
     """
-    ways = courses(plan) if ways is None else ways
+    query_sequences = possible_rehearsals(plan) if query_sequences is None else query_sequences
     study = plan.study
     return {
         "plan_digest": plan.digest,
@@ -79,98 +87,102 @@ def explain(plan: Plan, ways: Sequence[Sequence[RoundQuery]] | None = None) -> d
         "rows": _rows(study),
         "clip": _clip(study),
         "deadline_seconds": study.federation.deadline_seconds,
-        "rounds": [_round(asked) for asked in max(ways, key=len)],
-        "message": message_words(plan),
-        "trips": trips(plan, max(map(len, ways))),
-        "bytes_per_site": max(map(_bytes, ways)),
-        "depends": _depends(ways),
+        "rounds": [_round(round_query) for round_query in max(query_sequences, key=len)],
+        "message": message_text(plan),
+        "trips": calls_per_site(plan, max(map(len, query_sequences))),
+        "bytes_per_site": max(map(_answer_bytes, query_sequences)),
+        "depends": _dependence_note(query_sequences),
         "micro_rho": plan.micro_rho,
         "attempts": study.attempts,
         "colluders": study.colluders if study.masked else None,
-        "trust": trust_words(plan),
-        "warnings": [*study.warnings(), *doubts(study)],
+        "trust": trust_text(plan),
+        "warnings": [*study.warnings(), *noise_warnings(study)],
     }
 
 
-def _bytes(asked: Sequence[RoundQuery]) -> int:
-    return sum(8 * one.query.length for one in asked)
+def _answer_bytes(round_query: Sequence[RoundQuery]) -> int:
+    return sum(8 * one.query.length for one in round_query)
 
 
-def _depends(ways: Sequence[Sequence[RoundQuery]]) -> str | None:
-    """What is not known before the first releases; None where nothing is."""
-    if len(ways) == 1:
+def _dependence_note(query_sequences: Sequence[Sequence[RoundQuery]]) -> str | None:
+    """Return a note on what the first releases decide; None if they decide nothing."""
+    if len(query_sequences) == 1:
         return None
-    alike = zip(*([NAMES[type(one.query)] for one in way] for way in ways), strict=False)
-    same = next((i for i, kinds in enumerate(alike) if len(set(kinds)) > 1), min(map(len, ways)))
+    alike = zip(*([NAMES[type(one.query)] for one in sequence] for sequence in query_sequences), strict=False)
+    same = next((i for i, kinds in enumerate(alike) if len(set(kinds)) > 1), min(map(len, query_sequences)))
     return (
-        f"which questions follow the first {same} depends on what these release: at most "
-        f"{max(map(len, ways))} rounds and {max(map(_bytes, ways))} bytes from each site, at the same price "
-        "in all; the rounds listed are those of the longest way"
+        f"the queries after the first {same} depend on what these release: at most "
+        f"{max(map(len, query_sequences))} rounds and {max(map(_answer_bytes, query_sequences))} bytes from each site, at the same total "
+        "cost; the longest sequence of rounds is listed"
     )
 
 
 def _rows(study: Study) -> str:
-    """Which rows of a site's records count, and as what."""
+    """Return a sentence on which rows of a site's records count."""
     person = study.person_column
-    who = "every row is a person" if person is None else f"the rows of each {person!r} are a person"
-    gap = "is left out" if study.missing is Missing.DROP else "gets the public fill value instead"
-    said = f"{who}; a person with a missing value {gap}; values beyond the public bounds count as the bound"
+    unit = "every row is a person" if person is None else f"the rows of each {person!r} are a person"
+    missing_rule = "is left out" if study.missing is Missing.DROP else "gets the public fill value instead"
+    text = f"{unit}; a person with a missing value {missing_rule}; values beyond the public bounds count as the bound"
     if study.grid_steps < FINEST_STEPS:
-        said += f"; values are rounded to {study.grid_steps} steps on either side of the middle of the bounds"
-    return f"{said}; {STANDARD}" if study.scaling is Scaling.STANDARD else said
+        text += f"; values are rounded to {study.grid_steps} steps on either side of the middle of the bounds"
+    return f"{text}; {STANDARD_SCALING_NOTE}" if study.scaling is Scaling.STANDARD else text
 
 
 def _clip(study: Study) -> str:
-    """How a long record is shortened before it is added to anything."""
+    """Return a sentence on how records are clipped before they are added up."""
     if study.radius == 1:
-        return "no record is shortened: the public bounds alone limit what one adds"
+        return "no record is clipped: the public bounds alone limit what one record adds"
     if isinstance(study.radius, PublicNorm):
         return _stated_norm(study, study.radius.norm)
-    how = (
-        "that balances noise against what is cut off"
+    choice = (
+        "that balances noise against clipping"
         if study.radius is None
-        else f"that leaves about {study.radius:.0%} of the records whole"
+        else f"that leaves about {study.radius:.0%} of the records unclipped"
     )
-    return f"every record is shortened to a radius {how}, chosen from a noised histogram of their lengths"
+    return (
+        f"every record is clipped to a radius {choice}, chosen from a noised histogram of the records' norms"
+    )
 
 
 def _stated_norm(study: Study, norm: float) -> str:
-    stated = "stated by the analyst, read off no data; variances and errors rest on no record being longer"
+    stated = "stated by the analyst, not from data; variances and errors assume that no norm is larger"
     if study.centring:
         return (
-            "records are shortened to a radius, chosen from a noised histogram of their lengths, of at most "
-            f"{norm:g} in scaled units and what the private mean is off the middle of the bounds ({stated})"
+            "records are clipped to a radius, chosen from a noised histogram of their norms, of at most "
+            f"{norm:g} in scaled units plus the private mean's distance from the bounds' middle ({stated})"
         )
-    what = f"records longer than {norm:g} in scaled units are shortened to it"
-    return f"{what}, gradients of records to what that length allows ({stated})"
+    text = f"records of norm above {norm:g} in scaled units are clipped to it"
+    return f"{text}, gradients of records to what that norm allows ({stated})"
 
 
-def _round(asked: RoundQuery) -> dict[str, Any]:
-    batch = batch_of(asked.query)
+def _round(round_query: RoundQuery) -> dict[str, Any]:
+    batch = batch_of(round_query.query)
     return {
-        "round": asked.round,
-        "kind": NAMES[type(asked.query)],
-        "meaning": asked.query.meaning,
-        "numbers": asked.query.length,
-        "bytes": 8 * asked.query.length,
-        "micro_rho": asked.cost.micro_rho,
-        "atto_delta": str(asked.cost.atto_delta),
-        "paid_with_round": asked.round if batch is None else batch.first,
+        "round": round_query.round,
+        "kind": NAMES[type(round_query.query)],
+        "meaning": round_query.query.meaning,
+        "numbers": round_query.query.length,
+        "bytes": 8 * round_query.query.length,
+        "micro_rho": round_query.cost.micro_rho,
+        "atto_delta": str(round_query.cost.atto_delta),
+        "paid_with_round": round_query.round if batch is None else batch.first,
     }
 
 
 def guarantee(plan: Plan) -> dict[str, Any]:
-    """The statement that a release makes, for the stated neighbours; under add-remove for the others as well.
+    """Return a release's guarantee for the stated neighbours; under add-remove for replace-one as well.
 
-    Under replace-one the number of records is public (the estimators write it into the plan), so a data set
-    with one record more is told apart for certain, and there is no other reading to state.
-    About what the study may spend, with every attempt [P33]: what it did spend follows from releases, and no
-    bound covers that [P4].
+    Under replace-one the number of records is public (the estimators write it into the plan). A data set with
+    one record more is then certainly distinguishable, so there is no second statement.
+    The guarantee covers what the study may spend, with every attempt [P33]. The actual spending follows from
+    releases, and no bound covers that [P4].
     """
     study, cost = plan.study, plan.cost
     adds = study.neighbours is Neighbours.ADD_REMOVE
-    epsilon, delta = _promise(plan, 1)
-    other_epsilon, other_delta = _promise(plan, Neighbours.REPLACE_ONE.records) if adds else (None, None)
+    epsilon, delta = _epsilon_delta(plan, 1)
+    other_epsilon, other_delta = (
+        _epsilon_delta(plan, Neighbours.REPLACE_ONE.records) if adds else (None, None)
+    )
     return {
         "unit": "person",
         "neighbours": study.neighbours.value,
@@ -185,15 +197,16 @@ def guarantee(plan: Plan) -> dict[str, Any]:
         "other_neighbours": Neighbours.REPLACE_ONE.value if adds else None,
         "other_epsilon": other_epsilon,
         "other_delta": other_delta,
-        "technical": _measure(plan),
-        "words": _words(plan, epsilon, delta),
+        "technical": _technical_text(plan),
+        "words": _guarantee_text(plan, epsilon, delta),
     }
 
 
-def promised(document: Mapping[str, Any]) -> dict[str, Any]:
-    """The `guarantee` that the plan of a document gives; its words tell if the document's own are others, as
-    those are whatever the coordinator wrote. A document that is not private, or whose plan only another
-    version of eigenveil can read, is taken at its word, and the second is told.
+def document_guarantee(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the `guarantee` that follows from a document's plan, noting if the document's text differs.
+
+    The coordinator wrote the document's text, so only the plan is trusted. The stated guarantee is returned
+    if the document is not private, or if its plan needs another version of eigenveil; then the text says so.
 
     Raises:
         EigenveilError: as `plan_from_json`, but for its version.
@@ -206,60 +219,62 @@ def promised(document: Mapping[str, Any]) -> dict[str, Any]:
     except PeerError as problem:
         if problem.code is not Code.VERSION:
             raise
-        return stated | {"words": f"{stated['words']} That is the release's own word, not checked: {problem}"}
+        return stated | {"words": f"{stated['words']} The release states this, unchecked: {problem}"}
     if found["words"] == stated["words"]:
         return found
-    return found | {"words": f"{found['words']} {OTHER_WORDS}"}
+    return found | {"words": f"{found['words']} {GUARANTEE_TEXT_DIFFERS}"}
 
 
-def _promise(plan: Plan, changes: int) -> tuple[float, float]:
-    """(epsilon, delta) for a chain of `changes` neighbours.
+def _epsilon_delta(plan: Plan, changes: int) -> tuple[float, float]:
+    """Return (epsilon, delta) for a chain of `changes` neighbours.
 
-    Gaussian: mu grows with the chain; what a masked study has set aside of delta pays for the shares of its
-    noise [P32]. zCDP: rho grows with its square. Basic: epsilon grows with it, and delta by the factor
-    1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
+    Gaussian: mu grows with the chain; the delta that a masked study reserves covers the shares of its noise
+    [P32]. zCDP: rho grows with the square of the chain. Basic: epsilon grows with the chain, and delta by the
+    factor 1 + e^epsilon for a chain of two; so do deltas of single mechanisms.
     """
     study, cost = plan.study, plan.cost
-    own, micro_rho = cost.atto_delta / ATTO, changes**2 * cost.micro_rho
+    mechanism_delta, micro_rho = cost.atto_delta / ATTO, changes**2 * cost.micro_rho
     match plan.composition:
         case Composition.GAUSSIAN:
-            return gaussian.epsilon_at(micro_rho, delta_without(study, cost.atto_delta)), study.delta
+            return gaussian.epsilon_at(micro_rho, remaining_delta(study, cost.atto_delta)), study.delta
         case Composition.BASIC:
-            return changes * study.epsilon, own if changes == 1 else _twice(own, study.epsilon)
-        case Composition.ZCDP if changes == 1 or own == 0:
-            return zcdp.epsilon_at(micro_rho / MICRO, study.delta - own), study.delta
+            return changes * study.epsilon, mechanism_delta if changes == 1 else _twice(
+                mechanism_delta, study.epsilon
+            )
+        case Composition.ZCDP if changes == 1 or mechanism_delta == 0:
+            return zcdp.epsilon_at(micro_rho / MICRO, study.delta - mechanism_delta), study.delta
         case Composition.ZCDP:
-            once = zcdp.epsilon_at(cost.micro_rho / MICRO, study.delta - own)
+            once = zcdp.epsilon_at(cost.micro_rho / MICRO, study.delta - mechanism_delta)
             return changes * once, _twice(study.delta, once)
 
 
 def _twice(delta: float, epsilon: float) -> float:
-    """What delta grows to over a chain of two."""
+    """Return delta over a chain of two neighbours."""
     return min(1.0, delta * (1 + math.exp(min(epsilon, 700.0))))
 
 
 def _mu(plan: Plan) -> float | None:
-    """mu, rounded up to 1e-6, where all noise is Gaussian."""
+    """Return mu, rounded up to 1e-6; None unless all noise is Gaussian."""
     return gaussian.micro_mu(plan.cost.micro_rho) / MICRO if plan.gaussian else None
 
 
-def _measure(plan: Plan) -> str:
-    """What holds before it is read as (epsilon, delta)."""
+def _technical_text(plan: Plan) -> str:
+    """Return the guarantee before its conversion to (epsilon, delta)."""
     cost = plan.cost
-    own = cost.atto_delta / ATTO
+    mechanism_delta = cost.atto_delta / ATTO
     match plan.composition:
         case Composition.GAUSSIAN:
-            but = f", but for {shown_up(own, 3)} of delta" if own else ""
+            but = f", but for {shown_up(mechanism_delta, 3)} of delta" if mechanism_delta else ""
             mu = fixed_up(gaussian.micro_mu(cost.micro_rho) / MICRO, 6)
             return f"{mu}-Gaussian differential privacy{but}"
         case Composition.ZCDP:
-            approximate = f"{shown_up(own, 3)}-approximate " if own else ""
+            approximate = f"{shown_up(mechanism_delta, 3)}-approximate " if mechanism_delta else ""
             return f"{approximate}{fixed_up(cost.micro_rho / MICRO, 6)}-zCDP"
         case Composition.BASIC:
-            return "the privacy losses of its questions, added up as they are"
+            return "the sum of its queries' privacy losses"
 
 
-def _words(plan: Plan, epsilon: float, delta: float) -> str:
+def _guarantee_text(plan: Plan, epsilon: float, delta: float) -> str:
     study = plan.study
     change = (
         "adding or removing one person's record anywhere in the federation"
@@ -268,17 +283,17 @@ def _words(plan: Plan, epsilon: float, delta: float) -> str:
     )
     sites = study.max_sites_per_person
     where = "" if sites == 1 else f" (who may be at up to {sites} sites)"
-    epsilon_said, delta_said = shown_up(epsilon), shown_up(delta, 3)
-    except_for = f", except with probability {delta_said}" if delta > 0 else ""
+    epsilon_text, delta_text = shown_up(epsilon), shown_up(delta, 3)
+    except_for = f", except with probability {delta_text}" if delta > 0 else ""
     return (
-        f"({epsilon_said}, {delta_said})-differential privacy: {change}{where} changes the "
-        f"probability of any set of released results by a factor of at most e^{epsilon_said}{except_for}."
-        f"{_against(plan)}{_kept(plan)}"
+        f"({epsilon_text}, {delta_text})-differential privacy: {change}{where} changes the "
+        f"probability of any set of released results by a factor of at most e^{epsilon_text}{except_for}."
+        f"{_collusion_note(plan)}{_sampler_note(plan)}"
     )
 
 
-def _against(plan: Plan) -> str:
-    """Whose eyes besides a reader's this holds for."""
+def _collusion_note(plan: Plan) -> str:
+    """Return a sentence on collusion with the coordinator; empty if the study is not masked."""
     if not plan.masked:
         return ""
     return (
@@ -287,9 +302,54 @@ def _against(plan: Plan) -> str:
     )
 
 
-def _kept(plan: Plan) -> str:
-    """What else this rests on: samplers in floats, or that nobody but its user knows the algorithm."""
-    if isinstance(plan.algorithm, OwnAlgorithm):
-        floats = FLOATS if plan.algorithm.properties.trusted else ""
-        return f" {plan.algorithm.name} is the user's own algorithm: {OWN}.{floats}"
-    return FLOATS if plan.algorithm in IN_FLOATS else ""
+def _sampler_note(plan: Plan) -> str:
+    """Return a sentence on floating-point samplers or a custom algorithm; empty if neither applies."""
+    if isinstance(plan.algorithm, CustomAlgorithm):
+        floats = FLOATING_POINT_NOTE if plan.algorithm.properties.trusted else ""
+        return f" {plan.algorithm.name} is a custom algorithm: {CUSTOM_ALGORITHM_CONDITION}.{floats}"
+    return FLOATING_POINT_NOTE if plan.algorithm in FLOATING_POINT_ALGORITHMS else ""
+
+
+EVEN = Fraction(1, 2)
+
+
+def largest_inference_odds(plan: Plan) -> Fraction:
+    """Return the largest success probability of a yes-or-no inference about one person from all releases.
+
+    The prior odds are even. The question is membership among the records, or a property of the record.
+
+    Neighbours: one record taken out and another put in. That is a chain of two where the study's neighbours
+    differ by one record, and one step where they differ in one. A person who may be at several sites counts
+    with all of them.
+    Privacy: the most that the plan may spend, with every attempt, by the composition of its cost
+    [P4, P5, P33].
+    """
+    rho, mechanism_delta = Fraction(plan.cost.micro_rho, MICRO), Fraction(plan.cost.atto_delta, ATTO)
+    steps = 2 if plan.study.neighbours is Neighbours.ADD_REMOVE else 1
+    match plan.composition:
+        case Composition.GAUSSIAN:
+            return min(Fraction(1), attack_success_gaussian(2 * rho * steps**2) + mechanism_delta)
+        case Composition.ZCDP:
+            return min(_guarantee_odds(plan), chain_odds(attack_success_zcdp(rho, mechanism_delta), steps))
+        case Composition.BASIC:
+            return _guarantee_odds(plan)
+
+
+def _guarantee_odds(plan: Plan) -> Fraction:
+    """Return the odds that the stated (epsilon, delta) of that chain allow."""
+    statement = guarantee(plan)
+    other = "other_" if plan.study.neighbours is Neighbours.ADD_REMOVE else ""
+    epsilon, delta = statement[f"{other}epsilon"], statement[f"{other}delta"]
+    return Fraction(1) if delta >= 1 else attack_success(epsilon, delta)
+
+
+def budget_inference_odds(rho: Fraction, mechanism_delta: Fraction, *, gaussian: bool) -> Fraction:
+    """Return the largest inference odds from all releases that a budget allows, over a chain of two."""
+    if gaussian:  # masked studies reserve a little delta besides their mu, for the whole chain [P32]
+        return min(Fraction(1), attack_success_gaussian(8 * rho) + mechanism_delta)
+    return chain_odds(attack_success_zcdp(rho, mechanism_delta), 2)
+
+
+def chain_odds(once: Fraction, steps: int) -> Fraction:
+    """Return the odds over `steps` neighbours, by the triangle inequality of total variation."""
+    return min(Fraction(1), EVEN + steps * (once - EVEN))

@@ -1,4 +1,4 @@
-"""A release as one page for people: values in, self-contained HTML out."""
+"""Report of a release as one self-contained HTML page."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from typing import Any
 import numpy as np
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from eigenveil.accounting.digits import percent_up, shown_up
-from eigenveil.analyst_signature.asked_by import asked_by
+from eigenveil.accounting.formatting import percent_up, shown_up
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
-from eigenveil.reporting.attempts import spent
-from eigenveil.reporting.explain import promised
+from eigenveil.reporting.document import charged_micro_rho
+from eigenveil.reporting.explain import document_guarantee
 from eigenveil.reporting.figures.biplot import Projection
-from eigenveil.reporting.figures.style import MOST_COLUMNS
-from eigenveil.reporting.pictures import pictures
-from eigenveil.reporting.result import EVERY, every_direction
-from eigenveil.reporting.trust import colluding, sights
-from eigenveil.study.columns import single_tables
+from eigenveil.reporting.figures.captions import report_figures
+from eigenveil.reporting.figures.figure import MOST_COLUMNS
+from eigenveil.reporting.result import EVERY_COMPONENT, has_every_component
+from eigenveil.reporting.trust import colluding, visibility_table
 from eigenveil.study.study import Scaling
-from eigenveil.study.toml import study_from_dict
+from eigenveil.study.toml import single_tables, study_from_dict
+from eigenveil.study_authorization import release_analyst
 
 __all__ = ["Projection", "render"]
 
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
-SCALED = {
+SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+SCALING_NOTES = {
     Scaling.NONE: "Variances are in the squared unit of the columns.",
     Scaling.BOUNDS: "Every column was scaled to [−1, 1] by its public bounds; variances are on that scale.",
     Scaling.STANDARD: "Every column was divided by its noised standard deviation; variances are on that "
     "scale, on which a column has a variance of about 1.",
 }
-CLOSE = 0.15  # a sine that changes how nothing is read
+SMALL_SINE = 0.15  # up to this sine the directions can be read as they are
 
 
 def render(
@@ -46,10 +45,10 @@ def render(
     projection: Projection | None = None,
     measured_sin_angle: float | None = None,
 ) -> str:
-    """The report of a release document (`bundle.build`) as one HTML page without outside references.
+    """Return the report of a release document as one HTML page without external references.
 
     `public_key` (hex) is the key that signed it. `projection` and `measured_sin_angle` are for
-    demonstrations on public records: they are functions of the records and carry no guarantee.
+    demonstrations on public records: they are functions of the records and no guarantee covers them.
     """
     result, study = document["result"], study_from_dict(document["plan"]["study"])
     components = np.array(result["components"]).reshape(-1, len(result["columns"]))
@@ -57,21 +56,21 @@ def render(
         document=document,
         result=result,
         study=document["plan"]["study"],
-        guarantee=promised(document),
+        guarantee=document_guarantee(document),
         public_key=public_key,
-        asked_by=asked_by(document),
-        figures=pictures(document, projection) if components.size else {},
+        asked_by=release_analyst(document),
+        figures=report_figures(document, projection) if components.size else {},
         projection_note=projection.note if projection is not None else "",
         components=_components(result, components),
         loadings=_loadings(document, components),
-        error=_error(result["predicted_sin_angle"], every_direction(result)),
+        error=_error(result["predicted_sin_angle"], has_every_component(result)),
         measured_sin_angle=measured_sin_angle,
-        scaling=SCALED[Scaling(document["plan"]["study"]["records"]["scaling"])],
+        scaling=SCALING_NOTES[Scaling(document["plan"]["study"]["records"]["scaling"])],
         kinds=_kinds(document),
         sites=_sites(document),
-        stated=_stated(document),
-        spent_share=_share(spent(document["rounds"]), document),
-        sights=sights(study),
+        stated=_stated_rules(document),
+        spent_share=_share(charged_micro_rho(document["rounds"]), document),
+        sights=visibility_table(study),
         masked=study.masked,
         colluding=colluding(study),
         few_columns=MOST_COLUMNS,
@@ -95,7 +94,7 @@ def _template() -> Template:
 
 
 def number(value: float) -> str:
-    """A number with four significant digits, thousands apart, and a true minus sign."""
+    """Format a number with four significant digits, spaces between thousands and a true minus sign."""
     if not math.isfinite(value):
         return str(value)
     size = abs(value)
@@ -105,29 +104,29 @@ def number(value: float) -> str:
         text = f"{value:.4g}"
     else:
         mantissa, exponent = f"{value:.2e}".split("e")
-        text = f"{float(mantissa):g} × 10{str(int(exponent)).translate(RAISED)}"
+        text = f"{float(mantissa):g} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
     return text.replace("-", "\N{MINUS SIGN}")
 
 
 def bound(value: float) -> str:
-    """A number of the guarantee, never less than it is, as `number` is set."""
+    """Format a number of the guarantee like `number`, rounded up."""
     plain, _, exponent = shown_up(value, 4 if value >= 1e-4 else 3).partition("e")
     if exponent:
-        return f"{plain} × 10{str(int(exponent)).translate(RAISED)}"
+        return f"{plain} × 10{str(int(exponent)).translate(SUPERSCRIPTS)}"
     if not math.isfinite(value):
         return plain
-    whole, point, rest = plain.partition(".")
-    return f"{int(whole):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") + point + rest
+    integer_part, point, rest = plain.partition(".")
+    return f"{int(integer_part):,}".replace(",", "\N{NARROW NO-BREAK SPACE}") + point + rest
 
 
 def _components(result: Mapping[str, Any], components: FloatArray) -> list[dict[str, Any]]:
-    together = np.cumsum(result["explained_variance_ratio"])
+    cumulative = np.cumsum(result["explained_variance_ratio"])
     names = result["columns"]
     return [
         {
             "variance": variance,
             "ratio": ratio,
-            "together": float(together[i]),
+            "together": float(cumulative[i]),
             "strongest": [
                 (names[j], float(components[i, j])) for j in np.argsort(-np.abs(components[i]))[:3]
             ],
@@ -152,24 +151,24 @@ def _error(sine: float | None, every: bool) -> dict[str, Any] | None:
         return None
     degrees = math.degrees(math.asin(min(1.0, max(0.0, sine))))
     if every:
-        grade, words = (
+        grade, reading = (
             "fair",
-            f"This study asked {EVERY}. Read which of them stand out of the noise off their variances.",
+            f"This study asked for {EVERY_COMPONENT}. The variances show which of them stand out of the noise.",
         )
-    elif sine <= CLOSE:
-        grade, words = "good", "Noise turns the released directions by a little: read them as they are."
+    elif sine <= SMALL_SINE:
+        grade, reading = "good", "Noise changes the released directions little: read them as they are."
     elif sine <= USABLE:
-        grade, words = (
+        grade, reading = (
             "fair",
-            "Noise turns the released directions noticeably: trust the strong loadings only.",
+            "Noise changes the released directions noticeably: trust the strong loadings only.",
         )
     else:
-        grade, words = "poor", "Noise turns the released directions so far that their loadings mean little."
-    return {"sine": sine, "degrees": degrees, "grade": grade, "words": words}
+        grade, reading = "poor", "Noise dominates the released directions: their loadings mean little."
+    return {"sine": sine, "degrees": degrees, "grade": grade, "words": reading}
 
 
 def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The questions asked, by kind, in the order in which they first appear."""
+    """Return the queries by kind, in the order of their first round."""
     rounds = document["rounds"]
     total = sum(entry["micro_rho"] for entry in rounds) or 1
     kinds = dict.fromkeys(entry["kind"] for entry in rounds)
@@ -185,15 +184,14 @@ def _kinds(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Every invited site: in how many rounds its records are, what the study cost it at most, why it was
-    away."""
+    """Return each invited site's number of rounds, largest share of the cost and reasons for absence."""
     rounds = document["rounds"]
     names = document["plan"]["study"]["federation"]["sites"]
     return [
         {
             "name": name,
             "present": sum(name in entry["present"] for entry in rounds),
-            "share": _share(spent(rounds, name), document),
+            "share": _share(charged_micro_rho(rounds, name), document),
             "reasons": ", ".join(
                 dict.fromkeys(one["absent"][name] for one in rounds if name in one["absent"])
             ),
@@ -203,24 +201,23 @@ def _sites(document: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _share(micro_rho: int, document: Mapping[str, Any]) -> Fraction:
-    """Of the most that the study may spend, with every attempt."""
+    """Return micro-rho as a share of the most that the study may spend, with every attempt."""
     plan = document["plan"]
     most = int(plan["micro_rho"]) * int(plan["study"]["privacy"].get("attempts", 1))
     return Fraction(micro_rho, max(most, 1))
 
 
-def _stated(document: Mapping[str, Any]) -> str:
-    """What the sites had stated of the shares beyond which they do not answer, the same words only once;
-    empty if none had stated anything."""
+def _stated_rules(document: Mapping[str, Any]) -> str:
+    """Return the sites' stated data quality rules, grouped by equal rules; empty if no site stated any."""
     if not any(document["sites"].values()):
         return ""
-    told: dict[str, list[str]] = {}
+    sites_by_rules: dict[str, list[str]] = {}
     for name, stated in document["sites"].items():
-        told.setdefault("nothing" if stated is None else _rules(stated), []).append(name)
-    return "; ".join(f"{', '.join(names)}: {words}" for words, names in told.items())
+        sites_by_rules.setdefault("nothing" if stated is None else _rules(stated), []).append(name)
+    return "; ".join(f"{', '.join(names)}: {reading}" for reading, names in sites_by_rules.items())
 
 
 def _rules(stated: Mapping[str, Any]) -> str:
     shares = [f"{name.removeprefix('max_')} {100 * share:g} %" for name, share in stated["rules"].items()]
-    asked = "a person there decides" if stated["approval"] == "ask" else "its settings decide"
-    return f"at most {', '.join(shares)} of a column ({asked})".replace("_", " ")
+    decider = "a person there decides" if stated["approval"] == "ask" else "its settings decide"
+    return f"at most {', '.join(shares)} of a column ({decider})".replace("_", " ")

@@ -1,41 +1,231 @@
-"""A release.json as it was published: read only if intact, and held against a key and a log."""
+"""Log file of a study's signed rounds, and its comparison with the published document [R21].
+
+An analyst fetches the log from the coordinator; a site writes it from the rounds that it received. A
+statement that the release key signed and that differs from the document is a contradiction, and proves it.
+
+Verification of a published release.json against its signature, a release key and a round log.
+"""
 
 from __future__ import annotations
 
+import base64
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from google.protobuf.message import DecodeError
 
-from eigenveil.analyst_signature.asked_by import asked_by
-from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, round_label
+from eigenveil.noise.source import released_sigma
 from eigenveil.numerics.encoding import canonical, digest_of, parse_json
-from eigenveil.reporting.attempts import check_attempts
-from eigenveil.reporting.document import FORMAT, SIGNED
-from eigenveil.reporting.explain import promised
-from eigenveil.reporting.result import Result
-from eigenveil.reporting.round_log import Replayed, close, read_log
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
+from eigenveil.protocol.wire import query_from_proto, round_from_proto
+from eigenveil.reporting.document import FORMAT, RELEASE_SIGNATURE_CONTEXT, check_attempts, release_row
+from eigenveil.reporting.explain import document_guarantee
+from eigenveil.reporting.result import Result, result_of
+from eigenveil.session import Session
+from eigenveil.study_authorization import release_analyst
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-FIRST = "eigenveil-release/1"  # of eigenveil 0.1: its plan and its questions have other names
+ROUND_LOG_FORMAT = "eigenveil-rounds/1"
+TOLERANCE = 1e-6  # relative difference allowed between the linear algebra of two machines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayReport:
+    """Outcome of a replay: number of `statements`, verified `rounds` out of `of`, and a verified `result`."""
+
+    statements: int
+    rounds: int
+    of: int
+    result: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoundLog:
+    """Signed statements about the rounds of study `plan`, in messages; that of a query has no numbers."""
+
+    plan: str
+    messages: tuple[pb.SealedRound, ...]
+
+    def to_json(self) -> bytes:
+        """Return the file: each statement as JSON, and its whole message in base64."""
+        rows = [
+            {
+                "stated": parse_json(message.stated.said),
+                "message": base64.b64encode(message.SerializeToString()).decode(),
+            }
+            for message in self.messages
+        ]
+        return canonical({"format": ROUND_LOG_FORMAT, "plan": self.plan, "rounds": rows})
+
+    def find_contradictions(self, document: Mapping[str, Any], key: bytes) -> list[str]:
+        """Return the contradictions between statements signed by `key` and `document`, a sentence each.
+
+        Raises:
+            PeerError: a statement here is not signed by `key`.
+            RequestError: code `bad-argument`, the log is of another study.
+        """
+        if self.plan != document["plan_digest"]:
+            raise RequestError(
+                Code.BAD_ARGUMENT,
+                f"the log is of study {self.plan[:12]}, and the release is of another study",
+            )
+        found = [_contradiction(stated, document) for stated in self._statements(key)]
+        return [sentence for sentence in found if sentence]
+
+    def replay(self, document: Mapping[str, Any], key: bytes) -> ReplayReport:
+        """Recompute every query and the result from the plan and the releases.
+
+        Raises:
+            RequestError: code `bad-release`, a query, a round or the result differs; code `bad-argument`,
+                the log holds no release.
+        """
+        session = Session(plan_from_json(canonical(document["plan"])))
+        if session.plan.digest != self.plan:
+            raise _replay_mismatch("its plan is not the one that its digest names")
+        for message, stated in zip(self.messages, self._statements(key), strict=True):
+            if stated.release and stated.round == len(session.releases):
+                try:
+                    _feed(session, message, stated)
+                except EigenveilError as problem:
+                    raise _replay_mismatch(f"{round_label(stated.round)}: {problem}") from problem
+        replayed_rounds, complete = len(session.releases), session.pending is None
+        if not (replayed_rounds or complete):
+            raise RequestError(Code.BAD_ARGUMENT, "this log holds no release, so it proves nothing")
+        _check_rounds(session, document["rounds"], complete)
+        if complete and not nearly_equal(
+            result_of(session.plan, session.result).to_dict(), document["result"]
+        ):
+            raise _replay_mismatch("its result is not the one that these releases give")
+        return ReplayReport(
+            statements=len(self.messages), rounds=replayed_rounds, of=len(document["rounds"]), result=complete
+        )
+
+    def _statements(self, key: bytes) -> list[RoundStatement]:
+        signed = (message.stated for message in self.messages)
+        statements = [SignedRound(said=one.said, signature=one.signature).check(key) for one in signed]
+        if any(stated.plan != self.plan for stated in statements):
+            raise PeerError(Code.PROTOCOL, "a statement in this log is about another study")
+        return statements
+
+
+def read_round_log(data: bytes) -> RoundLog:
+    """Return the round log in the bytes of a file.
+
+    Raises:
+        RequestError: code `bad-argument`, it is not a round log.
+    """
+    try:
+        content = parse_json(data)
+        if content["format"] != ROUND_LOG_FORMAT:
+            raise ValueError(content["format"])
+        messages = (pb.SealedRound.FromString(base64.b64decode(row["message"])) for row in content["rounds"])
+        return RoundLog(plan=str(content["plan"]), messages=tuple(messages))
+    except (ValueError, KeyError, TypeError, DecodeError) as problem:
+        raise RequestError(
+            Code.BAD_ARGUMENT, "this is not a log of signed rounds; `eigenveil study log` writes one"
+        ) from problem
+
+
+def _contradiction(stated: RoundStatement, document: Mapping[str, Any]) -> str:
+    """Return the difference between a statement and the document; empty if there is none."""
+    rounds = document["rounds"]
+    number = round_label(stated.round)
+    if stated.round >= len(rounds):
+        return f"{number} was signed, but the document ends before it" if stated.release else ""
+    published = rounds[stated.round]
+    if stated.query != published["query"]:
+        difference = (
+            f"query {stated.query[:12]}, but the document has the answer to {published['query'][:12]}"
+        )
+    elif stated.release not in ("", published["release"]):
+        difference = f"release {stated.release[:12]}, but the document has {published['release'][:12]}"
+    else:
+        return ""
+    return f"{number}: the coordinator signed {difference}"
+
+
+def _feed(session: Session, message: pb.SealedRound, stated: RoundStatement) -> None:
+    if message.HasField("query"):
+        session.adopt(query_from_proto(message.query))
+    release = round_from_proto(message, stated)
+    if not session.fits(release):
+        raise PeerError(Code.PROTOCOL, "this release answers another query than the plan requires")
+    _check_noise(session, release)
+    session.feed(release)
+
+
+def _check_noise(session: Session, release: Release) -> None:
+    """Check that a masked sum states the noise that the shares of its sites add up to."""
+    round_query, study = session.pending, session.plan.study
+    if round_query is None or not study.masked:
+        return
+    study.federation.check_present(release.present)
+    expected_sigma = released_sigma(round_query, study, len(release.present))
+    if release.sigma != expected_sigma:
+        raise PeerError(
+            Code.PROTOCOL,
+            f"its noise is stated as {release.sigma:.6g}, but the shares of {len(release.present)} sites "
+            f"add up to {expected_sigma:.6g}",
+        )
+
+
+def _check_rounds(session: Session, published: list[Mapping[str, Any]], complete: bool) -> None:
+    """Check the document's rows of the replayed releases: sites, noise and cost."""
+    stated = [release_row(release) for release in session.releases]
+    for mine, theirs in zip(stated, published, strict=False):
+        if any(theirs.get(name) != value for name, value in mine.items()):
+            raise _replay_mismatch(f"its row of {round_label(mine['round'])} differs from what was signed")
+    if len(stated) > len(published) or (complete and len(stated) < len(published)):
+        raise _replay_mismatch(f"it has {len(published)} rounds, and the study has {len(stated)}")
+
+
+def _replay_mismatch(why: str) -> RequestError:
+    return RequestError(Code.BAD_RELEASE, f"the release does not follow from its rounds: {why}")
+
+
+def nearly_equal(mine: Any, theirs: Any, largest: float = 0.0) -> bool:
+    """Return True if both are equal up to rounding, relative to the `largest` number beside a float."""
+    match mine, theirs:
+        case dict(), dict():
+            return mine.keys() == theirs.keys() and all(nearly_equal(mine[key], theirs[key]) for key in mine)
+        case list() | tuple(), list() | tuple():
+            most = max((abs(one) for one in mine if isinstance(one, float | int)), default=0.0)
+            return len(mine) == len(theirs) and all(
+                nearly_equal(*pair, most) for pair in zip(mine, theirs, strict=True)
+            )
+        case float() | int(), float() | int():
+            return math.isclose(mine, theirs, rel_tol=TOLERANCE, abs_tol=TOLERANCE * largest)
+        case _:
+            return bool(mine == theirs)
+
+
+FORMAT_OF_0_1 = "eigenveil-release/1"  # of eigenveil 0.1: its plan and its queries have other names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SignedRelease:
-    """What a federation published, as it was signed: `document` with its guarantee, result, rounds and plan,
-    and the raw Ed25519 `public_key` whose signature it bears, which anybody may have made."""
+    """Release as it was signed: its `document`, and the raw Ed25519 `public_key` that verifies it.
+
+    Anybody may have made this key: compare it with the federation's.
+    """
 
     document: dict[str, Any]
     public_key: bytes
 
     @property
     def result(self) -> Result:
-        """What was found, as arrays."""
+        """Result of the study, as arrays."""
         return Result.from_dict(self.document["result"])
 
 
 def load_release(data: bytes) -> SignedRelease:
-    """The release in the bytes of a release.json, if it is as somebody signed it: `verify_release` says who.
+    """Return the signed release in a release.json, if intact; `verify_release` checks its key.
 
     Raises:
         RequestError: code `bad-release`: not a release, of an older format, without a signature, or changed
@@ -43,31 +233,33 @@ def load_release(data: bytes) -> SignedRelease:
     """
     try:
         bundle = parse_json(data)
-        if bundle.get("format") in (FIRST, FORMAT):
-            raise _bad(
-                "this bears no signature, as no simulation's result does: it cannot be verified, only a "
-                "federation's release.json can"
+        if bundle.get("format") in (FORMAT_OF_0_1, FORMAT):
+            raise _bad_release(
+                "this bears no signature, like any result of a simulation: only a federation's release.json "
+                "can be verified"
             )
         public, signature = bytes.fromhex(bundle["public_key"]), bytes.fromhex(bundle["signature"])
         document = bundle["document"]
-        # Spelling counts: the file must be the canonical form of what it says, to the byte.
+        # The file must be the canonical form of its content, to the byte.
         spelled = {"document": document, "signature": signature.hex(), "public_key": public.hex()}
         intact = canonical(spelled) == data
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, SIGNED + canonical(document))
-        form = document["format"]
+        Ed25519PublicKey.from_public_bytes(public).verify(
+            signature, RELEASE_SIGNATURE_CONTEXT + canonical(document)
+        )
+        document_format = document["format"]
     except (ValueError, KeyError, TypeError, AttributeError, InvalidSignature) as problem:
-        raise _bad(
+        raise _bad_release(
             "this is not an intact eigenveil release; fetch it again from the coordinator"
         ) from problem
-    if intact and form == FIRST:
-        raise _bad("this release is of the format of eigenveil 0.1; verify it with that version")
-    if not intact or form != FORMAT:
-        raise _bad("this release is not in canonical form; fetch it again from the coordinator")
+    if intact and document_format == FORMAT_OF_0_1:
+        raise _bad_release("this release has the format of eigenveil 0.1; verify it with that version")
+    if not intact or document_format != FORMAT:
+        raise _bad_release("this release is not in canonical form; fetch it again from the coordinator")
     return SignedRelease(document=document, public_key=public)
 
 
-class Signed(Protocol):
-    """What bears a signature: its document, and the raw Ed25519 key of whoever signed it."""
+class SignedDocument(Protocol):
+    """Signed document and the raw Ed25519 key that verifies it."""
 
     @property
     def document(self) -> dict[str, Any]: ...
@@ -76,17 +268,19 @@ class Signed(Protocol):
     def public_key(self) -> bytes: ...
 
 
-def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Replayed | None:
-    """Insist that `key` (a federation's raw Ed25519 release key) signed this release, that it bears the plan
-    which its digest names and states what that promises, that the analyst's signature in it, if there is one,
-    is under that plan, and that the attempts of a masked study are those that its plan allows.
+def verify_release(release: SignedDocument, key: bytes, log: bytes | None = None) -> ReplayReport | None:
+    """Check that `key` signed this release and that the release is consistent with its plan.
 
-    With `log`, the bytes that `eigenveil study log` writes, every question is computed again from the plan
-    and the releases before it, and the result from all of them; returned is how much of it was there [R21].
+    `key` is a federation's raw Ed25519 release key. The checks: the plan has its stated digest, the guarantee
+    follows from the plan, the analyst's signature, if there is one, is of that plan, and the attempts of a
+    masked study are within the plan's limits.
+
+    With `log`, the bytes that `eigenveil study log` writes, every query is recomputed from the plan and the
+    releases before it, and the result from all of them. Returns how much of it the log held [R21].
 
     Raises:
-        RequestError: code `bad-release`: signed by another key, it does not keep to its own plan, or it does
-            not follow from the log's rounds; code `bad-argument`: the log is none, or of another study.
+        RequestError: code `bad-release`: signed by another key, inconsistent with its plan, or not the result
+            of the log's rounds; code `bad-argument`: not a round log, or of another study.
         PeerError: a statement in the log is not signed by `key`.
 
     >>> import json
@@ -101,31 +295,35 @@ def verify_release(release: Signed, key: bytes, log: bytes | None = None) -> Rep
     """
     if key != release.public_key:
         by = f"{release.public_key.hex()[:16]}..."
-        raise _bad(f"this release is intact but signed by another key ({by}); do not trust it")
-    _check_promise(release.document)
-    asked_by(release.document)
+        raise _bad_release(f"this release is intact but signed by another key ({by}); do not use it")
+    _check_guarantee(release.document)
+    release_analyst(release.document)
     check_attempts(release.document)
     if log is None:
         return None
-    rounds = read_log(log)
-    wrong = rounds.contradictions(release.document, key)
+    rounds = read_round_log(log)
+    wrong = rounds.find_contradictions(release.document, key)
     if wrong:
-        raise _bad(f"one key signed both, and they contradict: {'; '.join(wrong)}")
-    return rounds.replayed(release.document, key)
+        raise _bad_release(
+            f"the release and the log, signed by one key, contradict each other: {'; '.join(wrong)}"
+        )
+    return rounds.replay(release.document, key)
 
 
-def _check_promise(document: dict[str, Any]) -> None:
-    """Sites agreed to the plan of this digest, and the guarantee follows from it. Words may be those of
-    another version: whoever shows them takes `promised`."""
+def _check_guarantee(document: dict[str, Any]) -> None:
+    """Check that the plan has its stated digest, which the sites agreed to, and that the guarantee follows.
+
+    The text may be that of another version: display `document_guarantee` instead.
+    """
     if digest_of("plan", canonical(document["plan"])) != document["plan_digest"]:
-        raise _bad("the plan in this release is not the one that its digest names")
+        raise _bad_release("the plan in this release does not have the stated digest")
     try:
-        due = promised(document)
+        expected = document_guarantee(document)
     except EigenveilError as problem:
-        raise _bad(f"the plan in this release is none that a site agrees to: {problem}") from problem
-    if not close({**document["guarantee"], "words": ""}, {**due, "words": ""}):
-        raise _bad("the guarantee in this release is not what its plan promises")
+        raise _bad_release(f"the plan in this release is invalid: {problem}") from problem
+    if not nearly_equal({**document["guarantee"], "words": ""}, {**expected, "words": ""}):
+        raise _bad_release("the guarantee in this release does not follow from its plan")
 
 
-def _bad(why: str) -> RequestError:
+def _bad_release(why: str) -> RequestError:
     return RequestError(Code.BAD_RELEASE, why)

@@ -1,1 +1,1 @@
-"""Sums that nobody sees: pairwise masks between sites that know each other, with the noise inside."""
+"""Secure aggregation: pairwise masks between sites that pinned each other's keys, with noise shares."""

@@ -1,7 +1,7 @@
-"""Masked rounds of imagined sites: real shares of noise, real masks and sums, drop-outs at every step.
+"""Masked rounds of simulated sites, with noise shares, masks, sums and drop-outs as in a federation.
 
-The sites' keys are derived from their names, so that anybody can take these masks away: in a simulation they
-protect nothing, and all of it is in one process anyway. Everything else is what a federation does.
+Only the keys differ: they are derived from the sites' names. So masks protect nothing in a simulation, which
+is one process anyway.
 """
 
 from __future__ import annotations
@@ -14,27 +14,24 @@ from typing import Protocol
 import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from eigenveil.contributing import Hold, Together
-from eigenveil.errors import Code, RequestError, spoken
-from eigenveil.noise.seeded import SeededNoise
-from eigenveil.noise.shares import share_spec
-from eigenveil.noise.source import NoiseSource, OsNoise
+from eigenveil.errors import Code, RequestError, round_label
+from eigenveil.noise.source import NoiseSource, OsNoise, SeededNoise, share_spec
 from eigenveil.numerics.encoding import IntArray, digest, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.secure_aggregation.masks import add_mask, mask_key, masked
+from eigenveil.secure_aggregation.masking import Attempt, add_mask, mask_key, masked
+from eigenveil.simulated_sites import ContributionSum, SumFactory
 from eigenveil.site.site import Site
 from eigenveil.study.study import Study
 
-PAIRS = 2**17  # whose secrets are kept
+PAIRS = 2**17  # cached secrets
 
 
-class Present(Protocol):
-    """Who is there when the set of an attempt is fixed."""
+class AvailableSites(Protocol):
+    """Choice of the available sites when the members of an attempt are fixed."""
 
-    def __call__(self, asked: RoundQuery, lost: Sequence[str], attempts: int) -> tuple[str, ...]:
-        """The sites of the set, without those that were `lost` in the attempts before this one.
+    def __call__(self, round_query: RoundQuery, lost: Sequence[str], attempts: int) -> tuple[str, ...]:
+        """Return the members of the attempt, without the sites `lost` in earlier attempts.
 
         Raises:
             RequestError: code `study-failed`: too few.
@@ -43,11 +40,11 @@ class Present(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CoalitionView:
-    """The view of the coordinator and the sites that collude with it: all that they can compute of an attempt
-    at a round, the sum of what the `honest` sites sent, without the masks that they know.
+    """View of an attempt by the coordinator and colluding sites: the most that they can compute.
 
-    If every honest site of the set is among these, it is their exact answers and their shares of the noise,
-    and nothing else; if one is missing, its masks are in the sum, and it is noise [P31].
+    `values` is the sum of the messages of the `honest` sites, without the masks known to the coalition. With
+    all honest members, it is the sum of their exact answers and noise shares. If one is missing, its masks
+    remain in the sum, which is then pseudorandom [P31].
     """
 
     round: int
@@ -58,24 +55,26 @@ class CoalitionView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Masking:
-    """What each site does with its exact answer: its share of the noise and its masks with all others.
+    """Masking of each site's exact answer: its noise share and its masks with all others.
 
-    `seed` makes shares reproducible, each by itself, so that it does not matter who draws first.
+    `seed` makes each share reproducible, independently of the order of the sites.
     """
 
-    asked: RoundQuery
+    round_query: RoundQuery
     study: Study
-    of: Attempt
+    masked_attempt: Attempt
     seed: int | None
 
     @property
     def attempt(self) -> str:
-        return self.of.digest
+        return self.masked_attempt.digest
 
     def __call__(self, site: str, values: IntArray) -> IntArray:
-        share = self._source(site).draw(share_spec(self.asked, self.study, len(self.of.members)))
-        secrets = {other: secret(site, other) for other in self.of.sites if other != site}
-        return masked(values, share, site, secrets, self.of)
+        share = self._source(site).draw(
+            share_spec(self.round_query, self.study, len(self.masked_attempt.members))
+        )
+        secrets = {other: secret(site, other) for other in self.masked_attempt.sites if other != site}
+        return masked(values, share, site, secrets, self.masked_attempt)
 
     def _source(self, site: str) -> NoiseSource:
         if self.seed is None:
@@ -84,85 +83,89 @@ class Masking:
 
 
 class MaskedRounds:
-    """The attempts at the rounds of a study: who is in which, who is lost in it, and what is added up.
+    """Attempts at the rounds of a study: their members, unavailable sites and sums.
 
-    As `present` of `run_study` it fixes a set, charges the attempt, and tries again without those that are
-    `lost` (round, from 0 -> the sites of each attempt); as `hold` it gives the sum of the last attempt.
-    `seen` is what the coordinator and the sites `colluding` with it can compute.
+    Its method `present`, for `run_study`, fixes the members, charges the attempt and retries without sites
+    that are `lost`: a map from a round (from 0) to the sites lost in each attempt. Its method `hold` gives
+    the sum of the last attempt. `seen` are the views of the coordinator and the `colluding` sites.
     """
 
     def __init__(
         self,
         plan: Plan,
-        fix: Present,
+        fix: AvailableSites,
         charge: Callable[[RoundQuery, int], None],
-        hold: Hold,
+        hold: SumFactory,
         *,
         seed: int | None,
         lost: Mapping[int, Sequence[Sequence[str]]],
         colluding: Sequence[str],
     ) -> None:
         self.seen: list[CoalitionView] = []
-        self._study, self._fix, self._charge, self._held = plan.study, fix, charge, hold
+        self._study, self._fix, self._charge, self._sum_factory = plan.study, fix, charge, hold
         self._seed, self._lost, self._colluding = seed, lost, frozenset(colluding)
         self._sum = frozen(np.zeros(0, dtype=np.int64))
 
-    def hold(self, sites: Mapping[str, Site], plan: Plan) -> Together:
-        """The sum of the attempt that `present` ended with."""
-        self._together = self._held(sites, plan)
-        return lambda asked, present, mask=None: self._sum
+    def hold(self, sites: Mapping[str, Site], plan: Plan) -> ContributionSum:
+        """Return a function with the sum of the last attempt of `present`."""
+        self._sum_contributions = self._sum_factory(sites, plan)
+        return lambda round_query, present, mask=None: self._sum
 
-    def present(self, asked: RoundQuery) -> tuple[str, ...]:
-        """The sites whose masked answers are all there, after as many attempts as that takes.
+    def present(self, round_query: RoundQuery) -> tuple[str, ...]:
+        """Return the members of the first attempt in which no site is lost.
 
         Raises:
-            RequestError: code `study-failed`: too few sites are left, or no attempt.
+            RequestError: code `study-failed`: too few sites or no attempts are left.
         """
-        gone: list[str] = []
+        lost_sites: list[str] = []
         for number in range(1, self._study.attempts + 1):
-            members = self._fix(asked, gone, number)
-            attempt = attempt_of(asked, number, members)
-            self._charge(asked, number)
-            lost = [site for site in members if site in self._lost_in(asked.round, number)]
-            if self._colluding or not lost:  # else nobody can do anything with what was sent
-                self._sum = self._sent(asked, attempt, [site for site in members if site not in lost])
+            members = self._fix(round_query, lost_sites, number)
+            attempt = attempt_of(round_query, number, members)
+            self._charge(round_query, number)
+            lost = [site for site in members if site in self._lost_sites(round_query.round, number)]
+            if self._colluding or not lost:  # otherwise the sum is not used
+                self._sum = self._sum_sent(
+                    round_query, attempt, [site for site in members if site not in lost]
+                )
             if not lost:
                 return members
-            gone += lost
+            lost_sites += lost
         raise RequestError(
             Code.STUDY_FAILED,
-            f"{spoken(asked.round)} lost {', '.join(lost)} in attempt {number} of {number}, and what was "
-            f"attempted stays charged; {self._study.federation.further_attempts}",
+            f"{round_label(round_query.round)} lost {', '.join(lost)} in attempt {number} of {number}; all attempts "
+            f"remain charged. To continue without lost sites, {self._study.federation.further_attempts}",
         )
 
-    def _lost_in(self, round: int, number: int) -> Sequence[str]:
+    def _lost_sites(self, round: int, number: int) -> Sequence[str]:
         attempts = self._lost.get(round, ())
         return attempts[number - 1] if number <= len(attempts) else ()
 
-    def _sent(self, asked: RoundQuery, attempt: Attempt, there: Sequence[str]) -> IntArray:
-        """The sum of what the sites that are `there` sent, and what colluding ones can make of it."""
-        mask = Masking(asked=asked, study=self._study, of=attempt, seed=self._seed)
-        honest = tuple(site for site in there if site not in self._colluding)
-        total = self._together(asked, honest, mask)
+    def _sum_sent(self, round_query: RoundQuery, attempt: Attempt, answering: Sequence[str]) -> IntArray:
+        """Return the sum of the messages of the sites that answer, and record the coalition's view."""
+        mask = Masking(round_query=round_query, study=self._study, masked_attempt=attempt, seed=self._seed)
+        honest = tuple(site for site in answering if site not in self._colluding)
+        total = self._sum_contributions(round_query, honest, mask)
         if not self._colluding:
             return total
         known = unmasked(total, honest, self._colluding & attempt.members.keys(), attempt)
         self.seen.append(
-            CoalitionView(round=asked.round, attempt=attempt.number, honest=honest, values=known)
+            CoalitionView(round=round_query.round, attempt=attempt.number, honest=honest, values=known)
         )
-        others = [site for site in there if site in self._colluding]
-        return total + self._together(asked, others, mask)  # modulo 2^64, as int64 is by itself
+        others = [site for site in answering if site in self._colluding]
+        return total + self._sum_contributions(
+            round_query, others, mask
+        )  # modulo 2^64, as int64 is by itself
 
 
-def attempt_of(asked: RoundQuery, number: int, members: Iterable[str]) -> Attempt:
-    """An attempt at a question with imagined sites, whose cards are their public keys."""
+def attempt_of(round_query: RoundQuery, number: int, members: Iterable[str]) -> Attempt:
+    """Return an attempt with simulated sites, whose key cards are digests of their public keys."""
     public = {site: _key(site).public_key().public_bytes_raw() for site in members}
     cards = {site: digest("simulated-card", key.hex()) for site, key in public.items()}
-    return Attempt.at(asked, number, cards)
+    return Attempt.at(round_query, number, cards)
 
 
 def unmasked(total: IntArray, honest: Sequence[str], colluding: Iterable[str], attempt: Attempt) -> IntArray:
-    """What the `honest` sites sent, added up, without their masks with the `colluding` ones.
+    """Return the sum of the `honest` sites' messages without their masks with the `colluding` sites.
 
     Shape: total (n,) -> (n,). Cost: one stream of 8 n bytes for each pair.
     """
@@ -180,11 +183,11 @@ def _secret(first: str, second: str) -> bytes:
 
 
 def secret(site: str, other: str) -> bytes:
-    """What two imagined sites share: `site` from its own key, as from the other's."""
+    """Return the shared secret of two simulated sites; it is symmetric."""
     return _secret(*sorted((site, other)))
 
 
 @lru_cache(maxsize=1024)
 def _key(site: str) -> X25519PrivateKey:
-    """An imagined site's key: derived from its name, so no secret at all."""
+    """Return the key of a simulated site, which is derived from its name and so not secret."""
     return X25519PrivateKey.from_private_bytes(bytes.fromhex(digest("simulated-key", site)))

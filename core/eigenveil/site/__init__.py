@@ -1,1 +1,1 @@
-"""The private side at one site: exact answers from records. Imports no noise, algorithm or plan."""
+"""Private side at one site: exact answers from records. Imports no noise, algorithm or plan."""

@@ -1,7 +1,7 @@
-"""The private side at one site: records as they are stored, and the exact answer to a query.
+"""Private side at one site: stored records and the exact answer to a query.
 
-They are widened chunk by chunk, and nothing as long as they are is made of them. All products are float64
-BLAS products of integer-valued matrices whose sums of absolute products stay below 2**53: they are exact and
+Records are converted to float64 chunk by chunk; no full-length copy is made. All products are float64 BLAS
+products of integer-valued matrices. Their sums of absolute products stay below 2**53, so they are exact and
 independent of order, threads and chunks [P1].
 """
 
@@ -14,27 +14,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.apply import Apply
 from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.numerics.parallel import ParallelMap
 from eigenveil.queries import (
     Batch,
     ClippedSum,
     ColumnHistograms,
     ColumnMoments,
+    ColumnQuery,
     CoordinateClippedSum,
-    Coordinates,
+    CoordinateHistograms,
     Count,
     CrossCovariance,
     CrossNorms,
+    EigenvalueVotes,
     Eigenvectors,
     Frame,
     Gradient,
     GradientNorms,
+    GradientQuery,
     Gram,
-    Grams,
-    OfColumns,
-    OnGradients,
-    OnSubspaces,
+    GramBasedQuery,
     Query,
     RadiusSearch,
     RowNorms,
@@ -42,28 +42,36 @@ from eigenveil.queries import (
     Spectrum,
     SquaredNormSum,
     Subspace,
-    Votes,
+    SubspaceQuery,
     batch_of,
     columns_of,
 )
-from eigenveil.site import columns, single_pass, subspaces
-from eigenveil.site.cross_covariance import cross_covariance, cross_norms
-from eigenveil.site.gradients import gradient, gradient_norms
-from eigenveil.site.partition import deal, shuffled
-from eigenveil.site.rows import clipped_sum, gram, row_norms, squared_norm_sum
-from eigenveil.site.stored import Shown, StoredRows, on_grid
+from eigenveil.site import single_pass, subspaces, sums
+from eigenveil.site.batches import assign_batches, shuffle_slots
+from eigenveil.site.record_view import RecordView, StoredRows, on_grid
+from eigenveil.site.sums import (
+    clipped_sum,
+    cross_covariance,
+    cross_norms,
+    gradient,
+    gradient_norms,
+    gram,
+    row_norms,
+    squared_norm_sum,
+)
 
-CHUNK = 4096  # rows of a chunk at most, however few their columns
-OnRows = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | Grams | CrossNorms | CrossCovariance
+CHUNK = 4096  # rows of a chunk at most
+OnRows = RowNorms | RadiusSearch | ClippedSum | SquaredNormSum | GramBasedQuery | CrossNorms | CrossCovariance
 
 
 class Site:
-    """One site's records, in a part for each of so many `workers`, which may run side by side. `secret` (32
-    bytes) keys the secret order; without one, a new one.
+    """Records of one site, split among `workers` that may run in parallel.
+
+    `secret` (32 bytes) keys the secret order of records; the default is a new random one.
 
     Shape: rows (n, d) stored integers; times `unit` they are on the study's grid.
-    Cost: a chunk and an answer or two a worker. While a pass lasts, at most 4 bytes a record for its dealing,
-    or 8 a place of a secret order; where all rows are needed at once, these too if they are not in memory.
+    Cost: per worker a chunk and up to two answers. During a pass at most 4 bytes a record for the batches, or
+    8 bytes a slot of a secret order. Queries that need all rows at once also load them into memory.
     """
 
     def __init__(
@@ -81,108 +89,119 @@ class Site:
         self._chunk = chunk
         self._workers = workers
         self._pass: tuple[int, bytes] | None = None
-        self._dealt: NDArray[np.integer[Any]] = np.zeros(0, dtype=np.int64)
+        self._assignment: NDArray[np.integer[Any]] = np.zeros(0, dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self.rows)
 
-    def answer(self, query: Query, apply: Apply = map, *, frame: Frame | None = None) -> IntArray:
-        """The exact sum over this site's records, as the frame shows them. Shape: (query.length,).
+    def answer(self, query: Query, apply: ParallelMap = map, *, frame: Frame | None = None) -> IntArray:
+        """Return the exact sum over this site's records in the units of `frame`. Shape: (query.length,).
 
-        `apply` may work on the parts side by side (an executor's `map`): integer sums do not mind.
+        `apply` may process the parts in parallel, like an executor's `map`; integer sums do not depend on it.
 
         Neighbours: one record more changes the answer to an additive query by at most
         sqrt(query.l2_squared(add-remove)) in L2.
-        Privacy: none by itself; it goes to the barrier [P1].
+        Privacy: none by itself; the answer goes to the barrier [P1].
 
         Raises:
-            RequestError: the query or the frame is about another number of columns.
+            RequestError: the query or the frame has another number of columns.
         """
         if isinstance(query, Count):
             return frozen([len(self.rows)])
-        self._check(columns_of(query))
-        self._check(None if frame is None else frame.columns)
-        shown = Shown(rows=self.rows, unit=self._unit, frame=frame, start=0, stop=len(self.rows))
-        if isinstance(query, OnSubspaces):
-            return subspaces.answer(on_grid(shown.all(), self._unit), query)  # which no frame shows otherwise
+        self._check_columns(columns_of(query))
+        self._check_columns(None if frame is None else frame.columns)
+        view = RecordView(rows=self.rows, unit=self._unit, frame=frame, start=0, stop=len(self.rows))
+        if isinstance(query, SubspaceQuery):
+            return subspaces.answer(
+                on_grid(view.all_rows(), self._unit), query
+            )  # these queries have no frame
         batch = batch_of(query)
         if batch is not None:
-            order = self._shuffled(batch) if isinstance(query, ShuffledRecord) else self._of(batch)
-            shown = shown.only(order)
-        if isinstance(query, Votes):  # the records of a subset may lie anywhere: no parts
-            return single_pass.votes(shown, query, self._chunk)
-        return self._summed(shown, query, apply)
+            order = (
+                self._slot_position(batch)
+                if isinstance(query, ShuffledRecord)
+                else self._batch_positions(batch)
+            )
+            view = view.select(order)
+        if isinstance(query, EigenvalueVotes):  # a subset's records are scattered, so the rows are not split
+            return single_pass.votes(view, query, self._chunk)
+        return self._sum_parts(view, query, apply)
 
-    def _summed(self, shown: Shown, query: OnRows | OfColumns | OnGradients, apply: Apply) -> IntArray:
+    def _sum_parts(
+        self, view: RecordView, query: OnRows | ColumnQuery | GradientQuery, apply: ParallelMap
+    ) -> IntArray:
         total = np.zeros(query.length, dtype=np.int64)
-        for answer in apply(lambda part: _of_part(part, query, self._chunk), shown.parts(self._workers)):
+        for answer in apply(lambda part: _answer_part(part, query, self._chunk), view.split(self._workers)):
             total += answer
-            del answer  # a long one goes before the next one comes
+            del answer  # frees a long answer before the next one is made
         total.setflags(write=False)
         return frozen(total)
 
-    def _of(self, batch: Batch) -> IntArray:
-        """The positions of the records in a batch; the dealing of a pass is kept while it lasts.
+    def _batch_positions(self, batch: Batch) -> IntArray:
+        """Return the positions of the records in a batch. The assignment is cached for the pass.
 
-        They are dealt by the records themselves: whatever frame shows them, each stays in the batch that it
-        is in [P9].
+        It depends on the stored records alone, so a frame does not change a record's batch [P9].
         """
         name = (batch.batches, batch.key.tobytes())
         if name != self._pass:
-            dealt = deal(self.rows[0 : len(self)], batch.batches, batch.key, self._unit)
-            self._pass, self._dealt = name, dealt.astype(np.min_scalar_type(batch.batches - 1))
-        return np.flatnonzero(self._dealt == batch.index)
+            assignment = assign_batches(self.rows[0 : len(self)], batch.batches, batch.key, self._unit)
+            self._pass, self._assignment = name, assignment.astype(np.min_scalar_type(batch.batches - 1))
+        return np.flatnonzero(self._assignment == batch.index)
 
-    def _shuffled(self, batch: Batch) -> IntArray:
-        """The position of the one record whose turn it is in the secret order; none if the place is empty."""
+    def _slot_position(self, batch: Batch) -> IntArray:
+        """Return the position of the record in this slot of the secret order; empty if the slot is empty."""
         name = (-batch.batches, batch.key.tobytes())
         if name != self._pass:
-            self._pass, self._dealt = name, shuffled(len(self), batch.batches, batch.key, self._secret)
-        position = self._dealt[batch.index : batch.index + 1]
+            self._pass, self._assignment = (
+                name,
+                shuffle_slots(len(self), batch.batches, batch.key, self._secret),
+            )
+        position = self._assignment[batch.index : batch.index + 1]
         return np.asarray(position[position < len(self)], dtype=np.int64)
 
-    def _check(self, asked: int | None) -> None:
-        if asked is not None and asked != self.rows.shape[1]:
+    def _check_columns(self, columns_of_query: int | None) -> None:
+        if columns_of_query is not None and columns_of_query != self.rows.shape[1]:
             raise RequestError(
-                Code.BAD_DATA, f"asked about {asked} columns, the records have {self.rows.shape[1]}"
+                Code.BAD_DATA,
+                f"the query has {columns_of_query} columns; the records have {self.rows.shape[1]}",
             )
 
 
-def _of_part(shown: Shown, query: OnRows | OfColumns | OnGradients, chunk: int) -> IntArray:
-    if isinstance(query, OnGradients):
-        return _of_gradients(shown, query, chunk)
+def _answer_part(view: RecordView, query: OnRows | ColumnQuery | GradientQuery, chunk: int) -> IntArray:
+    if isinstance(query, GradientQuery):
+        return _answer_gradients(view, query, chunk)
     match query:
         case ColumnHistograms():
-            return columns.column_histograms(shown, query, chunk)
+            return sums.column_histograms(view, query, chunk)
         case ColumnMoments():
-            return columns.column_moments(shown, query, chunk)
+            return sums.column_moments(view, query, chunk)
         case RowNorms() | RadiusSearch():
-            return row_norms(shown, query, chunk)
+            return row_norms(view, query, chunk)
         case ClippedSum():
-            return clipped_sum(shown, query, chunk)
+            return clipped_sum(view, query, chunk)
         case SquaredNormSum():
-            return squared_norm_sum(shown, query, chunk)
+            return squared_norm_sum(view, query, chunk)
         case Gram() | Spectrum() | Eigenvectors() | Subspace():
-            return gram(shown, query, chunk)
+            return gram(view, query, chunk)
         case CrossNorms():
-            return cross_norms(shown, query, chunk)
+            return cross_norms(view, query, chunk)
         case CrossCovariance():
-            return cross_covariance(shown, query, chunk)
+            return cross_covariance(view, query, chunk)
         case _:
             assert_never(query)
 
 
-def _of_gradients(shown: Shown, query: OnGradients, chunk: int) -> IntArray:
+def _answer_gradients(view: RecordView, query: GradientQuery, chunk: int) -> IntArray:
     match query:
         case GradientNorms():
-            return gradient_norms(shown, query, chunk)
+            return gradient_norms(view, query, chunk)
         case Gradient() | ShuffledRecord():
-            return gradient(shown, query, chunk)
-        case Coordinates():
-            return single_pass.coordinates(shown, query, chunk)
+            return gradient(view, query, chunk)
+        case CoordinateHistograms():
+            return single_pass.coordinates(view, query, chunk)
         case CoordinateClippedSum():
-            return single_pass.coordinate_clipped_sum(shown, query, chunk)
-        case Votes():
-            return single_pass.votes(shown, query, chunk)
+            return single_pass.coordinate_clipped_sum(view, query, chunk)
+        case EigenvalueVotes():
+            return single_pass.votes(view, query, chunk)
         case _:
             assert_never(query)

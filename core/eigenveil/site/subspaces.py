@@ -1,32 +1,287 @@
-"""The private side of the queries about subspaces: which kernel answers which."""
+"""Private side of exact subspaces: subsamples of records and their spans as canonical integer matrices.
+
+Spans are taken over the integers modulo p = 2^61 - 1, where elimination is exact and cheap. The reduced row
+echelon form of a span does not depend on the order or repetition of its records. Entries of rows are below
+2^14 in magnitude, so they are distinct modulo p.
+
+Private side of subspace-approx: projections of public points onto a subsample's leading directions.
+
+Floating point, but of one subsample alone: its rows are sorted by their bytes and decomposed on one thread.
+So rounding there does not depend on the records of other subsamples [P15].
+
+Private side of subspace-reference: all spans of k records and the number of records in each.
+
+Source: [SUB], Algorithm 1: u(s) = |X in s| - sup over subspaces t of s of dimension k - 1 of |X in t|. A
+subspace t that is spanned by records reaches the supremum, so the score is exact. Spans are built one
+dimension at a time, each with its records.
+
+Private side of the subspace queries: dispatch of each query to its computation.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import assert_never
 
-from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import BlockRanks, CellVotes, OnSubspaces, Preimage, RankVotes, SpanGap, SpanVotes
-from eigenveil.queries.fingerprints import Cells, Pool, Subsamples
-from eigenveil.site import modular_spans, projections, span_scores
+import numpy as np
+from flint import nmod_mat
+
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.linalg import single_blas_thread
+from eigenveil.queries import BlockRanks, CellVotes, Preimage, RankVotes, SpanGap, SpanVotes, SubspaceQuery
+from eigenveil.queries.papers import fingerprints as geometry
+from eigenveil.queries.papers.fingerprints import PRIME, Cells, Pool, Subsamples, fingerprint
+from eigenveil.site.batches import HASH_RANGE, assign_batches
 from eigenveil.study.grid import GridRows
 
+LOW_BITS = 31
+HALF_BITS = 61 - LOW_BITS
 
-def answer(rows: GridRows, query: OnSubspaces) -> IntArray:
-    """What one site says. Shape: rows (n, d) -> (query.length,).
 
-    Privacy: none by itself; it goes to the barrier. What one record changes: [P15], [P16], [P17].
+def subsamples_of(rows: GridRows, count: int, key: IntArray) -> Iterator[IntArray]:
+    """Return the positions of each subsample's records; a record's subsample depends on the record [P9]."""
+    place = assign_batches(rows, count, key)
+    order = np.argsort(place, kind="stable")
+    cuts = np.searchsorted(place[order], np.arange(count + 1))
+    return (order[start:stop] for start, stop in pairwise(cuts.tolist()))
+
+
+def spans(rows: GridRows, query: Subsamples) -> Iterator[IntArray | None]:
+    """Yield the span of each subsample; None where its dimension is above `query.rank`.
+
+    Shape: (r, d) each, r <= query.rank.
+    Sensitivity: one record more makes one subsample's span larger by at most one dimension, or leaves it
+    [P15].
+    """
+    for positions in subsamples_of(rows, query.count, query.key):
+        yield span(rows[positions] - query.centre, query.rank)
+
+
+def span(z: IntArray, most: int) -> IntArray | None:
+    """Return the reduced row echelon form of z modulo p, without zero rows; None above `most` rows.
+
+    Records are added only while they add a dimension; the others are checked to lie in the span.
+
+    Shape: z (m, d), |entries| <= 2^13 -> (r, d), entries in [0, p).
+    """
+    found = row_echelon_form(z[: most + 1])
+    while len(found) <= most:
+        outside = ~in_span(z, found)
+        if not outside.any():
+            return found
+        found = row_echelon_form(np.vstack([found, z[outside][: most + 1 - len(found)]]))
+    return None
+
+
+def row_echelon_form(rows: IntArray) -> IntArray:
+    """Return the reduced row echelon form modulo p, without zero rows.
+
+    Shape: (m, d) -> (r, d), entries in [0, p).
+    """
+    m, d = rows.shape
+    if m == 0:
+        return np.zeros((0, d), dtype=np.int64)
+    form, rank = nmod_mat(m, d, rows.ravel().tolist(), PRIME).rref()
+    entries = np.array([int(entry) for entry in form.entries()], dtype=np.int64)
+    return entries.reshape(m, d)[:rank]
+
+
+def pivot_columns(form: IntArray) -> IntArray:
+    """Return the column of each row's leading 1. Shape: (r, d) -> (r,)."""
+    return np.asarray((form != 0).argmax(axis=1), dtype=np.int64)
+
+
+def in_span(z: IntArray, form: IntArray) -> IntArray:
+    """Return True for each row that lies in the span: z = z[pivots] form modulo p.
+
+    Shape: z (m, d), form (r, d) -> (m,) bool.
+    Exactness: form is split into halves below 2^31; with |z| <= 2^13 and r <= 256 both float64 products stay
+    below 2^52. As 2^61 = 1 modulo p, the upper product h counts as (h >> 30) + (h mod 2^30) 2^31. So the
+    total stays above -p and below 2 p, where only 0 and p are 0 modulo p.
+    """
+    leading = z[:, pivot_columns(form)].astype(np.float64)
+    upper = (leading @ (form >> LOW_BITS).astype(np.float64)).astype(np.int64)
+    lower = (leading @ (form & (2**LOW_BITS - 1)).astype(np.float64)).astype(np.int64)
+    rest = (upper >> HALF_BITS) + ((upper & (2**HALF_BITS - 1)) << LOW_BITS) + lower - z
+    return np.asarray(((rest == 0) | (rest == PRIME)).all(axis=1))
+
+
+def span_votes(rows: GridRows, query: Subsamples) -> IntArray:
+    """Return the fingerprint of each subsample's span of dimension exactly `query.rank`; zeros elsewhere.
+
+    Shape: (4 subsamples,).
+    """
+    out = np.zeros((query.count, 4), dtype=np.int64)
+    for place, found in enumerate(spans(rows, query)):
+        if found is not None and len(found) == query.rank:
+            out[place] = fingerprint(found)
+    return out.reshape(-1)
+
+
+def rank_counts(rows: GridRows, query: Subsamples) -> IntArray:
+    """Return the number of subsamples with a span of dimension at most i. Shape: (query.rank + 1,)."""
+    sizes = [len(found) for found in spans(rows, query) if found is not None]
+    return np.asarray(np.cumsum(np.bincount(np.array(sizes, dtype=np.int64), minlength=query.rank + 1)))
+
+
+def subsample_span(rows: GridRows, query: Subsamples, wanted: IntArray) -> IntArray | None:
+    """Return the subsample's span whose fingerprint is `wanted`, or None. Shape: (query.rank d,)."""
+    for found in spans(rows, query):
+        if found is not None and len(found) == query.rank and (fingerprint(found) == wanted).all():
+            return found.reshape(-1)
+    return None
+
+
+NEGLIGIBLE = 1e-9  # of the largest singular value: below it a direction counts as absent
+
+
+def subsample_directions(rows: GridRows, query: Cells) -> Iterator[FloatArray]:
+    """Yield at most `query.rank` leading directions of each subsample. Shape: (r, d) each."""
+    for positions in subsamples_of(rows, query.count, query.key):
+        yield leading_directions(rows[positions], query.centre, query.rank)
+
+
+def leading_directions(rows: GridRows, centre: IntArray, most: int) -> FloatArray:
+    """Return at most `most` right singular vectors of rows about a centre. Shape: (m, d) -> (r, d).
+
+    Sensitivity: a function of these rows as a multiset.
+    """
+    if not len(rows):
+        return np.zeros((0, centre.size))
+    ordered = sorted(rows, key=lambda row: bytes(row.tobytes()))
+    z = np.array(ordered, dtype=np.float64) - centre
+    _, sizes, vectors = np.linalg.svd(z, full_matrices=False)
+    numerical_rank = int((sizes > NEGLIGIBLE * sizes[0]).sum())
+    return np.asarray(vectors[: min(numerical_rank, most)])
+
+
+def projector_cell(vectors: FloatArray, k: int, query: Cells, points: FloatArray) -> IntArray | None:
+    """Return the cell of the projector onto k directions; None if there are fewer. Shape: (q d,)."""
+    if len(vectors) < k:
+        return None
+    return geometry.cell_of((points @ vectors[:k].T) @ vectors[:k], query)
+
+
+def cell_votes(rows: GridRows, query: Cells, dimensions: Sequence[int]) -> IntArray:
+    """Return the fingerprint of each subsample's cell in each of the dimensions; zeros where it has none.
+
+    Shape: (4 subsamples dimensions,).
+    """
+    points = geometry.points(query)
+    out = np.zeros((len(dimensions), query.count, 4), dtype=np.int64)
+    with single_blas_thread():
+        for place, vectors in enumerate(subsample_directions(rows, query)):
+            for i, k in enumerate(dimensions):
+                found = projector_cell(vectors, k, query, points)
+                if found is not None:
+                    out[i, place] = fingerprint(found)
+    return out.reshape(-1)
+
+
+def subsample_cell(rows: GridRows, query: Cells, wanted: IntArray) -> IntArray | None:
+    """Return the subsample's cell whose fingerprint is `wanted`, or None. Shape: (q d,)."""
+    points = geometry.points(query)
+    with single_blas_thread():
+        for vectors in subsample_directions(rows, query):
+            found = projector_cell(vectors, query.rank, query, points)
+            if found is not None and (fingerprint(found) == wanted).all():
+                return found
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SpanCandidate:
+    """Span of records: its basis (r, d), a mask of its records (n,) and the largest count of a subspan."""
+
+    echelon_form: IntArray
+    members: IntArray
+    largest_subspan_count: int
+
+    @property
+    def score(self) -> int:
+        """Score u of [SUB]."""
+        return int(self.members.sum()) - self.largest_subspan_count
+
+
+def candidate_spans(rows: GridRows, pool: Pool) -> list[SpanCandidate]:
+    """Return every span of dimension `pool.rank` of records, once."""
+    z = sampled_records(rows, pool) - pool.centre
+    nothing = row_echelon_form(z[:0])
+    level = [SpanCandidate(echelon_form=nothing, members=in_span(z, nothing), largest_subspan_count=0)]
+    for _ in range(pool.rank):
+        above: dict[bytes, SpanCandidate] = {}
+        for candidate in level:
+            for extended in _extended_spans(z, candidate):
+                known = above.get(extended.members.tobytes())
+                if known is None or known.largest_subspan_count < extended.largest_subspan_count:
+                    above[extended.members.tobytes()] = extended
+        level = list(above.values())
+    return level
+
+
+def sampled_records(rows: GridRows, pool: Pool) -> GridRows:
+    """Return at most `pool.most` records: the first ones by a hash of their values, whatever their order."""
+    if len(rows) <= pool.most:
+        return rows
+    first = np.argsort(assign_batches(rows, HASH_RANGE, pool.key), kind="stable")[: pool.most]
+    return np.asarray(rows[first])
+
+
+def _extended_spans(z: IntArray, candidate: SpanCandidate) -> list[SpanCandidate]:
+    """Return the spans of one dimension more that contain `candidate`; each other record is in one."""
+    left, out, size = ~candidate.members, [], int(candidate.members.sum())
+    while left.any():
+        echelon_form = row_echelon_form(np.vstack([candidate.echelon_form, z[left.argmax()]]))
+        members = in_span(z, echelon_form)
+        out.append(SpanCandidate(echelon_form=echelon_form, members=members, largest_subspan_count=size))
+        left = left & ~members
+    return out
+
+
+def top_two_scores(rows: GridRows, pool: Pool) -> IntArray:
+    """Return the best score, the second best (or 0) and the best span's fingerprint; zeros without a span.
+
+    A subspace that is not a span of records scores 0, so another subspace always has score 0. Ties are broken
+    by fingerprint; without a gap nothing is released.
+
+    Shape: (6,).
+    Sensitivity: `SpanGap.gap_sensitivity`; one record more raises every score by 0 or 1 [P16].
+    """
+    ranked = sorted(
+        ((f.score, fingerprint(f.echelon_form).tolist()) for f in candidate_spans(rows, pool)), reverse=True
+    )
+    if not ranked:
+        return np.zeros(6, dtype=np.int64)
+    second = ranked[1][0] if len(ranked) > 1 else 0
+    return np.array([ranked[0][0], second, *ranked[0][1]], dtype=np.int64)
+
+
+def candidate_span(rows: GridRows, pool: Pool, wanted: IntArray) -> IntArray | None:
+    """Return the span whose fingerprint is `wanted`, or None. Shape: (pool.rank d,)."""
+    for candidate in candidate_spans(rows, pool):
+        if (fingerprint(candidate.echelon_form) == wanted).all():
+            return candidate.echelon_form.reshape(-1)
+    return None
+
+
+def answer(rows: GridRows, query: SubspaceQuery) -> IntArray:
+    """Return one site's answer. Shape: rows (n, d) -> (query.length,).
+
+    Privacy: none by itself; it goes to the barrier. Effect of one record: [P15], [P16], [P17].
     """
     match query:
         case SpanVotes():
-            return frozen(modular_spans.votes(rows, query.subsamples))
+            return frozen(span_votes(rows, query.subsamples))
         case BlockRanks():
-            return frozen(modular_spans.ranks(rows, query.subsamples))
+            return frozen(rank_counts(rows, query.subsamples))
         case CellVotes():
-            return frozen(projections.votes(rows, query.cells, [query.cells.rank]))
+            return frozen(cell_votes(rows, query.cells, [query.cells.rank]))
         case RankVotes():
-            return frozen(projections.votes(rows, query.cells, range(1, query.cells.rank + 1)))
+            return frozen(cell_votes(rows, query.cells, range(1, query.cells.rank + 1)))
         case SpanGap():
-            return frozen(span_scores.best_two(rows, query.pool))
+            return frozen(top_two_scores(rows, query.pool))
         case Preimage():
             found = preimage(rows, query)
             return frozen([1, *found] if found is not None else [0] * query.length)
@@ -35,11 +290,11 @@ def answer(rows: GridRows, query: OnSubspaces) -> IntArray:
 
 
 def preimage(rows: GridRows, query: Preimage) -> IntArray | None:
-    """What the fingerprint stands for, if it is found among these records. Shape: (query.source.size,)."""
+    """Return the preimage of the fingerprint among these records, or None. Shape: (query.source.size,)."""
     match query.source:
         case Subsamples() as source:
-            return modular_spans.preimage(rows, source, query.fingerprint)
+            return subsample_span(rows, source, query.fingerprint)
         case Cells() as source:
-            return projections.preimage(rows, source, query.fingerprint)
+            return subsample_cell(rows, source, query.fingerprint)
         case Pool() as source:
-            return span_scores.preimage(rows, source, query.fingerprint)
+            return candidate_span(rows, source, query.fingerprint)

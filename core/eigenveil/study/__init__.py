@@ -1,1 +1,1 @@
-"""What is asked: a study, its columns, its grid, its price and its TOML. Imports numerics and accounting."""
+"""Study: its columns, grid, budget and TOML. Imports numerics and accounting."""

@@ -1,4 +1,4 @@
-"""What each algorithm needs, and how its prices add up: one row an algorithm."""
+"""The algorithms and their properties: requirements and composition, one row each."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from eigenveil.errors import Code, RequestError
 
 
 class Algorithm(Enum):
-    """The closed set of algorithms that a study may name; `auto` is resolved before any round, unless a
-    study lets it choose during them.
+    """Algorithms that a study may name.
 
-    A study file spells them by `value`, and docs/algorithms has a page on each. Source: the page's paper.
+    `auto` is resolved before the first round, unless the study lets it choose during the rounds. A study file
+    has the `value`; docs/algorithms has a page on each. Source: the page's paper.
 
     >>> Algorithm("gauss-cov") is Algorithm.GAUSS_COV
     True
@@ -48,30 +48,33 @@ class Algorithm(Enum):
 
     @property
     def properties(self) -> AlgorithmProperties:
-        """What plans, prices and sites rest on."""
+        """Properties that plans, costs and sites rely on."""
         return PROPERTIES[self]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlgorithmProperties:
-    """Properties of an algorithm that plans, prices and sites rest on.
+    """Properties of an algorithm that plans, costs and sites rely on.
 
-    `gaussian`: where delta > 0 all its noise is Gaussian, so that its prices add up as mu^2 and are converted
-    exactly; the session and every site refuse it any other. `basic`: its epsilons (and deltas) are added up
-    as they are; otherwise prices add up as zCDP, which is better for many small questions and worse for one.
-    `pure`: it can run at delta = 0, with Laplace noise where it adds noise. `delta`: some of its mechanisms
-    carry a delta of their own. `trusted`: it needs the exact sum at the coordinator, so no secure aggregation
-    could ever serve it. `one_site`: it cannot run over several sites. `batches`: it works through disjoint
-    batches of the records. `deflation`: it can find its components one after the other. `single_records`: a
-    sum would be one record, so it runs where all records are on one machine and in no federation. `shortens`:
-    whole rows are shortened to a radius, so that a study may state their norm. `exact_rows`: it finds the
-    subspace that whole numbers lie in, which they leave when columns are scaled and rounded again. `private`:
-    False for a reference that only a simulation may run. `revision`: goes up whenever the algorithm asks
-    other questions after the same releases; a plan
-    names it, so that a study never begins under one revision and goes on under another.
+    - `gaussian`: for delta > 0 all its noise is Gaussian. Costs add up as mu^2 and are converted exactly;
+      the session and every site reject other noise.
+    - `basic`: epsilons and deltas add up. Otherwise costs add up as zCDP, which is better for many small
+      queries and worse for one.
+    - `pure`: can run at delta = 0, with Laplace noise where it adds noise.
+    - `delta`: some of its mechanisms have a delta of their own.
+    - `trusted`: needs the exact sum at the coordinator, so it cannot run under secure aggregation.
+    - `one_site`: runs at one site only.
+    - `batches`: works through disjoint batches of the records.
+    - `deflation`: can find its components one after the other.
+    - `single_records`: a sum would be one record, so it runs on one machine and in no federation.
+    - `clips_rows`: clips whole rows to a radius, so a study may state a norm.
+    - `exact_rows`: finds a subspace that contains whole-number rows, which scaling and rounding would break.
+    - `private`: False for a reference that only a simulation may run.
+    - `revision`: increases whenever the algorithm's queries after the same releases change. A plan names it,
+      so that a study runs under one revision.
 
     Raises:
-        RequestError: prices that are added up in two ways.
+        RequestError: two rules of composition.
     """
 
     gaussian: bool = False
@@ -83,7 +86,7 @@ class AlgorithmProperties:
     batches: bool = False
     deflation: bool = False
     single_records: bool = False
-    shortens: bool = True
+    clips_rows: bool = True
     exact_rows: bool = False
     private: bool = True
     revision: int = 1
@@ -92,16 +95,18 @@ class AlgorithmProperties:
         if self.gaussian and (self.basic or self.delta):
             raise RequestError(
                 Code.BAD_ARGUMENT,
-                "noise that is all Gaussian has no delta of its own and no epsilon to add up",
+                "an algorithm with Gaussian noise only (gaussian) can be neither basic nor have a delta",
             )
 
     @property
     def federated(self) -> bool:
-        """Whether a site ever answers for it: a sum over one record would be that record."""
+        """True if sites answer for it: it is private, and its sums are over many records."""
         return self.private and not self.single_records
 
 
-OF_SUBSPACES = AlgorithmProperties(basic=True, delta=True, trusted=True, shortens=False, exact_rows=True)
+SUBSPACE_PROPERTIES = AlgorithmProperties(
+    basic=True, delta=True, trusted=True, clips_rows=False, exact_rows=True
+)
 
 PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     Algorithm.AUTO: AlgorithmProperties(gaussian=True),
@@ -115,7 +120,7 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
     Algorithm.REFINED_PCA: AlgorithmProperties(gaussian=True),
     Algorithm.DP_PCA: AlgorithmProperties(gaussian=True, revision=2),
     Algorithm.DP_PCA_SINGLE_PASS: AlgorithmProperties(
-        trusted=True, delta=True, batches=True, deflation=True, shortens=False, revision=2
+        trusted=True, delta=True, batches=True, deflation=True, clips_rows=False, revision=2
     ),
     Algorithm.OJA: AlgorithmProperties(deflation=True, private=False),
     Algorithm.PRIVATE_OJA: AlgorithmProperties(gaussian=True, batches=True, deflation=True, revision=2),
@@ -123,11 +128,11 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
         basic=True, delta=True, trusted=True, one_site=True, batches=True, single_records=True, revision=2
     ),
     Algorithm.NOISY_POWER: AlgorithmProperties(gaussian=True, revision=2),
-    Algorithm.SUBSPACE_EXACT: OF_SUBSPACES,
-    Algorithm.SUBSPACE_EXACT_RANK: OF_SUBSPACES,
-    Algorithm.SUBSPACE_REFERENCE: replace(OF_SUBSPACES, one_site=True),
-    Algorithm.SUBSPACE_APPROX: OF_SUBSPACES,
-    Algorithm.SUBSPACE_APPROX_RANK: OF_SUBSPACES,
+    Algorithm.SUBSPACE_EXACT: SUBSPACE_PROPERTIES,
+    Algorithm.SUBSPACE_EXACT_RANK: SUBSPACE_PROPERTIES,
+    Algorithm.SUBSPACE_REFERENCE: replace(SUBSPACE_PROPERTIES, one_site=True),
+    Algorithm.SUBSPACE_APPROX: SUBSPACE_PROPERTIES,
+    Algorithm.SUBSPACE_APPROX_RANK: SUBSPACE_PROPERTIES,
     Algorithm.SMOOTH_GAUSSIAN: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
     Algorithm.SMOOTH_CAUCHY: AlgorithmProperties(basic=True, pure=True, trusted=True, revision=2),
     Algorithm.PROPOSE_TEST_RELEASE: AlgorithmProperties(basic=True, delta=True, trusted=True, revision=2),
@@ -135,15 +140,14 @@ PROPERTIES: dict[Algorithm, AlgorithmProperties] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnAlgorithm:
-    """An algorithm of the user's own, for simulations: a generator function of a plan, under its own name
-    unless another is stated.
+class CustomAlgorithm:
+    """Custom algorithm for simulations: a generator function of a plan.
 
-    No federation runs it, because no code travels: a plan that holds it belongs to none and cannot be read
-    from a message. `properties` are what it promises to keep to; the session holds it to them.
+    `name` is the function's name unless stated. No federation runs it, because no code is sent: its plan has
+    no federation and cannot be read from a message. The session enforces its `properties`.
 
     Raises:
-        RequestError: its properties are those of a reference, or it would work on single records.
+        RequestError: the properties are those of a reference, or it would work on single records.
     """
 
     steps: Callable[[Any], Generator[Any, Any, Any]]
@@ -155,10 +159,10 @@ class OwnAlgorithm:
         if not self.properties.federated:
             raise RequestError(
                 Code.BAD_ARGUMENT,
-                f"{self.name}: an algorithm of your own is private and works on sums over many records",
+                f"{self.name}: a custom algorithm must be private and work on sums over many records",
             )
 
     @property
     def value(self) -> str:
-        """How plans and documents call it: no `Algorithm` is spelled like that."""
+        """Name in plans and documents, which no `Algorithm` has."""
         return f"own:{self.name}"

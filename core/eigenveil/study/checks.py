@@ -1,4 +1,4 @@
-"""What the parts of a study must be, whoever builds them: types, texts, and bounds that a grid can hold."""
+"""Checks of the parts of a study: types, texts, and bounds that the grid can represent."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import UnionType
 from typing import Any, get_args, get_origin
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.plain_values import WORDS, as_float, hints
+from eigenveil.study.plain_values import TYPE_NAMES, as_float, field_types
 
 # Half the range of a column, relative to its bounds and absolute: the float64 steps of the grid are then
 # exact to a part in 2**11, so that a rounded entry never leaves [-S, S].
@@ -19,31 +19,32 @@ TINIEST = 2.0**-900
 WIDEST = 1e100  # its square, a variance, is still an ordinary number
 
 
-def refuse(message: str) -> RequestError:
-    """The error of a study that cannot be."""
+def study_error(message: str) -> RequestError:
+    """Return the error of an invalid study."""
     return RequestError(Code.BAD_STUDY, message)
 
 
 def need(condition: bool, message: str) -> None:
-    """Refuse what no study may say."""
+    """Raise the error of an invalid study unless `condition` holds."""
     if not condition:
-        raise refuse(message)
+        raise study_error(message)
 
 
-def settle(values: Any) -> None:
-    """The fields of a frozen dataclass as they are annotated: a member of an enumeration for its value, a
-    tuple for a list, Python's numbers for numpy's.
+def coerce_fields(values: Any) -> None:
+    """Convert the fields of a frozen dataclass to their annotated types.
+
+    An enumeration's value becomes its member, a list a tuple, a number of numpy one of Python.
 
     Raises:
-        RequestError: one cannot be that.
+        RequestError: a field cannot be converted.
     """
-    for name, hint in hints(values.__class__).items():
+    for name, hint in field_types(values.__class__).items():
         value = getattr(values, name)
-        if type(value) is not hint:  # twenty thousand columns are made of nothing but these
-            object.__setattr__(values, name, _settled(hint, name, value))
+        if type(value) is not hint:  # a fast path for studies of 20,000 columns
+            object.__setattr__(values, name, _coerced(hint, name, value))
 
 
-def _settled(hint: Any, name: str, value: Any) -> Any:
+def _coerced(hint: Any, name: str, value: Any) -> Any:
     if isinstance(hint, UnionType):  # or None
         if value is None or type(value) in get_args(hint):
             return value
@@ -66,25 +67,25 @@ def _member(kind: type[Enum], name: str, value: Any) -> Enum:
         return kind(value)
     except ValueError as problem:
         known = ", ".join(str(one.value) for one in kind)
-        raise refuse(f"{name} = {value!r} is unknown; choose one of: {known}") from problem
+        raise study_error(f"{name} = {value!r} is unknown; choose one of: {known}") from problem
 
 
 def _number(kind: Any, name: str, value: Any) -> Any:
     fits = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
-    need(fits, f"{name} = {value!r} must be {WORDS[kind]}")
-    return int(value) if kind is int else as_float(name, value, refuse)
+    need(fits, f"{name} = {value!r} must be {TYPE_NAMES[kind]}")
+    return int(value) if kind is int else as_float(name, value, study_error)
 
 
 def check_readable(what: str, text: str, most: int) -> None:
-    """Whoever consents reads it on a terminal, which other characters could make show something else."""
+    """Check that a text is printable, so that it cannot alter what a terminal shows to a person."""
     need(
         len(text) <= most and text.isprintable(),
-        f"{what} has at most {most} characters, all of them printable; got {text[:most]!r}",
+        f"{what} must have at most {most} printable characters; got {text[:most]!r}",
     )
 
 
 def check_bounds(where: str, lower: float, upper: float, half_range: float) -> None:
-    """Public bounds are finite, rise, and are neither too far apart nor too close to count in steps."""
+    """Check that public bounds are finite, rising, and neither too far apart nor too close for the grid."""
     need(
         math.isfinite(lower) and math.isfinite(upper),
         f"{where}: bounds must be finite numbers, got lower = {lower}, upper = {upper}",
@@ -92,14 +93,14 @@ def check_bounds(where: str, lower: float, upper: float, half_range: float) -> N
     need(
         lower < upper,
         f"{where}: lower bound {lower} must be below upper bound {upper}; "
-        "a column that cannot vary has no principal component: leave it out",
+        "leave out a column that cannot vary",
     )
     need(
         half_range <= WIDEST,
-        f"{where}: the bounds lie further apart than {2 * WIDEST:g}; change the column's unit",
+        f"{where}: the bounds are more than {2 * WIDEST:g} apart; change the column's unit",
     )
     need(
         half_range > max(RESOLUTION * max(abs(lower), abs(upper)), TINIEST),
-        f"{where}: the bounds {lower} and {upper} are too close for 64-bit numbers to tell "
-        "values between them apart; subtract a constant from the column or change its unit",
+        f"{where}: the bounds {lower} and {upper} are too close for 64-bit numbers to separate "
+        "values between them; subtract a constant from the column or change its unit",
     )

@@ -1,6 +1,7 @@
-"""Rows onto the public integer grid: impute or drop, clamp to the public bounds, scale, round.
+"""Public integer grid of a study: its step, bounds and storage type.
 
-Every step looks at one record alone, so a record's integers do not depend on its neighbours.
+A row is imputed or dropped, clamped to the public bounds, scaled and rounded. Each step depends on one
+record only, so a record's integers do not depend on other records.
 """
 
 from __future__ import annotations
@@ -16,28 +17,30 @@ from eigenveil.study.study import FINEST_STEPS, Scaling, Study
 
 S: int = FINEST_STEPS
 ROW_BITS: int = S.bit_length() - 1
-# What is stored of rows: their integers divided by `unit`.
+# Stored rows: their integers divided by `unit`.
 GridRows = NDArray[np.int8 | np.int16]
 
 
 def whole_bounds(largest: int) -> tuple[float, float]:
-    """Public bounds for a column of whole numbers of magnitude up to `largest` (at most 4096): +-2^j.
+    """Return public bounds +-2^j for a column of whole numbers of magnitude up to `largest` (at most 4096).
 
-    The grid has 4096 steps on either side of 0, so under these every whole number is a whole number of steps,
-    and records that lie in a subspace do so on the grid.
+    The grid has 4096 steps on either side of 0. With these bounds every whole number is a whole number of
+    steps, and records in a subspace stay in it on the grid.
 
     Raises:
-        RequestError: code `bad-argument`: `largest` is beyond the grid.
+        RequestError: code `bad-argument`: `largest` is above 4096.
     """
     if not 1 <= largest <= S:
-        raise RequestError(Code.BAD_ARGUMENT, f"whole numbers stay exact from 1 to {S}, not up to {largest}")
+        raise RequestError(Code.BAD_ARGUMENT, f"largest must lie between 1 and {S}, got {largest}")
     reach = float(2 ** (largest - 1).bit_length())
     return -reach, reach
 
 
 def inexact_columns(study: Study) -> tuple[str, ...]:
-    """The columns in which whole numbers are rounded: the middle or the number of stored steps to 1 is not
-    whole."""
+    """Return the columns whose middle, or number of stored steps per unit, is not a whole number.
+
+    The grid rounds whole numbers in these columns.
+    """
     per_unit = 1 / (steps(study) * unit(study))
     out = []
     for column, scale in zip(study.columns, per_unit, strict=True):
@@ -49,36 +52,39 @@ def inexact_columns(study: Study) -> tuple[str, ...]:
 
 
 def unit(study: Study) -> int:
-    """How many grid steps a stored integer counts for. A record's row, which every clip, centre and claim is
-    about, is its stored integers times this: a coarse grid is every so many points of the fine one."""
+    """Return the number of grid steps of one stored integer.
+
+    A record's row is its stored integers times this number; clips, centres and claims refer to the row. A
+    coarse grid is a regular subset of the finest grid.
+    """
     return S // study.grid_steps
 
 
 def stored_dtype(study: Study) -> np.dtype[np.int8] | np.dtype[np.int16]:
-    """One byte a value where the stored integers fit it, else two."""
+    """Return the integer type of stored values: one byte if they fit, else two."""
     return np.dtype(np.int8) if study.grid_steps <= 64 else np.dtype(np.int16)
 
 
 def record_bytes(study: Study) -> int:
-    """What a site holds of one record."""
+    """Return the bytes that a site stores of one record."""
     return study.dimension * stored_dtype(study).itemsize
 
 
 def offsets(study: Study) -> FloatArray:
-    """The value of each column at grid point 0. Shape: (d,)."""
+    """Return the value of each column at grid point 0. Shape: (d,)."""
     return np.array([column.middle for column in study.columns])
 
 
 def steps(study: Study) -> FloatArray:
-    """The width of one grid step of each column, in its unit, before a frame scales it. Shape: (d,)."""
+    """Return the width of a grid step of each column, in its unit, before a frame scales it. Shape: (d,)."""
     half = np.array([column.half_range for column in study.columns])
     if study.scaling is Scaling.NONE:
         half = np.full_like(half, half.max())
-    # Half a part in 2**40 wider, so that rounding can never leave [-S, S].
+    # Wider by a relative 2**-41, so that rounding never leaves [-S, S].
     step: FloatArray = half * (1 + 2.0**-41) / S
     return step
 
 
 def midpoint(study: Study) -> IntArray:
-    """The public centre before any mean is known: the middle of the box. Shape: (d,)."""
+    """Return the public centre before a mean is known: the middle of the bounds. Shape: (d,)."""
     return frozen(np.zeros(study.dimension, dtype=np.int64))

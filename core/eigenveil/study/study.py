@@ -1,7 +1,4 @@
-"""A study: what the analyst asks, as frozen and validated values.
-
-Nothing here is read off the data: every bound is public.
-"""
+"""Study, its columns and its federation: frozen, validated values. All bounds are public, not from data."""
 
 from __future__ import annotations
 
@@ -12,13 +9,12 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from eigenveil.accounting.digits import shown
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MAX_EPSILON
+from eigenveil.accounting.formatting import shown
+from eigenveil.accounting.zcdp import MAX_EPSILON, Neighbours
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.checks import check_bounds, check_readable, need, settle
-from eigenveil.study.radius import PublicNorm, Radius, check_radius, idle_norm
+from eigenveil.study.checks import check_bounds, check_readable, coerce_fields, need
+from eigenveil.study.radius import PublicNorm, Radius, check_radius, unused_norm_warning
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 MAX_COLUMNS = 20_000
@@ -28,44 +24,45 @@ FINEST_STEPS: int = 2**12  # on either side of a column's middle
 MAX_MULTIPLICITY = 1000
 MAX_BATCHES = 2**20
 MAX_ATTEMPTS = 8  # each is charged in full
-# Records to expect in each batch at a site: of batches of 20, 1 in 23 million holds fewer than 2.
-FEWEST_IN_BATCH = 20
+# Expected records in each batch at a site: of batches of 20, 1 in 23 million has fewer than 2.
+MIN_BATCH_RECORDS = 20
 LONGEST_NAME, LONGEST_PURPOSE = 200, 4000
 
 
 class Extraction(Enum):
-    """How several components are found where there is a choice: `block` all at once, with QR between the
-    rounds; `deflation` one after the other."""
+    """Method for several components: `block` at once, with QR between rounds; `deflation` one by one."""
 
     BLOCK = "block"
     DEFLATION = "deflation"
 
 
 class Choose(Enum):
-    """When `auto` chooses: `before` the first round, by public numbers; or `during` the study, by its first
-    releases."""
+    """Time at which `auto` chooses: `before` the first round, by public numbers; `during`, by releases."""
 
     BEFORE = "before"
     DURING = "during"
 
 
 class Trust(Enum):
-    """Who may see the exact sum of a round: the coordinator, or (`secure-aggregation`) nobody."""
+    """Trust model: the coordinator sees exact sums (`central`), or no party does (`secure-aggregation`)."""
 
     CENTRAL = "central"
     SECURE_AGGREGATION = "secure-aggregation"
 
 
 class Missing(Enum):
-    """What happens to a record with a missing value."""
+    """Rule for a record with a missing value."""
 
     DROP = "drop"
     FILL = "fill"
 
 
 class Scaling(Enum):
-    """`bounds`: every column to [-1, 1]; `none`: one common factor, so directions keep their units;
-    `standard`: every column in parts of its standard deviation, which a part of the budget estimates."""
+    """Scaling of columns.
+
+    `bounds`: every column to [-1, 1]. `none`: one common factor, so directions have the columns' units.
+    `standard`: every column divided by its standard deviation, which a share of the budget estimates.
+    """
 
     BOUNDS = "bounds"
     NONE = "none"
@@ -74,13 +71,13 @@ class Scaling(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One measurement: its `name`, `unit` and public bounds `lower` and `upper` (never read off the data).
+    """Measurement with a `name`, a `unit` and public bounds `lower` and `upper` (never taken from the data).
 
-    `fill` replaces a missing value when the study's rule is `fill`; it must lie within the bounds. All three
+    `fill` replaces a missing value if the study's rule is `fill`; it must lie within the bounds. All three
     are in the column's unit.
 
     Raises:
-        RequestError: code `bad-study`: the bounds are not finite and rising, or a text is no name.
+        RequestError: code `bad-study`: the bounds are not finite and rising, or the name or unit is invalid.
 
     >>> age = Column(name="age", unit="year", lower=0, upper=120)
     >>> age.middle, age.half_range
@@ -94,7 +91,7 @@ class Column:
     fill: float | None = None
 
     def __post_init__(self) -> None:
-        settle(self)
+        coerce_fields(self)
         need(bool(self.name.strip()), "a column needs a name")
         check_readable("a column's name", self.name, LONGEST_NAME)
         check_readable("a unit", self.unit, LONGEST_NAME)
@@ -119,14 +116,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Federation:
-    """Who takes part, and what it takes to go on.
+    """Invited sites, and the conditions of a round.
 
-    `sites` are all invited sites; `required` must answer every round; at least `quorum` of them
-    must (all, if None); a round waits `deadline_seconds` for those who have not answered. A site with fewer
-    records than `minimum_cohort` declines.
+    `sites` are all invited sites. The sites in `required`, and at least `quorum` sites (all, if None), must
+    answer every round. A round waits `deadline_seconds` for answers. A site with fewer records than
+    `minimum_cohort` declines.
 
     Raises:
-        RequestError: code `bad-study`: a name is none or comes twice, or a number is out of range.
+        RequestError: code `bad-study`: a name is invalid or repeated, or a number is out of range.
 
     >>> Federation(sites=("north", "south", "west"), required=("north",), quorum=2).least
     2
@@ -139,10 +136,10 @@ class Federation:
     minimum_cohort: int = 20
 
     def __post_init__(self) -> None:
-        settle(self)
+        coerce_fields(self)
         need(
             1 <= len(self.sites) <= MAX_SITES,
-            f"a study invites at least one site and at most {MAX_SITES}",
+            f"a study must invite 1 to {MAX_SITES} sites",
         )
         for name in self.sites:
             need(
@@ -168,17 +165,17 @@ class Federation:
 
     @property
     def least(self) -> int:
-        """How many sites must answer a round (all of them unless a quorum is stated)."""
+        """Number of sites that must answer a round: the quorum, or all sites."""
         return len(self.sites) if self.quorum is None else self.quorum
 
     @property
     def further_attempts(self) -> str:
-        """What to state, so that a round that lost a site is tried again with those that are left."""
+        """Advice for a study whose round should be attempted again without an unavailable site."""
         fewer = "" if self.least < len(self.sites) else f"a quorum below {len(self.sites)} and "
-        return f"state {fewer}more attempts, of which each costs the full price of its round"
+        return f"state {fewer}more attempts; each attempt is charged the full cost of its round"
 
     def lacking(self, present: Collection[str]) -> str:
-        """Why a round cannot go on with the sites `present`; empty if it can."""
+        """Return the reason why the sites `present` are too few for a round; empty if they suffice."""
         missing = [name for name in self.required if name not in present]
         if missing:
             return f"required sites did not answer: {', '.join(missing)}"
@@ -186,40 +183,42 @@ class Federation:
         return f"{len(present)} of the {self.least} sites needed answered" if few else ""
 
     def check_present(self, present: Collection[str], tried: int = 0) -> None:
-        """Whether a round may go on with the sites `present`, after `tried` attempts that were charged.
+        """Check that the sites `present` suffice for a round, after `tried` attempts that were charged.
 
         Raises:
             RequestError: code `study-failed`: a required site or the quorum is missing.
         """
-        if why := self.lacking(present):
-            stay = f"{tried} attempts stay" if tried > 1 else "1 attempt stays"
-            charged = f"{stay} charged" if tried else "nothing was charged for this round"
-            raise RequestError(Code.STUDY_FAILED, f"{why}; {charged}")
+        if reason := self.lacking(present):
+            attempts_text = f"{tried} attempts remain" if tried > 1 else "1 attempt remains"
+            charged = f"{attempts_text} charged" if tried else "nothing was charged for this round"
+            raise RequestError(Code.STUDY_FAILED, f"{reason}; {charged}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Study:
-    """What is asked of the federation: every field is a key of deploy/config/study.example.toml, which says
-    what it means. Lists, numpy's numbers and the values of enumerations (`scaling="none"`) are taken, too.
+    """Study of a federation. Every field is a key of deploy/config/study.example.toml.
 
-    `components` of the `columns` are wanted with (`epsilon`, `delta`)-differential privacy for each person at
-    up to `max_sites_per_person` sites, for `neighbours`. `name` and `purpose` are for people. `algorithm`
-    is run by the sites of `federation`, and `choose` says when `auto` chooses one; `rank` says how it finds
-    several components. `trust` says who may see exact sums: under secure aggregation nobody, not even the
-    coordinator with `colluding` of the sites (1, if None), and a round that loses a site may be tried so many
-    `attempts` in all, each of which is paid in full. `missing` is the rule for missing values,
-    `person_column` names who a row is about, `centring` subtracts the private mean, `scaling` says in which
-    units columns are compared, and values are rounded to `grid_steps` steps on either side of a column's
-    middle.
-    `radius` is "balance" (None), a quantile such as 0.8 (the share of records left unclipped), "none" (1.0:
-    the public bounds alone limit a record) or a `PublicNorm`. `batches` is the number of disjoint batches for
-    the algorithms that work through the records once.
-    `max_records` is a public upper bound on one site's records: exact sums are proven not to
-    overflow below it. `expected_records` is a public guess of the whole federation's records; it steers the
-    planner, limits the number of batches, and may be wrong without harm to the guarantee.
+    Lists, numbers of numpy and the values of enumerations (`scaling="none"`) are accepted too.
+
+    - `name`, `purpose`: for people. `components`: the number of components of `columns`.
+    - `epsilon`, `delta`: differential privacy of each person, at up to `max_sites_per_person` sites, under
+      the neighbouring relation `neighbours`.
+    - `federation`: the sites. `algorithm` runs there; `choose` is the time at which `auto` chooses one, and
+      `rank` the method for several components.
+    - `trust`: under secure aggregation no party sees exact sums, not even the coordinator with `colluding`
+      of the sites (1, if None). A round may have `attempts` attempts, each charged in full.
+    - `missing`: rule for missing values. `person_column`: identifies the person of a row.
+    - `centring`: subtract the private mean. `scaling`: units of the columns. Values are rounded to
+      `grid_steps` steps on either side of a column's middle.
+    - `radius`: "balance" (None), a quantile such as 0.8 (share of records left unclipped), "none" (1.0: the
+      public bounds alone limit a record) or a `PublicNorm`.
+    - `batches`: disjoint batches, for algorithms that read the records once.
+    - `max_records`: public upper bound of a site's records; exact sums do not overflow below it.
+    - `expected_records`: public estimate of all records. It is used for planning and limits the number of
+      batches; the guarantee does not depend on it.
 
     Raises:
-        RequestError: code `bad-study`: a field is refused; the message says what it may be.
+        RequestError: code `bad-study`: a field is invalid; the message has the valid values.
 
     >>> from eigenveil import Column, Federation, Study
     >>> study = Study(
@@ -262,7 +261,7 @@ class Study:
     attempts: int = 1
 
     def __post_init__(self) -> None:
-        settle(self)
+        coerce_fields(self)
         self._check_names()
         self._check_privacy()
         self._check_trust()
@@ -279,12 +278,12 @@ class Study:
         standard = self.scaling is Scaling.STANDARD
         need(
             not (standard and isinstance(self.radius, PublicNorm)),
-            "radius: nobody knows a norm in standard deviations before these are known; with scaling = "
-            '"standard" leave out radius, or state "balance", "none" or a quantile',
+            'radius: a norm cannot be stated with scaling = "standard"; '
+            'leave out radius, or state "balance", "none" or a quantile',
         )
         need(
             not standard or self.centring,
-            'standard deviations are about the mean: with scaling = "standard" leave out centring = false',
+            'scaling = "standard" needs the mean; leave out centring = false',
         )
         limits = {"batches": MAX_BATCHES, "max_records": MAX_RECORDS, "expected_records": MAX_RECORDS}
         for name, most in limits.items():
@@ -298,7 +297,7 @@ class Study:
             for column in self.columns:
                 need(
                     column.fill is not None,
-                    f'column {column.name!r}: the rule missing = "fill" needs a public fill value',
+                    f'column {column.name!r}: missing = "fill" needs a public fill value',
                 )
 
     def _check_names(self) -> None:
@@ -310,7 +309,7 @@ class Study:
         check_readable("person_column", self.person_column or "", LONGEST_NAME)
         need(
             1 <= len(self.columns) <= MAX_COLUMNS,
-            f"a study has between 1 and {MAX_COLUMNS} columns, got {len(self.columns)}",
+            f"a study must have 1 to {MAX_COLUMNS} columns, got {len(self.columns)}",
         )
         names = [column.name for column in self.columns]
         twice = sorted(name for name, times in Counter(names).items() if times > 1)
@@ -327,7 +326,7 @@ class Study:
         )
         need(
             math.isfinite(self.delta) and 0 <= self.delta < 1,
-            f"delta must be 0 (pure differential privacy) or lie below 1, got {self.delta}",
+            f"delta must be 0 (pure differential privacy) or between 0 and 1, got {self.delta}",
         )
         need(
             1 <= self.max_sites_per_person <= MAX_MULTIPLICITY,
@@ -338,63 +337,63 @@ class Study:
         if not self.masked:
             need(
                 self.colluding is None and self.attempts == 1,
-                'colluding and attempts are about trust = "secure-aggregation"; leave them out',
+                'colluding and attempts need trust = "secure-aggregation"; leave them out',
             )
             return
         least = self.federation.least
-        way = "raise quorum above 1" if len(self.federation.sites) > 1 else "invite more"
-        need(least >= 2, f"secure aggregation needs two sites at least: {way}")
-        need(self.colluders >= 1, "colluding must be at least 1: any other site may help the coordinator")
+        remedy = "raise quorum above 1" if len(self.federation.sites) > 1 else "invite more"
+        need(least >= 2, f"secure aggregation needs at least two sites: {remedy}")
+        need(self.colluders >= 1, "colluding must be at least 1, because a site may help the coordinator")
         need(
             self.colluders < least,
-            f"colluding = {self.colluders} is too many: of the {least} sites that a round needs, one must be "
-            f"honest; state at most {least - 1}, or let a round need more sites (quorum)",
+            f"colluding = {self.colluders} is too large: one of the {least} sites that a round needs must be "
+            f"honest; state at most {least - 1}, or raise quorum",
         )
         need(1 <= self.attempts <= MAX_ATTEMPTS, f"attempts must lie between 1 and {MAX_ATTEMPTS}")
 
     @property
     def masked(self) -> bool:
-        """Whether answers leave a site masked, with its share of the noise inside."""
+        """True if sites mask their answers and add their share of the noise."""
         return self.trust is Trust.SECURE_AGGREGATION
 
     @property
     def colluders(self) -> int:
-        """How many sites may collude with the coordinator under secure aggregation."""
+        """Number of sites that may collude with the coordinator under secure aggregation."""
         return 1 if self.colluding is None else self.colluding
 
-    def running(self, algorithm: Algorithm) -> Study:
-        """The same study with that algorithm named; `auto` is what chooses during it."""
+    def with_algorithm(self, algorithm: Algorithm) -> Study:
+        """Return the study with this algorithm; with `auto`, it chooses during the rounds."""
         choose = Choose.DURING if algorithm is Algorithm.AUTO else Choose.BEFORE
         return replace(self, algorithm=algorithm, choose=choose)
 
     @property
     def dimension(self) -> int:
-        """How many columns."""
+        """Number of columns."""
         return len(self.columns)
 
     @property
     def reach(self) -> float:
-        """How far a record within the public bounds can be from their middle, in scaled units."""
+        """Largest norm of a record within the public bounds, in scaled units."""
         if self.scaling is not Scaling.NONE:
             return math.sqrt(self.dimension)
         widest = max(column.half_range for column in self.columns)
         return math.hypot(*(column.half_range / widest for column in self.columns))
 
     def warnings(self) -> tuple[str, ...]:
-        """Sentences the analyst should read; none of them stops the study."""
-        idle = (*self._idle_attempts(), *idle_norm(self.radius, self.reach))
+        """Return warnings for the analyst; none of them stops the study."""
+        unused = (*self._unused_attempts(), *unused_norm_warning(self.radius, self.reach))
         if self.delta * self.expected_records < 0.1:
-            return idle
+            return unused
         sentence = (
             f"delta = {shown(self.delta)} is not far below 1/n for about {self.expected_records} "
             f"records; choose delta below {0.1 / self.expected_records:.1e}"
         )
-        return (sentence, *idle)
+        return (sentence, *unused)
 
-    def _idle_attempts(self) -> tuple[str, ...]:
+    def _unused_attempts(self) -> tuple[str, ...]:
         sites = len(self.federation.sites)
         sentence = (
-            f"attempts = {self.attempts} cost their price and help nobody: another attempt is made without "
-            f"the site that was lost, and a round needs all {sites} sites; state a lower quorum"
+            f"attempts = {self.attempts} has no effect, because a further attempt omits the unavailable site "
+            f"and a round needs all {sites} sites; state a lower quorum"
         )
         return (sentence,) if self.attempts > 1 and self.federation.least == sites else ()

@@ -1,2 +1,2 @@
-"""What an operator's commands do beside serving: make a federation, invite, shut out, look after. May import
-everything of the coordinator but `rpc` and `front`."""
+"""Operator commands other than `serve`: create a federation, invite, deny, back up, check. May import every
+package of the coordinator but `front`."""

@@ -1,4 +1,4 @@
-"""eigenveil-coordinator ca: whom the federation trusts, and how that changes without a restart."""
+"""Commands `eigenveil-coordinator ca`: the trusted authorities, and their rotation without a restart."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from eigenveil_common.command import say, typed
+from eigenveil_common.command import print_result, shell_command
 from eigenveil_common.config import load
 from eigenveil_common.files import read
-from eigenveil_server.admin.options import PATH, config_option, json_option
+from eigenveil_server.admin.commands import PATH, config_option, json_option
 from eigenveil_server.config import Config
 
 signer_option = click.option(
@@ -17,24 +17,24 @@ signer_option = click.option(
     "signer_paths",
     type=PATH,
     multiple=True,
-    help="Certificate (PEM) of a root that signs the lists to come; once for each. All who sign, anew.",
+    help="Certificate (PEM) of a root that signs future lists; repeat for each. Replaces all signers.",
 )
 threshold_option = click.option(
-    "--threshold", default=1, show_default=True, help="How many of the --signer must sign."
+    "--threshold", default=1, show_default=True, help="Number of signers that must sign a list."
 )
-anyway_option = click.option("--anyway", is_flag=True, help="Also if somebody is shut out by it.")
+anyway_option = click.option("--anyway", is_flag=True, help="Also if a participant loses access.")
 
 
 @click.group()
 def ca() -> None:
-    """The federation's certificate authority, and its succession.
+    """The federation's certificate authority, and its rotation.
 
-    rotate (or csr, then import), switch, retire: in this order, each when `show` says that everybody has
-    followed. The coordinator may serve meanwhile; no enrolled site needs a restart or a
-    new join file; join files that were not used before `switch` must be made again.
+    Run rotate (or csr, then import), switch and retire in this order, each once `show` reports that all
+    participants have followed. The coordinator may serve meanwhile. Enrolled sites need neither a restart
+    nor a new join file; join files not used before `switch` must be made again.
 
-    Whom to trust is a list that those sign who were trusted before. If their keys are elsewhere, the next
-    list waits in authorities.draft: sign it there (sign), bring the signatures back (accept).
+    The trusted authorities are a list, signed by those trusted before. If their keys are on another machine,
+    the next list waits in authorities.draft: sign it there (sign) and bring the signatures back (accept).
     """
 
 
@@ -42,58 +42,58 @@ def ca() -> None:
 @config_option
 @json_option
 def show(config_path: Path, as_json: bool) -> None:
-    """Which authorities are trusted, which one issues, and who has not followed yet."""
-    from eigenveil_server.admin import succession
+    """Show the trusted authorities, the issuing one, and the participants that have not followed yet."""
+    from eigenveil_server.admin import status
 
-    succession.tell(load(config_path, Config), as_json)
+    status.report_rotation(load(config_path, Config), as_json)
 
 
 @ca.command()
 @config_option
 @json_option
 def rotate(config_path: Path, as_json: bool) -> None:
-    """Make the next authority, its own root. It is trusted from now on; the old one still issues."""
-    from eigenveil_server.admin import succession
-    from eigenveil_server.pki import rollover
+    """Create the next authority as its own root. It is trusted from now on; the old one still issues."""
+    from eigenveil_server.admin import status
+    from eigenveil_server.pki import rotation
 
     config = load(config_path, Config)
-    succession.tell_change(config, config_path, rollover.rotate(config), as_json)
+    status.report_change(config, config_path, rotation.rotate(config), as_json)
 
 
 @ca.command()
 @config_option
-@click.option("--out", type=PATH, required=True, help="Where to write the request.")
+@click.option("--out", type=PATH, required=True, help="File for the request.")
 @json_option
 def csr(config_path: Path, out: Path, as_json: bool) -> None:
-    """Ask an authority elsewhere, such as an offline root, to sign the next one; its key is made here."""
-    from eigenveil_server.pki import rollover
+    """Create the next authority's key, and a request to be signed by an authority such as an offline root."""
+    from eigenveil_server.pki import rotation
 
-    rollover.request(load(config_path, Config), out)
-    say(
+    rotation.request(load(config_path, Config), out)
+    print_result(
         {"request": str(out)},
         as_json,
         f"Wrote {out}. Have it signed as a CA (CA:TRUE, path length 0, keyCertSign), then:\n"
-        + typed("eigenveil-coordinator", "ca", "import", "--config", config_path, "--cert", "FILE"),
+        + shell_command("eigenveil-coordinator", "ca", "import", "--config", config_path, "--cert", "FILE"),
     )
 
 
 @ca.command(name="import")
 @config_option
-@click.option("--cert", type=PATH, required=True, help="What came back, PEM.")
+@click.option("--cert", type=PATH, required=True, help="The signed certificate (PEM).")
 @signer_option
 @threshold_option
 @json_option
 def import_(
     config_path: Path, cert: Path, signer_paths: tuple[Path, ...], threshold: int, as_json: bool
 ) -> None:
-    """Trust the authority whose certificate came back for `csr`, or for `init --csr`; an old one still
+    """Trust the authority whose certificate was signed for `csr` or `init --csr`; an old one still
     issues."""
-    from eigenveil_server.admin import succession
-    from eigenveil_server.pki import rollover
+    from eigenveil_server.admin import status
+    from eigenveil_server.pki import rotation
 
     config = load(config_path, Config)
-    in_force = rollover.take(config, cert, succession.signers(signer_paths, threshold))
-    succession.tell_change(config, config_path, in_force, as_json)
+    in_force = rotation.import_authority(config, cert, status.signers(signer_paths, threshold))
+    status.report_change(config, config_path, in_force, as_json)
 
 
 @ca.command()
@@ -102,53 +102,53 @@ def import_(
 @threshold_option
 @json_option
 def extend(config_path: Path, signer_paths: tuple[Path, ...], threshold: int, as_json: bool) -> None:
-    """Make the list of authorities anew, for another year; with --signer, others sign from now on."""
-    from eigenveil_server.admin import succession
-    from eigenveil_server.pki import rollover
+    """Renew the list of authorities for another year; --signer changes its signers."""
+    from eigenveil_server.admin import status
+    from eigenveil_server.pki import rotation
 
     config = load(config_path, Config)
-    in_force = rollover.extend(config, succession.signers(signer_paths, threshold))
-    succession.tell_change(config, config_path, in_force, as_json)
+    in_force = rotation.extend(config, status.signers(signer_paths, threshold))
+    status.report_change(config, config_path, in_force, as_json)
 
 
 @ca.command()
 @click.option("--draft", type=PATH, required=True, help="The authorities.draft.")
 @click.option("--key", type=PATH, required=True, help="The root's secret key, PEM.")
-@click.option("--out", type=PATH, required=True, help="Where to write the signature.")
+@click.option("--out", type=PATH, required=True, help="File for the signature.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @json_option
 def sign(draft: Path, key: Path, out: Path, yes: bool, as_json: bool) -> None:
-    """Sign a draft where the root's key is kept: no network, no coordinator.
+    """Sign a draft on the machine with the root's key, without network and coordinator.
 
-    It shows the fingerprints first; --json asks nobody: add --yes. `openssl dgst -sha256 -sign KEY -out
-    SIGNATURE authorities.draft` does the same, also with a passphrase.
+    Shows the fingerprints first. --json needs --yes, since it cannot ask. `openssl dgst -sha256 -sign KEY
+    -out SIGNATURE authorities.draft` does the same, also with a passphrase.
     """
-    from eigenveil_server.pki import rollover
-    from eigenveil_server.pki.lists import list_of_draft
+    from eigenveil_server.pki import rotation
+    from eigenveil_server.pki.authority_lists import parse_draft
 
     if as_json and not yes:
-        raise click.UsageError("--json asks nobody; read the draft, then add --yes")
-    shown = list_of_draft(read(draft))
+        raise click.UsageError("--json cannot ask for confirmation; read the draft, then add --yes")
+    shown = parse_draft(read(draft))
     if not yes:
         click.echo(shown.text())
         if not click.confirm("Sign this list?"):
             return
-    rollover.sign_draft(shown, key, out)
-    say({"signature": str(out), "list": shown.as_dict()}, as_json, f"Wrote {out}.")
+    rotation.sign_draft(shown, key, out)
+    print_result({"signature": str(out), "list": shown.as_dict()}, as_json, f"Wrote {out}.")
 
 
 @ca.command()
 @config_option
-@click.option("--signature", type=PATH, multiple=True, required=True, help="Once for each.")
+@click.option("--signature", type=PATH, multiple=True, required=True, help="Repeat for each signature.")
 @json_option
 def accept(config_path: Path, signature: tuple[Path, ...], as_json: bool) -> None:
-    """Put the draft in force by the signatures that were brought back."""
-    from eigenveil_server.admin import succession
-    from eigenveil_server.pki import rollover
+    """Put the draft in force with the signatures from the other machine."""
+    from eigenveil_server.admin import status
+    from eigenveil_server.pki import rotation
 
     config = load(config_path, Config)
-    rollover.accept(config, signature)
-    succession.tell(config, as_json)
+    rotation.accept(config, signature)
+    status.report_rotation(config, as_json)
 
 
 @ca.command()
@@ -156,13 +156,13 @@ def accept(config_path: Path, signature: tuple[Path, ...], as_json: bool) -> Non
 @anyway_option
 @json_option
 def switch(config_path: Path, anyway: bool, as_json: bool) -> None:
-    """Issue with the new authority from now on; the old one stays trusted."""
-    from eigenveil_server.admin import succession
-    from eigenveil_server.pki import rollover
+    """Issue certificates with the new authority from now on; the old one stays trusted."""
+    from eigenveil_server.admin import status
+    from eigenveil_server.pki import rotation
 
     config = load(config_path, Config)
-    rollover.switch(config, anyway=anyway)
-    succession.tell(config, as_json)
+    rotation.switch(config, anyway=anyway)
+    status.report_rotation(config, as_json)
 
 
 @ca.command()
@@ -170,9 +170,9 @@ def switch(config_path: Path, anyway: bool, as_json: bool) -> None:
 @anyway_option
 @json_option
 def retire(config_path: Path, anyway: bool, as_json: bool) -> None:
-    """Trust the old authority no more, and delete its key."""
-    from eigenveil_server.admin import succession
-    from eigenveil_server.pki import rollover
+    """Stop trusting the old authority, and delete its key."""
+    from eigenveil_server.admin import status
+    from eigenveil_server.pki import rotation
 
     config = load(config_path, Config)
-    succession.tell_change(config, config_path, rollover.retire(config, anyway=anyway), as_json)
+    status.report_change(config, config_path, rotation.retire(config, anyway=anyway), as_json)

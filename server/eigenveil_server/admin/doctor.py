@@ -1,6 +1,6 @@
-"""`eigenveil-coordinator doctor`: files, database, ledger, certificates, and whether it can be reached.
+"""Checks of `eigenveil-coordinator doctor`: files, database, ledger, certificates, reachability.
 
-It reads only, and works whether or not the coordinator is serving.
+They change nothing, and work also while the coordinator is not serving.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from eigenveil_common.doctor import Check, Level, certificate, disk, examine, fa
 from eigenveil_common.files import read
 from eigenveil_common.notify.outbox import check_notify
 from eigenveil_common.storage.ledger_store import LedgerStore
-from eigenveil_common.trusted_files import believed, database_files
-from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_common.trusted_files import database_files, trusted_entries
 from eigenveil_server.config import Config, split_listen
+from eigenveil_server.pki.authority_lists import AuthorityListStore
 from eigenveil_server.pki.keys import load_keys
-from eigenveil_server.pki.lists import Lists
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.recovery.checkpoints import awaited, read_marker
+from eigenveil_server.process import as_datetime, unix_ms
+from eigenveil_server.recovery.checkpoints import awaited_sites, read_marker
 from eigenveil_server.storage.database import Store, existing_store
-from eigenveil_server.storage.integrity import check_whole
+from eigenveil_server.storage.repository import check_whole
 
 STEP_SECONDS = 10.0
 BACKWARDS_MS = 60_000
@@ -39,7 +39,7 @@ SHORT_CA, SHORT_LEAF = timedelta(days=90), timedelta(days=1)
 
 
 def coordinator_checks(config_file: Path) -> list[Check]:
-    """Everything about a coordinator."""
+    """Run all checks of a coordinator."""
     try:
         config = load(config_file, Config)
     except EigenveilError as problem:
@@ -53,9 +53,13 @@ def coordinator_checks(config_file: Path) -> list[Check]:
         files.database,
         config_file,
         files.lock,
-        *config.notify.way.secrets,
+        *config.notify.channels.secrets,
     ]
-    settings = [config_file.absolute().parent, *believed(files.folder), *database_files(files.database)]
+    settings = [
+        config_file.absolute().parent,
+        *trusted_entries(files.folder),
+        *database_files(files.database),
+    ]
     return [
         ok("configuration", f"{config_file} is of federation {config.federation}"),
         disk(files.folder),
@@ -65,18 +69,18 @@ def coordinator_checks(config_file: Path) -> list[Check]:
         *(_exposed(key, getattr(config, key)) for key in ("metrics", "health") if getattr(config, key)),
         examine("authority", partial(_authority, config)),
         examine("authorities", partial(_list, config)),
-        *check_notify(config.notify.way),
+        *check_notify(config.notify.channels),
         *_reached(config),
     ]
 
 
 def _keys(config: Config) -> Check:
     load_keys(config.files)
-    return ok("keys", "the authority's, the release key and the audit key can be used")
+    return ok("keys", "authority key, release key and audit key are usable")
 
 
 def _stored(config: Config) -> list[Check]:
-    """The database, and what is in it."""
+    """Check the database and its contents."""
     try:
         store = existing_store(config)
     except EigenveilError as problem:
@@ -92,7 +96,7 @@ def _stored(config: Config) -> list[Check]:
 
 
 def _database(config: Config, store: Store) -> Check:
-    """Opening it has insisted on these modes."""
+    """Check the database; opening it has verified the modes in the text."""
     check_whole(store)
     if config.database:
         return ok("database", "PostgreSQL answers, with synchronous_commit, fsync and full_page_writes on")
@@ -101,48 +105,44 @@ def _database(config: Config, store: Store) -> Check:
 
 
 def _ledger(config: Config, store: Store) -> Check:
-    books = LedgerStore(store.reader, config.budget, unix_ms).ledger
-    whole, told = books.limit.micro_rho, Conversion(delta=config.budget_delta, exact=books.exact)
-    left = told.left(max(0, whole - books.committed().micro_rho), whole)
-    return ok("ledger", f"the chain replays; left of {told.spent(whole)}: {left}")
+    ledger = LedgerStore(store.reader, config.budget, unix_ms).ledger
+    whole, conversion = ledger.limit.micro_rho, Conversion(delta=config.budget_delta, exact=ledger.exact)
+    left = conversion.left(max(0, whole - ledger.committed().micro_rho), whole)
+    return ok("ledger", f"the chain is consistent; left of {conversion.spent(whole)}: {left}")
 
 
 def _checkpoints(config: Config, store: Store) -> Check:
-    """Whether this is the newest state of the coordinator, as far as its sites have said."""
+    """Check that no site has shown a newer ledger than this one."""
     if config.files.marker.exists():
         site, _ = read_marker(config.files.marker)
-        text = f"site {site} showed a later checkpoint than the ledger had; serve refuses until it is there"
-        return fail("checkpoints", text, "restore a newer backup; if there is none: accept-loss")
-    if missing := awaited(store.reader):
+        text = f"site {site} showed a newer checkpoint than this ledger; serve refuses to start without it"
+        return fail("checkpoints", text, "restore a newer backup, or run accept-loss if there is none")
+    if missing := awaited_sites(store.reader):
         text = (
-            f"since the restore no checkpoint was shown yet by {', '.join(missing)}; no round is asked before"
+            f"these sites have not shown a checkpoint since the restore: {', '.join(missing)}; no round opens"
         )
-        return warn(
-            "checkpoints", text, "have these sites' daemons started; for one that is gone for good: deny"
-        )
-    return ok(
-        "checkpoints", "no site has shown a later checkpoint than this ledger's, and none is waited for"
-    )
+        return warn("checkpoints", text, "have the daemons of these sites started; deny a site that has left")
+    return ok("checkpoints", "no site has shown a newer checkpoint than this ledger, and none is awaited")
 
 
 def _clock(store: Store) -> Check:
-    """Nobody here knows the time; but a clock that was put back behind the last entry is wrong."""
+    """Check that the clock is not behind the last entry of the audit log."""
     last = store.reader.rows("SELECT MAX(at) FROM audit")[0][0]
     if last is not None and unix_ms() < last - BACKWARDS_MS:
-        text = f"it is {as_datetime(unix_ms()):%Y-%m-%d %H:%M} UTC here, but the last entry is later"
-        return fail("clock", text, "let this machine follow a time server")
-    return ok("clock", f"{as_datetime(unix_ms()):%Y-%m-%d %H:%M:%S} UTC, not before the last entry")
+        text = f"it is {as_datetime(unix_ms()):%Y-%m-%d %H:%M} UTC here, but the last audit entry is later"
+        return fail("clock", text, "synchronise this machine with a time server")
+    return ok("clock", f"{as_datetime(unix_ms()):%Y-%m-%d %H:%M:%S} UTC, not before the last audit entry")
 
 
 def _identities(config: Config, store: Store) -> list[Check]:
-    """Whose certificates have ended: they did not renew, so they were not here for a while."""
+    """Check for expired certificates: their owners have been offline and did not renew."""
     registry = Registry(store, config.federation, unix_ms)
     known = [one for one in registry.enrolled() if not one.denied]
     late = [f"{one.role}/{one.name}" for one in known if one.expires_at <= unix_ms()]
     if late:
-        todo = "make a new join file for each that shall come back"
-        return [warn("certificates", f"ended: {', '.join(late)}", todo)]
-    return [ok("certificates", f"none of the {len(known)} sites and analysts has one that ended")]
+        todo = "make a new join file for each that should return"
+        return [warn("certificates", f"expired: {', '.join(late)}", todo)]
+    return [ok("certificates", f"none of the {len(known)} participants has an expired certificate")]
 
 
 def _authority(config: Config) -> Check:
@@ -153,51 +153,49 @@ def _authority(config: Config) -> Check:
             Code.BAD_CONFIG, f"{config.files.ca} is damaged; restore it from the backup"
         ) from problem
     ends = min(one.not_valid_after_utc for one in authorities)
-    return certificate("authority", ends, SHORT_CA, "roll the federation's authority over before it ends")
+    return certificate("authority", ends, SHORT_CA, "rotate the authority before it ends: see ca")
 
 
 def _list(config: Config) -> Check:
-    """The list of authorities, and whether one waits for signatures."""
-    lists = Lists(config.files)
-    held = lists.in_force
-    todo = "make it anew for another year: eigenveil-coordinator ca extend"
-    days = certificate("authorities", held.ends, SHORT_CA, todo)
-    must = f"{held.threshold} of {len(held.signers)} must sign the next"
-    text = f"list of version {held.version}, {must}: {days.text}"
+    """Check the list of authorities, and a draft that waits for signatures."""
+    lists = AuthorityListStore(config.files)
+    authority_list = lists.in_force
+    todo = "renew it for another year: eigenveil-coordinator ca extend"
+    days = certificate("authorities", authority_list.ends, SHORT_CA, todo)
+    must = f"{authority_list.threshold} of {len(authority_list.signers)} must sign the next"
+    text = f"list of version {authority_list.version}, {must}: {days.text}"
     if lists.draft is not None and days.level is Level.OK:
         return warn("authorities", f"{text}; a list waits for signatures", "see ca show, then ca accept")
     return replace(days, text=text)
 
 
 def _exposed(key: str, address: str) -> Check:
-    """Plain listeners are for this machine or a private network: whoever reaches them reads the budget."""
+    """Check that a plain-text listener, which reveals the budget, is not reachable from outside."""
     host, port = split_listen(address)
     try:
         found = {str(one[4][0]) for one in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     except OSError as problem:
-        return fail(key, f"{address} has no address here ({problem.strerror})", f"mend `{key}`")
+        return fail(key, f"{address} cannot be resolved here ({problem.strerror})", f"correct `{key}`")
     public = sorted(one for one in found if not _is_private(one))
     if public:
         todo = "listen on 127.0.0.1 or on an address of a private network"
-        return warn(
-            key, f"{address} is plain text and may be reached from anywhere ({', '.join(public)})", todo
-        )
-    return ok(key, f"{address} is of this machine or of a private network")
+        return warn(key, f"{address} is plain text and reachable from outside ({', '.join(public)})", todo)
+    return ok(key, f"{address} is on this machine or in a private network")
 
 
 def _is_private(address: str) -> bool:
-    """Whether only neighbours reach it; every address of the machine at once counts as public."""
+    """Return True for an address of a private network. The unspecified address counts as public."""
     one = ipaddress.ip_address(address.partition("%")[0])
     return one.is_private and not one.is_unspecified
 
 
 def _reached(config: Config) -> list[Check]:
-    """DNS, then both listeners as a client would find them."""
+    """Check DNS, then both listeners as a client sees them."""
     try:
         found = socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
     except OSError as problem:
-        todo = "this is the name that sites dial: give it an address, or mend `host`"
-        return [fail("dns", f"{config.host} has no address here ({problem.strerror})", todo)]
+        todo = "sites connect to this name: add it to DNS, or correct `host`"
+        return [fail("dns", f"{config.host} cannot be resolved here ({problem.strerror})", todo)]
     addresses = ", ".join(sorted({str(one[4][0]) for one in found}))
     ports = {"port": config.port, "enrol port": config.enrol_port}
     listeners = [_listener(config, about, port) for about, port in ports.items()]
@@ -219,11 +217,11 @@ def _listener(config: Config, about: str, port: int) -> Check:
             leaf = x509.load_der_x509_certificate(tls.getpeercert(binary_form=True) or b"")
     except ssl.SSLError as problem:
         why = getattr(problem, "verify_message", "") or problem.reason or "TLS failed"
-        todo = "another program listens there, or TLS inspection is between"
+        todo = "another program uses this port, or a firewall inspects TLS"
         return fail(about, f"{where} does not answer with the federation's certificate ({why})", todo)
     except OSError as problem:
-        todo = "start eigenveil-coordinator serve, or let the firewall pass it"
-        return warn(about, f"nobody answers at {where} ({problem})", todo)
-    todo = "it is renewed while serving: see the coordinator's log"
+        todo = "start eigenveil-coordinator serve, or open the port in the firewall"
+        return warn(about, f"there is no answer at {where} ({problem})", todo)
+    todo = "it is renewed while serving; see the coordinator's log"
     days = certificate(about, leaf.not_valid_after_utc, SHORT_LEAF, todo)
     return replace(days, text=f"TLS 1.3 at {where}, certificate: {days.text}")

@@ -1,4 +1,4 @@
-"""What an operator does beside serving: make a federation, invite, shut out."""
+"""Creation of a federation, join files, and denial of identities."""
 
 from __future__ import annotations
 
@@ -17,27 +17,26 @@ from eigenveil.study.plain_values import toml_text
 from eigenveil_common.config import keys
 from eigenveil_common.files import (
     check_new,
-    doing,
+    is_occupied,
     make_folder,
-    occupied,
+    storage_errors,
     write_durably,
     write_secret,
 )
-from eigenveil_common.storage.migrations import Expect
-from eigenveil_server.clock import as_datetime, unix_ms
+from eigenveil_common.storage.database import Expect
 from eigenveil_server.config import CONFIG_NAME, Config
 from eigenveil_server.pki.authority import Authority
 from eigenveil_server.pki.authority_files import Authorities
-from eigenveil_server.pki.keys import create_keys, load_keys, release_public
-from eigenveil_server.pki.lists import Lists
+from eigenveil_server.pki.authority_lists import AuthorityListStore
+from eigenveil_server.pki.keys import ServerCertificate, create_keys, load_keys, release_public
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.pki.server_certificate import ServerCertificate
+from eigenveil_server.process import as_datetime, unix_ms
 from eigenveil_server.storage.database import existing_store, open_store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """What `init` is asked for."""
+class FederationLayout:
+    """Arguments of `init`."""
 
     folder: Path
     federation: str
@@ -53,7 +52,7 @@ class Layout:
 
     @property
     def _stated(self) -> dict[str, Any]:
-        """What it states of coordinator.toml; the rest keeps its defaults."""
+        """Keys of coordinator.toml that are set; the others keep their defaults."""
         stated = {one.name: getattr(self, one.name) for one in fields(self) if one.name in keys(Config)}
         return {name: value for name, value in stated.items() if value != ""}
 
@@ -63,16 +62,17 @@ class Layout:
 
     @property
     def config(self) -> Config:
-        """The same, validated."""
+        """Validated configuration."""
         return Config(**self._stated, state=self.folder.resolve())
 
 
-def create(layout: Layout) -> Path:
-    """Make keys, configuration and database in an empty folder, which is empty again if that fails; the path
-    of coordinator.toml.
+def create(layout: FederationLayout) -> Path:
+    """Create keys, configuration and database in an empty folder. Return the path of coordinator.toml.
+
+    On failure the folder is emptied again.
 
     Raises:
-        RequestError: a value is refused, or the folder or the database holds something already.
+        RequestError: a value is invalid, or the folder or the database is not empty.
         InternalError: code `storage`.
     """
     config, path = layout.config, layout.folder / CONFIG_NAME
@@ -81,8 +81,8 @@ def create(layout: Layout) -> Path:
     _claim(layout.folder, path)
     try:
         _make_authority(config, create_keys(config.files), layout.csr)
-        write_durably(path, layout.toml, mode=0o600)  # the URL of a database may hold a password
-        open_store(config.store, Expect.NEW).close()  # last: what was made on a server is not unmade here
+        write_durably(path, layout.toml, mode=0o600)  # the database URL may contain a password
+        open_store(config.store, Expect.NEW).close()  # last: a database on a server is not undone here
     except BaseException:
         for made in (*(one for one in layout.folder.iterdir() if one != path), path):
             made.unlink()
@@ -91,7 +91,7 @@ def create(layout: Layout) -> Path:
 
 
 def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path | None) -> None:
-    """The first authority, its own root and signed by nobody else; or the request for one, in `csr`."""
+    """Create the first authority as its own root, or write a request for one to `csr`."""
     if csr is not None:
         write_durably(csr, Authority.request(config.federation, key))
         return
@@ -99,38 +99,38 @@ def _make_authority(config: Config, key: ec.EllipticCurvePrivateKey, csr: Path |
     first = ListedAuthority(
         certificate=Authority.create(config.federation, now, key).certificate, issues=True, signs=True
     )
-    Lists(config.files).change(
+    AuthorityListStore(config.files).change(
         [first], 1, federation=config.federation, release_key=release_public(config.files)
     )
     ServerCertificate(config, load_keys(config.files), unix_ms)
 
 
 def _claim(folder: Path, path: Path) -> None:
-    """Make the folder and in it, if it is empty, the file at `path`: of two at once, one is refused."""
+    """Create the folder and, if it is empty, the file at `path`. Of two concurrent calls one fails."""
     make_folder(folder, mode=0o700)
-    with doing("make", path), suppress(FileExistsError):
-        if not occupied(folder):
+    with storage_errors("make", path), suppress(FileExistsError):
+        if not is_occupied(folder):
             path.touch(mode=0o600, exist_ok=False)
             return
     raise RequestError(
         Code.CONFLICT,
-        f"{folder} is not empty, and a federation is never overwritten; name a new folder",
+        f"{folder} is not empty, and a federation is never overwritten; choose a new folder",
     )
 
 
 def join_file(
     config: Config, role: Role, name: str, valid_ms: int, out: Path | None, *, lift_denial: bool = False
 ) -> dict[str, Any]:
-    """Make a one-time token and all that its holder needs to enrol; also written to `out`, if given.
+    """Return a one-time token with all data for enrolment, and write them to `out` if given.
 
     Raises:
-        PeerError: `name` is not a name.
-        RequestError: `out` exists already, or `name` is on the deny-list and is to stay there.
+        PeerError: `name` is invalid.
+        RequestError: `out` exists already, or `name` is denied and `lift_denial` is not set.
         InternalError: code `storage`, also if `out` cannot be written; then no token was made.
     """
     if out is not None:
-        check_new(out)  # before the new token voids the one that was handed out
-    authorities = Authorities(config.files).held.to_json().decode()
+        check_new(out)  # before a new token voids the one handed out
+    authorities = Authorities(config.files).current_list.to_json().decode()
     with closing(existing_store(config)) as store:
         registry = Registry(store, config.federation, unix_ms)
         token = registry.new_token(role, name, valid_ms, lift_denial=lift_denial)
@@ -150,10 +150,10 @@ def join_file(
 
 
 def deny_identity(config: Config, role: Role, name: str) -> None:
-    """Put an identity on the deny-list; a serving coordinator heeds it from the next message on.
+    """Add an identity to the deny-list. A serving coordinator applies it from the next message on.
 
     Raises:
-        RequestError: nobody of that name has enrolled or was invited.
+        RequestError: no identity of that name has enrolled or was invited.
     """
     with closing(existing_store(config)) as store:
         Registry(store, config.federation, unix_ms).deny(role, name)

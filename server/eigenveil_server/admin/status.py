@@ -1,51 +1,62 @@
-"""What `eigenveil-coordinator status` shows."""
+"""Status of a coordinator: budget, studies, identities, and the rotation of its authorities.
+
+Rotation status of the authorities, and lists to sign on another machine.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import asdict
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from eigenveil.accounting.budget import Conversion, epsilons
-from eigenveil.accounting.digits import percent_up
+from eigenveil.accounting.formatting import percent_up
 from eigenveil.accounting.ledger import Ledger
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.analyst_signature.asked_by import signature_statement
-from eigenveil.identity import Role, spoken
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.identity import Role, grouped_digest
+from eigenveil.study_authorization import signature_statement
+from eigenveil_common.command import print_result, shell_command
+from eigenveil_common.files import read
 from eigenveil_common.storage.ledger_store import LedgerStore
-from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.config import Config
+from eigenveil_server.pki import rotation
+from eigenveil_server.pki.authority_files import certificates
+from eigenveil_server.pki.authority_lists import AuthorityListStore, rotation_status
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.rpc.presence import last_heard
+from eigenveil_server.process import as_datetime, unix_ms
+from eigenveil_server.rpc.callers import last_call_times
 from eigenveil_server.storage.database import Store, existing_store
-from eigenveil_server.storage.study_lists import ListedStudy, StudyLists
 from eigenveil_server.storage.study_reads import Studies
-from eigenveil_server.storage.submissions import MIB, submitted
+from eigenveil_server.storage.submissions import MIB, ListedStudy, StudyLists, analyst_usage
 
 SLACK_SECONDS = 15.0
 ALL = 2**31
 
 
 def report(config: Config) -> dict[str, Any]:
-    """The federation, its budget, studies and identities, as plain values; writes nothing.
+    """Return federation, budget, studies and identities as plain values. Reads only.
 
     Raises:
         RequestError: there is no federation here, or its keys cannot be read.
-        InternalError: code `storage`, also for a ledger whose chain is broken.
+        InternalError: code `storage`, also if the ledger's chain is broken.
     """
     with closing(existing_store(config)) as store:
         ledger, studies = LedgerStore(store.reader, config.budget, unix_ms), Studies(store.reader)
-        listed, told = StudyLists(store.reader).behind("", ALL), submitted(store.reader, unix_ms())
+        listed, conversion = (
+            StudyLists(store.reader).list_after("", ALL),
+            analyst_usage(store.reader, unix_ms()),
+        )
         return {
             "federation": config.federation,
             "coordinator": f"{config.host}:{config.port}",
             "release_key": load_keys(config.files).release_public.hex(),
             "budget": _budget(config, ledger.ledger, listed),
             "studies": [_study(one, studies, ledger) for one in listed],
-            "submitted": [asdict(one) for one in told],
+            "submitted": [asdict(one) for one in conversion],
             "identities": _identities(store, config),
         }
 
@@ -54,12 +65,12 @@ def _budget(config: Config, ledger: Ledger, studies: Sequence[ListedStudy]) -> d
     like = studies[-1] if studies else None
     budget, spent, committed = ledger.limit.micro_rho, ledger.spent.micro_rho, ledger.committed().micro_rho
     by_zcdp, exactly = epsilons(spent, config.budget_delta, gaussian_only=ledger.gaussian)
-    told = Conversion(delta=config.budget_delta, exact=ledger.exact)
+    conversion = Conversion(delta=config.budget_delta, exact=ledger.exact)
     was = Conversion(delta=config.budget_delta, exact=ledger.gaussian)
     return {
         "epsilon": config.budget_epsilon,
         "delta": config.budget_delta,
-        "but_for": told.but_for(ledger.limit),
+        "but_for": conversion.failure_probability(ledger.limit),
         "micro_rho": budget,
         "spent_micro_rho": spent,
         "reserved_micro_rho": committed - spent,
@@ -67,11 +78,11 @@ def _budget(config: Config, ledger: Ledger, studies: Sequence[ListedStudy]) -> d
         "exact": ledger.exact,
         "spent_epsilon": by_zcdp,
         "spent_epsilon_gaussian": exactly,
-        "left_epsilon": told.epsilon(budget - committed),
+        "left_epsilon": conversion.epsilon(budget - committed),
         "neighbours": Neighbours.ADD_REMOVE.value,
-        "epsilon_replace_one": told.replaced(budget),
+        "epsilon_replace_one": conversion.replaced(budget),
         "spent_epsilon_replace_one": was.replaced(spent),
-        "left_epsilon_replace_one": told.replaced(budget - committed),
+        "left_epsilon_replace_one": conversion.replaced(budget - committed),
         "studies_left": None if like is None else {like.name: max(0, budget - committed) // like.micro_rho},
     }
 
@@ -95,7 +106,7 @@ def _study(one: ListedStudy, studies: Studies, ledger: LedgerStore) -> dict[str,
 
 
 def _identities(store: Store, config: Config) -> list[dict[str, Any]]:
-    heard, now = last_heard(config.files.presence), unix_ms()
+    last_call, now = last_call_times(config.files.presence), unix_ms()
     recent = now - 1000 * (2 * config.long_poll_seconds + SLACK_SECONDS)
     return [
         {
@@ -105,14 +116,20 @@ def _identities(store: Store, config: Config) -> list[dict[str, Any]]:
             "denied": one.denied,
             "key_sha256": one.key,
         }
-        | ({} if one.role != Role.SITE.value else _presence(heard.get(one.name), recent))
+        | ({} if one.role != Role.SITE.value else _presence(last_call.get(one.name), recent))
         for one in Registry(store, config.federation, unix_ms).enrolled()
     ]
 
 
-def _presence(heard: int | None, recent: float) -> dict[str, Any]:
-    """`online`: it asked for work within two long-polls; one that is busy with an answer may not have."""
-    return {"online": (heard or 0) >= recent, "last_heard": None if heard is None else _time(heard)}
+def _presence(last_call: int | None, recent: float) -> dict[str, Any]:
+    """Return `online` (True after a poll within two long polls) and the last call.
+
+    A site that is computing an answer may not have polled.
+    """
+    return {
+        "online": (last_call or 0) >= recent,
+        "last_heard": None if last_call is None else _time(last_call),
+    }
 
 
 def _time(milliseconds: int) -> str:
@@ -133,7 +150,7 @@ def text(found: dict[str, Any]) -> str:
     lines += [
         f"  {i['role']}/{i['name']}{_seen(i)}  certificate until {i['certificate_expires']}"
         + ("  DENIED" if i["denied"] else "")
-        + f"\n    key SHA-256  {spoken(i['key_sha256'], 17)}"
+        + f"\n    key SHA-256  {grouped_digest(i['key_sha256'], 17)}"
         for i in found["identities"]
     ]
     return "\n".join(lines)
@@ -149,11 +166,11 @@ def _submitted_text(one: dict[str, Any]) -> str:
 
 def _budget_text(budget: dict[str, Any]) -> str:
     whole, delta = budget["micro_rho"], budget["delta"]
-    told = Conversion(delta=delta, exact=budget["exact"])
+    conversion = Conversion(delta=delta, exact=budget["exact"])
     spent = Conversion(delta=delta, exact=budget["spent_epsilon_gaussian"] is not None)
     return (
-        f"Budget     {told.spent(whole)}, but for {budget['but_for']}{_kind(budget)}\n"
-        f"  left: {told.left(max(0, budget['left_micro_rho']), whole)}{_like(budget)}\n"
+        f"Budget     {conversion.spent(whole)}, but for {budget['but_for']}{_kind(budget)}\n"
+        f"  left: {conversion.left(max(0, budget['left_micro_rho']), whole)}{_like(budget)}\n"
         f"  spent: {spent.spent(budget['spent_micro_rho'])}; "
         f"set aside for studies under way: {percent_up(budget['reserved_micro_rho'], whole)} % of it"
     )
@@ -163,7 +180,7 @@ def _seen(identity: dict[str, Any]) -> str:
     if "online" not in identity:
         return ""
     last = identity["last_heard"]
-    return "  online" if identity["online"] else f"  last heard {last}" if last else "  not heard yet"
+    return "  online" if identity["online"] else f"  last seen {last}" if last else "  never seen"
 
 
 def _kind(budget: dict[str, Any]) -> str:
@@ -171,7 +188,7 @@ def _kind(budget: dict[str, Any]) -> str:
 
 
 def _like(budget: dict[str, Any]) -> str:
-    """How many more studies like the latest one fit."""
+    """Return the number of further studies like the latest that the budget allows, as text."""
     if not budget["studies_left"]:
         return ""
     ((name, more),) = budget["studies_left"].items()
@@ -181,7 +198,7 @@ def _like(budget: dict[str, Any]) -> str:
 def studies_text(found: dict[str, Any]) -> str:
     lines = [
         f"  {s['study'][:12]}  {s['state']:<9}  {s['name']}  by {s['analyst']}, {s['signed']}; {_rounds(s)}, "
-        f"{percent_up(s['spent_micro_rho'], s['micro_rho'])} % of its price spent  {s['failure']}".rstrip()
+        f"{percent_up(s['spent_micro_rho'], s['micro_rho'])} % of its cost spent  {s['failure']}".rstrip()
         for s in found["studies"]
     ]
     return "\n".join([f"Studies    {len(lines)}", *lines])
@@ -190,3 +207,32 @@ def studies_text(found: dict[str, Any]) -> str:
 def _rounds(study: dict[str, Any]) -> str:
     time = study["round_ms_median"]
     return f"{study['rounds']} rounds" + ("" if time is None else f" of {time:g} ms (median)")
+
+
+def report_rotation(config: Config, as_json: bool) -> None:
+    found = rotation_status(config)
+    print_result(found.as_dict(), as_json, found.text())
+
+
+def report_change(config: Config, config_path: Path, in_force: bool, as_json: bool) -> None:
+    """Print the rotation status, or the list to sign on another machine."""
+    draft = AuthorityListStore(config.files).draft
+    if in_force or draft is None:
+        report_rotation(config, as_json)
+        return
+    accept = shell_command(
+        "eigenveil-coordinator", "ca", "accept", "--config", config_path, "--signature", "FILE"
+    )
+    print_result(
+        {"draft": str(config.files.draft), "list": draft.as_dict()},
+        as_json,
+        f"{draft.text()}\nNot in force yet: it needs signatures by keys on another machine. "
+        f"Copy {config.files.draft} there, then run:\neigenveil-coordinator ca sign --draft FILE --key KEY "
+        "--out SIGNATURE\nand here:\n" + accept,
+    )
+
+
+def signers(paths: tuple[Path, ...], threshold: int) -> rotation.Signers:
+    return rotation.Signers(
+        certificates=tuple(certificates(read(path))[0] for path in paths), threshold=threshold
+    )

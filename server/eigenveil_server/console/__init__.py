@@ -1,2 +1,5 @@
-"""The coordinator's pages for operators and analysts: behind certificates or a proxy that knows its people,
-deny by default, on the daemon's event loop, and never in the way of a round."""
+"""Web console of the coordinator for operators and analysts, on the daemon's event loop.
+
+Visitors are identified by certificates or by a trusted proxy; access is denied by default.
+Pages never delay a round.
+"""

@@ -1,11 +1,18 @@
-"""Who may open what: one table of paths and roles, and the gate before it. A path that is not in the table is
-nobody's."""
+"""Access to the console: identification of visitors, and one table of paths and roles.
+
+A path that is not in the table is denied to all.
+
+Identification of visitors by a certificate of the federation, or by a trusted proxy, never by both.
+
+Admission is checked again before each request.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -13,20 +20,95 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from eigenveil.errors import Code, InternalError, PeerError
-from eigenveil.identity import Role
+from eigenveil.identity import Identity, Role
 from eigenveil_common import log
-from eigenveil_common.web.application import Door, Endpoint
+from eigenveil_common.web.application import Endpoint, PageGateway
 from eigenveil_common.web.guard import SAFE
 from eigenveil_common.web.sessions import Session
-from eigenveil_server.console.visitors import Visitor, Visitors
-from eigenveil_server.fatal import Fatal
-from eigenveil_server.front.allowance import Allowance
+from eigenveil_server.config import Console
+from eigenveil_server.front.quota import TokenBucket
 from eigenveil_server.metrics import Metrics
-from eigenveil_server.rpc.admissions import Admissions
+from eigenveil_server.process import Clock, Fatal
+from eigenveil_server.rpc.callers import Admissions
+from eigenveil_server.rpc.interceptor import Authenticator
 
-# Requests of one visitor: a page with its files is three, a form that is typed into asks twice a second.
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """Visitor of the console. `check` raises PeerError once the visitor is no longer admitted. `unused_certificate` is
+    the fingerprint of a renewed certificate that is used for the first time."""
+
+    identity: Identity
+    check: Callable[[], object]
+    unused_certificate: str = ""
+
+    @property
+    def name(self) -> str:
+        """Role and name, as in commands of the operator."""
+        return f"{self.identity.role.value}/{self.identity.name}"
+
+    @property
+    def operates(self) -> bool:
+        return self.identity.role is Role.OPERATOR
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateVisitors:
+    """Visitors with a certificate; TLS has verified its issuer."""
+
+    _authenticator: Authenticator
+    _admissions: Admissions
+
+    def __call__(self, request: Request) -> Visitor:
+        """Raises: PeerError, code `identity`."""
+        shown, tls = request.state.certificate, request.state.tls
+        identity, certificate_print = self._authenticator.identify(shown, tls)
+        unused = self._admissions.latest.check(identity, certificate_print)
+
+        def check() -> None:
+            self._admissions.latest.check(*self._authenticator.identify(shown, tls))
+
+        return Visitor(identity=identity, check=check, unused_certificate=certificate_print if unused else "")
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyVisitors:
+    """Visitors named in the header of a trusted proxy. All other connections are refused."""
+
+    _console: Console
+    _admissions: Admissions
+    _federation: str
+    _clock: Clock
+
+    def __call__(self, request: Request) -> Visitor:
+        """Raises: PeerError, code `identity`."""
+        address = request.client.host if request.client is not None else ""
+        if address not in self._console.trusted_proxies:
+            raise _refused(f"{address} is not in trusted_proxies")
+        names = request.headers.getlist(self._console.trusted_header)
+        who = dict(self._console.people).get(names[0]) if len(names) == 1 else None
+        if who is None:
+            raise _refused(f"the proxy's {self._console.trusted_header} names no one in [console.people]")
+        role, _, name = who.partition("/")
+        identity = Identity(federation=self._federation, role=Role(role), name=name)
+
+        def check() -> None:
+            self._admissions.latest.check_enrolled(identity, self._clock())
+
+        check()
+        return Visitor(identity=identity, check=check)
+
+
+Visitors = CertificateVisitors | ProxyVisitors
+
+
+def _refused(message: str) -> PeerError:
+    return PeerError(Code.IDENTITY, message)
+
+
+# Requests of one visitor: a page with its files takes three, typing into a form two a second.
 BURST, RATE = 120.0, 20.0
-MOST_VISITORS = 1000  # whose allowances are remembered
+MOST_VISITORS = 1000  # with a stored allowance
 
 BOTH = frozenset({Role.ANALYST, Role.OPERATOR})
 ANALYSTS = frozenset({Role.ANALYST})
@@ -50,25 +132,25 @@ ADMITTED: Mapping[str, frozenset[Role]] = {
 }
 
 
-class Reception:
-    """The gate: says who visits, and gives each a session of their own."""
+class AccessGate:
+    """Gate of the console: identifies each visitor, checks role and rate limit, and opens sessions."""
 
     def __init__(
-        self, visitors: Visitors, admissions: Admissions, door: Door, metrics: Metrics, fatal: Fatal
+        self, visitors: Visitors, admissions: Admissions, door: PageGateway, metrics: Metrics, fatal: Fatal
     ) -> None:
         self._visitors = visitors
         self._admissions = admissions
         self._door = door
         self._metrics = metrics
         self._fatal = fatal
-        self._allowances: defaultdict[str, Allowance] = defaultdict(_allowance)
+        self._allowances: defaultdict[str, TokenBucket] = defaultdict(_allowance)
 
     async def admit(self, request: Request) -> Session:
-        """Set `request.state.visitor`; their session, a new one for who only looks.
+        """Set `request.state.visitor` and return the visitor's session, a new one if a request only reads.
 
         Raises:
-            PeerError: code `identity`: nobody who may come in.
-            HTTPException: 401 the session of a form has ended, 403 a role without pages, 429 too often.
+            PeerError: code `identity`, the visitor is not admitted.
+            HTTPException: 401 the session of a form has ended, 403 a role without pages, 429 rate limit.
         """
         await self._admissions.refresh()
         visitor = self._visitor(request)
@@ -78,10 +160,10 @@ class Reception:
         if not self._allowance(visitor).spend(1):
             self._metrics.page_refused("quota")
             raise HTTPException(429)
-        if visitor.begins:
-            await self._admissions.take_up(visitor.identity, visitor.begins)
+        if visitor.unused_certificate:
+            await self._admissions.mark_used(visitor.identity, visitor.unused_certificate)
         request.state.visitor = visitor
-        session = self._door.of_cookie(request)
+        session = self._door.session_of(request)
         if session is not None and session.owner == visitor.identity.uri:
             return session
         if request.method not in SAFE:
@@ -98,15 +180,14 @@ class Reception:
             self._metrics.page_refused("identity")
             raise
 
-    def _allowance(self, visitor: Visitor) -> Allowance:
+    def _allowance(self, visitor: Visitor) -> TokenBucket:
         if len(self._allowances) > MOST_VISITORS:
             spent = {name: one for name, one in self._allowances.items() if not one.full}
             self._allowances = defaultdict(_allowance, spent)
         return self._allowances[visitor.identity.uri]
 
-    def behind(self, route: Route) -> Route:
-        """`route` for those whom the table admits, after `admit`. A disk that fails ends the process, as it
-        does in a call."""
+    def protect(self, route: Route) -> Route:
+        """Return `route` restricted to the roles in the table. A storage error ends the process."""
         admitted, endpoint = ADMITTED.get(route.path, frozenset()), route.endpoint
 
         async def answer(request: Request) -> Response:
@@ -114,20 +195,20 @@ class Reception:
                 self._metrics.page_refused("role")
                 raise HTTPException(403)
             try:
-                found: Response = await endpoint(request)
+                response: Response = await endpoint(request)
             except InternalError as problem:
                 if problem.code is Code.STORAGE:
                     self._fatal(problem)
                 raise
-            return found
+            return response
 
         return Route(route.path, answer, methods=sorted(route.methods or SAFE))
 
 
 def page(path: str, endpoint: Endpoint, *methods: str) -> Route:
-    """A route, to be looked at unless `methods` say otherwise."""
+    """Return a route, for GET unless `methods` are given."""
     return Route(path, endpoint, methods=list(methods) or ["GET"])
 
 
-def _allowance() -> Allowance:
-    return Allowance(burst=BURST, rate=RATE)
+def _allowance() -> TokenBucket:
+    return TokenBucket(burst=BURST, rate=RATE)

@@ -1,4 +1,4 @@
-"""The console of one coordinator: opened and closed with its daemon, on its event loop."""
+"""Server of the console, opened and closed with the daemon, on its event loop."""
 
 from __future__ import annotations
 
@@ -11,89 +11,89 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from eigenveil_common import log
 from eigenveil_common.web.application import application
 from eigenveil_server.config import Config, Console, split_listen
-from eigenveil_server.console.access import Reception
-from eigenveil_server.console.desk import Books, Desk, Serving
+from eigenveil_server.console.access import AccessGate, CertificateVisitors, ProxyVisitors, Visitors
 from eigenveil_server.console.federation_pages import FederationPages
-from eigenveil_server.console.listener import Listener
-from eigenveil_server.console.rooms import Rooms
+from eigenveil_server.console.listener import ConsoleListener
+from eigenveil_server.console.page_context import ConsoleData, DaemonServices, PageContext, RolePages
 from eigenveil_server.console.study_pages import StudyPages
 from eigenveil_server.console.submission_pages import SubmissionPages
-from eigenveil_server.console.visitors import Certified, Proxied, Visitors
 from eigenveil_server.metrics import Metrics
-from eigenveil_server.pki.server_certificate import HTTP1, ServerCertificate
-from eigenveil_server.rpc.calls import Calls, Watches
-from eigenveil_server.rpc.interceptor import Peers
+from eigenveil_server.pki.keys import HTTP1, ServerCertificate
+from eigenveil_server.rpc.callers import Calls, Watches
+from eigenveil_server.rpc.interceptor import Authenticator
 
 
 class ConsoleServer:
-    """Serves pages from `open` to `close`. `sweep` ends the live pages of those who were shut out."""
+    """Server of pages from `open` to `close`. `sweep` ends live pages of visitors that lost admission."""
 
-    def __init__(self, serving: Serving, console: Console, leaf: ServerCertificate, peers: Peers) -> None:
+    def __init__(
+        self, serving: DaemonServices, console: Console, leaf: ServerCertificate, authenticator: Authenticator
+    ) -> None:
         self._serving = serving
         self._console = console
-        self._peers = peers
+        self._authenticator = authenticator
         by_certificate = not console.trusted_header
-        self._listener = Listener(
-            partial(leaf.tls, client_certificates=by_certificate, speaks=HTTP1),
+        self._listener = ConsoleListener(
+            partial(leaf.tls, client_certificates=by_certificate, alpn_protocol=HTTP1),
             proxies=frozenset(console.trusted_proxies),
-            refuse=self._unheard,
+            refuse=self._on_unlisted_proxy,
             closed=serving.runtime.metrics.closed,
         )
         self._calls = Calls()
         self._watches = Watches(console.max_watches)
 
     async def open(self) -> int:
-        """Begin to serve; the port.
+        """Start to serve. Return the port.
 
         Raises:
             RequestError: the address is taken. InternalError: code `storage`.
         """
         config = self._serving.config
         port = await self._listener.open(*split_listen(self._console.listen))
-        books = Books.of(config, self._serving.runtime.repository)
-        self._desk = Desk(serving=self._serving, books=books)
-        await self._listener.serve(self._application(names(config, self._console, port)))
+        data = ConsoleData.of(config, self._serving.runtime.repository)
+        self._context = PageContext(serving=self._serving, data=data)
+        await self._listener.serve(self._application(host_names(config, self._console, port)))
         return port
 
     def _application(self, hosts: frozenset[str]) -> ASGIApp:
         serving, metrics = self._serving, self._serving.runtime.metrics
         metrics.watchers = self._watches.total
-        rooms = Rooms(serving.config.federation)
-        door = rooms.door(hosts)
-        reception = Reception(
+        role_pages = RolePages(serving.config.federation)
+        door = role_pages.door(hosts)
+        access_gate = AccessGate(
             self._visitors(), serving.admissions, door, metrics, serving.runtime.repository.fatal
         )
         pages = (
-            FederationPages(self._desk, rooms),
-            StudyPages(self._desk, rooms, self._calls, self._watches),
-            SubmissionPages(self._desk, rooms),
+            FederationPages(self._context, role_pages),
+            StudyPages(self._context, role_pages, self._calls, self._watches),
+            SubmissionPages(self._context, role_pages),
         )
-        routes = [reception.behind(route) for one in pages for route in one.routes()]
-        return Counted(app=application(routes, door=door, gate=reception), metrics=metrics)
+        routes = [access_gate.protect(route) for one in pages for route in one.routes()]
+        return StatusCounter(app=application(routes, gateway=door, gate=access_gate), metrics=metrics)
 
     def _visitors(self) -> Visitors:
         admissions, repository = self._serving.admissions, self._serving.runtime.repository
         if self._console.trusted_header:
-            return Proxied(self._console, admissions, self._serving.config.federation, repository.clock)
-        return Certified(self._peers, admissions)
+            return ProxyVisitors(self._console, admissions, self._serving.config.federation, repository.clock)
+        return CertificateVisitors(self._authenticator, admissions)
 
-    def _unheard(self, address: str) -> None:
-        log.event("page-refused", logging.WARNING, address=address, why="it is not one of trusted_proxies")
+    def _on_unlisted_proxy(self, address: str) -> None:
+        log.event("page-refused", logging.WARNING, address=address, why="address is not in trusted_proxies")
         self._serving.runtime.metrics.page_refused("identity")
 
     def sweep(self) -> None:
-        """End the live pages whose readers may not go on."""
+        """End the live pages of visitors that are no longer admitted."""
         self._calls.sweep()
         self._listener.sweep()
 
     async def close(self) -> None:
         await self._listener.close()
-        self._desk.close()
+        self._context.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Counted:
-    """`app`, whose answers are counted by their status."""
+class StatusCounter:
+    """ASGI app that counts the answers of `app` by their HTTP status."""
 
     app: ASGIApp
     metrics: Metrics
@@ -107,8 +107,8 @@ class Counted:
         await self.app(scope, receive, counted)
 
 
-def names(config: Config, console: Console, port: int) -> frozenset[str]:
-    """What a browser may call the console: the names that are configured, with its port or their own."""
+def host_names(config: Config, console: Console, port: int) -> frozenset[str]:
+    """Return the allowed Host names of the console: the configured ones, with and without its port."""
     found = console.hosts or tuple(dict.fromkeys((config.host, "localhost")))
     bare = [f"[{one}]" if one.count(":") > 1 else one for one in found]
     return frozenset([*bare, *(f"{one}:{port}" for one in bare)])

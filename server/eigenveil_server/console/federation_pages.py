@@ -1,4 +1,4 @@
-"""Pages about the federation: how it stands, who belongs to it, and the record of who did what."""
+"""Pages about the federation: overview, budget, participants, refusals, and the audit log."""
 
 from __future__ import annotations
 
@@ -11,18 +11,17 @@ from starlette.routing import Route
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common import log
-from eigenveil_server.console import records, standing, studies
+from eigenveil_server.console import federation, studies
 from eigenveil_server.console.access import page
-from eigenveil_server.console.desk import Desk
-from eigenveil_server.console.rooms import Rooms
+from eigenveil_server.console.page_context import PageContext, RolePages
 
 LAST = 2**62
 
 
 class FederationPages:
-    def __init__(self, desk: Desk, rooms: Rooms) -> None:
-        self._desk = desk
-        self._rooms = rooms
+    def __init__(self, context: PageContext, role_pages: RolePages) -> None:
+        self._context = context
+        self._role_pages = role_pages
 
     def routes(self) -> list[Route]:
         return [
@@ -35,57 +34,57 @@ class FederationPages:
         ]
 
     async def overview(self, request: Request) -> Response:
-        """Sites, studies under way and the budget; for operators, what to look after."""
-        operates, serving, books = request.state.visitor.operates, self._desk.serving, self._desk.books
+        """Page with sites, running studies and the budget; for operators also warnings."""
+        operates, serving, data = request.state.visitor.operates, self._context.serving, self._context.data
         online = serving.online() if operates else None
-        sites = await self._desk.look(standing.sites, serving.directory, books.registry, online)
+        sites = await self._context.read(federation.sites, serving.directory, data.registry, online)
         at = serving.runtime.repository.clock() / 1000
-        warnings = list(await self._desk.look(standing.warnings, books, sites, at)) if operates else []
-        return await self._rooms.render(
+        warnings = list(await self._context.read(federation.warnings, data, sites, at)) if operates else []
+        return await self._role_pages.render(
             request,
             "overview.html",
             sites=sites,
             warnings=warnings,
-            budget=await self._desk.look(standing.budget, books),
-            lines=await self._desk.look(studies.under_way, books),
+            budget=await self._context.read(federation.budget, data),
+            lines=await self._context.read(studies.under_way, data),
         )
 
     async def budget(self, request: Request) -> Response:
-        found = await self._desk.look(standing.budget, self._desk.books)
-        return await self._rooms.render(request, "budget.html", budget=found)
+        found = await self._context.read(federation.budget, self._context.data)
+        return await self._role_pages.render(request, "budget.html", budget=found)
 
     async def people(self, request: Request) -> Response:
-        """Everybody who has enrolled."""
-        found = await self._desk.look(records.people, self._desk.books.registry)
-        at = self._desk.serving.runtime.repository.clock() / 1000
-        return await self._rooms.render(request, "people.html", people=found, at=at)
+        """Page with all enrolled participants."""
+        found = await self._context.read(federation.people, self._context.data.registry)
+        at = self._context.serving.runtime.repository.clock() / 1000
+        return await self._role_pages.render(request, "people.html", people=found, at=at)
 
     async def deny(self, request: Request) -> Response:
-        """Ask, with the name once more; then refuse somebody from now on, as `deny` of the command line."""
-        role, name = records.role_of(request.path_params["role"]), request.path_params["name"]
-        found = await self._desk.look(records.person, self._desk.books.registry, role.value, name)
+        """Page to confirm a denial with a reason. POST denies the participant, as the command `deny` does."""
+        role, name = federation.role_of(request.path_params["role"]), request.path_params["name"]
+        found = await self._context.read(federation.person, self._context.data.registry, role.value, name)
         by = request.state.visitor.name
         if by == f"{role.value}/{name}":
-            raise RequestError(Code.CONFLICT, "nobody denies themselves here: ask another operator")
+            raise RequestError(Code.CONFLICT, "you cannot deny yourself; ask another operator")
         if request.method != "POST":
-            return await self._rooms.render(request, "deny.html", person=found)
+            return await self._role_pages.render(request, "deny.html", person=found)
         form = await request.form()
-        why = records.checked_reason(str(form.get("why", "")))
-        await asyncio.to_thread(self._desk.serving.registry.deny, role, name, f"by {by}: {why}")
+        why = federation.checked_reason(str(form.get("why", "")))
+        await asyncio.to_thread(self._context.serving.registry.deny, role, name, f"by {by}: {why}")
         log.event("identity-denied", peer=f"{role.value}/{name}", name=by)
         return RedirectResponse("/people", status_code=303)
 
     async def refusals(self, request: Request) -> Response:
-        """What was refused, by sites and by the coordinator."""
-        calls = self._desk.serving.runtime.metrics.refusals()
-        found = await self._desk.look(records.refusals, self._desk.books, calls)
-        return await self._rooms.render(request, "refusals.html", refusals=found)
+        """Page with refusals by sites and by the coordinator."""
+        calls = self._context.serving.runtime.metrics.refusals()
+        found = await self._context.read(federation.refusals, self._context.data, calls)
+        return await self._role_pages.render(request, "refusals.html", refusals=found)
 
     async def audit(self, request: Request) -> Response:
-        """The record, a page at a time."""
+        """Page of the audit log."""
         before = request.query_params.get("before", str(LAST))
         if not (before.isascii() and before.isdigit() and len(before) < 20 and int(before) <= LAST):
             raise HTTPException(400)
-        found = await self._desk.look(records.entries, self._desk.books, int(before))
-        older = found[-1].number if len(found) == records.PAGE else 0
-        return await self._rooms.render(request, "audit.html", entries=found, older=older)
+        found = await self._context.read(federation.entries, self._context.data, int(before))
+        older = found[-1].number if len(found) == federation.PAGE else 0
+        return await self._role_pages.render(request, "audit.html", entries=found, older=older)

@@ -1,32 +1,156 @@
-"""Pages about studies: what is under way, one study live, its release and report, and its end."""
+"""Pages about studies: list, live progress, release, report and cancellation.
+
+Live pages: each watched study is read once, however many viewers it has.
+
+A viewer gets the latest fragment when it is ready, and skips those in between: a slow viewer needs no buffer.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
-from eigenveil_common.web.events import live
+from eigenveil.errors import EigenveilError, PeerError, RequestError
+from eigenveil_common import log
+from eigenveil_common.web.serving import event_stream
 from eigenveil_server.console import studies
 from eigenveil_server.console.access import page
-from eigenveil_server.console.desk import Desk
-from eigenveil_server.console.rooms import Rooms
-from eigenveil_server.console.watching import Hub, Piece, Watched
-from eigenveil_server.rpc.answers import no_release
-from eigenveil_server.rpc.calls import Calls, Watches
+from eigenveil_server.console.page_context import PageContext, RolePages
+from eigenveil_server.rpc.callers import Calls, Watches
+from eigenveil_server.rpc.responses import no_release_error
+from eigenveil_server.studies.runtime import ChangeEvent
 
-EVERYTHING = "under-way"  # the key of the overview's live piece
-OWN = " own"  # ends the key of a study's live piece as its analyst sees it
+PAUSE_SECONDS = 0.5  # between two reads of one study
+LOOK_SECONDS = 10.0  # changes without an event are seen by then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFragment:
+    """HTML fragment of a live page. `sequence` grows with each change; `last` marks the final one."""
+
+    sequence: int
+    html: str
+    last: bool
+
+
+MakeFragment = Callable[
+    [str, int], Awaitable[PageFragment | None]
+]  # of a study; None if nothing is newer than the sequence
+
+
+@dataclass(slots=True, kw_only=True)
+class LiveTopic:
+    """State of one watched study, for all its viewers."""
+
+    updated: ChangeEvent = field(default_factory=ChangeEvent)
+    latest: PageFragment | None = None
+    watchers: int = 0
+    task: asyncio.Task[None] | None = None
+
+
+class LivePageBroker:
+    """Broker of live fragments to viewers. Use it on the event loop."""
+
+    def __init__(self, news: ChangeEvent, make: MakeFragment, *, pause: float = PAUSE_SECONDS) -> None:
+        self._news = news
+        self._make = make
+        self._pause = pause
+        self._topics: dict[str, LiveTopic] = {}
+
+    async def pieces(self, key: str) -> AsyncGenerator[str, None]:
+        """Stream the fragments of a study from now on, until its last."""
+        topic = self._topics.setdefault(key, LiveTopic())
+        topic.watchers += 1
+        if topic.task is None:
+            topic.task = asyncio.create_task(self._run(key, topic))
+        try:
+            seen = -1
+            while True:
+                piece = topic.latest
+                if piece is not None and piece.sequence != seen:
+                    seen = piece.sequence
+                    yield piece.html
+                    if piece.last:
+                        return
+                elif topic.task.done():
+                    return
+                else:
+                    await topic.updated.wait(LOOK_SECONDS)
+        finally:
+            topic.watchers -= 1
+            if not topic.watchers:
+                self._topics.pop(key, None)
+                topic.task.cancel()
+
+    async def _run(self, key: str, topic: LiveTopic) -> None:
+        try:
+            await self._follow(key, topic)
+        except Exception as problem:  # noqa: BLE001 - viewers reload the page and see the error
+            code = problem.code.value if isinstance(problem, EigenveilError) else type(problem).__qualname__
+            log.log_error("live-page-failed", code=code, at=log.frame_locations(problem.__traceback__))
+        finally:
+            topic.updated.notify()
+
+    async def _follow(self, key: str, topic: LiveTopic) -> None:
+        while topic.latest is None or not topic.latest.last:
+            # Wait before reading, so that no change in between is missed.
+            event_wait = asyncio.create_task(self._news.wait(LOOK_SECONDS))
+            try:
+                found = await self._make(key, -1 if topic.latest is None else topic.latest.sequence)
+                if found is not None:
+                    topic.latest = found
+                    topic.updated.notify()
+                await asyncio.sleep(self._pause)
+                await event_wait
+            finally:
+                event_wait.cancel()
+
+
+class WatchedStream(Response):
+    """Stream that counts as a watch and ends when its viewer loses admission (PeerError from `enter`).
+
+    A viewer beyond the limit gets `refused` instead.
+    """
+
+    def __init__(
+        self, stream: Response, enter: tuple[AbstractContextManager[None], ...], refused: Response
+    ) -> None:
+        self._stream, self._enter, self._refused = stream, enter, refused
+        self.raw_headers = stream.raw_headers
+        self.status_code = stream.status_code
+        self.background = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with ExitStack() as entered:
+            try:
+                for one in self._enter:
+                    entered.enter_context(one)
+            except RequestError:
+                answer = self._refused
+            else:
+                answer = self._stream
+            try:
+                await answer(scope, receive, send)
+            except PeerError:
+                return  # the connection is closed after an unfinished answer
+
+
+OVERVIEW_KEY = "under-way"  # the key of the live fragment of the overview
+OWN_KEY_END = " own"  # ends the key of a study's live fragment for its analyst
 MOST_NAMED = 4  # columns of one component
-REPORTS = 16  # kept, since a release never changes
-# The report is one file with its style and pictures in it, and all that it says of a study is others' words:
-# it may load nothing, run nothing, and is of no origin.
+REPORTS = 16  # cached, since a release never changes
+# The report is one file with its style and pictures, and quotes untrusted text of studies. It may load
+# nothing and run nothing, and has no origin.
 REPORT_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'; sandbox"
@@ -35,7 +159,7 @@ REPORT_POLICY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """One direction: its share of the variance, and the columns that it is mostly made of."""
+    """Principal component: its share of the variance, and its largest weights by column."""
 
     number: int
     share: float
@@ -44,7 +168,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """`declined` is why there are no components, if there are none."""
+    """Result of a study; `declined` is the reason if there are no components."""
 
     records: float
     components: tuple[Component, ...]
@@ -53,7 +177,7 @@ class Result:
 
 
 def result(document: Mapping[str, Any]) -> Result:
-    """What the document of a release says."""
+    """Return the result in the document of a release."""
     found = document["result"]
     return Result(
         records=found["records"],
@@ -74,14 +198,14 @@ def _component(number: int, share: float, direction: list[float], names: list[st
 
 
 class StudyPages:
-    """`calls` and `watches` hold the live pages: who is shut out of one is shut out of all."""
+    """Pages about studies. `calls` and `watches` count live pages; lost admission ends all of a visitor."""
 
-    def __init__(self, desk: Desk, rooms: Rooms, calls: Calls, watches: Watches) -> None:
-        self._desk = desk
-        self._rooms = rooms
+    def __init__(self, context: PageContext, role_pages: RolePages, calls: Calls, watches: Watches) -> None:
+        self._context = context
+        self._role_pages = role_pages
         self._calls = calls
         self._watches = watches
-        self._hub = Hub(desk.serving.runtime.signals.news, self._piece)
+        self._broker = LivePageBroker(context.serving.runtime.change_events.news, self._piece)
         self._reports: OrderedDict[str, str] = OrderedDict()
 
     def routes(self) -> list[Route]:
@@ -96,66 +220,66 @@ class StudyPages:
         ]
 
     async def every(self, request: Request) -> Response:
-        """All studies, the latest first, a page at a time."""
+        """Page with the list of studies, latest first."""
         before = request.query_params.get("before", "")
-        found = await self._desk.look(studies.lines, self._desk.books, request.state.visitor, before)
+        found = await self._context.read(studies.lines, self._context.data, request.state.visitor, before)
         older = found[-1].digest if len(found) == studies.PAGE else ""
-        return await self._rooms.render(request, "studies.html", lines=found, older=older, before=before)
+        return await self._role_pages.render(request, "studies.html", lines=found, older=older, before=before)
 
     async def one(self, request: Request) -> Response:
-        """One study, as far as it is."""
-        digest, books = request.path_params["digest"], self._desk.books
-        found = await self._desk.look(studies.page, books, digest, request.state.visitor)
+        """Page of one study."""
+        digest, data = request.path_params["digest"], self._context.data
+        found = await self._context.read(studies.page, data, digest, request.state.visitor)
         told = None
         if found.line.released:
-            told = await self._desk.look(lambda: result(self._document(digest)))
-        return await self._rooms.render(request, "study.html", study=found, told=told, live_page=True)
+            told = await self._context.read(lambda: result(self._document(digest)))
+        return await self._role_pages.render(request, "study.html", study=found, told=told, live_page=True)
 
     async def overview_live(self, request: Request) -> Response:
-        return await self._live(request, EVERYTHING)
+        return await self._live(request, OVERVIEW_KEY)
 
     async def one_live(self, request: Request) -> Response:
-        """The study's pieces as they change. For one that has ended nothing: browsers then ask no more."""
+        """Stream the study's fragment as it changes; status 204 for an ended study stops the browser."""
         digest = request.path_params["digest"]
-        stored = await self._desk.look(studies.stored_study, self._desk.books, digest)
+        stored = await self._context.read(studies.stored_study, self._context.data, digest)
         if stored.state.ended:
             return Response(status_code=204)
         own = studies.is_own(request.state.visitor, stored)
-        return await self._live(request, digest + OWN if own else digest)
+        return await self._live(request, digest + OWN_KEY_END if own else digest)
 
     async def _live(self, request: Request, key: str) -> Response:
         session, visitor = request.state.session, request.state.visitor
         who = visitor.identity.uri
         peer = str(request.client)
         enter = (self._watches.one(who), self._calls.one(who, peer, visitor.check))
-        stream = live(self._hub.pieces(key), lambda: self._rooms.lives(session))
-        return Watched(stream, enter, self._rooms.refused(request, 429))
+        stream = event_stream(self._broker.pieces(key), lambda: self._role_pages.is_open(session))
+        return WatchedStream(stream, enter, self._role_pages.refusal_page(request, 429))
 
-    async def _piece(self, key: str, seen: int) -> Piece | None:
-        return await self._desk.look(self._made, key, seen)
+    async def _piece(self, key: str, seen: int) -> PageFragment | None:
+        return await self._context.read(self._made, key, seen)
 
-    def _made(self, key: str, seen: int) -> Piece | None:
-        books = self._desk.books
-        if key == EVERYTHING:
-            rows = books.reader.rows("SELECT COUNT(*) AS many FROM events")
+    def _made(self, key: str, seen: int) -> PageFragment | None:
+        data = self._context.data
+        if key == OVERVIEW_KEY:
+            rows = data.reader.rows("SELECT COUNT(*) AS many FROM events")
             if rows[0]["many"] == seen:
                 return None
-            html = self._rooms.piece("under-way.html", lines=studies.under_way(books))
-            return Piece(sequence=rows[0]["many"], html=html, last=False)
-        digest = key.removesuffix(OWN)
-        if studies.sequence(books, digest) == seen:
+            html = self._role_pages.piece("under-way.html", lines=studies.under_way(data))
+            return PageFragment(sequence=rows[0]["many"], html=html, last=False)
+        digest = key.removesuffix(OWN_KEY_END)
+        if studies.sequence(data, digest) == seen:
             return None
-        found = studies.progress(books, digest, own=key.endswith(OWN))
-        html = self._rooms.piece("progress.html", progress=found)
-        return Piece(sequence=found.sequence, html=html, last=found.line.ended)
+        found = studies.progress(data, digest, own=key.endswith(OWN_KEY_END))
+        html = self._role_pages.piece("progress.html", progress=found)
+        return PageFragment(sequence=found.sequence, html=html, last=found.line.ended)
 
     async def report(self, request: Request) -> Response:
-        """The report with its pictures, drawn in a process of its own."""
+        """Report with figures, drawn in a subprocess."""
         digest = request.path_params["digest"]
         if digest not in self._reports:
-            document = await self._desk.look(lambda: json.dumps(self._document(digest)))
+            document = await self._context.read(lambda: json.dumps(self._document(digest)))
             who = f"report of {request.state.visitor.name}"
-            drawn = await self._desk.serving.runtime.planning.ask(who, "drawn", document=document)
+            drawn = await self._context.serving.runtime.planning.ask(who, "drawn", document=document)
             self._reports[digest] = drawn
             while len(self._reports) > REPORTS:
                 self._reports.popitem(last=False)
@@ -163,17 +287,17 @@ class StudyPages:
         return Response(self._reports[digest], media_type="text/html", headers=policy)
 
     async def release(self, request: Request) -> Response:
-        """The signed release, to be kept."""
+        """Signed release as a file to download."""
         digest = request.path_params["digest"]
-        data = await self._desk.look(self._release, digest)
+        data = await self._context.read(self._release, digest)
         name = {"content-disposition": 'attachment; filename="release.json"'}
         return Response(data, media_type="application/json", headers=name)
 
     def _release(self, digest: str) -> bytes:
-        stored = studies.stored_study(self._desk.books, digest)
-        data = self._desk.books.studies.release_json(digest)
+        stored = studies.stored_study(self._context.data, digest)
+        data = self._context.data.studies.release_json(digest)
         if data is None:
-            raise no_release(stored)
+            raise no_release_error(stored)
         return data
 
     def _document(self, digest: str) -> dict[str, Any]:
@@ -181,8 +305,8 @@ class StudyPages:
         return document
 
     async def cancel(self, request: Request) -> Response:
-        """End a study of one's own. Raises as `Engine.cancel`."""
+        """Cancel a study of the visitor. Raises as `cancel` of the engine."""
         digest = request.path_params["digest"]
-        await self._desk.look(studies.stored_study, self._desk.books, digest)
-        await self._desk.serving.engine.cancel(digest, request.state.visitor.identity.name)
+        await self._context.read(studies.stored_study, self._context.data, digest)
+        await self._context.serving.engine.cancel(digest, request.state.visitor.identity.name)
         return RedirectResponse(f"/studies/{digest}", status_code=303)

@@ -1,7 +1,7 @@
-"""The draft of a study from a form: what was typed, the study that it says, and what that would be.
+"""Draft of a study from a form: the form's fields, the study, and its prediction.
 
-A coordinator that submits what a form says asks in its analyst's name: so a draft comes as a file, which is
-signed and submitted on the analyst's own machine.
+A coordinator that submitted a form itself would act in the analyst's name. So a draft is a file, which is
+signed and submitted on the analyst's machine.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from typing import Any
 from starlette.datastructures import FormData
 
 from eigenveil.accounting.budget import studies_left
-from eigenveil.accounting.digits import percent_up, shown_up
+from eigenveil.accounting.formatting import percent_up, shown_up
 from eigenveil.accounting.zcdp import Cost
-from eigenveil.dictionary.admission import Directory
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text
+from eigenveil.dictionary.directory import Directory
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import study_digest, study_from_dict, study_to_toml
-from eigenveil_common.command import typed as as_typed
-from eigenveil_server.console.desk import Books
+from eigenveil_common.command import shell_command as as_typed
+from eigenveil_server.console.page_context import ConsoleData
 from eigenveil_server.console.studies import StudyLine, line
-from eigenveil_server.planning.submissions import Foreseen
+from eigenveil_server.planning.submissions import StudyPreview
 from eigenveil_server.storage.states import StudyState
 
-MOST_SHOWN = 200  # columns that were not chosen
+MOST_SHOWN = 200  # columns that are not selected
 LASTING = (StudyState.AWAITING, StudyState.RUNNING, StudyState.RELEASED)
-DEGREES = (0.17, 0.5)  # sines of some 10 and 30 degrees
+DEGREES = (0.17, 0.5)  # sines of about 10 and 30 degrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Typed:
-    """The form as it stands: texts, as they were typed. `submission` is the id of whatever comes of it."""
+class StudyForm:
+    """Fields of the form as typed. `submission` is the id of the study to submit."""
 
     submission: str
     name: str = ""
@@ -50,7 +50,7 @@ class Typed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnChoice:
-    """A column that may be chosen."""
+    """Column that can be selected."""
 
     name: str
     meaning: str
@@ -60,7 +60,7 @@ class ColumnChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteChoice:
-    """A site that may be asked. `offers` of how many of the chosen columns, if it says; `asks` a person."""
+    """Site that can be selected. `asks` is True if a person there decides; `lacks`: columns not offered."""
 
     name: str
     chosen: bool
@@ -70,8 +70,10 @@ class SiteChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
-    """A study that nobody has submitted: the file `name` holds `text`, and `command` signs and submits it. It
-    names the submission, so that run twice it makes one study."""
+    """Study before its submission: the file `name` contains `text`, and `command` signs and submits it.
+
+    The command names the submission, so that running it twice makes one study.
+    """
 
     name: str
     text: str
@@ -80,7 +82,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What a study would be, in words; `share` and `used` are in percent of the whole budget."""
+    """Prediction of a study as texts; `share` and `used` are in percent of the total budget."""
 
     epsilon: str
     guarantee: str
@@ -96,8 +98,8 @@ class Prediction:
     warnings: tuple[str, ...]
 
 
-def typed(form: FormData) -> Typed:
-    """What a form said; what is no text, or is missing, is as nothing."""
+def read_form(form: FormData) -> StudyForm:
+    """Return the fields of a form; missing values and files are empty."""
 
     def text(key: str) -> str:
         value = form.get(key, "")
@@ -106,7 +108,7 @@ def typed(form: FormData) -> Typed:
     def texts(key: str) -> tuple[str, ...]:
         return tuple(dict.fromkeys(one for one in form.getlist(key) if isinstance(one, str)))
 
-    return Typed(
+    return StudyForm(
         submission=text("submission"),
         name=text("name").strip(),
         purpose=" ".join(text("purpose").split()),
@@ -121,45 +123,45 @@ def typed(form: FormData) -> Typed:
     )
 
 
-def study_of(said: Typed, dictionary: Dictionary) -> Study:
-    """The study that a form says, with the dictionary's units and bounds.
+def study_of(form: StudyForm, dictionary: Dictionary) -> Study:
+    """Return the study of a form, with the units and bounds of the dictionary.
 
     Raises:
-        RequestError: code `bad-study`; also for a column that the dictionary does not have.
+        RequestError: code `bad-study`, also for a column that is not in the dictionary.
     """
     known = dictionary.usable()
-    strange = [name for name in said.columns if name not in known]
-    if strange:
-        raise RequestError(Code.BAD_STUDY, f"the dictionary has no column {strange[0]!r}")
-    if not said.columns:
-        raise RequestError(Code.BAD_STUDY, "choose the columns that the study is about")
-    if not said.sites:
-        raise RequestError(Code.BAD_STUDY, "choose the sites that are asked")
+    unknown = [name for name in form.columns if name not in known]
+    if unknown:
+        raise RequestError(Code.BAD_STUDY, f"the dictionary has no column {unknown[0]!r}")
+    if not form.columns:
+        raise RequestError(Code.BAD_STUDY, "select at least one column")
+    if not form.sites:
+        raise RequestError(Code.BAD_STUDY, "select at least one site")
     data: dict[str, Any] = {
-        "name": said.name,
-        "purpose": said.purpose,
-        "components": _whole("components", said.components),
+        "name": form.name,
+        "purpose": form.purpose,
+        "components": _whole("components", form.components),
         "privacy": {
-            "epsilon": _number("epsilon", said.epsilon),
-            "delta": _number("delta", said.delta),
-            "trust": (Trust.SECURE_AGGREGATION if said.masked else Trust.CENTRAL).value,
+            "epsilon": _number("epsilon", form.epsilon),
+            "delta": _number("delta", form.delta),
+            "trust": (Trust.SECURE_AGGREGATION if form.masked else Trust.CENTRAL).value,
         },
-        "records": {"expected_records": _whole("expected records", said.expected_records)},
-        "federation": {"sites": list(said.sites)},
-        "columns": [_column(known[name]) for name in said.columns],
+        "records": {"expected_records": _whole("expected records", form.expected_records)},
+        "federation": {"sites": list(form.sites)},
+        "columns": [_column(known[name]) for name in form.columns],
     }
     return study_from_dict(data)
 
 
 def draft_of(study: Study, submission: str) -> Draft:
-    """The draft of a study, for the machine on which its analyst's key lies."""
+    """Return the draft of a study, for the machine with its analyst's key."""
     name = f"{study.name}.toml"
     command = as_typed("eigenveil", "study", "submit", name, "--submission", submission)
-    told = (
-        "# A draft, and the coordinator's word: nothing is asked before its analyst signs and submits it.\n"
-        f"# Read what you sign, which this command shows:\n# {command}\n"
+    explanation = (
+        "# A draft made by the coordinator: no query is sent before its analyst signs and submits it.\n"
+        f"# This command shows the study before you sign it:\n# {command}\n"
     )
-    return Draft(name=name, text=f"{told}\n{study_to_toml(study)}", command=command)
+    return Draft(name=name, text=f"{explanation}\n{study_to_toml(study)}", command=command)
 
 
 def _column(column: Any) -> dict[str, Any]:
@@ -181,12 +183,12 @@ def _number(what: str, text: str) -> float:
         raise RequestError(Code.BAD_STUDY, f"{what} must be a number, such as 0.5") from None
 
 
-def column_choices(said: Typed, dictionary: Dictionary) -> tuple[ColumnChoice, ...]:
-    """The columns that are chosen, then those that what was searched for is in, as many as a page shows."""
-    chosen, wanted = set(said.columns), said.search.casefold()
+def column_choices(form: StudyForm, dictionary: Dictionary) -> tuple[ColumnChoice, ...]:
+    """Return the selected columns, then those that match the search, as many as fit a page."""
+    chosen, wanted = set(form.columns), form.search.casefold()
     every = [
         (name.name, about) for about in dictionary.columns for name in about.columns
-    ]  # a category has one for each level
+    ]  # a categorical column has one for each level
     first = [_choice(name, about, chosen=True) for name, about in every if name in chosen]
     others = [
         _choice(name, about, chosen=False)
@@ -201,68 +203,68 @@ def _choice(name: str, about: DictionaryColumn, *, chosen: bool) -> ColumnChoice
     return ColumnChoice(name=name, meaning=about.meaning, bounds=bounds, chosen=chosen)
 
 
-def site_choices(said: Typed, directory: Directory) -> tuple[SiteChoice, ...]:
-    """Every site, with what it says that it lacks of the chosen columns."""
+def site_choices(form: StudyForm, directory: Directory) -> tuple[SiteChoice, ...]:
+    """Return all sites, with the selected columns that each does not offer."""
     return tuple(
         SiteChoice(
             name=name,
-            chosen=name in said.sites,
+            chosen=name in form.sites,
             asks=stated is not None and stated.asks,
             lacks=()
             if stated is None or stated.offers is None
-            else tuple(one for one in said.columns if one not in stated.offers),
+            else tuple(one for one in form.columns if one not in stated.offers),
         )
         for name, stated in sorted(directory.sites.items())
     )
 
 
-def same_before(books: Books, study: Study, analyst: str) -> StudyLine | None:
-    """The analyst's own study that asks the very same and has, or will have, a result."""
+def earlier_same_study(data: ConsoleData, study: Study, analyst: str) -> StudyLine | None:
+    """Return the analyst's own identical study that has, or will have, a result; None if there is none."""
     mine = bytes.fromhex(study_digest(study))
-    for stored in books.lists.of_analyst(analyst, LASTING):
+    for stored in data.lists.of_analyst(analyst, LASTING):
         if stored.summary.content == mine:
-            return line(books, stored)
+            return line(data, stored)
     return None
 
 
-def prediction(found: Foreseen, books: Books, directory: Directory) -> Prediction:
-    """What a study would be, for who is about to ask for it."""
-    told, study, left = found.explanation, found.plan.study, books.left()
-    whole = max(1, books.ledger.totals.limit.micro_rho)
+def prediction(found: StudyPreview, data: ConsoleData, directory: Directory) -> Prediction:
+    """Return the prediction of a study for its analyst."""
+    explanation, study, left = found.explanation, found.plan.study, data.left()
+    whole = max(1, data.ledger.totals.limit.micro_rho)
     after = Cost(
         micro_rho=left.micro_rho - found.plan.cost.micro_rho,
         atto_delta=left.atto_delta - found.plan.cost.atto_delta,
     )
     stated = {site: directory.sites.get(site) for site in study.federation.sites}
     return Prediction(
-        epsilon=shown_up(told["guarantee"]["epsilon"]),
-        guarantee=told["guarantee"]["words"],
-        trust=told["trust"],
-        rounds=len(told["rounds"]),
-        kilobytes=max(1, round(told["bytes_per_site"] / 1000)),
+        epsilon=shown_up(explanation["guarantee"]["epsilon"]),
+        guarantee=explanation["guarantee"]["words"],
+        trust=explanation["trust"],
+        rounds=len(explanation["rounds"]),
+        kilobytes=max(1, round(explanation["bytes_per_site"] / 1000)),
         share=percent_up(found.plan.cost.micro_rho, whole, 1),
         used=percent_up(whole - left.micro_rho, whole, 1),
         left=studies_left(after, found.plan.cost),
         accuracy=accuracy(found.sines),
-        degrees=error_words(found.sines),
+        degrees=error_text(found.sines),
         asked_people=tuple(site for site, one in stated.items() if one is not None and one.asks),
-        warnings=tuple(told["warnings"]),
+        warnings=tuple(explanation["warnings"]),
     )
 
 
 def accuracy(sines: Sequence[float] | None) -> str:
-    """What the error to be expected means for whoever reads the result."""
+    """Return the expected accuracy as a text."""
     if sines is None:
-        return "unknown: for this algorithm no law of its error is known"
+        return "unknown: there is no error model for this algorithm"
     median = sines[1]
     if median < DEGREES[0]:
         return "good: the directions found are close to the true ones"
     if median < DEGREES[1]:
-        return "rough: the directions found lean visibly away from the true ones"
-    return "poor: what is found is mostly noise; allow more epsilon, fewer columns or fewer components"
+        return "rough: the directions found differ visibly from the true ones"
+    return "low: the result is mostly noise; use more epsilon, fewer columns or fewer components"
 
 
-def error_words(sines: Sequence[float] | None) -> str:
+def error_text(sines: Sequence[float] | None) -> str:
     if sines is None:
         return ""
     low, median, high = (f"{one:.2g}" for one in sines)

@@ -1,2 +1,2 @@
-"""The front door: TLS, and who may keep how many connections, before anything reaches gRPC. Imports nothing
-else of the coordinator."""
+"""The gateway in front of gRPC: TLS, connection quotas and handshake limits. Imports no other package of the
+coordinator."""

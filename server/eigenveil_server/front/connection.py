@@ -1,4 +1,4 @@
-"""One connection from its TLS handshake on: bytes between a caller and gRPC, frame by frame."""
+"""Connection between a caller and gRPC, from its TLS handshake on, frame by frame."""
 
 from __future__ import annotations
 
@@ -6,78 +6,78 @@ import asyncio
 import time
 from typing import Protocol, cast
 
-from eigenveil_server.front.admission import CALL, Arrival
-from eigenveil_server.front.frames import (
+from eigenveil_server.front.http2 import (
     DATA,
     END_STREAM,
     HEADERS,
     PREFACE_BYTES,
     RST_STREAM,
     Frame,
-    Frames,
+    FrameFilter,
+    Http2Streams,
+    InvalidFrame,
     goaway,
 )
-from eigenveil_server.front.requests import Requests
-from eigenveil_server.front.streams import Misframed, Streams
+from eigenveil_server.front.message_quota import RequestQuota
+from eigenveil_server.front.quota import CALL, ConnectionInfo
 
-SMALL_BYTES = 512  # every frame costs something but larger ones of DATA, which are what calls are for
+SMALL_BYTES = 512  # larger frames of DATA are free: they are the payload of calls
 LEAST_WAIT = 0.001
-ROOM_WAIT = 0.1  # until it is looked whether there is room for more of a request
-STREAMS_WAIT = 0.02  # until it is looked whether a guest with as many streams as may be has one fewer
-STUCK_SECONDS = 60.0  # for a caller to take what it was sent: gRPC's own end cannot be seen behind that
+ROOM_WAIT = 0.1  # before the quota of request bytes is checked again
+STREAMS_WAIT = 0.02  # before the quota of streams is checked again
+STUCK_SECONDS = 60.0  # for a caller to read what it was sent: gRPC's own end is not seen before
 
 
-class Host(Protocol):
-    """Who is told of a connection: that it came, that it ended, what its guest does that may not be, and how
-    many streams are open.
+class ConnectionObserver(Protocol):
+    """Observer of a connection: its start and end, its violations and its number of open streams.
 
-    `room` is where what was decrypted is put together, for all connections of one loop: each read ends before
-    another begins. An `ssl` object that is asked for bytes makes as many as it might give for each record.
+    `read_buffer` takes decrypted bytes of all connections of one event loop, since each read ends before
+    the next begins. A buffer for each read would cost an allocation of its full size for each TLS record.
     """
 
-    room: memoryview
-    requests: Requests
+    read_buffer: memoryview
+    requests: RequestQuota
 
-    def arrived(self, connection: Connection) -> None:
-        """Its handshake begins."""
+    def arrived(self, connection: GatewayConnection) -> None:
+        """The handshake of a connection begins."""
 
-    def left(self, connection: Connection) -> None:
-        """It has ended; said once."""
+    def left(self, connection: GatewayConnection) -> None:
+        """The connection has ended. Called once."""
 
-    def vanished(self, connection: Connection) -> None:
-        """Its socket is closed; said once, afterwards."""
+    def socket_closed(self, connection: GatewayConnection) -> None:
+        """The socket of a connection is closed. Called once, after `left`."""
 
-    def misused(self, connection: Connection) -> None:
-        """More calls were taken back before an answer than may be."""
+    def resets_exceeded(self, connection: GatewayConnection) -> None:
+        """The client cancelled too many calls before their answer."""
 
-    def misframed(self, connection: Connection) -> None:
-        """A frame came that no client may send."""
+    def invalid_frame(self, connection: GatewayConnection) -> None:
+        """A frame violates HTTP/2."""
 
-    def may_open(self, connection: Connection) -> bool:
-        """Whether one more of its guest's streams may be open now."""
+    def may_open(self, connection: GatewayConnection) -> bool:
+        """Return True if the client of a connection may open one more stream."""
 
-    def opened(self, connection: Connection) -> None:
-        """One more stream is open; there may be too many in all, so that a connection ends."""
+    def opened(self, connection: GatewayConnection) -> None:
+        """One more stream is open. The observer may close a connection to stay within its limit."""
 
-    def closed(self, connection: Connection, count: int) -> None:
-        """So many streams fewer are open."""
+    def closed(self, connection: GatewayConnection, count: int) -> None:
+        """`count` streams have ended."""
 
 
-class Connection(asyncio.BufferedProtocol):
-    """The caller's end, first without and then with TLS. Nothing passes before `begin`."""
+class GatewayConnection(asyncio.BufferedProtocol):
+    """The caller's end of a connection, first without and then with TLS. Nothing passes before `begin`."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self.arrival: Arrival | None = None
-        self.name = ""  # of gRPC's end
+    def __init__(self, observer: ConnectionObserver) -> None:
+        self._observer = observer
+        self.connection_info: ConnectionInfo | None = None
+        self.name = ""  # the name of gRPC's end
         self._inner: asyncio.Transport | None = None
-        self._inward = Frames(self._enters, PREFACE_BYTES)
-        self._outward = Frames(self._answers)
-        self._streams = Streams()
-        self._sent: dict[int, int] = {}  # bytes of requests without an answer that have passed
-        self._whole: dict[int, int] = {}  # of those, the requests that have come to their end
-        self._ending = 0  # the stream whose last frame is passing
-        self._wait = LEAST_WAIT  # for a frame that may not pass yet
+        self._inward = FrameFilter(self._may_enter, PREFACE_BYTES)
+        self._outward = FrameFilter(self._leaves)
+        self._streams = Http2Streams()
+        self._sent: dict[int, int] = {}  # bytes passed of unanswered requests, by stream
+        self._complete_bytes: dict[int, int] = {}  # the same of those that are complete
+        self._ending_stream = 0  # the stream whose last frame is passing
+        self._wait = LEAST_WAIT  # before a blocked frame is checked again
         self._stops = 0  # reasons not to read from the caller
         self._timer: asyncio.TimerHandle | None = None
         self._stuck: asyncio.TimerHandle | None = None
@@ -88,111 +88,115 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.outer = cast(asyncio.Transport, transport)
         self.outer.pause_reading()  # TLS reads from the first byte on
-        self._host.arrived(self)
+        self._observer.arrived(self)
 
     def begin(self, inner: asyncio.Transport) -> None:
-        """Pass on what was said meanwhile, and everything from now on; `arrival` is known by now."""
+        """Pass on what was received meanwhile, and all that follows. `connection_info` must be set."""
         self._inner = inner
         self._pass()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        return self._host.room
+        return self._observer.read_buffer
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._inward.keep(bytes(self._host.room[:nbytes]))
+        self._inward.feed(bytes(self._observer.read_buffer[:nbytes]))
         self._pass()
 
     def _pass(self) -> None:
-        if self._inner is None or self.arrival is None:
+        if self._inner is None or self.connection_info is None:
             return
-        passed = self._inward.cut()
+        passed = self._inward.data_to_send()
         if self.ended:
             return
-        if self._inward.between:
-            self._completed()
+        if self._inward.at_boundary:
+            self._complete_request()
         if passed:
             self._inner.write(passed)
         if self._inward.stopped and self._timer is None:
             self.stop_reading()
-            wait = max(self._wait, self.arrival.guest.allowance.seconds)
-            self._timer = asyncio.get_running_loop().call_later(wait, self._go_on)
+            wait = max(self._wait, self.connection_info.gateway_client.allowance.seconds)
+            self._timer = asyncio.get_running_loop().call_later(wait, self._resume_passing)
 
-    def _go_on(self) -> None:
+    def _resume_passing(self) -> None:
         self._timer = None
-        self.read_on()
+        self.resume_reading_caller()
         self._pass()
 
-    def _enters(self, frame: Frame) -> bool:
-        """Whether a frame may pass now: what its guest may do in a second is not done yet."""
-        if self.arrival is None:
+    def _may_enter(self, frame: Frame) -> bool:
+        """Return True if a frame may pass within the rate limit of its client."""
+        if self.connection_info is None:
             return False
-        self._completed()  # the frame before has passed to its last byte
+        self._complete_request()  # the previous frame has passed completely
         self._wait = LEAST_WAIT
-        if self._streams.new(frame) and not self._host.may_open(self):
+        if self._streams.new(frame) and not self._observer.may_open(self):
             self._wait = STREAMS_WAIT
             return False
-        # Paid for with its call, and never held back: gRPC would answer the call meanwhile, uncounted.
+        # A cancellation is paid for with its call and never delayed: gRPC would answer the call uncounted.
         unanswered = self._streams.unanswered(frame.stream)
-        taken_back = frame.kind == RST_STREAM and unanswered
+        cancelled_early = frame.kind == RST_STREAM and unanswered
         cost = CALL if frame.kind == HEADERS else int(frame.kind != DATA or frame.length < SMALL_BYTES)
-        if not taken_back and not self.arrival.guest.allowance.spend(cost):
+        if not cancelled_early and not self.connection_info.gateway_client.allowance.spend(cost):
             return False
-        if frame.kind == DATA and unanswered and not self._has_room(frame):
+        if frame.kind == DATA and unanswered and not self._reserve_bytes(frame):
             self._wait = ROOM_WAIT
             return False
-        if frame.kind == RST_STREAM and self._streams.take_back(frame.stream):
-            self._answered(frame.stream)
-            self._host.closed(self, 1)
-        if taken_back and not self.arrival.guest.resets.spend(1):
-            self._host.misused(self)
+        if frame.kind == RST_STREAM and self._streams.cancel_stream(frame.stream):
+            self._release_bytes(frame.stream)
+            self._observer.closed(self, 1)
+        if cancelled_early and not self.connection_info.gateway_client.resets.spend(1):
+            self._observer.resets_exceeded(self)
             return False
-        return self._counted(frame)
+        return self._enter_stream(frame)
 
-    def _counted(self, frame: Frame) -> bool:
-        """Whether a frame that is paid for may pass, as far as streams are concerned."""
+    def _enter_stream(self, frame: Frame) -> bool:
+        """Return True if a frame is valid for its stream."""
         try:
             opens = self._streams.enter(frame, time.monotonic())
-        except Misframed:
-            self._host.misframed(self)
+        except InvalidFrame:
+            self._observer.invalid_frame(self)
             return False
         if opens:
-            self._host.opened(self)
+            self._observer.opened(self)
         return not self.ended
 
-    def _has_room(self, frame: Frame) -> bool:
-        """Whether there is room for so much more of an unanswered request, which is then taken."""
-        if self.arrival is None or not self._host.requests.take(self.arrival.guest, frame.length):
+    def _reserve_bytes(self, frame: Frame) -> bool:
+        """Reserve the bytes of a frame of an unanswered request. Return False if the quota is exhausted."""
+        if self.connection_info is None or not self._observer.requests.take(
+            self.connection_info.gateway_client, frame.length
+        ):
             return False
         self._sent[frame.stream] = self._sent.get(frame.stream, 0) + frame.length
-        self._ending = frame.stream if frame.flags & END_STREAM else 0
+        self._ending_stream = frame.stream if frame.flags & END_STREAM else 0
         return True
 
-    def _completed(self) -> None:
-        """Whatever has passed has passed to its last byte, and so has a request that ended with it."""
-        stream, self._ending = self._ending, 0
-        if self.arrival is not None and stream in self._sent and stream not in self._whole:
-            self._whole[stream] = self._sent[stream]
-            self._host.requests.complete(self.arrival.guest, self._sent[stream])
+    def _complete_request(self) -> None:
+        """Mark a request as complete if its last frame has passed completely."""
+        stream, self._ending_stream = self._ending_stream, 0
+        if self.connection_info is not None and stream in self._sent and stream not in self._complete_bytes:
+            self._complete_bytes[stream] = self._sent[stream]
+            self._observer.requests.complete(self.connection_info.gateway_client, self._sent[stream])
 
-    def _answered(self, stream: int) -> None:
-        """Nothing of this request is kept any more."""
-        if self.arrival is not None and stream in self._sent:
-            whole = self._whole.pop(stream, 0)
-            self._host.requests.give(self.arrival.guest, self._sent.pop(stream), whole=whole)
+    def _release_bytes(self, stream: int) -> None:
+        """Release the bytes of an answered request."""
+        if self.connection_info is not None and stream in self._sent:
+            whole = self._complete_bytes.pop(stream, 0)
+            self._observer.requests.give_back(
+                self.connection_info.gateway_client, self._sent.pop(stream), whole=whole
+            )
 
     def stop_reading(self) -> None:
-        """One more reason not to read from the caller."""
+        """Pause reading from the caller, until `resume_reading_caller` was called as often."""
         self._stops += 1
         if self._stops == 1:
             self.outer.pause_reading()
 
-    def read_on(self) -> None:
+    def resume_reading_caller(self) -> None:
         self._stops -= 1
         if not self._stops and not self.ended:
             self.outer.resume_reading()
 
     def pause_writing(self) -> None:
-        """The caller reads slowly: gRPC has to wait, but not for ever."""
+        """Pause gRPC while the caller reads slowly, for `STUCK_SECONDS` at most."""
         if self._inner is not None and not self.ended:
             self._inner.pause_reading()
             self._stuck = asyncio.get_running_loop().call_later(STUCK_SECONDS, self.end)
@@ -205,75 +209,77 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.end()
-        self._host.vanished(self)
+        self._observer.socket_closed(self)
 
     # ------------------------------------------------------------ gRPC
 
-    def say(self, data: bytes) -> None:
-        self._outward.keep(data)
-        self.outer.write(self._outward.cut())
+    def send_to_caller(self, data: bytes) -> None:
+        self._outward.feed(data)
+        self.outer.write(self._outward.data_to_send())
 
-    def _answers(self, frame: Frame) -> bool:
+    def _leaves(self, frame: Frame) -> bool:
         if frame.kind in (HEADERS, RST_STREAM):
-            self._answered(frame.stream)
+            self._release_bytes(frame.stream)
         if self._streams.leave(frame, time.monotonic()):
-            self._host.closed(self, 1)
+            self._observer.closed(self, 1)
         return True
 
     @property
     def streams(self) -> int:
-        """How many are open."""
+        """Number of open streams."""
         return len(self._streams)
 
     def overdue(self) -> str:
-        """Why it has to end: a request or a reply waits for the caller for too long. Empty if none does, and
-        while frames of the caller wait here for room."""
+        """Return the reason to close a connection whose caller is too slow.
+
+        Empty if no stream is overdue, and while frames of the caller wait here for the quota.
+        """
         now = time.monotonic()
         if self._inward.stopped and self._wait == ROOM_WAIT:
-            self._streams.excuse(now)
+            self._streams.restart_timers(now)
             return ""
         return self._streams.overdue(now)
 
     # ------------------------------------------------------------ the end
 
     def end(self, why: str = "") -> None:
-        """Close both ends; the caller is told why, if it is told anything, between two frames."""
+        """Close both ends. The caller gets the reason in a GOAWAY frame, if one fits between two frames."""
         if self.ended:
             return
         self.ended = True
         for stream in tuple(self._sent):
-            self._answered(stream)
-        self._host.closed(self, len(self._streams))
+            self._release_bytes(stream)
+        self._observer.closed(self, len(self._streams))
         for timer in (self._timer, self._stuck):
             if timer is not None:
                 timer.cancel()
         if self._inner is None:
             self.outer.abort()
         else:
-            if why and self._outward.between:
+            if why and self._outward.at_boundary:
                 self.outer.write(goaway(why))
             self._inner.close()
             self.outer.close()
-        self._host.left(self)
+        self._observer.left(self)
 
 
 class Upstream(asyncio.Protocol):
     """gRPC's end of a connection."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: GatewayConnection) -> None:
         self._connection = connection
 
     def data_received(self, data: bytes) -> None:
         if not self._connection.ended:
-            self._connection.say(data)
+            self._connection.send_to_caller(data)
 
     def pause_writing(self) -> None:
-        """gRPC reads slowly: the caller has to wait."""
+        """Pause the caller while gRPC reads slowly."""
         self._connection.stop_reading()
 
     def resume_writing(self) -> None:
-        self._connection.read_on()
+        self._connection.resume_reading_caller()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """gRPC has ended the connection, for a reason that it has told the caller."""
+        """Close the caller's end after gRPC has closed its own."""
         self._connection.end()

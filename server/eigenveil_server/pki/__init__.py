@@ -1,2 +1,2 @@
-"""Who is who: the federation's authorities, the coordinator's keys and certificate, the registry of callers.
-Imports storage; knows of no study."""
+"""Identities: the federation's authorities, the coordinator's keys and certificate, the registry of callers.
+Imports storage; no access to studies."""

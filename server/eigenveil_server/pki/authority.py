@@ -1,7 +1,7 @@
-"""The federation's certificate authority: what it issues, and the little that it believes.
+"""The federation's certificate authority, and what it accepts of a certificate request.
 
-Nothing of a certificate request but its public key is used; the name comes from the token or, for
-the coordinator itself, from the configuration [R1] [R2].
+Of a request only the public key is used. The name comes from the token or, for the coordinator itself, from
+the configuration [R1] [R2].
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from eigenveil.certificates import UNREADABLE, key_print
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil.protocol.authorities import AUTHORITIES_SIGNED
+from eigenveil.signatures import UNREADABLE, key_print
 
 CA_LIFE = timedelta(days=3650)
-BACKDATED = timedelta(minutes=5)  # so that a clock a little behind ours accepts a fresh certificate
-BACKDATED_SHARE = 20  # but by no more than this part of a short life, so that two thirds of it are to come
+BACKDATED = timedelta(minutes=5)  # a clock slightly behind ours accepts a new certificate
+BACKDATED_SHARE = 20  # at most this part of a short validity, so that two thirds remain
 CSR_BYTES = 8192
 LONGEST_NAME = 64  # characters of a common name: ub-common-name of RFC 5280
 SigningKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
@@ -32,12 +32,12 @@ KEY_BLOCK = re.compile(rb"-----BEGIN PRIVATE KEY-----.+?-----END PRIVATE KEY----
 
 
 def new_key() -> ec.EllipticCurvePrivateKey:
-    """A fresh P-256 key from the operating system's generator."""
+    """Return a new P-256 key from the operating system's generator."""
     return ec.generate_private_key(ec.SECP256R1())
 
 
 def key_to_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """PKCS #8, unencrypted: the file's mode protects it."""
+    """Return the key as unencrypted PKCS #8 (PEM); the file's mode protects it."""
     return key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -46,7 +46,7 @@ def key_to_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def key_from_pem(data: bytes) -> ec.EllipticCurvePrivateKey:
-    """The inverse of `key_to_pem`.
+    """Return the key in PEM data, as `key_to_pem` wrote it.
 
     Raises:
         RequestError: not an elliptic-curve key.
@@ -54,14 +54,14 @@ def key_from_pem(data: bytes) -> ec.EllipticCurvePrivateKey:
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError) as problem:
-        raise RequestError(Code.BAD_CONFIG, f"a key file is not readable: {problem}") from problem
+        raise RequestError(Code.BAD_CONFIG, f"cannot read a key file: {problem}") from problem
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise RequestError(Code.BAD_CONFIG, "a key file does not hold an elliptic-curve key")
+        raise RequestError(Code.BAD_CONFIG, "a key file contains no elliptic-curve key")
     return key
 
 
 def keys_from_pem(data: bytes) -> list[ec.EllipticCurvePrivateKey]:
-    """Every key in a file.
+    """Return every key in a file.
 
     Raises:
         RequestError: one is not an elliptic-curve key, or there is none.
@@ -70,26 +70,26 @@ def keys_from_pem(data: bytes) -> list[ec.EllipticCurvePrivateKey]:
 
 
 def signing_key(data: bytes) -> SigningKey:
-    """A key that may sign lists of authorities: of an elliptic curve, or RSA.
+    """Return a key that may sign lists of authorities: elliptic-curve or RSA.
 
     Raises:
-        RequestError: it is another one, or needs a passphrase.
+        RequestError: another kind of key, or one with a passphrase.
     """
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except (ValueError, TypeError) as problem:
         raise RequestError(
             Code.BAD_CONFIG,
-            f"the key is not readable: {problem}; with a passphrase or on a token, sign the draft's bytes by "
+            f"cannot read the key: {problem}. If it has a passphrase or is on a token, sign the draft with "
             "openssl dgst -sha256 -sign",
         ) from problem
     if not isinstance(key, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey):
-        raise RequestError(Code.BAD_CONFIG, "lists are signed by an elliptic-curve or an RSA key")
+        raise RequestError(Code.BAD_CONFIG, "a list needs an elliptic-curve or RSA key; use another key file")
     return key
 
 
 def sign_list(key: SigningKey, list_json: bytes) -> bytes:
-    """The signature under a list of authorities [R19]."""
+    """Return the signature under a list of authorities [R19]."""
     message = AUTHORITIES_SIGNED + list_json
     if isinstance(key, rsa.RSAPrivateKey):
         return key.sign(message, padding.PKCS1v15(), hashes.SHA256())
@@ -97,17 +97,17 @@ def sign_list(key: SigningKey, list_json: bytes) -> bytes:
 
 
 def pem(*certificates: x509.Certificate) -> bytes:
-    """The certificates as PEM, one after the other."""
+    """Return the certificates as PEM, one after the other."""
     return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in certificates)
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
-    """SHA-256 (hex) of the certificate's DER form."""
+    """Return the SHA-256 (hex) of the certificate's DER form."""
     return certificate.fingerprint(hashes.SHA256()).hex()
 
 
 def requested_key(csr_der: bytes) -> ec.EllipticCurvePublicKey:
-    """The public key of a certificate request whose sender holds the secret one.
+    """Return the public key of a certificate request that its secret key has signed.
 
     Raises:
         RequestError: not a request, not P-256, or not signed by its own key.
@@ -125,13 +125,13 @@ def requested_key(csr_der: bytes) -> ec.EllipticCurvePublicKey:
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
         raise RequestError(Code.BAD_ARGUMENT, "the certificate request needs a P-256 key")
     if not signed:
-        raise RequestError(Code.BAD_ARGUMENT, "the certificate request is not signed by its key")
+        raise RequestError(Code.BAD_ARGUMENT, "the certificate request is not signed with its own key")
     return key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """The federation's CA: its certificate and secret key."""
+    """Certificate and secret key of the federation's CA."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -140,19 +140,20 @@ class Authority:
     def create(
         cls, federation: str, now: datetime, key: ec.EllipticCurvePrivateKey | None = None
     ) -> Authority:
-        """A self-signed CA that can issue leaves only (path length 0), with a new key unless one is given."""
+        """Return a self-signed CA for leaf certificates only (path length 0); `key` is new unless given."""
         key = key or new_key()
         name = _ca_name(federation, key)
         builder = _builder(name, name, key.public_key(), now, CA_LIFE)
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
-        own_id = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
-        builder = builder.add_extension(own_id, critical=False)
+        key_identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        builder = builder.add_extension(key_identifier, critical=False)
         return cls(certificate=builder.sign(key, hashes.SHA256()), key=key)
 
     @classmethod
     def request(cls, federation: str, key: ec.EllipticCurvePrivateKey) -> bytes:
-        """What an authority elsewhere is asked to sign (PKCS #10, PEM): a CA that can issue leaves only."""
+        """Return the certificate request (PKCS #10, PEM) that an external authority signs: a CA for leaves
+        only."""
         builder = x509.CertificateSigningRequestBuilder().subject_name(_ca_name(federation, key))
         builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         builder = builder.add_extension(_key_usage(signs_certificates=True), critical=True)
@@ -167,7 +168,7 @@ class Authority:
         days: float,
         hosts: tuple[str, ...] = (),
     ) -> x509.Certificate:
-        """A leaf for `identity`; `hosts` are the coordinator's names and addresses."""
+        """Return a leaf certificate for `identity`; `hosts` are the coordinator's names and addresses."""
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(identity.uri)]
         names += [_host(host) for host in hosts]
         serves = identity.role is Role.COORDINATOR
@@ -205,10 +206,10 @@ def _builder(
 
 
 def _ca_name(federation: str, key: ec.EllipticCurvePrivateKey) -> x509.Name:
-    """Every authority has a name of its own: while two are trusted, issuers are looked up by name. A long
-    federation's is cut here, and whole in the leaves' URI."""
-    own = f" {key_print(key.public_key())[:8]}"
-    name = f"eigenveil {federation}"[: LONGEST_NAME - len(own)] + own
+    """Return the authority's name, with the start of its key's fingerprint: issuers are looked up by name
+    while two are trusted. A long federation name is cut here and complete in the leaves' URI."""
+    suffix = f" {key_print(key.public_key())[:8]}"
+    name = f"eigenveil {federation}"[: LONGEST_NAME - len(suffix)] + suffix
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
@@ -216,7 +217,7 @@ def _authority_id(authority: x509.Certificate) -> x509.AuthorityKeyIdentifier:
     try:
         found = authority.extensions.get_extension_for_class(x509.SubjectKeyIdentifier)
     except x509.ExtensionNotFound:
-        key: Any = authority.public_key()  # of whatever kind
+        key: Any = authority.public_key()  # of any kind
         return x509.AuthorityKeyIdentifier.from_issuer_public_key(key)
     return x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(found.value)
 

@@ -1,84 +1,160 @@
-"""Which certificate authorities the federation trusts, and which of them issues: three files [R19].
+"""Files of the certificate authorities: which the federation trusts, and which one issues [R19].
 
-authorities.json holds every signed list of them, the last of which is in force. ca.pem holds the
-certificates of those that may issue, and the first of them does. ca.key holds the secret keys that are here;
-each belongs to the certificate with its public key, or to none yet. An authority may be its own root, or
-signed by a root that is kept elsewhere: either way it is trusted as it stands, and nothing else that its
-root has signed. `lists` changes them; each change replaces one file by a whole one, so that all may be read
-at any moment and after any crash.
+authorities.json stores every signed list of authorities; the last one is in force. ca.pem stores the
+certificates of those that may issue; the first one does. ca.key stores the secret keys on this machine; each
+belongs to the certificate with its public key, or to none yet.
+
+An authority is its own root, or an external root has signed it. Either way that authority alone is trusted,
+and nothing else that its root has signed. `authority_lists` changes these files. Each change replaces one
+whole file, so all can be read at any moment and after any crash.
+
+authorities.json: the lists of authorities, oldest first, each with its signatures.
 """
 
 from __future__ import annotations
 
+import json
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from eigenveil.certificates import UNREADABLE
-from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.authorities import SignedList
-from eigenveil_common.files import read, read_secret
+from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.numerics.encoding import parse_json
+from eigenveil.protocol.authorities import (
+    AuthorityList,
+    SignedAuthorityList,
+    list_from_json,
+    verify_next_list,
+)
+from eigenveil.signatures import UNREADABLE
+from eigenveil_common.files import path_exists, read, read_secret, write_durably
 from eigenveil_server.config import Files
 from eigenveil_server.pki.authority import Authority, fingerprint, keys_from_pem, pem
-from eigenveil_server.pki.chain import check_begun, read_chain, walked
+
+MISSING = (
+    "has no list of authorities yet. After init --csr, run: eigenveil-coordinator ca import, then ca accept. "
+    "In a folder of an earlier version, run: eigenveil-coordinator ca extend"
+)
+
+
+def check_first_list(path: Path) -> None:
+    """Raise unless there is a first list.
+
+    Raises:
+        RequestError: there is none.
+    """
+    if not path_exists(path):
+        raise RequestError(Code.BAD_CONFIG, f"{path.parent} {MISSING}")
+
+
+def read_chain(path: Path) -> tuple[SignedAuthorityList, ...]:
+    """Return the lists, oldest first.
+
+    Raises:
+        RequestError: there are none, or the file is damaged.
+    """
+    check_first_list(path)
+    try:
+        return tuple(
+            SignedAuthorityList(
+                list_json=one["list"].encode(),
+                signatures=tuple(bytes.fromhex(signature) for signature in one["signatures"]),
+            )
+            for one in parse_json(read(path))
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise RequestError(Code.BAD_CONFIG, f"{path} is damaged; restore it from the backup") from problem
+
+
+def write_chain(path: Path, chain: Sequence[SignedAuthorityList]) -> None:
+    """Replace the lists.
+
+    Raises:
+        InternalError: code `storage`.
+    """
+    said = [
+        {"list": one.list_json.decode(), "signatures": [signature.hex() for signature in one.signatures]}
+        for one in chain
+    ]
+    write_durably(path, json.dumps(said, indent=2).encode() + b"\n")
+
+
+def verify_chain(chain: Sequence[SignedAuthorityList]) -> AuthorityList:
+    """Return the list in force: the last one, if each has enough signatures.
+
+    Raises:
+        RequestError: the file was changed.
+    """
+    try:
+        current_list = list_from_json(chain[0].list_json)
+        if not current_list.is_signed(chain[0]):
+            raise ValueError("the first list is not signed")
+        for one in chain[1:]:
+            current_list = verify_next_list(current_list, one)
+    except (EigenveilError, ValueError, IndexError) as problem:
+        raise RequestError(
+            Code.BAD_CONFIG, f"authorities.json is damaged ({problem}); restore it from the backup"
+        ) from problem
+    return current_list
 
 
 class Authorities:
-    """The files as they are now; `refresh` reads them again if one was replaced.
+    """Current content of the files; `refresh` reads them again after a change.
 
     Raises:
-        RequestError: one is missing, damaged, readable by others, or the key that issues is not here.
+        RequestError: a file is missing, damaged, readable by others, or without the key of the issuer.
     """
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._lock = threading.Lock()
         self._seen: tuple[object, ...] = ()
-        check_begun(files.authorities)
+        check_first_list(files.authorities)
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read the files if they were replaced; whether they were."""
+        """Read the files if one was replaced; return True if so."""
         with self._lock:
             files = self._files
             seen = tuple(map(_stamp, (files.authorities, files.ca, files.ca_key)))
             if seen == self._seen:
                 return False
             chain = read_chain(files.authorities)
-            held = walked(chain)
+            current_list = verify_chain(chain)
             issuing = authority_of(
                 certificates(read(files.ca))[0], tuple(keys_from_pem(read_secret(files.ca_key)))
             )
-            if issuing.certificate not in held.issuers:
+            if issuing.certificate not in current_list.issuers:
                 raise RequestError(
                     Code.BAD_CONFIG,
-                    f"{files.ca} begins with {fingerprint(issuing.certificate)[:12]}, which the list of "
-                    "authorities does not name; restore both files from the backup",
+                    f"the first authority in {files.ca}, {fingerprint(issuing.certificate)[:12]}, is not in "
+                    "the list of authorities; restore both files from the backup",
                 )
-            self._chain, self.held, self.issuing, self._seen = chain, held, issuing, seen
+            self._chain, self.current_list, self.issuing, self._seen = chain, current_list, issuing, seen
             return True
 
     @property
     def trusted(self) -> tuple[x509.Certificate, ...]:
-        """Those whose certificates are believed; the first issues."""
+        """Return the trusted authorities' certificates; the first one issues."""
         first = self.issuing.certificate
-        return (first, *(one for one in self.held.issuers if one != first))
+        return (first, *(one for one in self.current_list.issuers if one != first))
 
     @property
     def pem(self) -> bytes:
-        """The same, as TLS takes them."""
+        """Return `trusted` as PEM, for TLS."""
         return pem(*self.trusted)
 
-    def since(self, version: int) -> tuple[SignedList, ...]:
-        """The lists after this version, for whoever holds that one."""
-        first = self.held.version - len(self._chain) + 1
+    def since(self, version: int) -> tuple[SignedAuthorityList, ...]:
+        """Return the lists after this version."""
+        first = self.current_list.version - len(self._chain) + 1
         return self._chain[max(0, version + 1 - first) :]
 
 
 def certificates(data: bytes) -> list[x509.Certificate]:
-    """The certificates in a PEM file.
+    """Return the certificates in a PEM file.
 
     Raises:
         RequestError: there is none, or one cannot be read.
@@ -87,12 +163,12 @@ def certificates(data: bytes) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(data)
     except UNREADABLE as problem:
         raise RequestError(
-            Code.BAD_CONFIG, f"ca.pem, or the file named, holds no certificate (PEM): {problem}"
+            Code.BAD_CONFIG, f"no certificate (PEM) in ca.pem or in the named file: {problem}"
         ) from problem
 
 
 def authority_of(certificate: x509.Certificate, keys: tuple[ec.EllipticCurvePrivateKey, ...]) -> Authority:
-    """The authority with this certificate.
+    """Return the authority with this certificate.
 
     Raises:
         RequestError: its key is not among `keys`.
@@ -102,8 +178,8 @@ def authority_of(certificate: x509.Certificate, keys: tuple[ec.EllipticCurvePriv
             return Authority(certificate=certificate, key=key)
     raise RequestError(
         Code.BAD_CONFIG,
-        f"ca.key does not hold the key of the authority {fingerprint(certificate)[:12]}, so the two do not "
-        "belong together",
+        f"ca.key has no key for the authority {fingerprint(certificate)[:12]}: the certificate is of "
+        "another request, or the files are of different backups",
     )
 
 

@@ -1,29 +1,40 @@
-"""The coordinator's own secrets: release signatures, HMACs of contributions, the CA."""
+"""Secrets of the coordinator: release key, HMAC key for contributions, CA key.
+
+The coordinator's server certificate: issued by its own CA, renewed while serving.
+"""
 
 from __future__ import annotations
 
 import hmac
+import os
 import secrets
+import ssl
+import threading
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
+from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED
 from eigenveil.errors import Code, RequestError
-from eigenveil.protocol.signatures import PLAN_SIGNED
-from eigenveil_common.files import read_secret, write_secret
-from eigenveil_server.config import Files
-from eigenveil_server.pki.authority import Authority, key_to_pem, new_key
+from eigenveil.identity import Identity, Role
+from eigenveil.protocol.plan import PLAN_SIGNED
+from eigenveil_common import log
+from eigenveil_common.files import read_secret, write_durably, write_secret
+from eigenveil_server.config import Config, Files
+from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.process import Clock, as_datetime
 
 RAW_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keys:
-    """What signs, what authenticates, what certifies."""
+    """Keys that sign, authenticate and certify."""
 
     authorities: Authorities
     release: Ed25519PrivateKey
@@ -35,24 +46,25 @@ class Keys:
 
     @property
     def release_public(self) -> bytes:
-        """Raw Ed25519 public key (32 bytes) that verifies plans and releases."""
+        """Return the raw Ed25519 public key (32 bytes) that verifies plans and releases."""
         return self.release.public_key().public_bytes_raw()
 
     def sign_plan(self, plan_json: bytes) -> bytes:
-        """The signature that a site checks before it reads a plan [R4]."""
+        """Return the signature that a site checks before it reads a plan [R4]."""
         return self.release.sign(PLAN_SIGNED + plan_json)
 
-    def sign_head(self, checkpoint_json: bytes) -> bytes:
-        """The signature under the ledger's end that sites keep [R20]."""
+    def sign_checkpoint(self, checkpoint_json: bytes) -> bytes:
+        """Return the signature under the ledger checkpoint that sites store [R20]."""
         return self.release.sign(CHECKPOINT_SIGNED + checkpoint_json)
 
     def mac(self, contribution_digest: str) -> bytes:
-        """What is stored of a contribution: without the key it confirms no guess about its values."""
+        """Return the HMAC that is stored of a contribution; without the key it confirms no candidate
+        values."""
         return hmac.digest(self.audit, bytes.fromhex(contribution_digest), "sha256")
 
 
 def create_keys(files: Files) -> ec.EllipticCurvePrivateKey:
-    """Make every secret anew and store it in `files` (which hold none yet); the first authority's key."""
+    """Write every secret anew into `files`, which have none yet; return the first authority's key."""
     key, release = new_key(), Ed25519PrivateKey.generate()
     write_secret(files.ca_key, key_to_pem(key))
     write_secret(files.release_key, release.private_bytes_raw())
@@ -61,33 +73,126 @@ def create_keys(files: Files) -> ec.EllipticCurvePrivateKey:
 
 
 def release_public(files: Files) -> bytes:
-    """The public half of the release key (raw).
+    """Return the public half of the release key (raw).
 
     Raises:
         RequestError: the file is missing, damaged, or readable by others.
     """
-    return Ed25519PrivateKey.from_private_bytes(_raw(files.release_key)).public_key().public_bytes_raw()
+    return (
+        Ed25519PrivateKey.from_private_bytes(_read_raw_key(files.release_key)).public_key().public_bytes_raw()
+    )
 
 
-def _raw(path: Path) -> bytes:
+def _read_raw_key(path: Path) -> bytes:
     raw = read_secret(path)
     if len(raw) != RAW_BYTES:
-        raise RequestError(Code.BAD_CONFIG, f"{path} does not have {RAW_BYTES} bytes")
+        raise RequestError(Code.BAD_CONFIG, f"{path} must have {RAW_BYTES} bytes; restore it from the backup")
     return raw
 
 
 def load_keys(files: Files) -> Keys:
-    """The secrets in `files`.
+    """Return the secrets in `files`.
 
     Raises:
         RequestError: one is missing, damaged, or readable by others.
     """
-    release, audit = Ed25519PrivateKey.from_private_bytes(_raw(files.release_key)), _raw(files.audit_key)
+    release, audit = (
+        Ed25519PrivateKey.from_private_bytes(_read_raw_key(files.release_key)),
+        _read_raw_key(files.audit_key),
+    )
     authorities = Authorities(files)
-    if authorities.held.release_key != release.public_key().public_bytes_raw():
+    if authorities.current_list.release_key != release.public_key().public_bytes_raw():
         raise RequestError(
             Code.BAD_CONFIG,
-            f"{files.release_key} is not the release key that the list of authorities names; restore both "
+            f"{files.release_key} is not the release key in the list of authorities; restore both files "
             "from the backup",
         )
     return Keys(authorities=authorities, release=release, audit=audit)
+
+
+NAME = "coordinator"
+HTTP2, HTTP1 = "h2", "http/1.1"
+ContextKey = tuple[
+    tuple[bytes, bytes], bytes | None, str
+]  # key and certificate; trusted authorities; protocol
+
+
+class ServerCertificate:
+    """Key and certificate of the listeners, read at every handshake. Certificate and key are replaced without
+    a restart after two thirds of their validity, or when another authority issues."""
+
+    def __init__(self, config: Config, keys: Keys, clock: Clock) -> None:
+        self._config = config
+        self._keys = keys
+        self._clock = clock
+        self._lock = threading.Lock()  # renewed on another thread
+        self._contexts: dict[ContextKey, ssl.SSLContext] = {}
+        self._certificate = self._issue()
+        for client_certificates in (True, False):  # errors come at the start
+            self.tls(client_certificates=client_certificates)
+
+    def _issue(self) -> x509.Certificate:
+        config, files = self._config, self._config.files
+        key, self._issuer = new_key(), self._keys.authority
+        certificate = self._issuer.issue(
+            Identity(federation=config.federation, role=Role.COORDINATOR, name=NAME),
+            key.public_key(),
+            now=as_datetime(self._clock()),
+            days=config.certificate_days,
+            hosts=tuple(dict.fromkeys((config.host, "localhost"))),
+        )
+        self._pair = key_to_pem(key), pem(certificate)
+        write_secret(files.server_key, self._pair[0])
+        write_durably(files.server, self._pair[1])
+        return certificate
+
+    def tls(self, *, client_certificates: bool, alpn_protocol: str = HTTP2) -> ssl.SSLContext:
+        """Return the TLS context of one listener: its current certificate, and whether it demands a client
+        certificate."""
+        self.renew()
+        with self._lock:
+            context_key = (
+                self._pair,
+                self._keys.authorities.pem if client_certificates else None,
+                alpn_protocol,
+            )
+            if context_key not in self._contexts:
+                self._contexts = {
+                    old: made for old, made in self._contexts.items() if old[0] == context_key[0]
+                }
+                self._contexts[context_key] = _context(context_key)
+            return self._contexts[context_key]
+
+    def renew(self) -> None:
+        with self._lock:
+            old = self._issuer.certificate != self._keys.authority.certificate
+            if old or as_datetime(self._clock()) >= renewal_time(self._certificate):
+                self._certificate = self._issue()
+                log.event("certificate-renewed", federation=self._config.federation)
+
+
+def _context(context_key: ContextKey) -> ssl.SSLContext:
+    """Return a TLS 1.3 context that trusts each authority itself. There are no session tickets: certificates
+    are verified each time."""
+    (key, certificate), authorities, alpn_protocol = context_key
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.num_tickets = 0
+    context.set_alpn_protocols([alpn_protocol])
+    pair = os.memfd_create("pair")  # `ssl` reads only files, and those on disk change separately
+    try:
+        os.write(pair, key + certificate)
+        context.load_cert_chain(f"/proc/self/fd/{pair}")
+    finally:
+        os.close(pair)
+    if authorities is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_verify_locations(cadata=authorities.decode())
+    return context
+
+
+def renewal_time(certificate: x509.Certificate) -> datetime:
+    """Return the time when two thirds of a certificate's validity are over."""
+    life: timedelta = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return certificate.not_valid_before_utc + life * 2 / 3

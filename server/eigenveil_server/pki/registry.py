@@ -1,23 +1,103 @@
-"""Who may call: one-time tokens, issued and renewed certificates, the deny-list."""
+"""Registry of callers: one-time tokens, issued and renewed certificates, the deny-list.
+
+Snapshot of the deny-list and all certificates, read again only after a change.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from cryptography import x509
 
-from eigenveil.certificates import key_print
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
-from eigenveil_common.failpoints import failpoint
-from eigenveil_common.storage.database import Connection, Row
-from eigenveil_server.clock import Clock, as_datetime
+from eigenveil.signatures import key_print
+from eigenveil_common.files import failpoint
+from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_server.pki.authority import Authority, fingerprint, pem, requested_key
-from eigenveil_server.pki.standing import Who, refused
+from eigenveil_server.process import Clock, as_datetime
 from eigenveil_server.storage.database import Store, audit
+
+CallerKey = tuple[str, str]  # role and name
+
+
+class CertificateStatus(NamedTuple):
+    """Status of an issued certificate; `unused` since a renewal. Unix milliseconds."""
+
+    superseded: bool
+    unused: bool
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolmentSnapshot:
+    """The deny-list and all certificates, by identity and fingerprint. `version` is the last audit line that
+    it reflects."""
+
+    version: int
+    denied: frozenset[CallerKey]
+    certificates: Mapping[CallerKey, Mapping[str, CertificateStatus]]
+
+    def check(self, identity: Identity, print: str) -> bool:
+        """Raise unless this certificate of this identity may be used; True at its first use since a renewal,
+        which `Registry.mark_used` must note.
+
+        Raises:
+            PeerError: code `identity`: denied, never issued here, or replaced by a later one.
+        """
+        caller_key = (identity.role.value, identity.name)
+        self._check_admitted(identity)
+        found = self.certificates.get(caller_key, {}).get(print)
+        if found is None:
+            raise identity_error(f"this certificate of {identity.uri} is unknown here; enrol again")
+        if found.superseded:
+            raise identity_error(
+                f"this certificate of {identity.uri} was replaced by a later one; use that one"
+            )
+        return found.unused
+
+    def check_enrolled(self, identity: Identity, now: int) -> None:
+        """Raise unless an identity that others vouch for could call with a certificate as well.
+
+        Raises:
+            PeerError: code `identity`: denied, or without a certificate that is valid now.
+        """
+        self._check_admitted(identity)
+        issued = self.certificates.get((identity.role.value, identity.name), {}).values()
+        if not any(not one.superseded and one.expires_at > now for one in issued):
+            raise identity_error(f"{identity.uri} has no valid certificate; enrol first")
+
+    def _check_admitted(self, identity: Identity) -> None:
+        if (identity.role.value, identity.name) in self.denied:
+            raise identity_error(f"{identity.uri} is on the deny-list; ask the coordinator's operator")
+
+
+def current_enrolments(reader: Database, known: EnrolmentSnapshot | None) -> EnrolmentSnapshot:
+    """Return the current snapshot; `known` itself if nothing has changed, since every call reads it.
+
+    Every such change writes an audit line in its transaction. The last line's number is read first: what is
+    read after that is as new, or newer.
+    """
+    version: int = reader.rows("SELECT COALESCE(MAX(id), 0) FROM audit")[0][0]
+    if known is not None and known.version == version:
+        return known
+    denied = frozenset((row["role"], row["name"]) for row in reader.rows("SELECT role, name FROM denied"))
+    certificates: dict[CallerKey, dict[str, CertificateStatus]] = {}
+    columns = "role, name, fingerprint, superseded, unused, expires_at"
+    for role, name, print, superseded, unused, ends in reader.rows(f"SELECT {columns} FROM certificates"):
+        noted = CertificateStatus(bool(superseded), bool(unused), ends)
+        certificates.setdefault((role, name), {})[print] = noted
+    return EnrolmentSnapshot(version=version, denied=denied, certificates=certificates)
+
+
+def identity_error(message: str) -> PeerError:
+    """Return the error for a caller that is not admitted."""
+    return PeerError(Code.IDENTITY, message)
+
 
 TOKEN_BYTES = 32
 UNKNOWN_TOKEN = "the token is unknown or was replaced; ask the operator for a join file"
@@ -25,9 +105,9 @@ LIVE = "superseded = 0 AND expires_at > ?"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Enrolled:
-    """One identity as the operator sees it; times in Unix milliseconds. `key` is the SHA-256 of the public
-    key of its latest certificate, which the other end has on its screen as well."""
+class EnrolledCaller:
+    """One enrolled identity, as the operator sees it. Times in Unix milliseconds. `key` is the SHA-256 of its
+    latest certificate's public key; the party sees the same one."""
 
     role: str
     name: str
@@ -37,8 +117,8 @@ class Enrolled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Issued:
-    """A certificate, and who holds which key."""
+class IssuedCertificate:
+    """A certificate, its identity and the fingerprint of its key."""
 
     identity: Identity
     key: str
@@ -54,66 +134,67 @@ class Registry:
         self._clock = clock
 
     def new_token(self, role: Role, name: str, valid_ms: int, *, lift_denial: bool = False) -> str:
-        """A one-time token; only its hash is kept. Unused ones of the same identity stop working.
+        """Return a new one-time token; only its hash is stored. Unused tokens of the same identity become
+        invalid.
 
         Raises:
-            PeerError: `name` is not a name.
-            RequestError: it is on the deny-list; only `lift_denial` takes it off.
+            PeerError: `name` is not a valid name.
+            RequestError: the identity is on the deny-list, and `lift_denial` is not set.
         """
         Identity(federation=self._federation, role=role, name=name)
         token = secrets.token_urlsafe(TOKEN_BYTES)
-        now, who = self._clock(), (role.value, name)
+        now, caller_key = self._clock(), (role.value, name)
         with self._store.writer.transaction() as change:
-            denied = _denied(change, who)
+            denied = _denied(change, caller_key)
             if denied and not lift_denial:
                 raise RequestError(
                     Code.CONFLICT,
-                    f"{'/'.join(who)} is on the deny-list; to let it in again, add --lift-denial",
+                    f"{'/'.join(caller_key)} is on the deny-list; to let it in again, add --lift-denial",
                 )
-            _void_tokens(change, who)
+            _void_tokens(change, caller_key)
             change.execute(
                 "INSERT INTO tokens (hash, role, name, expires_at) VALUES (?, ?, ?, ?)",
-                (hashlib.sha256(token.encode()).digest(), *who, now + valid_ms),
+                (hashlib.sha256(token.encode()).digest(), *caller_key, now + valid_ms),
             )
-            change.execute("DELETE FROM denied WHERE (role, name) = (?, ?)", who)
+            change.execute("DELETE FROM denied WHERE (role, name) = (?, ?)", caller_key)
             if denied:
-                audit(change, now, "denial-lifted", "/".join(who))
-            audit(change, now, "token", "/".join(who))
+                audit(change, now, "denial-lifted", "/".join(caller_key))
+            audit(change, now, "token", "/".join(caller_key))
         return token
 
     def enrol(
         self, token: str, csr_der: bytes, authority: Authority, days: Callable[[Role], float]
-    ) -> Issued:
-        """The certificate that the token is good for; the same key again gets the same one. `days` is how
-        long one lasts. Whoever was away for longer than theirs comes back in this way, under the same name.
+    ) -> IssuedCertificate:
+        """Return the certificate for the token; the same key again gets the same certificate. `days` is its
+        validity. An identity whose certificate has expired enrols again in the same way, under the same name.
 
         Raises:
-            PeerError: code `identity`: the token is unknown, expired, or was used with another key, its name
-                is on the deny-list, or the key was certified before, for whomever.
-            RequestError: the certificate request is refused.
+            PeerError: code `identity`: the token is unknown, expired or used with another key; the name is on
+                the deny-list; or the key was certified before.
+            RequestError: the certificate request is invalid.
         """
-        key, held = requested_key(csr_der), (hashlib.sha256(token.encode()).digest(),)
-        # Anybody may ask: only who holds a token makes those wait who write.
-        if not self._store.reader.rows("SELECT 1 FROM tokens WHERE hash = ?", held):
-            raise refused(UNKNOWN_TOKEN)
+        key, token_hash = requested_key(csr_der), (hashlib.sha256(token.encode()).digest(),)
+        # Any caller may try; only one with a token may delay writers.
+        if not self._store.reader.rows("SELECT 1 FROM tokens WHERE hash = ?", token_hash):
+            raise identity_error(UNKNOWN_TOKEN)
         with self._store.writer.transaction() as change:
-            rows = change.execute("SELECT * FROM tokens WHERE hash = ?", held)
+            rows = change.execute("SELECT * FROM tokens WHERE hash = ?", token_hash)
             if not rows:
-                raise refused(UNKNOWN_TOKEN)
+                raise identity_error(UNKNOWN_TOKEN)
             row = rows[0]
             if _denied(change, (row["role"], row["name"])):
-                raise refused(f"{row['role']}/{row['name']} is on the deny-list; speak to the operator")
+                raise identity_error(f"{row['role']}/{row['name']} is on the deny-list; ask the operator")
             identity = Identity(federation=self._federation, role=Role(row["role"]), name=row["name"])
             if row["key_print"] is not None:
                 if row["key_print"] != key_print(key):
-                    raise refused("the token was used already; ask the operator for a new join file")
-                return Issued(identity=identity, key=key_print(key), pem=row["certificate"])
+                    raise identity_error("the token was used already; ask the operator for a new join file")
+                return IssuedCertificate(identity=identity, key=key_print(key), pem=row["certificate"])
             if self._clock() >= row["expires_at"]:
-                raise refused("the token has expired; ask the operator for a new join file")
-            _insist_new(change, key_print(key))
+                raise identity_error("the token has expired; ask the operator for a new join file")
+            _check_new_key(change, key_print(key))
             life = days(identity.role)
             issued = authority.issue(identity, key, now=as_datetime(self._clock()), days=life)
-            _admit_anew(change, (row["role"], row["name"]))
+            _supersede_certificates(change, (row["role"], row["name"]))
             self._record(change, identity, issued, authority, "enrolled")
             change.execute(
                 "UPDATE tokens SET key_print = ?, certificate = ? WHERE hash = ?",
@@ -121,137 +202,138 @@ class Registry:
             )
             failpoint("certificate-issuing")
         failpoint("certificate-issued")
-        return Issued(identity=identity, key=key_print(key), pem=pem(issued))
+        return IssuedCertificate(identity=identity, key=key_print(key), pem=pem(issued))
 
     def renew(
-        self, caller: Identity, print: str, csr_der: bytes, authority: Authority, days: float
-    ) -> Issued:
-        """The next certificate of `caller`, who shows the one with fingerprint `print`; for the same key the
-        same one. The one that is shown works until the next one was used.
+        self, caller: Identity, presented: str, csr_der: bytes, authority: Authority, days: float
+    ) -> IssuedCertificate:
+        """Return the next certificate of `caller`, who presents the one with this fingerprint. The same key
+        gets the same certificate. The presented one stays valid until the next one is used.
 
         Raises:
             PeerError: code `identity`: denied or replaced meanwhile, or a key that was certified before.
-            RequestError: the request is refused; `not-ready`, it is too early.
+            RequestError: the request is invalid; `not-ready`, it is too early.
         """
-        key, who, now = requested_key(csr_der), (caller.role.value, caller.name), self._clock()
-        held = key_print(key)
+        key, caller_key, now = requested_key(csr_der), (caller.role.value, caller.name), self._clock()
+        new_key_print = key_print(key)
         with self._store.writer.transaction() as change:
             live = change.execute(
-                f"SELECT * FROM certificates WHERE (role, name) = (?, ?) AND {LIVE}", (*who, now)
+                f"SELECT * FROM certificates WHERE (role, name) = (?, ?) AND {LIVE}", (*caller_key, now)
             )
-            shown = next((row for row in live if row["fingerprint"] == print), None)
-            if shown is None or _denied(change, who):
-                raise refused(f"the certificate of {caller.uri} was replaced or shut out")
+            shown = next((row for row in live if row["fingerprint"] == presented), None)
+            if shown is None or _denied(change, caller_key):
+                raise identity_error(f"the certificate of {caller.uri} was replaced or denied; enrol again")
             for row in live:
-                if row["key_print"] == held:
-                    return Issued(identity=caller, key=held, pem=row["certificate"])
+                if row["key_print"] == new_key_print:
+                    return IssuedCertificate(identity=caller, key=new_key_print, pem=row["certificate"])
             self._check_due(shown)
-            _insist_new(change, held)
-            # One that was answered and never used: its answer was lost together with its key.
-            lost = "(role, name) = (?, ?) AND unused = 1 AND fingerprint != ?"
-            change.execute(f"DELETE FROM certificates WHERE {lost}", (*who, print))
+            _check_new_key(change, new_key_print)
+            # Issued and never used: the answer was lost together with its key.
+            never_used = "(role, name) = (?, ?) AND unused = 1 AND fingerprint != ?"
+            change.execute(f"DELETE FROM certificates WHERE {never_used}", (*caller_key, presented))
             ended = "(role, name) = (?, ?) AND superseded = 1 AND expires_at <= ?"
-            change.execute(f"DELETE FROM certificates WHERE {ended}", (*who, now))
+            change.execute(f"DELETE FROM certificates WHERE {ended}", (*caller_key, now))
             issued = authority.issue(caller, key, now=as_datetime(now), days=days)
             self._record(change, caller, issued, authority, "renewed")
             failpoint("renewal-issuing")
         failpoint("renewal-issued")
-        return Issued(identity=caller, key=held, pem=pem(issued))
+        return IssuedCertificate(identity=caller, key=new_key_print, pem=pem(issued))
 
     def _check_due(self, shown: Row) -> None:
-        """Nobody fills the disk by renewing: half of a life must be over. Clients wait for two thirds."""
+        """Raise before half of the validity is over, so that renewals cannot fill the disk. Clients wait for
+        two thirds."""
         if self._clock() < (shown["issued_at"] + shown["expires_at"]) // 2:
-            raise RequestError(Code.NOT_READY, "renew when two thirds of the certificate's life are over")
+            raise RequestError(Code.NOT_READY, "too early: renew when two thirds of the validity are over")
 
     def _record(
-        self, change: Connection, identity: Identity, issued: x509.Certificate, by: Authority, how: str
+        self, change: Connection, identity: Identity, issued: x509.Certificate, issuer: Authority, action: str
     ) -> None:
-        who = (identity.role.value, identity.name)
+        caller_key = (identity.role.value, identity.name)
         expires_at = int(1000 * issued.not_valid_after_utc.timestamp())
-        held = key_print(issued.public_key())  # type: ignore[arg-type]  # as requested_key insists
+        new_key_print = key_print(issued.public_key())  # type: ignore[arg-type]  # as requested_key insists
         change.execute(
             "INSERT INTO certificates (fingerprint, role, name, issued_at, expires_at, unused, issuer, "
             "key_print, certificate) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
             (
-                *(fingerprint(issued), *who, self._clock(), expires_at, int(how == "renewed")),
-                *(fingerprint(by.certificate), held, pem(issued)),
+                *(fingerprint(issued), *caller_key, self._clock(), expires_at, int(action == "renewed")),
+                *(fingerprint(issuer.certificate), new_key_print, pem(issued)),
             ),
         )
-        audit(change, self._clock(), how, "/".join(who), f"certificate {fingerprint(issued)}")
+        audit(change, self._clock(), action, "/".join(caller_key), f"certificate {fingerprint(issued)}")
 
-    def take_up(self, caller: Identity, print: str) -> None:
-        """Note that a renewed certificate was used: the earlier ones of this caller work no more.
+    def mark_used(self, caller: Identity, used: str) -> None:
+        """Note the first use of a renewed certificate; earlier ones of this caller become invalid.
 
         Raises:
             InternalError: code `storage`.
         """
-        who = (caller.role.value, caller.name)
+        caller_key = (caller.role.value, caller.name)
         with self._store.writer.transaction() as change:
             change.execute(
                 "UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?) AND fingerprint != ? "
                 "AND EXISTS (SELECT 1 FROM certificates f WHERE f.fingerprint = ? AND f.unused = 1)",
-                (*who, print, print),
+                (*caller_key, used, used),
             )
-            change.execute("UPDATE certificates SET unused = 0 WHERE fingerprint = ?", (print,))
-            audit(change, self._clock(), "taken-up", "/".join(who), f"certificate {print}")
+            change.execute("UPDATE certificates SET unused = 0 WHERE fingerprint = ?", (used,))
+            audit(change, self._clock(), "taken-up", "/".join(caller_key), f"certificate {used}")
             failpoint("renewal-taking-up")
 
-    def deny(self, role: Role, name: str, why: str = "") -> None:
-        """Refuse every further message of this identity, from now on, and void its unused tokens; `why` is
-        for the audit.
+    def deny(self, role: Role, name: str, reason: str = "") -> None:
+        """Refuse every further message of this identity, and void its unused tokens. The reason is for the
+        audit log.
 
         Raises:
-            RequestError: nobody of that name has enrolled or was invited.
+            RequestError: no such identity has enrolled or was invited.
         """
-        who = (role.value, name)
+        caller_key = (role.value, name)
         with self._store.writer.transaction() as change:
             tables, same = ("certificates", "tokens"), "(role, name) = (?, ?)"
-            found = (change.execute(f"SELECT 1 FROM {table} WHERE {same}", who) for table in tables)
+            found = (change.execute(f"SELECT 1 FROM {table} WHERE {same}", caller_key) for table in tables)
             if not any(found):
                 raise RequestError(Code.NOT_FOUND, f"no {role.value} {name} has enrolled or was invited")
-            _void_tokens(change, who)
+            _void_tokens(change, caller_key)
             change.execute(
                 "INSERT INTO denied VALUES (?, ?, ?) ON CONFLICT (role, name) DO UPDATE SET at = excluded.at",
-                (*who, self._clock()),
+                (*caller_key, self._clock()),
             )
-            change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
-            audit(change, self._clock(), "denied", "/".join(who), why)
+            change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", caller_key)
+            audit(change, self._clock(), "denied", "/".join(caller_key), reason)
 
     def sites(self) -> frozenset[str]:
-        """Names of the sites that have enrolled and are not denied."""
+        """Return the names of the sites that have enrolled and are not denied."""
         return frozenset(
             one.name for one in self.enrolled() if one.role == Role.SITE.value and not one.denied
         )
 
-    def enrolled(self) -> list[Enrolled]:
-        """Everybody who has enrolled, with the expiry and the key of the latest certificate; a replaced one
-        counts only if there is no other."""
+    def enrolled(self) -> list[EnrolledCaller]:
+        """Return every enrolled identity, with expiry and key of its latest certificate. A replaced
+        certificate counts only if there is no other."""
         rows = self._store.reader.rows(
             "SELECT role, name, expires_at, key_print AS key, EXISTS (SELECT 1 FROM denied d "
             "WHERE (d.role, d.name) = (c.role, c.name)) AS denied "
             "FROM certificates c ORDER BY role, name, superseded DESC, issued_at, expires_at"
         )
         latest = {(row["role"], row["name"]): row for row in rows}
-        return [Enrolled(**{**dict(row), "denied": bool(row["denied"])}) for row in latest.values()]
+        return [EnrolledCaller(**{**dict(row), "denied": bool(row["denied"])}) for row in latest.values()]
 
 
-def _denied(change: Connection, who: Who) -> bool:
-    return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", who))
+def _denied(change: Connection, caller_key: CallerKey) -> bool:
+    return bool(change.execute("SELECT 1 FROM denied WHERE (role, name) = (?, ?)", caller_key))
 
 
-def _void_tokens(change: Connection, who: Who) -> None:
-    """An unused token may have leaked; a used one is kept, to answer its own request again."""
-    change.execute("DELETE FROM tokens WHERE (role, name) = (?, ?) AND key_print IS NULL", who)
+def _void_tokens(change: Connection, caller_key: CallerKey) -> None:
+    """Delete unused tokens, which may have leaked. A used one stays, to answer the same request again."""
+    change.execute("DELETE FROM tokens WHERE (role, name) = (?, ?) AND key_print IS NULL", caller_key)
 
 
-def _admit_anew(change: Connection, who: Who) -> None:
-    """One live certificate a name: who enrols again shuts out a copy of the old key, and what the copy said
-    of its generation is forgotten."""
-    change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", who)
-    change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", who)
+def _supersede_certificates(change: Connection, caller_key: CallerKey) -> None:
+    """Invalidate earlier certificates and stored greetings of the name: each name has one live
+    certificate."""
+    change.execute("UPDATE certificates SET superseded = 1 WHERE (role, name) = (?, ?)", caller_key)
+    change.execute("DELETE FROM greetings WHERE (role, name) = (?, ?)", caller_key)
 
 
-def _insist_new(change: Connection, print: str) -> None:
-    """A key that was replaced, or is somebody else's, is not certified again."""
+def _check_new_key(change: Connection, print: str) -> None:
+    """Raise if the key was certified before, for this or another identity."""
     if change.execute("SELECT 1 FROM certificates WHERE key_print = ?", (print,)):
-        raise refused("this key was certified before; ask with a new one")
+        raise identity_error("this key was certified before; make a new key")

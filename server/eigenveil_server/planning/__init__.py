@@ -1,2 +1,2 @@
-"""From an analyst's words to a study that can be stored: planned in processes of their own, held against what
-the operator allows. Imports storage, the keys and the threads, and nothing that drives a study."""
+"""Planning: from an analyst's study to one that can be stored, in isolated processes and within the
+operator's limits. Imports storage, keys and threads; nothing that drives a study."""

@@ -1,8 +1,8 @@
-"""What is done with an analyst's words in a process that may be killed: read, planned, rehearsed.
+"""Planning tasks, run in an isolated process: parse, plan, rehearse.
 
-`python -m eigenveil_server.planning.planner` answers wishes from its standard input, one after the other. A
-wish is eight bytes of length and a JSON object: the name of one of `WORKS`, its arguments, seconds of
-processor time and bytes of memory; so is an answer. Nothing here knows a key, a ledger or a database.
+`python -m eigenveil_server.planning.planner` runs tasks from its standard input, one after the other. A task
+is eight bytes of length and a JSON object: the name of one of `TASKS`, its inputs, seconds of processor time
+and bytes of memory. A result has the same form. This module has no access to keys, ledger or database.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import IO, Any
 
-from eigenveil.dictionary.admission import (
+from eigenveil.dictionary.directory import (
     Directory,
     check_rules,
     check_study,
@@ -24,104 +24,113 @@ from eigenveil.dictionary.admission import (
     directory_to_dict,
 )
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.planning.choose import doubts
-from eigenveil.planning.dry_run import check_every_size, courses, rehearse
+from eigenveil.planning.choose import make_plan, noise_warnings
+from eigenveil.planning.dry_run import check_all_sizes, possible_rehearsals, rehearse
 from eigenveil.planning.predict import predict
-from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.reporting.explain import explain
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
-from eigenveil_common.process import give_back, resident_bytes
+from eigenveil_common.process_limits import release_free_memory, resident_bytes
 from eigenveil_common.rpc import MESSAGE_BYTES
 
-DRAFT = "draft"  # the submission of a plan that is only explained
-ENVELOPE_BYTES = 64 * 1024  # what a message holds besides the plan and the query
+DRAFT = "draft"  # submission id of a plan that is only explained
+ENVELOPE_BYTES = 64 * 1024  # of a message besides plan and query
 LENGTH_BYTES = 8
-Words = Mapping[str, Any]
+TaskInputs = Mapping[str, Any]
 
 
-def explained(**words: Any) -> dict[str, Any]:
-    """What `planned` says of a study, and what it would ask, reveal and cost, as JSON; refused alike."""
-    plan, ways = _rehearsed(**words)
-    told = json.dumps(_explained(plan, ways, words["directory"]), sort_keys=True)
-    return _plan_value(plan, ways, words["directory"]) | {"explanation": told}
+def explained(**inputs: Any) -> dict[str, Any]:
+    """Return the result of `planned`, with the study's queries, disclosures and costs as JSON.
+
+    Raises:
+        RequestError: as `planned`.
+    """
+    plan, query_courses = _rehearsed(**inputs)
+    explanation = json.dumps(_explained(plan, query_courses, inputs["directory"]), sort_keys=True)
+    return _plan_value(plan, query_courses, inputs["directory"]) | {"explanation": explanation}
 
 
-def foreseen(**words: Any) -> dict[str, Any]:
-    """As `explained`, with the error that is to be expected of it, as sines (low, median, high); None where
-    no law is known."""
-    plan, ways = _rehearsed(**words)
-    error = predict(plan.study, plan.algorithm).error  # type: ignore[arg-type]  # own ones have no law
-    told = _explained(plan, ways, words["directory"])
+def foreseen(**inputs: Any) -> dict[str, Any]:
+    """Return the result of `explained`, with the expected error as sines (low, median, high), or None without
+    an error model."""
+    plan, query_courses = _rehearsed(**inputs)
+    error = predict(plan.study, plan.algorithm).error  # type: ignore[arg-type]  # custom algorithms have no error model
+    explanation = _explained(plan, query_courses, inputs["directory"])
     sines = None if error is None else [error.low, error.median, error.high]
-    return {"plan": plan.to_json().decode(), "explanation": told, "sines": sines}
+    return {"plan": plan.to_json().decode(), "explanation": explanation, "sines": sines}
 
 
 def drawn(*, document: str) -> str:
-    """The report of a release, as one HTML page.
+    """Return the report of a release as one HTML page.
 
     Raises:
-        RequestError: code `bad-config`, what draws pictures is not installed.
+        RequestError: code `bad-config`, the plotting library is not installed.
     """
     try:
-        from eigenveil.reporting.report import render  # an extra: most coordinators do without
+        from eigenveil.reporting.report import render  # an optional dependency
     except ModuleNotFoundError as problem:
         raise RequestError(
             Code.BAD_CONFIG,
-            f"pictures need {problem.name}, which is not installed here; have the operator install it: pip "
+            f"reports need {problem.name}, which is not installed here; the operator can install it: pip "
             "install 'eigenveil[coordinator,analyst]'",
         ) from problem
     return render(json.loads(document))
 
 
-def planned(**words: Any) -> dict[str, Any]:
-    """The plan of a study, how many rounds it expects to ask at most, and what its analyst should know.
+def planned(**inputs: Any) -> dict[str, Any]:
+    """Return the plan of a study, its largest number of rounds, and warnings for its analyst.
 
     Raises:
         RequestError: the study is refused.
     """
-    return _plan_value(*_rehearsed(**words), words["directory"])
+    return _plan_value(*_rehearsed(**inputs), inputs["directory"])
 
 
-def _plan_value(plan: Plan, ways: tuple[tuple[RoundQuery, ...], ...], directory: Words) -> dict[str, Any]:
+def _plan_value(
+    plan: Plan, query_courses: tuple[tuple[RoundQuery, ...], ...], directory: TaskInputs
+) -> dict[str, Any]:
     warnings = [*_warnings(plan.study), *check_rules(plan, directory_from_dict(directory))]
-    return {"plan": plan.to_json().decode(), "rounds": max(map(len, ways)), "warnings": warnings}
+    return {"plan": plan.to_json().decode(), "rounds": max(map(len, query_courses)), "warnings": warnings}
 
 
 def again(*, study_toml: str, plan: str) -> list[str] | None:
-    """What the analyst of a plan should know, if it was this study that made it."""
+    """Return the warnings for the analyst of a plan; None if this study did not make it."""
     study = plan_from_json(plan.encode()).study
     return _warnings(study) if study == parse_study(study_toml) else None
 
 
-def _explained(plan: Plan, ways: tuple[tuple[RoundQuery, ...], ...], directory: Words) -> dict[str, Any]:
-    """What `explain` says, and which sites will decline by their own stated rules."""
-    told = explain(plan, ways)
-    return told | {"warnings": [*told["warnings"], *check_rules(plan, directory_from_dict(directory))]}
+def _explained(
+    plan: Plan, query_courses: tuple[tuple[RoundQuery, ...], ...], directory: TaskInputs
+) -> dict[str, Any]:
+    """Return the explanation, with warnings of the sites whose stated rules decline the study."""
+    explanation = explain(plan, query_courses)
+    return explanation | {
+        "warnings": [*explanation["warnings"], *check_rules(plan, directory_from_dict(directory))]
+    }
 
 
 def _warnings(study: Study) -> list[str]:
-    return [*study.warnings(), *doubts(study)]
+    return [*study.warnings(), *noise_warnings(study)]
 
 
 def _rehearsed(
-    *, study_toml: str, submission: str, analyst: str, directory: Words, most_columns: int
+    *, study_toml: str, submission: str, analyst: str, directory: TaskInputs, most_columns: int
 ) -> tuple[Plan, tuple[tuple[RoundQuery, ...], ...]]:
-    """The plan of a study and all that it may ask, every way rehearsed once."""
+    """Return the plan of a study and all of its possible queries, each course rehearsed once."""
     study = _parsed(study_toml, most_columns)
     public = directory_from_dict(directory)
     check_study(study, public)
     plan = make_plan(study, federation=public.federation, submission=submission, analyst=analyst)
     check_rules(plan, public)
     _check_sums(plan)
-    ways = courses(plan)
-    asked = [one for way in ways for one in way]
-    check_every_size(plan, asked)
-    _check_message(plan, asked)
-    return plan, ways
+    query_courses = possible_rehearsals(plan)
+    round_queries = [one for course in query_courses for one in course]
+    check_all_sizes(plan, round_queries)
+    _check_message(plan, round_queries)
+    return plan, query_courses
 
 
 def _parsed(study_toml: str, most_columns: int) -> Study:
@@ -130,7 +139,7 @@ def _parsed(study_toml: str, most_columns: int) -> Study:
         raise RequestError(
             Code.BAD_STUDY,
             f"this study has {study.dimension} columns, and the operator allows {most_columns} "
-            "(max_columns): planning takes their cube; ask for fewer",
+            "(max_columns), since planning time grows with their cube; choose fewer",
         )
     return study
 
@@ -139,47 +148,48 @@ def _check_sums(plan: Plan) -> None:
     if plan.algorithm.properties.single_records:
         raise RequestError(
             Code.BAD_STUDY,
-            f"{plan.algorithm.value} would show the coordinator single records; it runs in simulations only",
+            f"{plan.algorithm.value} would reveal single records to the coordinator; run it as a simulation",
         )
 
 
-def _check_message(plan: Plan, asked: Sequence[RoundQuery]) -> None:
-    """Every question fits a message, with the plan: also where more records let directions be added."""
-    largest = _largest(asked)
+def _check_message(plan: Plan, round_queries: Sequence[RoundQuery]) -> None:
+    """Raise unless every query fits a message with the plan, also where more records let directions be
+    added."""
+    largest = _largest(round_queries)
     if 4 * largest > MESSAGE_BYTES:
         largest = max(largest, _largest(rehearse(plan, plan.study.max_records)))
     if largest + len(plan.to_json()) + ENVELOPE_BYTES > MESSAGE_BYTES:
         raise RequestError(
             Code.OVERFLOW,
-            f"a question of this study has {largest} bytes, and a message holds {MESSAGE_BYTES} with "
-            "the plan; ask for fewer components or columns",
+            f"a query of this study has {largest} bytes, and a message with its plan at most "
+            f"{MESSAGE_BYTES}; choose fewer components or columns",
         )
 
 
-def _largest(asked: Sequence[RoundQuery]) -> int:
-    return max((query_to_proto(query).ByteSize() for query in asked), default=0)
+def _largest(round_queries: Sequence[RoundQuery]) -> int:
+    return max((query_to_proto(query).ByteSize() for query in round_queries), default=0)
 
 
-WORKS: Mapping[str, Callable[..., Any]] = {
+TASKS: Mapping[str, Callable[..., Any]] = {
     work.__name__: work for work in (explained, foreseen, planned, again, drawn)
 }
 
 
-def answer(work: str, words: Words) -> dict[str, Any]:
-    """What came of a wish: `{"done": ...}`, the code and the sentence of an error, or that it takes more
-    `"memory"` than it may."""
+def answer(task_name: str, inputs: TaskInputs) -> dict[str, Any]:
+    """Return the outcome of a task: `{"done": ...}`, the code and message of an error, or `{"memory": True}`
+    at the memory limit."""
     try:
-        return {"done": WORKS[work](**words)}
+        return {"done": TASKS[task_name](**inputs)}
     except EigenveilError as problem:
         return {"code": problem.code.value, "why": str(problem)}
     except MemoryError:
         return {"memory": True}
-    except Exception as surprise:  # noqa: BLE001 - told by its type, as everywhere
-        return {"code": Code.BUG.value, "why": f"planning met {type(surprise).__qualname__}"}
+    except Exception as unexpected:  # noqa: BLE001 - reported by its type only
+        return {"code": Code.BUG.value, "why": f"planning failed: {type(unexpected).__qualname__}"}
 
 
 def read(stream: IO[bytes]) -> Any:
-    """The next message; None at the end."""
+    """Return the next message; None at the end."""
     head = stream.read(LENGTH_BYTES)
     if len(head) < LENGTH_BYTES:
         return None
@@ -188,40 +198,40 @@ def read(stream: IO[bytes]) -> Any:
 
 
 def write(stream: IO[bytes], message: Any) -> None:
-    data = json.dumps(message, default=_plain).encode()
+    data = json.dumps(message, default=_to_json_value).encode()
     stream.write(len(data).to_bytes(LENGTH_BYTES, "big") + data)
     stream.flush()
 
 
-def _plain(word: object) -> dict[str, Any]:
-    """A directory, which takes so long to spell out that no event loop may do it."""
-    if isinstance(word, Directory):
-        return directory_to_dict(word)
-    raise TypeError(f"a {type(word).__name__} is no word of a wish")
+def _to_json_value(value: object) -> dict[str, Any]:
+    """Return a directory as JSON values; too slow for an event loop."""
+    if isinstance(value, Directory):
+        return directory_to_dict(value)
+    raise TypeError(f"a {type(value).__name__} cannot be part of a task")
 
 
-def _yield_to_others(nice: int) -> None:
-    """Have at most this priority from now on; it does not rise again."""
+def _lower_priority(nice: int) -> None:
+    """Lower the priority to at most this one; it cannot rise again."""
     with suppress(PermissionError):  # a hardened unit forbids it
         if (more := nice - os.getpriority(os.PRIO_PROCESS, 0)) > 0:
             os.nice(more)
 
 
 def main() -> int:
-    """Answer until nobody asks any more; the system ends this process in the middle of a wish that takes
-    more than its seconds, and gives none more than its memory."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is for whoever asks
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # whatever was inherited
+    """Run tasks until the input ends. The system ends this process at the time limit and refuses memory over
+    the limit."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator handles interrupts
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)  # not the inherited handler
     _, most = resource.getrlimit(resource.RLIMIT_DATA)  # an operator may allow less
-    while (wish := read(sys.stdin.buffer)) is not None:
+    while (task := read(sys.stdin.buffer)) is not None:
         # SIGPROF ends the process when it has used so much processor time; RLIMIT_CPU counts whole seconds.
-        signal.setitimer(signal.ITIMER_PROF, wish["seconds"])
-        _yield_to_others(wish["nice"])
-        memory = wish["memory"]
+        signal.setitimer(signal.ITIMER_PROF, task["seconds"])
+        _lower_priority(task["nice"])
+        memory = task["memory"]
         resource.setrlimit(resource.RLIMIT_DATA, (memory if most < 0 else min(memory, most), most))
-        found = answer(wish["work"], wish["words"])
-        signal.setitimer(signal.ITIMER_PROF, 0.0)  # reading the next wish is not this one's time
-        give_back()
+        found = answer(task["work"], task["words"])
+        signal.setitimer(signal.ITIMER_PROF, 0.0)  # reading the next task takes no time of this one
+        release_free_memory()
         write(sys.stdout.buffer, found | {"resident": resident_bytes()})
     return 0
 

@@ -1,8 +1,14 @@
-"""Planning beside everything else: in processes that may be killed, small studies apart from wide ones.
+"""Planning in isolated processes: one lane for small studies, one for wide ones.
 
-One analyst plans one study at a time, and nobody's second wish queues before another's first. Whatever turns
-out not to be small goes on in the wide lane, and so does all that the same analyst asks for a while, whether
-anybody still waits for it or not.
+An analyst plans one study at a time, so a second task does not delay another analyst's first. A study that
+exceeds the small lane goes on in the wide lane. So do all further tasks of the same analyst for a while, also
+when their callers are gone.
+
+Cache of recently explained plans, so that a study that is then signed and submitted is not planned twice.
+
+All cached plans are of the latest directory; older ones are dropped. Directories are compared by equality,
+not by digest: the statements of sites are the same objects from call to call. Equality then takes
+microseconds, where a digest of 50 sites with 2,000 columns each takes most of a second.
 """
 
 from __future__ import annotations
@@ -12,27 +18,28 @@ import atexit
 import signal
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, ClassVar
 
 from eigenveil.errors import Code, RequestError, error
-from eigenveil_common.apart import apart, ended
+from eigenveil.numerics.encoding import digest_of
+from eigenveil_common.concurrency import kill_process, start_isolated
 from eigenveil_server.planning import planner
 
 SMALL_BYTES = 32 * 1024  # 500 columns, planned in a quarter of a second
-MOST_BYTES = 2 * 2**20  # 20,000 columns with names, units and bounds as they are
+MAX_STUDY_BYTES = 2 * 2**20  # 20,000 columns with names, units and bounds as they are
 SMALL_SECONDS, WIDE_SECONDS = 0.5, 120.0  # of processor time; refined-cov of 1,000 columns takes ten
-SMALL_MEMORY = 512 * 2**20  # a process that has planned nothing yet has 101 MiB of data, 74 of them resident
+SMALL_MEMORY = 512 * 2**20  # a fresh process has 101 MiB of data, 74 of them resident
 MOST_MEMORY = 4 * 2**30
-# refined-cov of 2,048 columns and 180 components, nearly all that fit a message, takes 581 MB.
-WIDE_MEMORY, WIDE_BYTES = 256 * 2**20, 160  # to begin with, and for each pair of columns of a study
-IDLE_BYTES = 128 * 2**20  # a process that holds more is not kept for the next wish
+# refined-cov of 2,048 columns and 180 components, almost the largest that fit a message, takes 581 MB.
+WIDE_MEMORY, WIDE_BYTES = 256 * 2**20, 160  # fixed, and for each pair of columns of a study
+IDLE_BYTES = 128 * 2**20  # a larger process is not used for the next task
 SMALL_NICE, WIDE_NICE = 5, 15  # rounds and calls go first, then small studies
 WIDE_AGAIN_SECONDS = 300.0  # for an analyst whose study was not small
-LINGER_SECONDS = 1.0  # for which work goes on that nobody waits for: a new process takes longer to start
+LINGER_SECONDS = 1.0  # that a cancelled task goes on: starting a new process takes longer
 
 
 def wide_memory(most_columns: int) -> int:
@@ -42,54 +49,54 @@ def wide_memory(most_columns: int) -> int:
 
 
 class Worker:
-    """One process that plans, for one lane. It can be ended from another thread than the one that asks."""
+    """One planning process of a lane. Any thread may end it."""
 
-    idle: ClassVar[list[Worker]] = []  # handed on, since each takes a second to start
+    idle: ClassVar[list[Worker]] = []  # shared, since each takes a second to start
 
     def __init__(self, lane: str) -> None:
         self.lane = lane
-        self._process = apart("eigenveil_server.planning.planner")
+        self._process = start_isolated("eigenveil_server.planning.planner")
 
     @classmethod
-    def ready(cls, lane: str) -> Worker:
-        """An idle one of that lane, unless it was ended meanwhile, or a new one."""
+    def acquire(cls, lane: str) -> Worker:
+        """Return an idle, living worker of that lane, or a new one."""
         for worker in [one for one in cls.idle if one.lane == lane]:
-            with suppress(ValueError):  # another thread has just taken it
+            with suppress(ValueError):  # another thread took it
                 cls.idle.remove(worker)
                 if worker.alive:
                     return worker
         return cls(lane)
 
-    def ask(self, wish: dict[str, Any]) -> dict[str, Any] | None:
-        """The answer; None if the process was ended first."""
+    def ask(self, task: dict[str, Any]) -> dict[str, Any] | None:
+        """Return the result; None if the process was ended first."""
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
         try:
-            planner.write(stdin, wish)
-            found: dict[str, Any] | None = planner.read(stdout)
+            planner.write(stdin, task)
+            result: dict[str, Any] | None = planner.read(stdout)
         except BrokenPipeError:
-            found = None
-        if found is None or found.pop("resident") > IDLE_BYTES:
-            ended(self._process)
-        return found
+            result = None
+        if result is None or result.pop("resident") > IDLE_BYTES:
+            kill_process(self._process)
+        return result
 
     @property
     def alive(self) -> bool:
-        """Whether nobody has ended it while it was idle."""
+        """True unless the process ended while it was idle."""
         if alive := self._process.poll() is None:
             return alive
-        ended(self._process)
+        kill_process(self._process)
         return alive
 
     @property
     def exceeded(self) -> bool:
-        """Whether it was ended for the processor time that it took."""
+        """True if the process was ended at its limit of processor time."""
         return self._process.returncode == -signal.SIGPROF
 
     @property
     def serves(self) -> bool:
-        """Whether it may be asked again."""
+        """True if it can run another task."""
         return self._process.returncode is None
 
     def end(self) -> None:
@@ -97,14 +104,17 @@ class Worker:
 
 
 @atexit.register
-def _end_the_idle() -> None:
+def _end_idle_workers() -> None:
     for worker in Worker.idle:
-        ended(worker._process)
+        kill_process(worker._process)
 
 
 class Lane:
-    """One wish at a time, on a thread and in a process of its own; a warm one has the next process ready.
-    `exceeded` is told, on any thread, whose wish was too much for this lane, whoever still waits for it."""
+    """One task at a time, on one thread and in one process; a warm lane has the next process ready.
+
+    `exceeded` is called, on any thread, with the analyst whose task was too much for this lane, also when the
+    caller is gone.
+    """
 
     def __init__(
         self, name: str, *, seconds: float, memory: int, nice: int, exceeded: Callable[[str], None]
@@ -113,45 +123,45 @@ class Lane:
         self._name, self._seconds, self._nice = name, seconds, nice
         self.memory = memory
         self._exceeded = exceeded
-        self._lock = threading.Lock()  # nobody is ended who has just answered
+        self._lock = threading.Lock()  # a worker that has just answered is not ended
         self._busy: tuple[object, Worker] | None = None
         self._warm = False
 
-    async def ask(self, analyst: str, work: str, words: planner.Words) -> dict[str, Any] | None:
-        """The answer; None if it takes more seconds than this lane has. If the caller goes away, so does the
-        work: at once if it has not begun, and soon if it has."""
+    async def ask(self, analyst: str, task_name: str, inputs: planner.TaskInputs) -> dict[str, Any] | None:
+        """Return the result; None if it exceeds the lane's seconds. When the caller is cancelled, so is the
+        task: at once if it has not begun, else soon."""
         loop = asyncio.get_running_loop()
         limits = {"seconds": self._seconds, "memory": self.memory, "nice": self._nice}
-        wish = {"work": work, "words": words, **limits}
+        task = {"work": task_name, "words": inputs, **limits}
         try:
-            return await loop.run_in_executor(self._thread, self._ask, analyst, wish)
+            return await loop.run_in_executor(self._thread, self._ask, analyst, task)
         except asyncio.CancelledError:
-            loop.call_later(LINGER_SECONDS, self._give_up, analyst, wish)
+            loop.call_later(LINGER_SECONDS, self._give_up, analyst, task)
             raise
 
-    def _ask(self, analyst: str, wish: dict[str, Any]) -> dict[str, Any] | None:
-        worker = Worker.ready(self._name)
-        self._busy = (wish, worker)
-        found = worker.ask(wish)
+    def _ask(self, analyst: str, task: dict[str, Any]) -> dict[str, Any] | None:
+        worker = Worker.acquire(self._name)
+        self._busy = (task, worker)
+        result = worker.ask(task)
         with self._lock:
             self._busy = None
-        if found is not None and worker.serves:
+        if result is not None and worker.serves:
             Worker.idle.append(worker)
         elif self._warm:
             self.warm()
-        if "memory" in found if found is not None else worker.exceeded:
+        if "memory" in result if result is not None else worker.exceeded:
             self._exceeded(analyst)
-        return found
+        return result
 
     def warm(self) -> None:
-        """Have a process ready before anybody waits for it, from now on."""
+        """Keep a process ready from now on."""
         self._warm = True
-        Worker.idle.append(Worker.ready(self._name))
+        Worker.idle.append(Worker.acquire(self._name))
 
-    def _give_up(self, analyst: str, wish: object) -> None:
+    def _give_up(self, analyst: str, task: object) -> None:
         with self._lock:
             busy = self._busy
-            if busy is not None and busy[0] is wish:
+            if busy is not None and busy[0] is task:
                 busy[1].end()
                 self._exceeded(analyst)
 
@@ -164,63 +174,102 @@ class Lane:
 
 
 class PlanningPool:
-    """Where the wishes of all analysts go; studies have at most `most_columns`."""
+    """Planning lanes for all analysts; studies have at most `most_columns`."""
 
     def __init__(self, most_columns: int) -> None:
         self._small = Lane(
-            "small", seconds=SMALL_SECONDS, memory=SMALL_MEMORY, nice=SMALL_NICE, exceeded=self._not_small
+            "small", seconds=SMALL_SECONDS, memory=SMALL_MEMORY, nice=SMALL_NICE, exceeded=self._use_wide_lane
         )
         self._wide = Lane(
             "wide", seconds=WIDE_SECONDS, memory=wide_memory(most_columns), nice=WIDE_NICE,
             exceeded=lambda analyst: None,
         )  # fmt: skip
-        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._wide_until: dict[str, float] = {}  # for whom the wide lane plans, and how long
+        self._analyst_locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._wide_until: dict[str, float] = {}  # by analyst
 
-    async def ask(self, analyst: str, work: str, /, **words: Any) -> Any:
-        """What came of a work of `planner.WORKS`.
+    async def ask(self, analyst: str, task_name: str, /, **inputs: Any) -> Any:
+        """Return the result of a task of `planner.TASKS`.
 
         Raises:
-            EigenveilError: its own, or that it is too large.
+            EigenveilError: the task's own error, or the study is too large.
         """
-        size = sum(len(word) for word in words.values() if isinstance(word, str))
-        if len(words.get("study_toml", "")) > MOST_BYTES:
+        size = sum(len(value) for value in inputs.values() if isinstance(value, str))
+        if len(inputs.get("study_toml", "")) > MAX_STUDY_BYTES:
             raise RequestError(
-                Code.BAD_STUDY, f"a study has at most {MOST_BYTES // 1024} KiB; ask for fewer columns"
+                Code.BAD_STUDY, f"a study has at most {MAX_STUDY_BYTES // 1024} KiB; choose fewer columns"
             )
-        async with self._turns[analyst]:
-            found = await self._found(analyst, size, work, words)
-        if found is None:
+        async with self._analyst_locks[analyst]:
+            result = await self._run_in_lane(analyst, size, task_name, inputs)
+        if result is None:
             raise RequestError(
                 Code.BAD_STUDY,
                 f"planning this study was stopped: it takes over {WIDE_SECONDS:.0f} s of processor time, or "
-                "more memory than there is; ask for fewer columns, components or batches",
+                "more memory than there is; choose fewer columns, components or batches",
             )
-        if "memory" in found:
+        if "memory" in result:
             raise RequestError(
                 Code.BAD_STUDY,
                 f"planning this study takes over {self._wide.memory // 2**20} MiB of memory, or more than "
-                "there is; ask for fewer columns or components",
+                "there is; choose fewer columns or components",
             )
-        if "done" in found:
-            return found["done"]
-        raise error(Code(found["code"]), found["why"])
+        if "done" in result:
+            return result["done"]
+        raise error(Code(result["code"]), result["why"])
 
-    async def _found(self, analyst: str, size: int, work: str, words: planner.Words) -> dict[str, Any] | None:
+    async def _run_in_lane(
+        self, analyst: str, size: int, task_name: str, inputs: planner.TaskInputs
+    ) -> dict[str, Any] | None:
         now = time.monotonic()
         if size <= SMALL_BYTES and now >= self._wide_until.get(analyst, now):
-            found = await self._small.ask(analyst, work, words)
-            if found is not None and "memory" not in found:
-                return found
-        return await self._wide.ask(analyst, work, words)
+            result = await self._small.ask(analyst, task_name, inputs)
+            if result is not None and "memory" not in result:
+                return result
+        return await self._wide.ask(analyst, task_name, inputs)
 
-    def _not_small(self, analyst: str) -> None:
+    def _use_wide_lane(self, analyst: str) -> None:
         self._wide_until[analyst] = time.monotonic() + WIDE_AGAIN_SECONDS
 
     def warm(self) -> None:
-        """Start a process for small studies before anybody waits for it."""
+        """Start a process for small studies before the first task."""
         self._small.warm()
 
     def close(self) -> None:
         self._small.close()
         self._wide.close()
+
+
+MAX_CACHED_PLANS = 16
+MAX_CACHED_BYTES = 8 * 2**20  # of all plans together; a study of 4,096 columns has about half a MiB
+
+
+class PlanCache:
+    """The latest plans, each under all of its inputs."""
+
+    def __init__(self) -> None:
+        self._plans: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+        self._directory: object = None  # of all of them
+
+    def put(self, inputs: Mapping[str, Any], planned: Mapping[str, Any]) -> None:
+        """Store the plan that `planner.planned` made of these inputs; the oldest are dropped."""
+        if inputs["directory"] != self._directory:
+            self._plans.clear()
+        self._directory = inputs["directory"]
+        key = _key(inputs)
+        self._plans.pop(key, None)
+        self._plans[key] = {name: planned[name] for name in ("plan", "rounds", "warnings")}
+        while len(self._plans) > MAX_CACHED_PLANS or self._bytes > MAX_CACHED_BYTES:
+            self._plans.popitem(last=False)
+
+    def take(self, inputs: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Remove and return the plan of these inputs; None if there is none."""
+        return self._plans.pop(_key(inputs), None) if inputs["directory"] == self._directory else None
+
+    @property
+    def _bytes(self) -> int:
+        return sum(len(one["plan"]) for one in self._plans.values())
+
+
+def _key(inputs: Mapping[str, Any]) -> str:
+    """Return the digest of all inputs but the directory."""
+    parts = (f"{name} = {inputs[name]}".encode() for name in sorted(inputs.keys() - {"directory"}))
+    return digest_of("plan-words", *parts)

@@ -1,4 +1,8 @@
-"""From what an analyst wrote to a study that can be stored: read, planned, priced; nothing is changed."""
+"""Submissions: from an analyst's study to one that can be stored. It is parsed, planned and costed; nothing
+is changed.
+
+Limits of the operator on what one study may reserve.
+"""
 
 from __future__ import annotations
 
@@ -9,23 +13,76 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from eigenveil.accounting.digits import percent_down, percent_up
-from eigenveil.analyst_signature.authorization import SignedAuthorization, check_authorization
-from eigenveil.dictionary.admission import Directory
+from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting.formatting import percent_down, percent_up, shown, shown_up
+from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.dictionary.directory import Directory
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import Plan
-from eigenveil_server.compute import Compute
+from eigenveil.study.composition import Composition
+from eigenveil.study_authorization import SignedAuthorization, check_authorization
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
-from eigenveil_server.planning.limits import check_price, first_state
-from eigenveil_server.planning.plan_cache import PlanCache
 from eigenveil_server.planning.planner import DRAFT
-from eigenveil_server.planning.pool import PlanningPool
+from eigenveil_server.planning.pool import PlanCache, PlanningPool
+from eigenveil_server.process import Compute
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.storage.submissions import SubmissionQuota, check_early
+
+
+def check_cost_limits(plan: Plan, config: Config) -> None:
+    """Raise if one study reserves what all of them share, however it trades delta for epsilon.
+
+    Raises:
+        RequestError: it does.
+    """
+    study_delta, most = plan.cost.atto_delta / ATTO, config.max_delta_per_study
+    if study_delta > most:
+        raise RequestError(
+            Code.BUDGET,
+            f"this study adds {shown_up(study_delta, 3)} to delta, and the operator allows one study "
+            f"{shown(most)} (max_delta_per_study); nothing was reserved: choose a smaller delta",
+        )
+    allowed, delta = config.max_epsilon_per_study, config.budget_delta
+    if not _fits_limit(plan, allowed, delta):
+        raise RequestError(
+            Code.BUDGET,
+            f"this study costs epsilon {shown_up(_epsilon(plan, delta))} ({plan.study.neighbours.value}) at "
+            f"delta {shown(delta)}, and the operator allows one study {shown(allowed)} "
+            "(max_epsilon_per_study); nothing was reserved: choose a smaller epsilon",
+        )
+
+
+def initial_state(plan: Plan, config: Config) -> StudyState:
+    """Return RUNNING, or AWAITING if the operator must approve the study."""
+    epsilon = _epsilon(plan, config.budget_delta)
+    return StudyState.AWAITING if epsilon > config.approve_above_epsilon else StudyState.RUNNING
+
+
+def _fits_limit(plan: Plan, epsilon: float, delta: float) -> bool:
+    """True if a study's cost is within `epsilon` at `delta`, in the study's composition."""
+    match plan.composition:
+        case Composition.GAUSSIAN:
+            return plan.cost.micro_rho <= gaussian.micro_rho_for(epsilon, delta)
+        case Composition.ZCDP:
+            return plan.cost.micro_rho <= zcdp.micro_rho_for(epsilon, delta)
+        case Composition.BASIC:
+            return plan.study.epsilon <= epsilon
+
+
+def _epsilon(plan: Plan, delta: float) -> float:
+    """Return a study's epsilon at `delta`; its own epsilon under basic composition."""
+    match plan.composition:
+        case Composition.GAUSSIAN:
+            return gaussian.epsilon_at(plan.cost.micro_rho, delta)
+        case Composition.ZCDP:
+            return zcdp.epsilon_at(plan.cost.micro_rho / MICRO, delta)
+        case Composition.BASIC:
+            return plan.study.epsilon
+
 
 DAY_SECONDS = 86_400
 SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -33,8 +90,8 @@ SUBMISSION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """What an analyst sent: the study as TOML, an id of theirs and, to have it run, their signature under the
-    plan; `directory` is what the federation has.
+    """A study as TOML with the analyst's submission id and, to run it, the signature under its plan.
+    `directory` is the federation's.
 
     Raises:
         RequestError: code `bad-argument`, for the id.
@@ -50,8 +107,9 @@ class Submission:
         check_submission(self.id)
 
 
-def _later(submission: Submission, known: StoredStudy) -> list[str]:
-    """Warn that a study keeps its first signature if the one that came again ends at least a day later."""
+def _later_expiry_warnings(submission: Submission, known: StoredStudy) -> list[str]:
+    """Return a warning if a repeated submission has a signature that ends at least a day later: the first one
+    counts."""
     first, again = known.authorization, submission.authorization
     if first is None or again is None:
         return []
@@ -59,12 +117,12 @@ def _later(submission: Submission, known: StoredStudy) -> list[str]:
     if again.read().expires < ends + DAY_SECONDS:
         return []
     until = f"{datetime.fromtimestamp(ends, UTC):%Y-%m-%d %H:%M} UTC"
-    kept = f"this study was signed and submitted before, until {until}"
-    return [f"{kept}; the later end of this signature does not count: submit it under another id after that"]
+    signed_until = f"this study was submitted before with a signature valid until {until}"
+    return [f"{signed_until}, which still counts; after that, submit it under another submission id"]
 
 
 def check_submission(id: str) -> None:
-    """Insist that this is the id of a submission.
+    """Raise unless this is a valid submission id.
 
     Raises:
         RequestError: code `bad-argument`.
@@ -76,8 +134,8 @@ def check_submission(id: str) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
-    """A study as stored before, or as it would be stored now, and what its analyst should know."""
+class PreparedStudy:
+    """A study as stored before, or as it would be stored now, with warnings for its analyst."""
 
     stored: StoredStudy
     plan: Plan
@@ -85,9 +143,9 @@ class Prepared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
-    """What a study would be, if it were submitted now: `explanation` as `reporting.explain` says it, and the
-    error to be expected (low, median, high), as sines."""
+class StudyPreview:
+    """Preview of a study: its plan, the explanation of `reporting.explain`, and the expected error (low,
+    median, high) as sines."""
 
     plan: Plan
     explanation: Mapping[str, Any]
@@ -95,8 +153,8 @@ class Foreseen:
 
 
 @dataclass(frozen=True, slots=True)
-class Submissions:
-    """Reads, plans and prices what analysts send."""
+class SubmissionPlanner:
+    """Parses, plans and costs what analysts submit."""
 
     _repository: Repository
     _keys: Keys
@@ -105,40 +163,40 @@ class Submissions:
     _config: Config
     _cache: PlanCache = field(default_factory=PlanCache)
 
-    async def prepare(self, submission: Submission) -> Prepared:
-        """The study that `submission` asks for.
+    async def prepare(self, submission: Submission) -> PreparedStudy:
+        """Return the study of this submission.
 
         Raises:
-            RequestError: the study is refused, asks for more than one study may reserve, the submission was
-                used for another study, or its analyst did not sign this plan; or code `quota-exhausted`,
-                before it is planned.
-            PeerError: the signature does not hold.
+            RequestError: the study is refused, exceeds what one study may reserve, reuses the submission id
+                of another study, or its analyst did not sign this plan; or code `quota-exhausted`, before it
+                is planned.
+            PeerError: the signature is invalid.
         """
         repository, signed = self._repository, submission.authorization
         if signed is None:
             raise RequestError(
                 Code.UNSIGNED,
-                "this study is not signed by its analyst; explain it, sign the plan that comes back, and "
-                "submit both: `eigenveil study submit` does that",
+                "this study has no signature of its analyst; submit it with `eigenveil study submit`, which "
+                "signs the plan",
             )
         known = await repository.store.read(
             repository.studies.by_submission, submission.analyst, submission.id
         )
         if known is not None:
-            return await self._again(submission, known)
+            return await self._resubmitted(submission, known)
         await repository.store.read(
             check_early, repository.store.reader, SubmissionQuota.of(self._config), submission.analyst,
             repository.clock(),
         )  # fmt: skip
-        words = self._words(submission)
-        made = self._cache.take(words)
-        if made is None:
-            made = await self._planning.ask(submission.analyst, "planned", **words)
-        plan_json = made["plan"].encode()
+        inputs = self._inputs(submission)
+        planned = self._cache.take(inputs)
+        if planned is None:
+            planned = await self._planning.ask(submission.analyst, "planned", **inputs)
+        plan_json = planned["plan"].encode()
         plan = await self._compute.run(self._repository.studies.plan, plan_json)
         at = self._repository.clock()
         check_authorization(signed, plan, at / 1000)
-        check_price(plan, self._config)
+        check_cost_limits(plan, self._config)
         stored = StoredStudy(
             digest=plan.digest,
             name=plan.study.name,
@@ -147,57 +205,62 @@ class Submissions:
             plan_json=plan_json,
             signature=self._keys.sign_plan(plan_json),
             micro_rho=plan.cost.micro_rho,
-            expected_rounds=made["rounds"],
-            state=first_state(plan, self._config),
+            expected_rounds=planned["rounds"],
+            state=initial_state(plan, self._config),
             failure="",
             submitted_at=at,
             begun_at=at,
-            stated=_stated(plan, submission.directory),
+            stated=_stated_rules(plan, submission.directory),
             authorization_json=canonical(signed.to_dict()).decode(),
         )
-        return Prepared(stored=stored, plan=plan, warnings=made["warnings"])
+        return PreparedStudy(stored=stored, plan=plan, warnings=planned["warnings"])
 
-    async def _again(self, submission: Submission, known: StoredStudy) -> Prepared:
+    async def _resubmitted(self, submission: Submission, known: StoredStudy) -> PreparedStudy:
         plan = await self._compute.run(self._repository.studies.plan_of, known)
-        words = {"study_toml": submission.study_toml, "plan": known.plan_json.decode()}
-        warnings = await self._planning.ask(submission.analyst, "again", **words)
+        inputs = {"study_toml": submission.study_toml, "plan": known.plan_json.decode()}
+        warnings = await self._planning.ask(submission.analyst, "again", **inputs)
         if warnings is None:
-            raise used(known)
-        return Prepared(stored=known, plan=plan, warnings=[*warnings, *_later(submission, known)])
+            raise submission_used_error(known)
+        return PreparedStudy(
+            stored=known, plan=plan, warnings=[*warnings, *_later_expiry_warnings(submission, known)]
+        )
 
     async def explained(self, submission: Submission) -> tuple[Plan, str]:
-        """The plan that its analyst signs, and what it would ask, reveal and cost, as JSON; refused wherever
-        submitting it now would be.
+        """Return the plan that its analyst signs, and its queries, disclosures and costs as JSON.
 
         Raises:
             RequestError: as `prepare`; or code `budget-exhausted`.
         """
-        plan, told = await self._unsubmitted(submission, "explained")
-        if submission.id != DRAFT:  # whoever names a submission goes on to sign and submit it
-            self._cache.put(self._words(submission), told)
-        return plan, told["explanation"]
+        plan, result = await self._plan_draft(submission, "explained")
+        if submission.id != DRAFT:  # a study with an id will be signed and submitted
+            self._cache.put(self._inputs(submission), result)
+        return plan, result["explanation"]
 
-    async def foreseen(self, submission: Submission) -> Foreseen:
-        """The same, with the error to be expected. Raises as `explained`."""
-        plan, told = await self._unsubmitted(submission, "foreseen")
-        return Foreseen(plan=plan, explanation=told["explanation"], sines=told["sines"])
+    async def foreseen(self, submission: Submission) -> StudyPreview:
+        """Return the explanation with the expected error. Raises as `explained`."""
+        plan, result = await self._plan_draft(submission, "foreseen")
+        return StudyPreview(plan=plan, explanation=result["explanation"], sines=result["sines"])
 
-    async def _unsubmitted(self, submission: Submission, work: str) -> tuple[Plan, dict[str, Any]]:
-        told = await self._planning.ask(submission.analyst, work, **self._words(submission))
-        plan = await self._compute.run(self._repository.studies.plan, told["plan"].encode())
-        check_price(plan, self._config)
+    async def _plan_draft(self, submission: Submission, task_name: str) -> tuple[Plan, dict[str, Any]]:
+        result = await self._planning.ask(submission.analyst, task_name, **self._inputs(submission))
+        plan = await self._compute.run(self._repository.studies.plan, result["plan"].encode())
+        check_cost_limits(plan, self._config)
         if await self._is_submitted(submission, plan):
-            return plan, told  # asked again, as after a lost answer: nothing more is set aside for it
+            return plan, result  # repeated after a lost answer: nothing more is reserved
         try:
             await self._repository.store.read(self.check_quota, submission.analyst, plan.cost.micro_rho)
             self._repository.ledger.check(plan.digest, plan.cost, gaussian=plan.gaussian)
         except RequestError:
-            if not await self._is_submitted(submission, plan):  # by a call at the same time
+            if not await self._is_submitted(submission, plan):  # by a concurrent call
                 raise
-        return plan, told
+        return plan, result
 
     async def _is_submitted(self, submission: Submission, plan: Plan) -> bool:
-        """Raises RequestError, code `conflict`: another study was, under this id."""
+        """True if this study was submitted under this id.
+
+        Raises:
+            RequestError: code `conflict`: another study was.
+        """
         if submission.id == DRAFT:
             return False
         repository = self._repository
@@ -205,38 +268,38 @@ class Submissions:
             repository.studies.by_submission, submission.analyst, submission.id
         )
         if known is not None and known.digest != plan.digest:
-            raise used(known)
+            raise submission_used_error(known)
         return known is not None
 
     def check_quota(self, analyst: str, micro_rho: int) -> None:
-        """One analyst has so many studies under way, and with several of them holds so much of the budget;
-        what a single study may reserve is `max_epsilon_per_study`.
+        """Raise if the analyst has too many unfinished studies, or several that reserve too much of the
+        budget. The limit for a single study is `max_epsilon_per_study`.
 
         Raises:
-            RequestError: one more would be too many, or too much.
+            RequestError: one more study exceeds a limit.
         """
-        own = self._repository.lists.of_analyst(analyst, (StudyState.AWAITING, StudyState.RUNNING))
-        if len(own) >= self._config.max_studies_per_analyst:
+        unfinished = self._repository.lists.of_analyst(analyst, (StudyState.AWAITING, StudyState.RUNNING))
+        if len(unfinished) >= self._config.max_studies_per_analyst:
             raise RequestError(
                 Code.CONFLICT,
-                f"{len(own)} studies of yours are under way, and the operator allows "
+                f"you have {len(unfinished)} unfinished studies, and the operator allows "
                 f"{self._config.max_studies_per_analyst} (max_studies_per_analyst); wait for one to end, or "
                 "cancel one",
             )
-        running = [one for one in own if one.state is StudyState.RUNNING]
-        held = sum(one.micro_rho - self._repository.ledger.spent(one.digest) for one in running)
-        whole = self._repository.ledger.totals.limit.micro_rho
-        most = int(self._config.max_share_per_analyst * whole)
-        if held and held + micro_rho > most:
+        running = [one for one in unfinished if one.state is StudyState.RUNNING]
+        reserved = sum(one.micro_rho - self._repository.ledger.spent(one.digest) for one in running)
+        limit = self._repository.ledger.totals.limit.micro_rho
+        most = int(self._config.max_share_per_analyst * limit)
+        if reserved and reserved + micro_rho > most:
             raise RequestError(
                 Code.BUDGET,
-                f"your studies under way hold {percent_up(held, whole, 1)} % of the budget, this one would "
-                f"add {percent_up(micro_rho, whole, 1)} %, and the operator lets one analyst hold "
-                f"{percent_down(most, whole, 1)} % with several (max_share_per_analyst); nothing was "
+                f"your unfinished studies reserve {percent_up(reserved, limit, 1)} % of the budget, this one "
+                f"would add {percent_up(micro_rho, limit, 1)} %, and the operator allows one analyst "
+                f"{percent_down(most, limit, 1)} % with several (max_share_per_analyst); nothing was "
                 "reserved: wait for one to end, or cancel one",
             )
 
-    def _words(self, submission: Submission) -> dict[str, Any]:
+    def _inputs(self, submission: Submission) -> dict[str, Any]:
         return {
             "study_toml": submission.study_toml,
             "submission": submission.id,
@@ -246,18 +309,18 @@ class Submissions:
         }
 
 
-def _stated(plan: Plan, directory: Directory) -> str:
-    """What the sites of a study have stated of their rules, for its release. The columns that they offer do
-    not matter any more."""
+def _stated_rules(plan: Plan, directory: Directory) -> str:
+    """Return the rules that the study's sites have stated, as JSON for its release, without the columns that
+    they offer."""
     sites = {name: directory.sites[name] for name in plan.study.federation.sites}
-    told = {name: None if one is None else one.to_dict() for name, one in sites.items()}
-    rules = {name: one and {key: one[key] for key in ("approval", "rules")} for name, one in told.items()}
+    result = {name: None if one is None else one.to_dict() for name, one in sites.items()}
+    rules = {name: one and {key: one[key] for key in ("approval", "rules")} for name, one in result.items()}
     return json.dumps(rules, sort_keys=True)
 
 
-def used(known: StoredStudy) -> RequestError:
-    """The analyst gave this id to another study."""
+def submission_used_error(known: StoredStudy) -> RequestError:
+    """Return the error for a submission id that belongs to another study."""
     return RequestError(
         Code.CONFLICT,
-        f"submission {known.submission} made another study before; choose a new submission id",
+        f"submission id {known.submission} belongs to another study; choose a new one",
     )

@@ -1,2 +1,2 @@
-"""After a restore or a loss: backups, signed checkpoints of the ledger, one process a folder. Imports storage
-and the keys; knows of no running study."""
+"""Recovery after a restore or a loss: backups, signed ledger checkpoints, one process a folder. Imports
+storage and keys; no access to running studies."""

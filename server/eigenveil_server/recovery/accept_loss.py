@@ -1,4 +1,4 @@
-"""What a ledger that was put back has lost, and how it is charged all the same [R20]."""
+"""Accepted losses: what a restored ledger lacks, and its charge [R20]."""
 
 from __future__ import annotations
 
@@ -7,30 +7,35 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from eigenveil.accounting.checkpoint import Checkpoint
-from eigenveil.accounting.ledger import Entry
-from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.accounting.ledger import LedgerEntry
+from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import load_keys
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.recovery.checkpoints import accepted_losses, read_checkpoint, read_marker, wait_for
+from eigenveil_server.process import unix_ms
+from eigenveil_server.recovery.checkpoints import (
+    accepted_losses,
+    await_checkpoints,
+    read_checkpoint,
+    read_marker,
+)
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.database import Store, audit, existing_store, only_one
+from eigenveil_server.storage.database import Store, audit, existing_store, lock_folder
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import Studies
 
-WHY = "the coordinator's ledger was restored to an older state; submit the study again"
+FAILURE_REASON = "the coordinator's ledger was restored to an older state; submit the study again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """What was charged for a lost part of the ledger, which studies it ended, and whose checkpoints are
-    waited for before the next round."""
+class AcceptedLoss:
+    """Charge for the lost part of a ledger, the studies it ended, and the sites whose checkpoints must arrive
+    before the next round."""
 
     site: str
     checkpoint: Checkpoint
@@ -39,29 +44,30 @@ class Accepted:
     awaited: tuple[str, ...]
 
 
-def lost(checkpoint: Checkpoint, entries: Sequence[Entry], earlier: Iterable[Checkpoint]) -> Cost:
-    """An upper bound on what `checkpoint`'s ledger spent and these entries do not say.
+def lost_cost(checkpoint: Checkpoint, entries: Sequence[LedgerEntry], earlier: Iterable[Checkpoint]) -> Cost:
+    """Return an upper bound on what the checkpoint's ledger spent and these entries do not show.
 
-    All that `checkpoint` says was spent or set aside, beyond the charges of the rows that both certainly
-    share, or beyond a checkpoint whose loss was charged before and which lies on the way to this one. Each is
-    a bound, and so is the least of them.
+    It is all that `checkpoint` spent or set aside, less one of two known amounts. One is the charges of the
+    rows that both ledgers certainly share. The other is an earlier checkpoint that was charged as lost and
+    lies on the way to this one. Each difference is a bound, and so is the least of them.
     """
-    shared = checkpoint.parted([entry.digest for entry in entries])
+    shared = checkpoint.last_shared_row([entry.digest for entry in entries])
     charges = (entry.cost for entry in entries[:shared] if entry.kind.spends)
-    known = [sum(charges, NOTHING), *(one.committed for one in earlier if checkpoint.follows(one))]
+    known = [sum(charges, NO_COST), *(one.committed for one in earlier if checkpoint.follows(one))]
     return Cost(
         micro_rho=max(0, checkpoint.committed.micro_rho - max(one.micro_rho for one in known)),
         atto_delta=max(0, checkpoint.committed.atto_delta - max(one.atto_delta for one in known)),
     )
 
 
-def accept_loss(config: Config) -> Accepted:
-    """Charge what the later checkpoint says was spent, end what runs, and let the coordinator start again.
+def accept_loss(config: Config) -> AcceptedLoss:
+    """Charge what the later checkpoint shows as spent, end running studies, and let the coordinator start
+    again.
 
     Repeated after a crash, it charges once.
 
     Raises:
-        RequestError: the coordinator is serving, no checkpoint is missing, or the budget does not hold the
+        RequestError: the coordinator is serving, no checkpoint is missing, or the budget does not cover the
             loss.
         PeerError: the marker's checkpoint is not signed by this coordinator.
         InternalError: code `storage`.
@@ -69,27 +75,27 @@ def accept_loss(config: Config) -> Accepted:
     path = config.files.marker
     if not path.exists():
         raise RequestError(
-            Code.CONFLICT, "no site has shown a later checkpoint of the ledger; there is no loss to accept"
+            Code.CONFLICT, "no site has presented a later checkpoint; there is no loss to accept"
         )
-    with only_one(config):
+    with lock_folder(config):
         with closing(existing_store(config)) as store:
-            store.claim()
+            store.acquire_server_lock()
             accepted = _accept(config, store)
         path.unlink()
     return accepted
 
 
-def _accept(config: Config, store: Store) -> Accepted:
+def _accept(config: Config, store: Store) -> AcceptedLoss:
     keys = load_keys(config.files)
     site, signed = read_marker(config.files.marker)
     checkpoint = read_checkpoint(signed, keys, config.federation)
     ledger = LedgerStore(store.writer, config.budget, lambda: unix_ms() // 1000)
-    ended = _end_all(store, ledger)
+    ended = _end_running_studies(store, ledger)
     earlier = accepted_losses(store.reader, keys, config.federation)
     study = digest("lost-charges", {"checkpoint": checkpoint.digest, "size": str(checkpoint.size)})
-    cost = ledger.ledger.spent_by_study.get(study) or NOTHING
-    if cost == NOTHING:
-        cost = lost(checkpoint, ledger.entries(), earlier)
+    cost = ledger.ledger.spent_by_study.get(study) or NO_COST
+    if cost == NO_COST:
+        cost = lost_cost(checkpoint, ledger.entries(), earlier)
     _charge(ledger, study, checkpoint, cost)
     waiting = tuple(sorted(Registry(store, config.federation, unix_ms).sites()))
 
@@ -99,40 +105,40 @@ def _accept(config: Config, store: Store) -> Accepted:
             "INSERT INTO lost VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING",
             (checkpoint.digest, signed.checkpoint_json, signed.signature, at),
         )
-        wait_for(change, waiting)  # another site may have seen still more
+        await_checkpoints(change, waiting)  # another site may have a still later checkpoint
         audit(change, at, "loss-accepted", f"site/{site}", checkpoint.digest)
 
     ledger.settle(study, note)
-    return Accepted(site=site, checkpoint=checkpoint, charged=cost, ended=ended, awaited=waiting)
+    return AcceptedLoss(site=site, checkpoint=checkpoint, charged=cost, ended=ended, awaited=waiting)
 
 
 def _charge(ledger: LedgerStore, study: str, checkpoint: Checkpoint, cost: Cost) -> None:
-    """The loss as a study of one round, whose name and query are the checkpoint's."""
+    """Charge the loss as a study of one round, whose name and query are the checkpoint's digest."""
     if study not in ledger.ledger.spent_by_study:
         try:
-            ledger.reserve_lost(study, cost, gaussian=checkpoint.gaussian)
+            ledger.restore_reservation(study, cost, gaussian=checkpoint.gaussian)
         except RequestError as problem:
             raise RequestError(
                 problem.code,
-                f"what was lost does not fit the budget any more ({problem}): restore a newer backup, or "
-                "raise budget_epsilon in coordinator.toml and repeat this",
+                f"the loss exceeds the remaining budget ({problem}); restore a newer backup, or raise "
+                "budget_epsilon in coordinator.toml and repeat this",
             ) from problem
     if study in ledger.ledger.reserved:
         ledger.charge(study, 0, checkpoint.digest, ledger.ledger.reserved[study])
 
 
-def _end_all(store: Store, ledger: LedgerStore) -> tuple[str, ...]:
-    """Sites have seen later rounds of these studies and would refuse the earlier ones again."""
+def _end_running_studies(store: Store, ledger: LedgerStore) -> tuple[str, ...]:
+    """End running studies: sites have seen their later rounds and would refuse the earlier ones again."""
     running = [one for one in Studies(store.reader).all() if one.state is StudyState.RUNNING]
     for one in running:
         event = pb.StudyEvent(
-            state=pb.STUDY_STATE_FAILED, failure=WHY, micro_rho=one.micro_rho,
+            state=pb.STUDY_STATE_FAILED, failure=FAILURE_REASON, micro_rho=one.micro_rho,
             spent_micro_rho=ledger.spent(one.digest),
             expected_rounds=one.expected_rounds, round_state="failed",
         )  # fmt: skip
 
         def end(change: Connection, study: str = one.digest, event: pb.StudyEvent = event) -> None:
-            study_writes.end_study(change, study, StudyState.FAILED, unix_ms(), failure=WHY)
+            study_writes.end_study(change, study, StudyState.FAILED, unix_ms(), failure=FAILURE_REASON)
             study_writes.add_event(change, study, event)
 
         ledger.settle(one.digest, end)

@@ -1,2 +1,2 @@
-"""One round of a study: the question that is open, the answers to it, and the step from its release to the
-next question. Imports what follows from a release and storage; knows of no study but the round's."""
+"""Rounds of a study: its session, the open query, the answers, and the step from a release to the next query;
+exact and masked rounds. Imports storage; no access to other studies."""

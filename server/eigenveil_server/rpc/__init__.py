@@ -1,2 +1,2 @@
-"""The listeners behind the front door: every call is admitted or refused in one place, then translated
-between messages and values. May import everything but `admin`."""
+"""gRPC services behind the gateway: one interceptor admits or refuses each call, handlers translate messages
+to values. May import every package but `admin`."""

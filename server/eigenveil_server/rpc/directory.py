@@ -1,11 +1,9 @@
-"""The directory of the federation as it is served: which sites there are, what they state, the dictionary
-[R22] [R23]."""
+"""Directory of the federation: its sites, their statements, and the data dictionary [R22] [R23]."""
 
 from __future__ import annotations
 
-from eigenveil.dictionary.admission import HOUR_SECONDS, Directory
 from eigenveil.dictionary.dictionary import Dictionary
-from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
+from eigenveil.dictionary.directory import HOUR_SECONDS, Directory, SiteStatement, statement_from_proto
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
@@ -15,7 +13,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.pki.keys import Keys
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.rpc.presence import Presence
+from eigenveil_server.rpc.callers import Presence
 from eigenveil_server.storage import directory
 from eigenveil_server.storage.repository import Repository
 
@@ -24,8 +22,11 @@ ROOM = MESSAGE_BYTES // 2  # for the rows of one answer
 
 
 class SiteDirectory:
-    """Statements are kept in memory as the table has them: this process alone writes it. When a site was
-    heard last is not kept beyond the process. What reads the database may be called on any thread."""
+    """Directory of sites. Statements are cached from the table, which only this process writes.
+
+    The hours of the sites' last calls are lost when the process ends. Methods that read the database may be
+    called on any thread.
+    """
 
     def __init__(self, config: Config, repository: Repository, keys: Keys, registry: Registry) -> None:
         self._config = config
@@ -33,29 +34,29 @@ class SiteDirectory:
         self._keys = keys
         self._registry = registry
         self._statements = directory.statements(repository.store.reader)
-        self._seen: dict[str, int] = {}
+        self._last_call_hours: dict[str, int] = {}
         self._presence = Presence(config.files.presence, repository.clock)
-        self._told: tuple[int, pb.GetDictionaryResponse] | None = None  # up to a MiB: made once
+        self._signed_dictionary: tuple[int, pb.GetDictionaryResponse] | None = None  # up to 1 MiB: made once
         self._read: tuple[int, Dictionary] | None = None
 
     def stated(self, caller: Identity, hello: pb.HelloRequest) -> SiteStatement | None:
-        """What a greeting states, about nobody but its caller.
+        """Return the statement of a site in its Hello, if it makes one.
 
         Raises:
-            PeerError: code `protocol`, its caller's to state nothing, or it cannot be read or is too long.
+            PeerError: code `protocol`, the caller may not make one, or it is unreadable or too long.
         """
         if not hello.HasField("statement"):
             return None
         if caller.role is not Role.SITE or not hello.next_generation:
-            raise PeerError(Code.PROTOCOL, "only a site's daemon states what the site offers")
+            raise PeerError(Code.PROTOCOL, "only a site's daemon may state what the site offers")
         return statement_from_proto(hello.statement)
 
     async def note(self, caller: Identity, hello: pb.HelloRequest, statement: SiteStatement | None) -> None:
-        """Take note of a greeting that was accepted: a daemon that states nothing takes back what it said."""
+        """Store the statement of an accepted Hello. A daemon without a statement withdraws the last one."""
         if caller.role is not Role.SITE or not hello.next_generation:
             return
         site = caller.name
-        self.heard(site)
+        self.note_call(site)
         if statement == self._statements.get(site):
             return
         await self._repository.writer.write(lambda change: directory.note_statement(change, site, statement))
@@ -65,22 +66,25 @@ class SiteDirectory:
             self._statements[site] = statement
         log.event("site-stated", site=site)
 
-    def heard(self, site: str) -> None:
-        """A site has just called. To the hour for analysts: more would tell when its people start and stop
-        it; whoever runs the coordinator sees the moment."""
-        self._seen[site] = self._repository.clock() // HOUR_MS * HOUR_MS
-        self._presence.heard(site)
+    def note_call(self, site: str) -> None:
+        """Record a call of a site.
+
+        Analysts see only the hour: the minute would reveal when a site's staff start and stop the daemon.
+        The coordinator's operator sees the exact time.
+        """
+        self._last_call_hours[site] = self._repository.clock() // HOUR_MS * HOUR_MS
+        self._presence.note_call(site)
 
     def dictionary(self) -> pb.GetDictionaryResponse:
-        """The published dictionary, as it was signed."""
+        """Return the published dictionary as it was signed."""
         reader = self._repository.store.reader
         version = directory.latest_version(reader)
-        if self._told is None or self._told[0] != version:
-            self._told = (version, _dictionary_answer(reader))
-        return self._told[1]
+        if self._signed_dictionary is None or self._signed_dictionary[0] != version:
+            self._signed_dictionary = (version, _dictionary_answer(reader))
+        return self._signed_dictionary[1]
 
     def current(self) -> Directory:
-        """What a study is held against now."""
+        """Return the current directory, by which a study is checked."""
         return Directory(
             federation=self._config.federation,
             sites={name: self._statements.get(name) for name in sorted(self._registry.sites())},
@@ -89,15 +93,15 @@ class SiteDirectory:
         )
 
     def _columns(self) -> tuple[str, ...] | None:
-        """The columns of the dictionary in force."""
+        """Return the columns of the dictionary in force."""
         dictionary = self.published()
         return None if dictionary is None else tuple(dictionary.usable())
 
     def published(self) -> Dictionary | None:
-        """The dictionary in force, if any was published; another process may have done so just now.
+        """Return the dictionary in force, if any; another process may have published it.
 
         Raises:
-            RequestError: code `not-ready`, it cannot be read: no study is taken by rules nobody can see.
+            RequestError: code `not-ready`, it cannot be read, and no study is accepted without it.
         """
         reader = self._repository.store.reader
         version = directory.latest_version(reader)
@@ -111,19 +115,21 @@ class SiteDirectory:
             except PeerError as problem:
                 raise RequestError(
                     Code.NOT_READY,
-                    "the federation's dictionary was changed where it is stored, or is of another version of "
-                    f"eigenveil; have the operator publish it again: {problem}",
+                    "the stored dictionary of the federation was changed, or was made by another version of "
+                    f"eigenveil; ask the operator to publish it again: {problem}",
                 ) from problem
             self._read = (found.version, dictionary)
         return self._read[1]
 
-    def heard_at(self, site: str) -> int:
-        """The hour in which a site called last, in Unix milliseconds; 0: not since the start."""
-        return self._seen.get(site, 0)
+    def last_call_hour(self, site: str) -> int:
+        """Return the hour of a site's last call in Unix milliseconds; 0 if none since the start."""
+        return self._last_call_hours.get(site, 0)
 
     def listed(self, after: str, caller: Identity) -> pb.ListSitesResponse:
-        """The enrolled sites behind the name `after`, as many as a message holds; whom a site allows to ask
-        is told to nobody but themselves."""
+        """Return the enrolled sites after the name `after`, as many as fit a message.
+
+        An analyst learns only for themselves if a site admits them.
+        """
         names = [name for name in sorted(self._registry.sites()) if name > after]
         answer = pb.ListSitesResponse(
             approval_seconds=HOUR_SECONDS * self._config.approval_hours,
@@ -141,9 +147,9 @@ class SiteDirectory:
 
     def _row(self, name: str, caller: Identity) -> pb.SiteRow:
         stated = self._statements.get(name)
-        row = pb.SiteRow(name=name, seen_unix_ms=self.heard_at(name))
+        row = pb.SiteRow(name=name, seen_unix_ms=self.last_call_hour(name))
         if stated is not None:
-            row.statement.CopyFrom(stated.seen_by(caller.name).to_proto())
+            row.statement.CopyFrom(stated.visible_to(caller.name).to_proto())
         return row
 
 

@@ -1,7 +1,7 @@
-"""The one place every call passes: who calls, may they, and how errors leave [R1].
+"""Interceptor of all calls: authentication, authorisation and error replies [R1].
 
-Deny by default: the table of calls and roles is what the .proto declares, and a method that declares
-nobody serves nobody.
+Deny by default: the table of methods and roles is read from the .proto, and a method without a declared role
+is refused for every caller.
 """
 
 from __future__ import annotations
@@ -19,19 +19,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from google.protobuf.message import Message
 
-from eigenveil.certificates import UNREADABLE
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError
 from eigenveil.identity import Identity, Role, parse_identity
+from eigenveil.signatures import UNREADABLE
 from eigenveil_common import log
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import Clock
-from eigenveil_server.fatal import Fatal
-from eigenveil_server.front.admission import TLS13, Arrival
-from eigenveil_server.front.replies import Replies
+from eigenveil_server.front.message_quota import UnreadReplies
+from eigenveil_server.front.quota import TLS13, ConnectionInfo
 from eigenveil_server.pki.authority import fingerprint
-from eigenveil_server.rpc.admissions import Admissions
-from eigenveil_server.rpc.calls import Calls
+from eigenveil_server.process import Clock, Fatal
+from eigenveil_server.rpc.callers import Admissions, Calls
 from eigenveil_server.rpc.site_sessions import SiteSessions
 
 CERTIFIED = {
@@ -42,7 +40,7 @@ CERTIFIED = {
 
 
 def roles_of(service: str) -> Mapping[str, frozenset[pb.CallerRole.ValueType]]:
-    """Who may make which call of a service, as the option `roles` of its methods says."""
+    """Return the roles that may call each method of a service, from the option `roles` in the .proto."""
     methods = pb.DESCRIPTOR.services_by_name[service].methods
     return {method.name: frozenset(method.GetOptions().Extensions[pb.roles]) for method in methods}
 
@@ -56,7 +54,7 @@ UNCERTIFIED = frozenset(
 )
 CALLER: ContextVar[Identity] = ContextVar("caller")
 CERTIFICATE: ContextVar[str] = ContextVar("certificate", default="")  # its fingerprint
-ARRIVAL: ContextVar[Arrival] = ContextVar("arrival")  # the connection
+CONNECTION_INFO: ContextVar[ConnectionInfo] = ContextVar("arrival")  # the connection
 _ADMISSION: ContextVar[Callable[[], Awaitable[object]]] = ContextVar("admission")
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -64,13 +62,13 @@ DETAIL_LENGTH = 2000  # metadata is limited
 Handler = Any  # grpc types its handlers by their four shapes; this module only wraps two of them
 Q = TypeVar("Q")
 A = TypeVar("A", bound=Message)
-Admit = Callable[[str, Arrival], Awaitable[Callable[[], str]]]
-Whence = Callable[[str], Arrival]  # the connection that gRPC knows by this name
+Admit = Callable[[str, ConnectionInfo], Awaitable[Callable[[], str]]]
+FindConnection = Callable[[str], ConnectionInfo]  # the connection that gRPC knows by this name
 MOST_PEM_BYTES = 16 * 1024
 
 
-async def still_admitted() -> None:
-    """Refuse a caller who was shut out after this call began; for calls that wait before they tell.
+async def check_still_admitted() -> None:
+    """Refuse a caller that lost admission after this call began; for calls that wait before they answer.
 
     Raises:
         PeerError: code `identity`.
@@ -80,14 +78,14 @@ async def still_admitted() -> None:
 
 @dataclass(eq=False)
 class Interceptor(grpc.aio.ServerInterceptor):
-    """Admits or refuses each call, then gives every error its status, code and sentence."""
+    """Admit or refuse each call, and give every error its status, code and message."""
 
     _admit: Admit
-    _whence: Whence
+    _find_connection: FindConnection
     _calls: Calls
     _fatal: Fatal
     _refused: Callable[[Code], None]
-    _replies: Replies = field(default_factory=Replies)
+    _replies: UnreadReplies = field(default_factory=UnreadReplies)
     _guarded: dict[str, Handler] = field(default_factory=dict)  # of each method, made at its first call
 
     async def intercept_service(
@@ -115,11 +113,11 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def _unary(self, method: str, call: Callable[[Q, Context], Awaitable[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> A:
             try:
-                arrival, caller, check = await self._admitted(method, context)
-                with self._calls.one(caller, arrival.peer, check), arrival.call():
-                    await self._replies.turn(method, caller)
+                connection_info, caller, check = await self._admitted(method, context)
+                with self._calls.one(caller, connection_info.peer, check), connection_info.call():
+                    await self._replies.wait_to_read(method, caller)
                     reply = await call(request, context)
-                    self._replies.owe(caller, reply.ByteSize())
+                    self._replies.add_unread(caller, reply.ByteSize())
                     return reply
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
                 await self._refuse(method, context, problem)
@@ -129,8 +127,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
     def _stream(self, method: str, call: Callable[[Q, Context], AsyncIterator[A]]) -> Any:
         async def guarded(request: Q, context: Context) -> AsyncIterator[A]:
             try:
-                arrival, caller, check = await self._admitted(method, context)
-                with self._calls.one(caller, arrival.peer, check), arrival.call():
+                connection_info, caller, check = await self._admitted(method, context)
+                with self._calls.one(caller, connection_info.peer, check), connection_info.call():
                     async for answer in call(request, context):
                         yield answer
             except Exception as problem:  # noqa: BLE001 - each is logged and answered below
@@ -138,25 +136,29 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
         return guarded
 
-    async def _admitted(self, method: str, context: Context) -> tuple[Arrival, str, Callable[[], str]]:
-        """The connection, whose it is, and what looks again."""
-        arrival = self._whence(context.peer())
-        ARRIVAL.set(arrival)
-        _ADMISSION.set(partial(self._admit, method, arrival))
-        check = await self._admit(method, arrival)
-        return arrival, check(), check
+    async def _admitted(self, method: str, context: Context) -> tuple[ConnectionInfo, str, Callable[[], str]]:
+        """Return the connection, the caller, and the check that runs again later."""
+        connection_info = self._find_connection(context.peer())
+        CONNECTION_INFO.set(connection_info)
+        _ADMISSION.set(partial(self._admit, method, connection_info))
+        check = await self._admit(method, connection_info)
+        return connection_info, check(), check
 
     async def _refuse(self, method: str, context: Context, problem: Exception) -> NoReturn:
         if not isinstance(problem, EigenveilError):
             log.logger.error("defect in %s", method, exc_info=problem)
             problem = InternalError(
-                Code.BUG, f"a defect stopped {method}; the coordinator's log has the detail"
+                Code.BUG, f"an internal error stopped {method}; the coordinator's log has the details"
             )
         elif isinstance(problem, InternalError) and problem.code is Code.STORAGE:
             self._fatal(problem)
         elif isinstance(problem, PeerError):
-            arrival = ARRIVAL.get(None)
-            who = {} if arrival is None else {"peer": arrival.guest.name, "address": arrival.peer}
+            connection_info = CONNECTION_INFO.get(None)
+            who = (
+                {}
+                if connection_info is None
+                else {"peer": connection_info.gateway_client.name, "address": connection_info.peer}
+            )
             about = {"method": method, "code": problem.code.value, "why": str(problem)}
             log.event("refused", logging.WARNING, **who, **about)
         self._refused(problem.code)
@@ -168,8 +170,8 @@ class Interceptor(grpc.aio.ServerInterceptor):
         raise AssertionError("abort does not return")
 
 
-class Peers:
-    """Decides from the connection alone who calls."""
+class Authenticator:
+    """Identify callers by their connection."""
 
     def __init__(self, admissions: Admissions, sessions: SiteSessions, federation: str, clock: Clock) -> None:
         self._admissions = admissions
@@ -177,43 +179,44 @@ class Peers:
         self._federation = federation
         self._clock = clock
 
-    def stays(self, arrival: Arrival) -> None:
-        """Insist that its caller might still be admitted to something, as of the last look.
+    def check_admitted(self, connection_info: ConnectionInfo) -> None:
+        """Check that the caller of a connection is still admitted, as of the last refresh.
 
         Raises:
             PeerError: code `identity`.
         """
-        self._admissions.latest.check(*self.certified(arrival.certificate, arrival.tls))
+        self._admissions.latest.check(*self.identify(connection_info.certificate, connection_info.tls))
 
-    async def admit(self, method: str, arrival: Arrival) -> Callable[[], str]:
-        """Set CALLER and CERTIFICATE, or refuse, as of now; what says the caller's URI, or refuses, as of the
-        last look.
+    async def admit(self, method: str, connection_info: ConnectionInfo) -> Callable[[], str]:
+        """Set CALLER and CERTIFICATE, or refuse, as of now.
+
+        The returned check gives the caller's URI, or refuses, as of the last refresh.
 
         Raises:
             PeerError: code `identity`.
-            RequestError: code `not-ready`, a site that has not said Hello on this connection.
+            RequestError: code `not-ready`, a site that has not sent Hello on this connection.
         """
-        identity, print = self.certified(arrival.certificate, arrival.tls)
+        identity, certificate_print = self.identify(connection_info.certificate, connection_info.tls)
         await self._admissions.refresh()
-        unused = self._admissions.latest.check(identity, print)
+        unused = self._admissions.latest.check(identity, certificate_print)
         if identity.role not in ROLES.get(method, frozenset()):
-            raise _refused(f"{method} is not for a certificate of role {identity.role.value}")
+            raise _refused(f"{method} is not allowed for a certificate of role {identity.role.value}")
         if identity.role is Role.SITE and method != "Hello":
-            await self._sessions.check(identity, arrival.peer)
+            await self._sessions.check(identity, connection_info.peer)
         if unused:
-            # Before anything is answered, once in a certificate's life: the old one ends with this very call.
-            await self._admissions.take_up(identity, print)
+            # Once in a certificate's life and before any answer: the old certificate ends with this call.
+            await self._admissions.mark_used(identity, certificate_print)
         CALLER.set(identity)
-        CERTIFICATE.set(print)
+        CERTIFICATE.set(certificate_print)
 
         def check() -> str:
-            self.stays(arrival)
+            self.check_admitted(connection_info)
             return identity.uri
 
         return check
 
-    def certified(self, certificate_pem: bytes, tls: str) -> tuple[Identity, str]:
-        """Whom a certificate that TLS has verified names, and its fingerprint.
+    def identify(self, certificate_pem: bytes, tls: str) -> tuple[Identity, str]:
+        """Return the identity and the fingerprint of a certificate that TLS has verified.
 
         Raises:
             PeerError: code `identity`; also for another version of TLS, and for no certificate.
@@ -222,20 +225,22 @@ class Peers:
             raise _refused("TLS 1.3 is required; use a client that offers it")
         if not certificate_pem:
             raise _refused("a client certificate is required; enrol first")
-        identity, print, begins, ends = _read(certificate_pem)
+        identity, certificate_print, begins, ends = _read(certificate_pem)
         if identity.federation != self._federation:
             raise _refused(f"{identity.uri} does not belong to federation {self._federation}")
         if not begins <= self._clock() <= ends:
             raise _refused(f"the certificate of {identity.uri} is not valid now; enrol again")
-        return identity, print
+        return identity, certificate_print
 
 
 @lru_cache(maxsize=1024)
 def _read(pem: bytes) -> tuple[Identity, str, float, float]:
-    """A certificate's only name, its fingerprint, and from when to when it is valid (Unix milliseconds); the
-    TLS layer has verified the signature."""
+    """Return the identity, the fingerprint and the validity (Unix milliseconds) of a certificate.
+
+    TLS has verified its signature.
+    """
     if len(pem) > MOST_PEM_BYTES:
-        raise _refused("the certificate is far larger than any that was issued here; enrol again")
+        raise _refused("the certificate is larger than any that this coordinator issues; enrol again")
     try:
         certificate = x509.load_pem_x509_certificate(pem)
         names = list(certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
@@ -245,21 +250,21 @@ def _read(pem: bytes) -> tuple[Identity, str, float, float]:
         key = certificate.public_key()
         begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     except UNREADABLE as problem:
-        raise _refused("the certificate lacks a name or a usage; enrol again") from problem
+        raise _refused("the certificate lacks a name or a usage, or cannot be read; enrol again") from problem
     if len(names) != 1 or not isinstance(names[0], x509.UniformResourceIdentifier):
-        raise _refused("the certificate must carry exactly one name, a URI; enrol again")
+        raise _refused("the certificate must have exactly one name, a URI; enrol again")
     if usages != [ExtendedKeyUsageOID.CLIENT_AUTH] or issues:
         raise _refused("the certificate is not for clients; enrol again")
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise _refused("the certificate's key is not of P-256; enrol again")
+        raise _refused("the certificate's key is not a P-256 key; enrol again")
     identity = parse_identity(names[0].value)
     if subjects != [identity.name]:
-        raise _refused("the certificate's subject is not the name that its URI states; enrol again")
+        raise _refused("the certificate's subject differs from the name in its URI; enrol again")
     return identity, fingerprint(certificate), 1000 * begins.timestamp(), 1000 * ends.timestamp()
 
 
-def named(certificate: bytes) -> Identity | None:
-    """Whom a certificate names that TLS has verified; None if it is none for clients of a federation."""
+def identity_in_certificate(certificate: bytes) -> Identity | None:
+    """Return the identity in a certificate that TLS has verified; None if it is not a client certificate."""
     try:
         return _read(certificate)[0]
     except PeerError:
@@ -270,8 +275,8 @@ def _refused(message: str) -> PeerError:
     return PeerError(Code.IDENTITY, message)
 
 
-async def anybody(method: str, arrival: Arrival) -> Callable[[], str]:
-    """Admission to the enrolment listener: TLS 1.3, and no certificate."""
-    if method not in UNCERTIFIED or arrival.tls != TLS13:
-        raise _refused("only enrolment over TLS 1.3 is served here")
+async def admit_uncertified(method: str, connection_info: ConnectionInfo) -> Callable[[], str]:
+    """Admit an enrolment over TLS 1.3, without a certificate."""
+    if method not in UNCERTIFIED or connection_info.tls != TLS13:
+        raise _refused("this port serves only enrolment over TLS 1.3")
     return lambda: "anybody"

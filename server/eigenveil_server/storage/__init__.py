@@ -1,2 +1,2 @@
-"""The coordinator's tables: one writer, one reader, every statement about studies and the ledger. Imports no
+"""Tables of the coordinator: one writer, one reader, every statement about studies and the ledger. Imports no
 other folder of the coordinator."""

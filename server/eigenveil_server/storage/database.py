@@ -1,8 +1,8 @@
-"""The coordinator's tables, and the connections to them: one writes, the others only read.
+"""Database of the coordinator: one connection writes, the others only read.
 
-Reads never wait for a write's sync, so those of a few rows of a file may happen on the event loop; a server
-is read beside it. The statements are those that SQLite and PostgreSQL share; the tables are said once for
-each, in tables.*.sql.
+Reads never wait for a write's sync, so reads of a few rows of a file may run on the event loop. A database
+server is read beside the loop. The statements are those that SQLite and PostgreSQL share; the tables are
+declared once for each, in tables.*.sql.
 """
 
 from __future__ import annotations
@@ -15,26 +15,23 @@ from pathlib import Path
 from typing import IO, ParamSpec, TypeVar
 
 from eigenveil.errors import Code, RequestError
+from eigenveil_common.concurrency import try_lock
 from eigenveil_common.files import check_owner
-from eigenveil_common.locks import try_lock
 from eigenveil_common.storage import ledger_store, sqlite
-from eigenveil_common.storage.database import Connection, Database
-from eigenveil_common.storage.migrations import Expect, Migrations, tables
-from eigenveil_common.storage.readers import Readers
-from eigenveil_common.trusted_files import believed, check_trusted, database_files
+from eigenveil_common.storage.database import Connection, Database, Expect, Migrations, ReaderPool, tables
+from eigenveil_common.trusted_files import check_trusted, database_files, trusted_entries
 from eigenveil_server.config import Config
 
-# A new table or column goes into both files, and into a step of both MIGRATIONS that leads there: (VERSION,
-# the statements).
+# A new table or column goes into both files, and into a step of both MIGRATIONS: (VERSION, the statements).
 VERSION = 12
-READERS = 4  # connections that read a server's database side by side
+READERS = 4  # concurrent connections to a database server
 Change = Callable[[Connection], None]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _SQLITE, _POSTGRESQL = tables(__package__)
-# 12 counts what each analyst submits, and has the analyst's signature. Of older studies lists read the plan,
-# for want of its summary.
+# Version 12 adds the analyst's signature and the table of submissions. Older studies have no summary there:
+# lists read their plans.
 _FILL = (
     "INSERT INTO submissions (study, analyst, at, bytes) "
     "SELECT digest, analyst, submitted_at, LENGTH(plan_json) FROM studies;"
@@ -42,25 +39,25 @@ _FILL = (
 
 
 def _statements(schema: str, *beginnings: str) -> str:
-    """The statements of `schema` that begin so."""
+    """Return the statements of `schema` with these beginnings."""
     found = [one.strip() for one in schema.split(";\n") if one.strip().startswith(beginnings)]
     return "".join(f"{one};\n" for one in found)
 
 
 def _column(schema: str, name: str) -> str:
-    """The one column of this name in `schema`, as it is declared there."""
+    """Return the declaration of the one column of this name in `schema`."""
     lines = [line.strip().removesuffix(",") for line in schema.splitlines()]
     (found,) = [line for line in lines if line.startswith(f"{name} ")]
     return found
 
 
 def _submissions(schema: str) -> str:
-    """The step to 12: signatures, the table of submissions, and indexes from which lists are read."""
+    """Return the step to version 12: signatures, the table of submissions, and the indexes for lists."""
     indexes = ("studies_by_state", "studies_by_time")
     dropped = "".join(f"DROP INDEX {name};\n" for name in indexes)
     made = _statements(schema, *(f"CREATE INDEX {name} " for name in indexes), "CREATE TABLE submissions ")
     signed = f"ALTER TABLE studies ADD COLUMN {_column(schema, 'authorization_json')};\n"
-    uncompressed = _statements(schema, "ALTER TABLE ")  # of PostgreSQL, for what is stored from now on
+    uncompressed = _statements(schema, "ALTER TABLE ")  # of PostgreSQL, for new rows
     by_analyst = _statements(schema, "CREATE INDEX submissions_by_analyst ")
     return f"{signed}{uncompressed}{dropped}{made}{by_analyst}{_FILL}"
 
@@ -73,23 +70,23 @@ POSTGRESQL_SCHEMA = ledger_store.POSTGRESQL_SCHEMA + _POSTGRESQL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Store:
-    """Its connections. `claim` makes this process the only one that serves the database, or raises
+    """Connections to the database. `acquire_server_lock` makes this process the only one that serves it, or raises
     RequestError, code `conflict`. `check_whole` looks for damaged pages, or raises InternalError, code
-    `storage`. `threads` read what is beyond a network; a file has none."""
+    `storage`. `threads` read a database server; a file needs none."""
 
     writer: Database
     reader: Database
-    claim: Callable[[], None]
+    acquire_server_lock: Callable[[], None]
     check_whole: Callable[[], None]
     threads: ThreadPoolExecutor | None = None
 
     @property
     def quick(self) -> bool:
-        """Whether a read of a few rows takes less time than handing it to a thread."""
+        """True if reading a few rows takes less time than handing them to a thread."""
         return self.threads is None
 
     async def read(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What `work` reads, a few rows; off the event loop where the answer has to travel."""
+        """Return what `work` reads, a few rows; off the event loop for a database server."""
         if self.threads is None:
             return work(*args, **kwargs)
         loop = asyncio.get_running_loop()
@@ -103,7 +100,7 @@ class Store:
 
 
 def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
-    """Open the database, a file or a PostgreSQL URL, making its tables if it is new.
+    """Open the database, a file or a PostgreSQL URL, and make its tables if it is new.
 
     Raises:
         RequestError: code `conflict`, a new one was expected; `bad-config`, the URL cannot be used.
@@ -113,39 +110,42 @@ def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
         return _on_server(where, expect)
     writer = sqlite.Database(where, SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
     reader = sqlite.Database(where, SCHEMA, VERSION, migrations=MIGRATIONS)
-    # The lock of the folder, which guards the keys as well, is claim enough.
-    return Store(writer=writer, reader=reader, claim=lambda: None, check_whole=reader.check_whole)
+    # No claim needed: the folder's lock guards the database and the keys.
+    return Store(
+        writer=writer, reader=reader, acquire_server_lock=lambda: None, check_whole=reader.check_whole
+    )
 
 
 def _on_server(url: str, expect: Expect) -> Store:
     try:
-        from eigenveil_common.storage import postgres  # an extra: most coordinators do without
+        from eigenveil_common.storage import postgres  # an optional dependency
     except ModuleNotFoundError as problem:
         raise RequestError(
-            Code.BAD_CONFIG, "a PostgreSQL database needs more: pip install 'eigenveil[coordinator,postgres]'"
+            Code.BAD_CONFIG,
+            "PostgreSQL support is missing; run: pip install 'eigenveil[coordinator,postgres]'",
         ) from problem
     writer = postgres.Database(
         url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS, expect=expect
     )
-    reader = Readers(
+    reader = ReaderPool(
         lambda: postgres.Database(url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS), READERS
     )
-    # Its pages have checksums, which it sees to itself.
+    # The server checks the checksums of its pages.
     return Store(
         writer=writer,
         reader=reader,
-        claim=writer.claim,
+        acquire_server_lock=writer.acquire_server_lock,
         check_whole=lambda: None,
         threads=ThreadPoolExecutor(READERS, thread_name_prefix="reader"),
     )
 
 
 def existing_store(config: Config) -> Store:
-    """The database of a federation that `init` made.
+    """Open the database of a federation that `init` made.
 
     Raises:
-        RequestError: there is none, or root in another user's folder, or a file that others can change.
-        InternalError: code `storage`, also for one that has lost its tables.
+        RequestError: there is none; root in another user's folder; or a file that others can change.
+        InternalError: code `storage`, also for a database without its tables.
     """
     if isinstance(config.store, Path) and not config.store.is_file():
         raise RequestError(
@@ -154,32 +154,31 @@ def existing_store(config: Config) -> Store:
             "eigenveil-coordinator init --dir DIR --federation NAME",
         )
     check_owner(config.files.folder)
-    check_trusted([*believed(config.files.folder), *database_files(config.files.database)])
+    check_trusted([*trusted_entries(config.files.folder), *database_files(config.files.database)])
     return open_store(config.store, Expect.EXISTING)
 
 
-def only_one(config: Config) -> IO[bytes]:
-    """Hold the folder's lock until the process ends, however it ends: only one serves it, or does what no
-    server may run beside.
+def lock_folder(config: Config) -> IO[bytes]:
+    """Lock the folder until the process ends: one process serves it, or runs a command that excludes a
+    server.
 
     Raises:
-        RequestError: code `conflict`, another process holds it.
+        RequestError: code `conflict`, another process has the lock.
         InternalError: code `storage`.
     """
     file = try_lock(config.files.lock)
     if file is None:
-        raise RequestError(Code.CONFLICT, f"another coordinator serves {config.files.folder}; stop it first")
+        raise RequestError(Code.CONFLICT, f"another coordinator uses {config.files.folder}; stop it first")
     return file
 
 
 def audit(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:
-    """Append one line to the operator's record of who did what."""
+    """Append one line to the operator's audit log."""
     change.insert("audit", {"at": at, "kind": kind, "subject": subject, "detail": detail})
 
 
 def audit_once(change: Connection, at: int, kind: str, subject: str, detail: str = "") -> None:
-    """`audit` for what a caller may repeat: the same thing again adds no line, so that nobody can fill the
-    disk by repeating themselves."""
+    """Append an audit line unless the same one exists, so that a repeating caller cannot fill the disk."""
     change.execute(
         "INSERT INTO audit (at, kind, subject, detail) SELECT ?, ?, ?, ? WHERE NOT EXISTS "
         "(SELECT 1 FROM audit WHERE (kind, subject, detail) = (?, ?, ?))",

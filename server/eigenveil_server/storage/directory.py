@@ -1,13 +1,13 @@
-"""What is stored of a federation's public words: the dictionaries that its operator published, and what its
-sites state."""
+"""Stored directory of a federation: the dictionaries that its operator published, and the statements of its
+sites."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from eigenveil.dictionary.dictionary import Dictionary
-from eigenveil.dictionary.signed import SignedDictionary
-from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
+from eigenveil.dictionary.directory import SiteStatement, statement_from_proto
+from eigenveil.dictionary.formats import SignedDictionary
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -15,7 +15,7 @@ from eigenveil_server.storage.database import audit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedDictionary:
     """One version of the dictionary; `at` in Unix milliseconds."""
 
     version: int
@@ -23,34 +23,34 @@ class Published:
     at: int
 
 
-def latest(reader: Database) -> Published | None:
-    """The dictionary in force, if any was published."""
+def latest(reader: Database) -> PublishedDictionary | None:
+    """Return the dictionary in force, if any was published."""
     rows = reader.rows("SELECT * FROM dictionaries ORDER BY version DESC LIMIT 1")
     return _published(rows[0]) if rows else None
 
 
 def latest_version(reader: Database) -> int:
-    """Its version; 0 if none was published."""
+    """Return the version in force; 0 if none was published."""
     version: int = reader.rows("SELECT COALESCE(MAX(version), 0) FROM dictionaries")[0][0]
     return version
 
 
-def history(reader: Database) -> list[Published]:
-    """Every version that was ever published, oldest first."""
+def history(reader: Database) -> list[PublishedDictionary]:
+    """Return every published version, oldest first."""
     return [_published(row) for row in reader.rows("SELECT * FROM dictionaries ORDER BY version")]
 
 
-def _published(row: Row) -> Published:
+def _published(row: Row) -> PublishedDictionary:
     signed = SignedDictionary(said=row["said"], signature=row["signature"])
-    return Published(version=row["version"], signed=signed, at=row["at"])
+    return PublishedDictionary(version=row["version"], signed=signed, at=row["at"])
 
 
 def publish(change: Connection, dictionary: Dictionary, signed: SignedDictionary, at: int) -> None:
     """Put a dictionary in force, within a transaction.
 
     Raises:
-        RequestError: code `conflict`, its version is not above that of the last one: what somebody holds
-            under a version must never come to mean something else.
+        RequestError: code `conflict`, its version is not above the last one: a version must never change its
+            meaning.
     """
     last = change.execute("SELECT COALESCE(MAX(version), 0) AS version FROM dictionaries")[0]["version"]
     if dictionary.version <= last:
@@ -67,13 +67,13 @@ def publish(change: Connection, dictionary: Dictionary, signed: SignedDictionary
 
 
 def statements(reader: Database) -> dict[str, SiteStatement]:
-    """What each site stated last, of those that state anything."""
+    """Return the latest statement of each site that has one."""
     rows = reader.rows("SELECT site, statement FROM statements")
     return {row["site"]: statement_from_proto(pb.SiteStatement.FromString(row["statement"])) for row in rows}
 
 
 def note_statement(change: Connection, site: str, statement: SiteStatement | None) -> None:
-    """What a site states from now on; None: nothing."""
+    """Store the statement of a site; None removes it."""
     if statement is None:
         change.execute("DELETE FROM statements WHERE site = ?", (site,))
         return

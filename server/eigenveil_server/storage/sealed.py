@@ -1,7 +1,9 @@
-"""Sealed releases as they are stored: a long one goes on in rows of its own.
+"""Integrity of stored records, checked against their own digest or signature: a disk may change bits
+silently.
 
-Whatever is handed to a database at once is copied under the interpreter's lock, while nobody is served: 100
-MB in 70 ms.
+Sealed releases as stored: a long one continues in rows of its own.
+
+A database copies each value under the interpreter's lock, while no call is served: 100 MB in 70 ms.
 """
 
 from __future__ import annotations
@@ -11,33 +13,94 @@ from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from google.protobuf.message import DecodeError
 
-from eigenveil.errors import Code, InternalError, spoken
-from eigenveil.numerics.encoding import IntArray, from_bytes, octets
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import SignedRound
-from eigenveil.protocol.wire import ALL, round_to_proto
+from eigenveil.errors import Code, EigenveilError, InternalError, round_label
+from eigenveil.numerics.encoding import IntArray, canonical, digest, from_bytes, parse_json, to_memoryview
+from eigenveil.protocol.rounds import Release, SignedRound
+from eigenveil.protocol.wire import ALL, query_from_proto, round_to_proto
+from eigenveil.reporting.document import RELEASE_SIGNATURE_CONTEXT
+from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-PIECE_BYTES = 2**20  # of a release's values in a row
+
+def check_plan(study: str, plan: bytes) -> None:
+    """Raise InternalError, code `storage`, unless this plan has the study's digest."""
+    try:
+        is_unchanged = digest("plan", parse_json(plan)) == study
+    except ValueError:
+        is_unchanged = False
+    if not is_unchanged:
+        raise changed_error("plan", study)
+
+
+def check_release(study: str, release: bytes) -> None:
+    """Raise unless this release of a study has a valid signature. Raises as `check_plan`."""
+    if not _is_signed(release):
+        raise changed_error("release", study)
+
+
+def check_query(study: str, query_bytes: bytes, expected: str) -> None:
+    """Raise unless this query of a round has the digest `expected`. Raises as `check_plan`."""
+    try:
+        is_unchanged = query_from_proto(pb.Query.FromString(query_bytes)).digest == expected
+    except (EigenveilError, DecodeError):
+        is_unchanged = False
+    if not is_unchanged:
+        raise changed_error("question", study)
+
+
+def parse_attempt(study: str, signed_bytes: bytes, expected: str) -> Attempt:
+    """Return the attempt with the digest `expected`. Raises as `check_plan`."""
+    try:
+        attempt = Attempt.read(signed_bytes)
+    except EigenveilError as problem:
+        raise changed_error("set of sites", study) from problem
+    if attempt.digest != expected:
+        raise changed_error("set of sites", study)
+    return attempt
+
+
+def _is_signed(release: bytes) -> bool:
+    """True if the release has a valid signature, by any key and in any format: old ones stay as they are."""
+    try:
+        bundle = parse_json(release)
+        public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(bundle["public_key"]))
+        public.verify(
+            bytes.fromhex(bundle["signature"]), RELEASE_SIGNATURE_CONTEXT + canonical(bundle["document"])
+        )
+    except (ValueError, KeyError, TypeError, InvalidSignature):
+        return False
+    return canonical(bundle) == release
+
+
+def changed_error(what: str, study: str) -> InternalError:
+    return InternalError(
+        Code.STORAGE, f"a stored {what} of study {study[:12]} was changed; restore the database"
+    )
+
+
+PIECE_BYTES = 2**20  # of the values of a release, in one row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Sealed:
-    """A sealed release and what was stated of it."""
+class SealedRelease:
+    """A sealed release and its round statement."""
 
     release: Release
     stated: SignedRound
 
     def message(self, part: slice = ALL) -> pb.SealedRound:
-        """Both as sites and analysts get them; of the values the bytes in `part`."""
+        """Return both as sites and analysts receive them, with the bytes of the values in `part`."""
         return round_to_proto(self.release, self.stated, part)
 
 
 def add_release(change: Connection, study: str, release: Release, stated: SignedRound) -> None:
-    """Store a release, and what is stated of it, for ever."""
-    data, where = octets(release.values), {"study": study, "round": release.round}
+    """Store a release and its statement; they are never changed."""
+    data, where = to_memoryview(release.values), {"study": study, "round": release.round}
     row = {
         **where,
         "query": release.query,
@@ -56,15 +119,15 @@ def add_release(change: Connection, study: str, release: Release, stated: Signed
         change.insert("releases_continued", {**where, **rest})
 
 
-def sealed_of(reader: Database, row: Row) -> Sealed:
-    """A row of `releases`, read with what goes on elsewhere.
+def sealed_of(reader: Database, row: Row) -> SealedRelease:
+    """Return the release of a row of `releases` and its continuation rows.
 
     Raises:
         InternalError: code `storage`: it is not what was sealed.
     """
     changed = InternalError(
         Code.STORAGE,
-        f"the stored release of {spoken(row['round'])} of study {row['study'][:12]} was changed; "
+        f"the stored release of {round_label(row['round'])} of study {row['study'][:12]} was changed; "
         "restore the database",
     )
     try:
@@ -81,11 +144,11 @@ def sealed_of(reader: Database, row: Row) -> Sealed:
         raise changed from problem
     if release.digest != row["digest"]:
         raise changed
-    return Sealed(release=release, stated=SignedRound(said=row["said"], signature=row["signature"]))
+    return SealedRelease(release=release, stated=SignedRound(said=row["said"], signature=row["signature"]))
 
 
 def _values(reader: Database, row: Row) -> IntArray:
-    """All that was released in a round, held once. Of any change the digest tells."""
+    """Return all values of a release, in memory once. The digest detects any change."""
     first: bytes = row["values"]
     if len(first) < PIECE_BYTES:
         return from_bytes(first, (len(first) // 8,))

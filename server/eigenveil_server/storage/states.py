@@ -1,17 +1,24 @@
-"""The states of a study and the reasons of a decline, between words, messages and rows."""
+"""States of a study and reasons of a decline, between text, messages and rows.
+
+Consent of a site to a study: unstated, waiting for a person, agreed or declined; it only moves forward
+[R24].
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
+from eigenveil.dictionary.site_rules import DeclineReason, checked_text
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.study.consent import DeclineWord, checked_text
+from eigenveil.identity import Role
+from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
 class StudyState(Enum):
-    """AWAITING the operator's word, if it needs one; RUNNING until it ends, in one of three ways."""
+    """State of a study: AWAITING the operator's approval if required, RUNNING until it ends, and three ways
+    to end."""
 
     AWAITING = "awaiting"
     RUNNING = "running"
@@ -21,12 +28,12 @@ class StudyState(Enum):
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more will come of it."""
+        """True if the study has ended."""
         return self not in (StudyState.AWAITING, StudyState.RUNNING)
 
     @property
     def proto(self) -> pb.StudyState.ValueType:
-        """The same state in a message."""
+        """Return the same state in a message."""
         return STATES[self]
 
 
@@ -44,49 +51,120 @@ DECLINES: dict[int, str] = {
     pb.DECLINE_REASON_PROTOCOL: "protocol",
     pb.DECLINE_REASON_FAILURE: "failure",
 }
-PERSONS: dict[int, DeclineWord] = {
-    pb.DECLINE_REASON_PERSON_PURPOSE: DeclineWord.PURPOSE,
-    pb.DECLINE_REASON_PERSON_COLUMNS: DeclineWord.COLUMNS,
-    pb.DECLINE_REASON_PERSON_ANALYST: DeclineWord.ANALYST,
-    pb.DECLINE_REASON_PERSON_BUDGET: DeclineWord.BUDGET,
-    pb.DECLINE_REASON_PERSON_TIMING: DeclineWord.TIMING,
-    pb.DECLINE_REASON_PERSON_UNSTATED: DeclineWord.UNSTATED,
+PERSON_DECLINES: dict[int, DeclineReason] = {
+    pb.DECLINE_REASON_PERSON_PURPOSE: DeclineReason.PURPOSE,
+    pb.DECLINE_REASON_PERSON_COLUMNS: DeclineReason.COLUMNS,
+    pb.DECLINE_REASON_PERSON_ANALYST: DeclineReason.ANALYST,
+    pb.DECLINE_REASON_PERSON_BUDGET: DeclineReason.BUDGET,
+    pb.DECLINE_REASON_PERSON_TIMING: DeclineReason.TIMING,
+    pb.DECLINE_REASON_PERSON_UNSTATED: DeclineReason.UNSTATED,
 }
 
 
-# Whether any other reason holds can depend on records, so nobody beyond the operator is told which. A
-# person's word is what that person chose to say.
-SHOWN = frozenset({"policy", "budget", "protocol", *DeclineWord})
+# Other reasons can depend on records, so only the operator sees them. A person's reason is that person's own
+# statement.
+VISIBLE_REASONS = frozenset({"policy", "budget", "protocol", *DeclineReason})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decline:
-    """Why a site declines, and whether a person says so; `text` is what that person wrote."""
+class SiteDeclineReason:
+    """Reason of a site's decline; `person` if a person declined, `text` that person's message."""
 
     reason: str
     person: bool
     text: str
 
 
-def decline_of(request: pb.DeclineRequest) -> Decline:
-    """Why a site declines.
+def parse_decline(request: pb.DeclineRequest) -> SiteDeclineReason:
+    """Return the reason of a site's decline.
 
     Raises:
         PeerError: no reason, or one that this version does not know; or a text that cannot be shown.
     """
     reason, text = request.reason, request.text
-    if reason not in DECLINES and reason not in PERSONS:
-        raise PeerError(Code.PROTOCOL, f"decline reason {reason} is unknown here; send a known one")
+    if reason not in DECLINES and reason not in PERSON_DECLINES:
+        raise PeerError(Code.PROTOCOL, f"decline reason {reason} is unknown to this version")
     if reason in DECLINES:
         if text:
             raise PeerError(Code.PROTOCOL, "only a person's decline has a text")
-        return Decline(reason=DECLINES[reason], person=False, text="")
+        return SiteDeclineReason(reason=DECLINES[reason], person=False, text="")
     try:
-        return Decline(reason=PERSONS[reason].value, person=True, text=checked_text(text))
+        return SiteDeclineReason(reason=PERSON_DECLINES[reason].value, person=True, text=checked_text(text))
     except RequestError as problem:
         raise PeerError(Code.PROTOCOL, f"the text of a decline: {problem}") from problem
 
 
 def shown(declined: str) -> tuple[str, ...]:
-    """What analysts are told of a site that declined: nothing of a reason that its records may decide."""
-    return ("declined", declined) if declined in SHOWN else ("declined",)
+    """Return what analysts see of a decline: no reason that the site's records may decide."""
+    return ("declined", declined) if declined in VISIBLE_REASONS else ("declined",)
+
+
+class ConsentState(Enum):
+    """Consent states, in the order in which a site may reach them; the values are what analysts read."""
+
+    UNSTATED = "not heard of"
+    WAITING = "waiting for a person"
+    AGREED = "agreed"
+    DECLINED = "declined"
+
+
+CONSENT_ORDER = tuple(ConsentState)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteConsent:
+    """One site's consent. `reason` is why it declined, `text` a person's message to the analyst. After a
+    person's agreement no query is sent before `starts_at` (Unix milliseconds)."""
+
+    state: ConsentState
+    reason: str = ""
+    text: str = ""
+    starts_at: int = 0
+
+    def follows(self, last: SiteConsent) -> bool:
+        """True if this is a later state than `last`; a site cannot go back."""
+        return CONSENT_ORDER.index(self.state) > CONSENT_ORDER.index(last.state)
+
+    @property
+    def status(self) -> str:
+        """Return the consent as analysts see it."""
+        return ": ".join(shown(self.reason)) if self.state is ConsentState.DECLINED else self.state.value
+
+
+NO_CONSENT = SiteConsent(state=ConsentState.UNSTATED)
+
+
+def consents(reader: Database, study: str) -> dict[str, SiteConsent]:
+    """Return the consents of the sites that have stated one."""
+    rows = reader.rows("SELECT * FROM consents WHERE study = ?", (study,))
+    return {
+        row["site"]: SiteConsent(
+            state=ConsentState(row["standing"]),
+            reason=row["reason"],
+            text=row["text"],
+            starts_at=row["starts_at"],
+        )
+        for row in rows
+    }
+
+
+def denied_sites(reader: Database) -> frozenset[str]:
+    """Return the sites on the deny-list; they can answer nothing."""
+    return frozenset(
+        row["name"] for row in reader.rows("SELECT name FROM denied WHERE role = ?", (Role.SITE.value,))
+    )
+
+
+def store_consent(change: Connection, study: str, site: str, consent: SiteConsent, at: int) -> None:
+    """Store a site's consent in place of the one before."""
+    change.execute("DELETE FROM consents WHERE (study, site) = (?, ?)", (study, site))
+    row = {
+        "study": study,
+        "site": site,
+        "standing": consent.state.value,
+        "reason": consent.reason,
+        "text": consent.text,
+        "starts_at": consent.starts_at,
+        "at": at,
+    }
+    change.insert("consents", row)

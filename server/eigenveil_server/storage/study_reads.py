@@ -1,4 +1,4 @@
-"""What is stored of studies, read back as values."""
+"""Reads of studies and their rounds, as values."""
 
 from __future__ import annotations
 
@@ -6,29 +6,34 @@ import json
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
-from eigenveil.analyst_signature.authorization import SignedAuthorization, authorization_from_dict
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import Plan, plan_from_json
-from eigenveil.protocol.round import RoundState
+from eigenveil.protocol.rounds import RoundState
 from eigenveil.reporting.document import RoundRecord
-from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil.study_authorization import SignedAuthorization, authorization_from_dict
 from eigenveil_common.storage.database import Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.storage.consents import Standing, consents
-from eigenveil_server.storage.digests import attempt_of, check_plan, check_question, check_release
-from eigenveil_server.storage.sealed import Sealed, sealed_of
-from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.sealed import (
+    SealedRelease,
+    check_plan,
+    check_query,
+    check_release,
+    parse_attempt,
+    sealed_of,
+)
+from eigenveil_server.storage.states import ConsentState, StudyState, consents
 
 EVENTS_AT_ONCE = 256
-WAITING = "waiting for the operator's approval"
-PLANS = 16  # kept read, so that no call has to read one again
+AWAITING_APPROVAL = "waiting for the operator's approval"
+PLANS = 16  # cached after parsing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredStudy:
-    """One row of `studies` without its release; times in Unix milliseconds. `stated` is what the sites had
-    stated of themselves when it was submitted, as JSON; it has run since it was submitted, or approved.
-    `authorization_json` is its analyst's signature, empty for a study from before analysts signed."""
+    """One row of `studies` without its release; times in Unix milliseconds. `stated` is what its sites had
+    stated at submission, as JSON. `begun_at` is the time of submission or approval. `authorization_json` is
+    its analyst's signature, empty for a study from before signatures."""
 
     digest: str
     name: str
@@ -47,22 +52,22 @@ class StoredStudy:
 
     @property
     def size(self) -> int:
-        """The bytes that it takes once it is submitted: what the sites stated is kept along, and its analyst
-        chooses whom it invites."""
+        """Return the bytes that the submitted study takes. The sites' statements count: its analyst chooses
+        whom it invites."""
         texts = (self.name, self.submission, self.stated, self.authorization_json)
         written = len(self.plan_json) + len(self.signature) + self.begun.ByteSize()
         return written + sum(len(one.encode()) for one in texts)
 
     @property
     def authorization(self) -> SignedAuthorization | None:
-        """Its analyst's signature, which held when it was submitted."""
+        """Return its analyst's signature, which was valid at submission."""
         if not self.authorization_json:
             return None
         return authorization_from_dict(json.loads(self.authorization_json))
 
     @property
     def signed_plan(self) -> pb.SignedPlan:
-        """The plan as sites and analysts get it."""
+        """Return the plan as sites and analysts receive it."""
         signed = pb.SignedPlan(plan_json=self.plan_json, signature=self.signature)
         by_analyst = self.authorization
         if by_analyst is not None:
@@ -71,10 +76,10 @@ class StoredStudy:
 
     @property
     def begun(self) -> pb.StudyEvent:
-        """What watchers see of it before its first round."""
+        """Return the event that watchers see before the first round."""
         return pb.StudyEvent(
             state=pb.STUDY_STATE_RUNNING,
-            round_state=RoundState.PLANNED.value if self.state is StudyState.RUNNING else WAITING,
+            round_state=RoundState.PLANNED.value if self.state is StudyState.RUNNING else AWAITING_APPROVAL,
             micro_rho=self.micro_rho,
             expected_rounds=self.expected_rounds,
         )
@@ -84,8 +89,8 @@ COLUMNS = tuple(one.name for one in fields(StoredStudy))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answers:
-    """Who answered a round (HMAC of the contribution) and who declined (reason)."""
+class RoundAnswers:
+    """Answers of a round (HMAC of each contribution) and declines (reason)."""
 
     macs: dict[str, bytes]
     declined: dict[str, str]
@@ -94,15 +99,15 @@ class Answers:
 class Studies:
     def __init__(self, reader: Database) -> None:
         self._reader = reader
-        self._whole: set[str] = set()  # studies whose releases were found to be as they were signed
+        self._checked: set[str] = set()  # studies whose releases were checked
         self._read = lru_cache(maxsize=PLANS)(plan_from_json)
 
     def plan(self, plan_json: bytes) -> Plan:
-        """A plan that is stored, or will be. Raises as `plan_from_json`."""
+        """Return a stored plan, or one about to be stored. Raises as `plan_from_json`."""
         return self._read(plan_json)
 
     def plan_of(self, stored: StoredStudy) -> Plan:
-        """The plan of a study.
+        """Return the plan of a study.
 
         Raises:
             PeerError: as `plan_from_json`.
@@ -112,11 +117,11 @@ class Studies:
         return self._read(stored.plan_json)
 
     def all(self) -> list[StoredStudy]:
-        """Every study, oldest first."""
+        """Return every study, oldest first."""
         return self._select("1 = 1 ORDER BY submitted_at, digest", ())
 
     def get(self, digest: str) -> StoredStudy:
-        """One study.
+        """Return one study.
 
         Raises:
             RequestError: code `not-found`.
@@ -129,17 +134,17 @@ class Studies:
         return found[0]
 
     def under_way(self) -> list[StoredStudy]:
-        """Those that run or wait for approval."""
+        """Return the studies that run or wait for approval."""
         where = "state IN (?, ?) ORDER BY submitted_at, digest"
         return self._select(where, (StudyState.AWAITING.value, StudyState.RUNNING.value))
 
     def state(self, digest: str) -> StudyState | None:
-        """The state of a study; None if there is no such study."""
+        """Return the state of a study; None if there is no such study."""
         rows = self._reader.rows("SELECT state FROM studies WHERE digest = ?", (digest,))
         return StudyState(rows[0]["state"]) if rows else None
 
     def states(self) -> dict[str, StudyState]:
-        """The state of every study there is, by its digest."""
+        """Return the state of every study, by its digest."""
         rows = self._reader.rows("SELECT digest, state FROM studies")
         return {row[0]: StudyState(row[1]) for row in rows}
 
@@ -152,20 +157,20 @@ class Studies:
         return [StoredStudy(**{**dict(row), "state": StudyState(row["state"])}) for row in rows]
 
     def release_json(self, digest: str) -> bytes | None:
-        """The signed release, once it is there.
+        """Return the signed release, once there is one.
 
         Raises:
             InternalError: code `storage`: it was changed.
         """
         rows = self._reader.rows("SELECT release FROM studies WHERE digest = ?", (digest,))
         data: bytes | None = rows[0]["release"]
-        if data is not None and digest not in self._whole:
-            check_release(digest, data)  # once: it is told in parts
-            self._whole.add(digest)
+        if data is not None and digest not in self._checked:
+            check_release(digest, data)  # once: it is sent in parts
+            self._checked.add(digest)
         return data
 
-    def sealed_rounds(self, digest: str) -> list[Sealed]:
-        """The sealed releases of a study, in order.
+    def sealed_rounds(self, digest: str) -> list[SealedRelease]:
+        """Return the sealed releases of a study, in order.
 
         Raises:
             InternalError: code `storage`: a stored release is not what was sealed.
@@ -173,50 +178,50 @@ class Studies:
         rows = self._reader.rows("SELECT * FROM releases WHERE study = ? ORDER BY round", (digest,))
         return [sealed_of(self._reader, row) for row in rows]
 
-    def sealed(self, digest: str, round: int) -> Sealed | None:
+    def sealed(self, digest: str, round: int) -> SealedRelease | None:
         rows = self._reader.rows("SELECT * FROM releases WHERE (study, round) = (?, ?)", (digest, round))
         return sealed_of(self._reader, rows[0]) if rows else None
 
     def released(self, digest: str, round: int) -> pb.SealedRound | None:
-        """The release of a round with its question; None before it is out.
+        """Return the release of a round with its query; None before it is out.
 
         Raises:
-            InternalError: code `storage`: one of them is not what was sealed or asked.
+            InternalError: code `storage`: one of them was changed.
         """
         sealed = self.sealed(digest, round)
         if sealed is None:
             return None
         message = sealed.message()
-        message.query.ParseFromString(self.question(digest, round))
+        message.query.ParseFromString(self.query_bytes(digest, round))
         return message
 
-    def question(self, digest: str, round: int) -> bytes:
-        """What a round that there was asked. Raises as `released`."""
-        asked = "SELECT query, query_digest FROM rounds WHERE (study, round) = (?, ?)"
-        question, expected = self._reader.rows(asked, (digest, round))[0]
-        check_question(digest, question, expected)
-        return bytes(question)
+    def query_bytes(self, digest: str, round: int) -> bytes:
+        """Return the stored query of a round, as bytes. Raises as `released`."""
+        selected = "SELECT query, query_digest FROM rounds WHERE (study, round) = (?, ?)"
+        query_bytes, expected = self._reader.rows(selected, (digest, round))[0]
+        check_query(digest, query_bytes, expected)
+        return bytes(query_bytes)
 
     def query_digest(self, digest: str, round: int) -> str | None:
-        """The digest of the query that was opened as this round, if any."""
+        """Return the digest of the query that was opened as this round, if any."""
         rows = self._reader.rows(
             "SELECT query_digest FROM rounds WHERE (study, round) = (?, ?)", (digest, round)
         )
         return rows[0][0] if rows else None
 
-    def answers(self, digest: str, round: int, attempt: int = 0) -> Answers:
-        """Who answered an attempt at a round (0: exactly), or declined the round."""
+    def answers(self, digest: str, round: int, attempt: int = 0) -> RoundAnswers:
+        """Return the answers of an attempt at a round (0: exact answers), and the declines of the round."""
         rows = self._reader.rows(
             "SELECT attempt, site, mac, declined FROM answers WHERE (study, round) = (?, ?)", (digest, round)
         )
         macs = [row for row in rows if row["attempt"] == attempt and row["mac"] is not None]
-        return Answers(
+        return RoundAnswers(
             macs={row["site"]: row["mac"] for row in macs},
             declined={row["site"]: row["declined"] for row in rows if row["declined"] is not None},
         )
 
     def attempts(self, digest: str, round: int) -> list[Attempt]:
-        """The attempts at a masked round, whose sets of sites are fixed, by their numbers.
+        """Return the attempts at a masked round, by their numbers.
 
         Raises:
             InternalError: code `storage`: one is not what was stored.
@@ -224,10 +229,10 @@ class Studies:
         rows = self._reader.rows(
             "SELECT digest, said FROM attempts WHERE (study, round) = (?, ?) ORDER BY number", (digest, round)
         )
-        return [attempt_of(digest, row["said"], row["digest"]) for row in rows]
+        return [parse_attempt(digest, row["said"], row["digest"]) for row in rows]
 
     def attempt_number(self, digest: str, round: int, attempt: str) -> int | None:
-        """The number of the attempt of this digest; None if there is none."""
+        """Return the number of the attempt with this digest; None if there is none."""
         where = (digest, round, attempt)
         rows = self._reader.rows(
             "SELECT number FROM attempts WHERE (study, round, digest) = (?, ?, ?)", where
@@ -235,18 +240,20 @@ class Studies:
         return rows[0]["number"] if rows else None
 
     def most_attempts(self, digest: str, first: int, before: int) -> int:
-        """The highest number of an attempt at one of the rounds from `first` on, up to `before`."""
+        """Return the highest attempt number of the rounds from `first` on, up to `before`."""
         most = "SELECT COALESCE(MAX(number), 0) FROM attempts WHERE study = ? AND round >= ? AND round < ?"
         found: int = self._reader.rows(most, (digest, first, before))[0][0]
         return found
 
     def declined(self, digest: str) -> dict[str, str]:
-        """The sites that declined the whole study, and why."""
-        said = consents(self._reader, digest)
-        return {site: one.reason for site, one in said.items() if one.standing is Standing.DECLINED}
+        """Return the sites that declined the whole study, and why."""
+        consents_by_site = consents(self._reader, digest)
+        return {
+            site: one.reason for site, one in consents_by_site.items() if one.state is ConsentState.DECLINED
+        }
 
     def records(self, digest: str) -> list[RoundRecord]:
-        """What the release says of each round besides its numbers."""
+        """Return what the release states of each round besides its numbers."""
         rows = self._reader.rows(
             "SELECT kind, absent, (SELECT COUNT(*) FROM attempts a WHERE (a.study, a.round) = "
             "(rounds.study, rounds.round)) AS attempts FROM rounds WHERE study = ? ORDER BY round",
@@ -258,7 +265,8 @@ class Studies:
         ]
 
     def round_ms(self, digest: str) -> list[int]:
-        """Milliseconds from the opening of each round to its release: for the operator, never published."""
+        """Return the milliseconds from the opening of each round to its release; for the operator, never
+        published."""
         rows = self._reader.rows(
             "SELECT released_at - opened_at FROM rounds WHERE study = ? AND released_at IS NOT NULL "
             "ORDER BY round",
@@ -271,7 +279,7 @@ class Studies:
         return count
 
     def rounds_of(self, digests: list[str]) -> dict[str, int]:
-        """The same of many studies, of those that have any."""
+        """Return the number of rounds of many studies; studies without one are left out."""
         marks = ", ".join("?" * len(digests)) or "NULL"
         counts = f"SELECT study, COUNT(*) FROM rounds WHERE study IN ({marks}) GROUP BY study"
         return {row[0]: row[1] for row in self._reader.rows(counts, tuple(digests))}

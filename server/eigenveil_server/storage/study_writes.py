@@ -1,6 +1,6 @@
-"""Every change of a study's rows. Each is part of a transaction that the caller opens.
+"""Writes of a study's rows. Each is part of a transaction that the caller opens.
 
-A round goes from state to state by `_enter` alone, which asks the table of moves.
+A round changes its state by `_set_round_state` alone, which reads the state table.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from collections.abc import Mapping
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.round import RoundState, move
-from eigenveil.protocol.statements import SignedRound
+from eigenveil.protocol.rounds import Release, RoundState, SignedRound, check_transition
 from eigenveil.queries import NAMES
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil_common.failpoints import failpoint
+from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import audit
@@ -33,12 +31,12 @@ from eigenveil_server.storage.submissions import (
 def add_study(
     change: Connection, stored: StoredStudy, how: str, quota: SubmissionQuota, summary: PlanSummary | None
 ) -> None:
-    """Store a study, with what watchers see of it before its first round; `how` is for the audit. Without the
-    `summary` of its plan lists read the plan.
+    """Store a study and the event that watchers see before its first round; `how` is for the audit. Without
+    the `summary` of its plan, lists read the plan.
 
     Raises:
-        RequestError: code `conflict`: this analyst used the submission before; `quota-exhausted`: it is more
-            than `quota` lets one analyst submit in a day.
+        RequestError: code `conflict`: this analyst used the submission id before; `quota-exhausted`: it
+            exceeds the analyst's daily `quota`.
     """
     taken = "SELECT 1 FROM studies WHERE (analyst, submission) = (?, ?)"
     if change.execute(taken, (stored.analyst, stored.submission)):
@@ -62,9 +60,9 @@ def add_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
     )
 
 
-def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -> None:
-    """Append an event of an open round, unless it was closed meanwhile, or its next set of sites fixed:
-    watchers see things in order."""
+def add_round_event(change: Connection, study: str, round: int, event: pb.StudyEvent) -> None:
+    """Append an event of an open round, unless the round was closed or its next set of sites fixed meanwhile:
+    watchers see events in order."""
     now = (
         "SELECT 1 FROM rounds WHERE (study, round, state) = (?, ?, ?) AND "
         "(SELECT COUNT(*) FROM attempts WHERE (study, round) = (?, ?)) = ?"
@@ -74,7 +72,7 @@ def add_news(change: Connection, study: str, round: int, event: pb.StudyEvent) -
 
 
 def add_early_event(change: Connection, study: str, event: pb.StudyEvent) -> None:
-    """Append an event from before the first round, unless that is open by now, or the study over."""
+    """Append an event from before the first round, unless that is open or the study over."""
     early = (
         "SELECT 1 FROM studies WHERE (digest, state) = (?, ?) AND NOT EXISTS "
         "(SELECT 1 FROM rounds WHERE study = ?)"
@@ -83,28 +81,28 @@ def add_early_event(change: Connection, study: str, event: pb.StudyEvent) -> Non
         add_event(change, study, event)
 
 
-def _enter(change: Connection, study: str, round: int, to: RoundState, **noted: object) -> None:
-    """Move a round, and note what is known of it by now."""
+def _set_round_state(change: Connection, study: str, round: int, to: RoundState, **noted: object) -> None:
+    """Move a round to another state, and store its new columns."""
     where = (study, round)
     row = change.execute("SELECT state FROM rounds WHERE (study, round) = (?, ?)", where)[0]
-    columns = {"state": move(RoundState(row["state"]), to).value, **noted}
+    columns = {"state": check_transition(RoundState(row["state"]), to).value, **noted}
     settings = ", ".join(f"{column} = ?" for column in columns)
     change.execute(f"UPDATE rounds SET {settings} WHERE (study, round) = (?, ?)", (*columns.values(), *where))
 
 
-def open_round(change: Connection, asked: RoundQuery, message: bytes, at: int) -> None:
-    """Store a round's query (`message` says it) and open it, or open it again."""
-    study, round, kind = asked.plan_digest, asked.round, NAMES[type(asked.query)]
+def open_round(change: Connection, round_query: RoundQuery, message: bytes, at: int) -> None:
+    """Store a round's query (`message` is its bytes) and open it, or open it again."""
+    study, round, kind = round_query.plan_digest, round_query.round, NAMES[type(round_query.query)]
     change.execute(
         "INSERT INTO rounds (study, round, kind, state, query, query_digest, opened_at) "
         "VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-        (study, round, kind, RoundState.PLANNED.value, message, asked.digest, at),
+        (study, round, kind, RoundState.PLANNED.value, message, round_query.digest, at),
     )
-    _enter(change, study, round, RoundState.OPEN)
+    _set_round_state(change, study, round, RoundState.OPEN)
 
 
-def fix_set(change: Connection, attempt: Attempt, at: int) -> None:
-    """Store the set of sites of an attempt for ever: there is one for each number."""
+def store_attempt(change: Connection, attempt: Attempt, at: int) -> None:
+    """Store an attempt and its set of sites; there is one for each number, never changed."""
     row = {
         "study": attempt.plan,
         "round": attempt.round,
@@ -114,13 +112,13 @@ def fix_set(change: Connection, attempt: Attempt, at: int) -> None:
         "at": at,
     }
     change.insert("attempts", row)
-    _enter(change, attempt.plan, attempt.round, RoundState.FIXED)
+    _set_round_state(change, attempt.plan, attempt.round, RoundState.FIXED)
     failpoint("set-fixing")
 
 
 def add_answers(change: Connection, study: str, round: int, attempt: int, macs: Mapping[str, bytes]) -> None:
-    """Remember which sites answered, and an HMAC of what; the values are never stored. `attempt` is 0 where
-    answers are exact."""
+    """Store which sites answered, with an HMAC of each answer; the values are never stored. `attempt` is 0
+    for exact answers."""
     for site, mac in macs.items():
         change.execute(
             "INSERT INTO answers (study, round, attempt, site, mac) VALUES (?, ?, ?, ?, ?) "
@@ -130,7 +128,7 @@ def add_answers(change: Connection, study: str, round: int, attempt: int, macs: 
 
 
 def add_decline(change: Connection, study: str, round: int, site: str, reason: str) -> None:
-    """Remember that a site will not answer a round, in whichever attempt, and why."""
+    """Store that a site will not answer a round, in any attempt, and why."""
     change.execute(
         "INSERT INTO answers (study, round, attempt, site, declined) VALUES (?, ?, 0, ?, ?) "
         "ON CONFLICT (study, round, attempt, site) DO UPDATE SET declined = excluded.declined",
@@ -149,24 +147,24 @@ def release_round(
     macs: Mapping[str, bytes],
     absent: Mapping[str, str],
 ) -> None:
-    """Freeze the set of sites of a round, and store its release and what is stated of it for ever. Whoever
-    reads the tables sees all of it or nothing."""
+    """Freeze the set of sites of a round, and store its release and statement. Readers see all of it or
+    nothing."""
     add_answers(change, study, release.round, attempt, macs)
     closed = json.dumps(dict(absent), sort_keys=True)
-    _enter(change, study, release.round, RoundState.CLOSED, absent=closed)
+    _set_round_state(change, study, release.round, RoundState.CLOSED, absent=closed)
     add_release(change, study, release, stated)
-    _enter(change, study, release.round, RoundState.RELEASED, released_at=at)
+    _set_round_state(change, study, release.round, RoundState.RELEASED, released_at=at)
 
 
 def begin_study(change: Connection, begun: StoredStudy) -> None:
-    """The operator has approved it, and its budget is set aside."""
+    """Store that the operator has approved the study and its budget is reserved."""
     row = (begun.state.value, begun.begun_at, begun.digest)
     change.execute("UPDATE studies SET (state, begun_at) = (?, ?) WHERE digest = ?", row)
     add_event(change, begun.digest, begun.begun)
 
 
-def end_unrun(change: Connection, stored: StoredStudy, state: StudyState, at: int, why: str) -> None:
-    """The last change of a study that nobody drives, and what watchers see of it."""
+def end_unstarted(change: Connection, stored: StoredStudy, state: StudyState, at: int, why: str) -> None:
+    """Store the last change of a study that is not running, and its event for watchers."""
     end_study(change, stored.digest, state, at, failure=why)
     event = pb.StudyEvent(state=state.proto, micro_rho=stored.micro_rho, failure=why)
     add_event(change, stored.digest, event)
@@ -181,11 +179,11 @@ def end_study(
     failure: str = "",
     release: bytes | None = None,
 ) -> None:
-    """The study's last change: its state, and its release or why there is none."""
+    """Store the study's last change: its state, and its release or the reason why there is none."""
     change.execute(
         "UPDATE studies SET state = ?, failure = ?, release = ?, ended_at = ? WHERE digest = ?",
         (state.value, failure, release, at, study),
     )
     left = "SELECT round FROM rounds WHERE study = ? AND state != ?"
     for row in change.execute(left, (study, RoundState.RELEASED.value)):
-        _enter(change, study, row["round"], RoundState.FAILED)
+        _set_round_state(change, study, row["round"], RoundState.FAILED)

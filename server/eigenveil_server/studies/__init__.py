@@ -1,2 +1,2 @@
-"""The studies under way: one session each, what drives its rounds, what sites contribute to them.
-Imports storage, planning, keys and recovery; knows of no connection."""
+"""Running studies: one session each, its consents, rounds and contributions. Imports storage, planning, keys
+and recovery; no access to connections."""

@@ -1,4 +1,4 @@
-"""What sites send to a running study, checked before anything is believed [R6] [R7] [R9]."""
+"""Contributions of sites to a running study, checked before use [R6] [R7] [R9]."""
 
 from __future__ import annotations
 
@@ -9,101 +9,104 @@ from typing import ParamSpec, TypeVar
 from weakref import WeakKeyDictionary
 
 from eigenveil.aggregation import Contribution, validate
-from eigenveil.errors import Code, PeerError, RequestError, spoken
+from eigenveil.errors import Code, PeerError, RequestError, round_label
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Count
 from eigenveil_common import log
-from eigenveil_common.failpoints import failpoint
+from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.masked.masked_round import READY, MaskedRound
+from eigenveil_server.rounds.masked_round import READY, MaskedRound
 from eigenveil_server.rounds.open_round import DifferentAnswer, LateAnswer, OpenRound
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.consents import Consent, Standing
 from eigenveil_server.storage.database import audit_once
-from eigenveil_server.storage.states import Decline
+from eigenveil_server.storage.states import ConsentState, SiteConsent, SiteDeclineReason
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.studies.runtime import Runtime
 from eigenveil_server.studies.study_run import StudyRun
 
 P = ParamSpec("P")
 T = TypeVar("T")
-PATIENCE = 0.1  # seconds in which it waits for a release: a long draw keeps no site from its other studies
-GATHER = 0.02  # seconds in which an answer waits for the rest of its round, to be stored with the release
-GATHER_EACH = 0.001  # and so much more for each invited site: what taking one answer costs
+RELEASE_WAIT_SECONDS = (
+    0.1  # seconds to wait for a release: a long draw must not delay the sites' other studies
+)
+GATHER_SECONDS = 0.02  # seconds that an answer waits for the other answers, to be stored with the release
+GATHER_SECONDS_PER_SITE = 0.001  # in addition, for each invited site: the time to add one answer
 ANSWERED = "answered"
-Untold = dict[str, set[str]]  # which sites answered, or got ready, by the event of the log
-AT_ONCE_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
+UnloggedSites = dict[str, set[str]]  # sites that answered, or got ready, by log event
+INLINE_CHECK_BYTES = 64 * 1024  # checked in well under a millisecond; larger answers leave the event loop
 
 
 class Contributions:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._repository = runtime.repository
-        # What each site counted in a study under way, in this process's memory only [0014].
+        # The record count of each site in a running study, in memory only [0014].
         self._counted: WeakKeyDictionary[StudyRun, dict[str, int]] = WeakKeyDictionary()
-        # The transaction for which the answers of a round gather now, and whose the log has not told of.
-        self._gathering: WeakKeyDictionary[OpenRound, tuple[asyncio.Task[None], Untold]] = WeakKeyDictionary()
+        # The task that will store a round's answers, and the sites not logged yet.
+        self._gathering: WeakKeyDictionary[OpenRound, tuple[asyncio.Task[None], UnloggedSites]] = (
+            WeakKeyDictionary()
+        )
 
-    def due(self, run: StudyRun, site: str, round: int, attempt: str) -> OpenRound:
-        """The open round, of which an answer is announced; `attempt` is the digest of what it is masked for.
+    def expected_round(self, run: StudyRun, site: str, round: int, attempt: str) -> OpenRound:
+        """Return the open round that an announced answer is for; `attempt` is the digest of its attempt.
 
         Raises:
             RequestError: `site` is not invited, or the round, or the attempt, is not open.
             PeerError: there is no such attempt.
         """
-        opened = self._opened(run, site, round, attempt)
+        opened = self._find_open_round(run, site, round, attempt)
         if attempt != ("" if opened.attempt is None else opened.attempt.digest):
             raise PeerError(
-                Code.BAD_CONTRIBUTION, f"{spoken(round)} has no such set of sites for site {site}"
+                Code.BAD_CONTRIBUTION, f"{round_label(round)} has no such attempt for site {site}"
             )
         return opened
 
-    def _opened(self, run: StudyRun, site: str, round: int, attempt: str = "") -> OpenRound:
-        invited(run.plan, site)
-        if run.opened is None or round > run.opened.asked.round:
-            raise RequestError(Code.NOT_FOUND, f"{spoken(round)} of study {run.digest[:12]} is not open")
-        if round < run.opened.asked.round or run.opened.passed(attempt):
+    def _find_open_round(self, run: StudyRun, site: str, round: int, attempt: str = "") -> OpenRound:
+        check_invited(run.plan, site)
+        if run.opened is None or round > run.opened.round_query.round:
+            raise RequestError(Code.NOT_FOUND, f"{round_label(round)} of study {run.digest[:12]} is not open")
+        if round < run.opened.round_query.round or run.opened.is_earlier_attempt(attempt):
             raise LateAnswer(site, round)
         return run.opened
 
-    def get_ready(self, run: StudyRun, site: str, round: int, query: str, card: str) -> None:
-        """Note that a site can answer a masked round, with the digests of the question and of its card; in
-        memory only, for it says so again if nobody knows of it.
+    def note_ready(self, run: StudyRun, site: str, round: int, query: str, key_card: str) -> None:
+        """Note that a site can answer a masked round, with the digests of the query and of its key card. In
+        memory only: the site repeats it if necessary.
 
         Raises:
             RequestError: its study is not masked, `site` is not invited, the round is not open, or the site
                 declined it.
-            PeerError: it got ready for another question.
+            PeerError: it is ready for another query.
         """
-        opened = self._opened(run, site, round)
+        opened = self._find_open_round(run, site, round)
         if not isinstance(opened, MaskedRound):
             raise RequestError(
                 Code.BAD_ARGUMENT, f"answers to study {run.digest[:12]} are not masked; send the answer"
             )
-        news = opened.get_ready(site, query, card)
+        news = opened.note_ready(site, query, key_card)
         failpoint("ready-taken")
-        if news:  # else a site could fill the disk with events, by saying it again
+        if news:  # a repetition must not fill the disk with events
             self._stored(run, opened, site, READY)
 
     async def contribute(
         self, run: StudyRun, contribution: Contribution, claimed: str, added: Callable[[], None]
     ) -> bool:
-        """Take one site's answer; whether the same one was here before. `claimed` is its digest; `added` is
-        called once its values are needed no more.
+        """Add one site's answer; True if the same one was added before. `claimed` is its digest; `added` is
+        called once its values are no longer needed.
 
         Raises:
-            PeerError: the contribution is not what it says, or nothing that its records can add up to; the
-                operator is told.
+            PeerError: the contribution does not match its digest, or is impossible for its records; the
+                operator is notified.
             RequestError: the round is not open, or the site answered differently before.
-            LateAnswer: the round is over; that the answer came is audited, and it is not added.
+            LateAnswer: the round is over; the answer is audited and not added.
         """
         site, round = contribution.site, contribution.round
         try:
             if await self._answered_before(run, contribution):
                 return True
-            opened = self._opened(run, site, round, contribution.attempt)
+            opened = self._find_open_round(run, site, round, contribution.attempt)
             repeated = await self._take(run, opened, contribution, claimed)
         except DifferentAnswer:
             await self._alarm("different-second-answer", run.digest, site, round)
@@ -114,42 +117,47 @@ class Contributions:
         except LateAnswer:
             await self._note_late(contribution)
             raise
-        del contribution  # it is in the sum: from here on nobody needs its values any more
+        del contribution  # its values are in the sum and no longer needed
         added()
         failpoint("answer-taken")
-        if not opened.holds(site):
+        if not opened.is_stored(site):
             await asyncio.shield(self._stored(run, opened, site))
         return repeated
 
     async def _take(self, run: StudyRun, opened: OpenRound, contribution: Contribution, claimed: str) -> bool:
-        """Check an answer and add it; whether it was here before."""
-        site, asked = contribution.site, opened.asked
-        small = contribution.values.nbytes <= AT_ONCE_BYTES
-        work = _at_once if small else self._runtime.compute.run
+        """Check an answer and add it; True if it was added before."""
+        site, round_query = contribution.site, opened.round_query
+        small = contribution.values.nbytes <= INLINE_CHECK_BYTES
+        work = _run_inline if small else self._runtime.compute.run
         attempt = "" if opened.attempt is None else opened.attempt.digest
-        await work(_check, asked, contribution, self._records(run, asked, site), attempt, claimed)
+        await work(_check, round_query, contribution, self._records(run, round_query, site), attempt, claimed)
         mac = self._runtime.keys.mac(claimed)
-        adding = opened.put(site, mac, contribution.values, work)
+        adding = opened.add_answer(site, mac, contribution.values, work)
         repeated = await (adding if small else self._repository.finish(adding))
-        if isinstance(asked.query, Count) and not attempt:
+        if isinstance(round_query.query, Count) and not attempt:
             self._counted.setdefault(run, {})[site] = int(contribution.values[0])
         return repeated
 
-    def _records(self, run: StudyRun, asked: RoundQuery, site: str) -> range:
-        """Where the number of records of `site` lies: a study runs over one file at each site."""
-        counted = None if isinstance(asked.query, Count) else self._counted.get(run, {}).get(site)
+    def _records(self, run: StudyRun, round_query: RoundQuery, site: str) -> range:
+        """Return the possible record counts of `site`: a study reads one file at each site."""
+        counted = None if isinstance(round_query.query, Count) else self._counted.get(run, {}).get(site)
         most = run.plan.study.max_records
         return range(most + 1) if counted is None else range(counted, counted + 1)
 
     async def _answered_before(self, run: StudyRun, contribution: Contribution) -> bool:
-        """A site that lost our reply may send again although the round, or the attempt, has ended [R7]."""
+        """True if the answer is a repetition after the round or attempt ended: the site may have lost our
+        reply [R7]."""
         opened, attempt = run.opened, contribution.attempt
-        if opened is not None and contribution.round >= opened.asked.round and not opened.passed(attempt):
+        if (
+            opened is not None
+            and contribution.round >= opened.round_query.round
+            and not opened.is_earlier_attempt(attempt)
+        ):
             return False
-        invited(run.plan, contribution.site)
-        return await self._known(contribution)
+        check_invited(run.plan, contribution.site)
+        return await self._is_known(contribution)
 
-    async def _known(self, contribution: Contribution) -> bool:
+    async def _is_known(self, contribution: Contribution) -> bool:
         site, round = contribution.site, contribution.round
         read, studies = self._repository.store.read, self._repository.studies
         study, attempt = contribution.plan_digest, contribution.attempt
@@ -165,19 +173,19 @@ class Contributions:
         return self._runtime.keys.mac(await self._runtime.compute.run(lambda: contribution.digest))
 
     async def contribute_afterwards(self, stored: StoredStudy, contribution: Contribution) -> bool:
-        """An answer to a study that has ended; whether it was taken while its round was open.
+        """Return True if an answer to an ended study was added while its round was open.
 
         Raises:
             RequestError: the site is not invited, there was no such round, or it answered differently.
             LateAnswer: as in `contribute`.
         """
         site, round = contribution.site, contribution.round
-        invited(await self._runtime.plan(stored), site)
+        check_invited(await self._runtime.plan(stored), site)
         studies = self._repository.studies
         if await self._repository.store.read(studies.query_digest, stored.digest, round) is None:
-            raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no {spoken(round)}")
+            raise RequestError(Code.NOT_FOUND, f"study {stored.digest[:12]} had no {round_label(round)}")
         try:
-            if await self._known(contribution):
+            if await self._is_known(contribution):
                 return True
         except DifferentAnswer:
             await self._alarm("different-second-answer", stored.digest, site, round)
@@ -186,9 +194,9 @@ class Contributions:
         raise LateAnswer(site, round)
 
     async def _note_late(self, contribution: Contribution) -> None:
-        """Audit that an answer came too late, and a keyed digest of it; its values are dropped [R7].
+        """Audit a late answer with its keyed digest; its values are dropped [R7].
 
-        One row for a site and a round, so that nobody fills the disk with answers.
+        There is one row for a site and a round, so that late answers cannot fill the disk.
         """
         study, site, round = contribution.plan_digest, contribution.site, contribution.round
         about, mac = f"study {study} round {round} mac ", await self._mac(contribution)
@@ -203,25 +211,27 @@ class Contributions:
         failpoint("answer-late")
         log.event("late-answer", study=study, round=round, site=site)
 
-    def _stored(self, run: StudyRun, opened: OpenRound, site: str, did: str = ANSWERED) -> asyncio.Task[None]:
-        """Done when all answers that are here by now are durable: they share one transaction, one event, for
-        each says where every site stands, and one line of the log."""
+    def _stored(
+        self, run: StudyRun, opened: OpenRound, site: str, event_name: str = ANSWERED
+    ) -> asyncio.Task[None]:
+        """Return the task that stores all answers received by now. They share one transaction, one event and
+        one log line."""
         if opened not in self._gathering:
-            sites: Untold = {}
+            sites: UnloggedSites = {}
             self._gathering[opened] = self._repository.begin(self._store(run, opened, sites)), sites
-        storing, untold = self._gathering[opened]
-        untold.setdefault(did, set()).add(site)
+        storing, unlogged = self._gathering[opened]
+        unlogged.setdefault(event_name, set()).add(site)
         return storing
 
-    async def _store(self, run: StudyRun, opened: OpenRound, untold: Untold) -> None:
-        study, round = run.digest, opened.asked.round
-        gather = GATHER + GATHER_EACH * len(run.plan.study.federation.sites)
-        # Once nobody is awaited any more, the release's transaction stores all of it.
+    async def _store(self, run: StudyRun, opened: OpenRound, unlogged: UnloggedSites) -> None:
+        study, round = run.digest, opened.round_query.round
+        gather = GATHER_SECONDS + GATHER_SECONDS_PER_SITE * len(run.plan.study.federation.sites)
+        # Once no site is awaited, the release's transaction stores all answers.
         complete = await opened.complete(gather)
-        _tell(opened, untold)
-        whole = complete and await opened.stored_with_the_rest(PATIENCE)
-        _tell(opened, untold)
-        del self._gathering[opened]  # whoever answers from here on waits for the next one
+        _log_sites(opened, unlogged)
+        whole = complete and await opened.wait_until_settled(RELEASE_WAIT_SECONDS)
+        _log_sites(opened, unlogged)
+        del self._gathering[opened]  # later answers wait for the next task
         if whole:
             return
         macs = opened.unstored()
@@ -230,16 +240,17 @@ class Contributions:
         def change(connection: Connection) -> None:
             study_writes.add_answers(connection, study, round, opened.number, macs)
             if event is not None:
-                study_writes.add_news(connection, study, round, event)
+                study_writes.add_round_event(connection, study, round, event)
             failpoint("answer-storing")
 
         await self._repository.writer.write(change)
         failpoint("answer-stored")
         opened.stored(macs)
-        self._runtime.signals.news.ring()
+        self._runtime.change_events.news.notify()
 
     def _news(self, run: StudyRun, opened: OpenRound) -> pb.StudyEvent | None:
-        """Where every site stands; nothing once the round is closed, of which its release tells [P27]."""
+        """Return the event with every site's status; None once the round is closed, since its release reports
+        that [P27]."""
         return None if opened.closed else run.news(opened)
 
     async def _alarm(self, kind: str, study: str, site: str, round: int) -> None:
@@ -249,33 +260,36 @@ class Contributions:
             lambda change: audit_once(change, at, kind, f"site/{site}", detail)
         )
 
-    async def decline(self, run: StudyRun, site: str, round: int, said: Decline) -> None:
-        """Note that a site will not answer a round; before the first one, or by a person's word, the study.
+    async def decline(self, run: StudyRun, site: str, round: int, decline_reason: SiteDeclineReason) -> None:
+        """Note that a site will not answer a round; or the study, before the first round or if a person
+        declines.
 
         Raises:
             RequestError: the round is not open, or the site answered it.
         """
-        word = Consent(standing=Standing.DECLINED, reason=said.reason, text=said.text)
+        consent_of_site = SiteConsent(
+            state=ConsentState.DECLINED, reason=decline_reason.reason, text=decline_reason.text
+        )
         if run.consent.open and round == 0:
-            invited(run.plan, site)
-            if word.follows(run.consent.word(site)):
-                await self._repository.finish(run.consent.note(site, word))
+            check_invited(run.plan, site)
+            if consent_of_site.follows(run.consent.consent_of_site(site)):
+                await self._repository.finish(run.consent.note(site, consent_of_site))
             return
-        opened = self._opened(run, site, round)
-        opened.decline(site, said.reason)
-        if not opened.holds(site):
-            await self._repository.finish(self._store_decline(run, opened, site, said.reason))
-        if said.person and word.follows(run.consent.word(site)):
-            await self._repository.finish(run.consent.note(site, word))
+        opened = self._find_open_round(run, site, round)
+        opened.decline(site, decline_reason.reason)
+        if not opened.is_stored(site):
+            await self._repository.finish(self._store_decline(run, opened, site, decline_reason.reason))
+        if decline_reason.person and consent_of_site.follows(run.consent.consent_of_site(site)):
+            await self._repository.finish(run.consent.note(site, consent_of_site))
 
     async def _store_decline(self, run: StudyRun, opened: OpenRound, site: str, reason: str) -> None:
-        study, round = run.digest, opened.asked.round
+        study, round = run.digest, opened.round_query.round
         event, at = self._news(run, opened), self._repository.clock()
 
         def change(connection: Connection) -> None:
             study_writes.add_decline(connection, study, round, site, reason)
             if event is not None:
-                study_writes.add_news(connection, study, round, event)
+                study_writes.add_round_event(connection, study, round, event)
             audit_once(connection, at, "declined", f"site/{site}", f"study {study} round {round}: {reason}")
             failpoint("decline-storing")
 
@@ -283,32 +297,34 @@ class Contributions:
         failpoint("decline-stored")
         opened.stored([site])
         log.event("declined", study=study, round=round, site=site, reason=reason)
-        self._runtime.signals.news.ring()
+        self._runtime.change_events.news.notify()
 
 
-def invited(plan: Plan, site: str) -> None:
-    """Raises RequestError, code `not-found`, unless the plan invites `site`."""
+def check_invited(plan: Plan, site: str) -> None:
+    """Raise RequestError, code `not-found`, unless the plan invites `site`."""
     if site not in plan.study.federation.sites:
         raise RequestError(Code.NOT_FOUND, f"study {plan.digest[:12]} does not invite site {site}")
 
 
-def _tell(opened: OpenRound, untold: Untold) -> None:
-    """Log whose answers came since the last line, and who got ready."""
-    for did, sites in untold.items():
-        asked, said = opened.asked, ",".join(sorted(sites))
-        log.event(did, study=asked.plan_digest, round=asked.round, sites=said)
-    untold.clear()
+def _log_sites(opened: OpenRound, unlogged: UnloggedSites) -> None:
+    """Log the sites that answered, or got ready, since the last line."""
+    for event_name, sites in unlogged.items():
+        round_query, said = opened.round_query, ",".join(sorted(sites))
+        log.event(event_name, study=round_query.plan_digest, round=round_query.round, sites=said)
+    unlogged.clear()
 
 
-async def _at_once(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """On the event loop: nothing comes between, and nothing can be cancelled."""
+async def _run_inline(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run `work` on the event loop: nothing comes between, and nothing can be cancelled."""
     return work(*args, **kwargs)
 
 
-def _check(asked: RoundQuery, contribution: Contribution, records: range, attempt: str, claimed: str) -> None:
-    validate(asked, contribution, records, attempt)
+def _check(
+    round_query: RoundQuery, contribution: Contribution, records: range, attempt: str, claimed: str
+) -> None:
+    validate(round_query, contribution, records, attempt)
     if contribution.digest != claimed:
         raise PeerError(
             Code.BAD_CONTRIBUTION,
-            f"site {contribution.site}: the contribution is not the one its digest names; nothing was added",
+            f"site {contribution.site}: the contribution does not match its digest; nothing was added",
         )

@@ -1,4 +1,5 @@
-"""All studies of one coordinator: take up, run, resume, cancel, and what sites find to do."""
+"""Study engine: all studies of one coordinator are started, resumed and cancelled here, and sites get their
+work."""
 
 from __future__ import annotations
 
@@ -10,62 +11,69 @@ from typing import Any
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_common import log
-from eigenveil_common.failpoints import failpoint
+from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
-from eigenveil_server.planning.submissions import Prepared, Submission, Submissions, used
-from eigenveil_server.recovery.checkpoints import awaited
+from eigenveil_server.planning.submissions import (
+    PreparedStudy,
+    Submission,
+    SubmissionPlanner,
+    submission_used_error,
+)
+from eigenveil_server.recovery.checkpoints import awaited_sites
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.consents import shut_out
-from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.states import StudyState, denied_sites
 from eigenveil_server.storage.study_reads import StoredStudy
 from eigenveil_server.storage.submissions import PlanSummary, SubmissionQuota, summary_of
-from eigenveil_server.studies.consent import Patience
+from eigenveil_server.studies.consent import ConsentTimeouts
 from eigenveil_server.studies.operator_approvals import OperatorApprovals
-from eigenveil_server.studies.poll import Place, Poll
-from eigenveil_server.studies.runtime import Runtime
+from eigenveil_server.studies.runtime import AttemptKey, Poll, Runtime
 from eigenveil_server.studies.study_run import StudyRun
 from eigenveil_server.studies.uploads import Uploads
 
-CHECKPOINTS_SECONDS = 0.5  # how often to look whether every checkpoint is there
-OFFER_AGAIN = 1.0  # seconds after which a round is offered to a site that says it answered it [R5]
+CHECKPOINTS_SECONDS = 0.5  # between looks for missing checkpoints
+REASSIGN_SECONDS = (
+    1.0  # seconds until a round is assigned again to a site that reports an answer on its way [R5]
+)
 
 
-class Engine:
-    """The running studies. `closing` makes every long poll answer at once."""
+class StudyEngine:
+    """Running studies of one coordinator. `closing` makes every long poll answer at once."""
 
     def __init__(self, runtime: Runtime, config: Config) -> None:
         self._runtime = runtime
         self._repository = runtime.repository
         self._read = runtime.repository.store.read
-        self.submissions = Submissions(
+        self.submissions = SubmissionPlanner(
             runtime.repository, runtime.keys, runtime.planning, runtime.compute, config
         )
-        self._patience = Patience.of(config)
+        self._consent_timeouts = ConsentTimeouts.of(config)
         self._quota = SubmissionQuota.of(config)
         self.uploads = Uploads(config.max_uploads, self.is_open)
-        self._taking = asyncio.Lock()
+        self._start_lock = asyncio.Lock()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._runs: dict[str, StudyRun] = {}
-        self._states: dict[str, StudyState] = {}  # of every study there is
+        self._states: dict[str, StudyState] = {}  # of every study
         self._approvals = OperatorApprovals(
-            runtime.repository, runtime.compute, runtime.signals, self._taking, self._launch
+            runtime.repository, runtime.compute, runtime.change_events, self._start_lock, self._launch
         )
         self._waiting: list[asyncio.Task[None]] = []
-        self._hurried: set[str] = set()
-        self._denied = shut_out(runtime.repository.store.reader)
+        self._polls_to_end: set[str] = set()
+        self._denied = denied_sites(runtime.repository.store.reader)
         self.closing = False
 
     async def start(self) -> None:
-        """Take up every study where the last process left it; after a restore, once every site has shown
-        its checkpoint of the ledger [R20]."""
+        """Resume every study of the last process; after a restore, once every site has presented its
+        checkpoint [R20]."""
         self._states = await self._read(self._repository.studies.states)
         if await self._awaited():
-            self._waiting.append(asyncio.create_task(self._unattended(self._resume_when_complete())))
+            self._waiting.append(asyncio.create_task(self._run_in_background(self._resume_when_complete())))
         else:
             await self._resume()
-            self._waiting.append(asyncio.create_task(self._unattended(self._approvals.heed())))
+            self._waiting.append(
+                asyncio.create_task(self._run_in_background(self._approvals.apply_decisions()))
+            )
 
     async def _resume_when_complete(self) -> None:
         while missing := await self._awaited():
@@ -74,10 +82,10 @@ class Engine:
                 await asyncio.sleep(CHECKPOINTS_SECONDS)
         log.event("checkpoints-complete")
         await self._resume()
-        await self._approvals.heed()
+        await self._approvals.apply_decisions()
 
-    async def _unattended(self, work: Coroutine[Any, Any, None]) -> None:
-        """Nobody waits for this: what fails here ends the process, as it does at an ordinary start."""
+    async def _run_in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run `work` without a caller: a failure ends the process, as it does at an ordinary start."""
         try:
             await work
         except InternalError as problem:
@@ -88,14 +96,14 @@ class Engine:
             self._repository.fatal(InternalError(Code.BUG, f"the studies cannot be resumed: {detail}"))
 
     async def _awaited(self) -> list[str]:
-        return await self._read(awaited, self._repository.store.reader)
+        return await self._read(awaited_sites, self._repository.store.reader)
 
     async def _check_complete(self) -> None:
         if missing := await self._awaited():
             raise RequestError(
                 Code.NOT_READY,
-                "the coordinator was restored from a backup and waits for its sites to say what they have "
-                f"seen; still missing: {', '.join(missing)}; try again later",
+                "the coordinator was restored from a backup and waits for the checkpoints of "
+                f"{', '.join(missing)}; try again later",
             )
 
     async def _resume(self) -> None:
@@ -108,7 +116,7 @@ class Engine:
                 except PeerError as problem:
                     if problem.code is not Code.VERSION:
                         raise
-                    # Begun by another version: nothing goes on from here.
+                    # Another version started it: it cannot go on.
                     await self._runtime.compute.run(self._abandon, stored, str(problem))
                 else:
                     await self._launch(stored, plan)
@@ -117,7 +125,8 @@ class Engine:
         """End a study whose plan this version cannot run; what it spent stays spent."""
         at = self._repository.clock()
         self._repository.ledger.settle(
-            stored.digest, lambda change: study_writes.end_unrun(change, stored, StudyState.FAILED, at, why)
+            stored.digest,
+            lambda change: study_writes.end_unstarted(change, stored, StudyState.FAILED, at, why),
         )
         self._states[stored.digest] = StudyState.FAILED
         log.event("study-failed", study=stored.digest, analyst=stored.analyst)
@@ -135,10 +144,10 @@ class Engine:
         if await self._read(self._repository.studies.state, digest) is not StudyState.RUNNING:
             return
         moved = self.uploads.drop_closed
-        run = await self._read(StudyRun, stored, plan, self._runtime, self._patience, moved)
+        run = await self._read(StudyRun, stored, plan, self._runtime, self._consent_timeouts, moved)
         known = self._states.get(digest)
         if digest in self._runs or (known is not None and known.ended):
-            return  # begun, or begun and ended, while the database was read
+            return  # started, or also ended, during the read
         self._states[digest] = StudyState.RUNNING
         self._runs[digest] = run
         self._tasks[digest] = asyncio.create_task(self._drive(run))
@@ -150,37 +159,37 @@ class Engine:
             self._states[run.digest] = run.state
             del self._runs[run.digest], self._tasks[run.digest]
         self.uploads.drop_closed()
-        self._runtime.signals.work.ring()
+        self._runtime.change_events.work.notify()
 
     # ------------------------------------------------------------ analysts
 
-    async def submit(self, submission: Submission) -> Prepared:
-        """The study of this submission: a new one, charged for and started, or the one made before.
+    async def submit(self, submission: Submission) -> PreparedStudy:
+        """Return the study of this submission: a new one, charged for and started, or the one made before.
 
-        Planning changes nothing and may be abandoned; from the lock on, the work is done to its end.
+        Planning changes nothing and may be abandoned; from the lock on, the work runs to its end.
 
         Raises:
-            RequestError: the study is refused, does not fit the budget, or the submission was used
-                for another study.
+            RequestError: the study is refused, does not fit the budget, or the submission id belongs to
+                another study.
         """
         wanted = await self.submissions.prepare(submission)
-        stored = await self._repository.finish(self._take(wanted.stored, wanted.plan))
+        stored = await self._repository.finish(self._store_and_start(wanted.stored, wanted.plan))
         return replace(wanted, stored=stored)
 
-    async def _take(self, wanted: StoredStudy, plan: Plan) -> StoredStudy:
-        async with self._taking:
+    async def _store_and_start(self, wanted: StoredStudy, plan: Plan) -> StoredStudy:
+        async with self._start_lock:
             await self._check_complete()
             studies = self._repository.studies
             known = await self._read(studies.by_submission, wanted.analyst, wanted.submission)
             if known is not None and known.digest != wanted.digest:
-                raise used(known)
+                raise submission_used_error(known)
             if known is None:
                 await self._read(self.submissions.check_quota, wanted.analyst, wanted.micro_rho)
                 failpoint("study-planned")
                 awaiting, compute = wanted.state is StudyState.AWAITING, self._runtime.compute
                 summary = await compute.run(summary_of, wanted.plan_json)
                 if awaiting:
-                    await compute.run(self._approvals.hold, wanted, self._quota, summary)
+                    await compute.run(self._approvals.store_waiting, wanted, self._quota, summary)
                 else:
                     await compute.run(self._reserve, wanted, plan, summary)
                 failpoint("study-reserved")
@@ -205,9 +214,9 @@ class Engine:
         await self._check_complete()
         stored = await self._read(self._repository.studies.get, digest)
         if stored.analyst != analyst:
-            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} is not yours to cancel")
+            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} is not one of yours")
         if stored.state is StudyState.AWAITING:
-            await self._repository.finish(self._approvals.drop(stored, "cancelled by its analyst"))
+            await self._repository.finish(self._approvals.end_waiting(stored, "cancelled by its analyst"))
         if stored.state is StudyState.RUNNING and digest not in self._runs:
             await self._launch(stored, await self._runtime.plan(stored))
         run, task = self._runs.get(digest), self._tasks.get(digest)
@@ -222,11 +231,11 @@ class Engine:
     # ------------------------------------------------------------ sites
 
     def running(self, digest: str) -> StudyRun | None:
-        """A study, if it is under way."""
+        """Return a study, if it is under way."""
         return self._runs.get(digest)
 
     async def run(self, digest: str) -> StudyRun:
-        """A running study.
+        """Return a running study.
 
         Raises:
             RequestError: code `not-found` or `conflict`: there is none of that digest, or it ended.
@@ -235,74 +244,77 @@ class Engine:
         if run is not None:
             return run
         stored = await self._read(self._repository.studies.get, digest)
-        raise RequestError(Code.CONFLICT, f"study {digest[:12]} is {stored.state.value}; ask for work")
+        raise RequestError(Code.CONFLICT, f"study {digest[:12]} is {stored.state.value}; poll for new work")
 
     def is_open(self, study: str, round: int, attempt: int) -> bool:
-        """Whether a round, and an attempt at it, is the one that its study is at."""
+        """True if this round, and this attempt, is the current one of its study."""
         run = self._runs.get(study)
         opened = None if run is None else run.opened
-        return opened is not None and (opened.asked.round, opened.number) == (round, attempt)
+        return opened is not None and (opened.round_query.round, opened.number) == (round, attempt)
 
-    async def hear(self, site: str, poll: Poll) -> None:
-        """What `site` says of the studies under way, as of now; whoever watches is told."""
+    async def receive(self, site: str, poll: Poll) -> None:
+        """Note the consents that `site` states in a poll, and notify watchers."""
         for run in tuple(self._runs.values()):
-            said = run.consent.heard(site, poll)
+            said = run.consent.newly_stated(site, poll)
             if said is not None:
                 await self._repository.finish(run.note(site, said))
 
     async def sweep(self) -> None:
-        """Have the studies that wait for sites look again once one is denied, or let in again."""
-        denied = await self._read(shut_out, self._repository.store.reader)
+        """Make waiting studies look again after a change of the deny-list."""
+        denied = await self._read(denied_sites, self._repository.store.reader)
         if denied != self._denied:
             self._denied = denied
             for run in self._runs.values():
                 run.deny(denied)
 
     async def next_work(self, site: str, poll: Poll, seconds: float) -> pb.NextWorkResponse:
-        """What `site` should do next; waits up to `seconds` for something [R5]."""
+        """Return the next work for `site`; wait up to `seconds` for some [R5]."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         while True:
             waited = loop.time() - start
-            if waited >= OFFER_AGAIN:
-                poll = replace(poll, answered=self._moving(site, poll.answered))
+            if waited >= REASSIGN_SECONDS:
+                poll = replace(poll, answered=self._under_way(site, poll.answered))
             found = self._work(site, poll)
-            if found is not None or waited >= seconds or self.closing or self._hurries(site):
+            if found is not None or waited >= seconds or self.closing or self._is_poll_to_end(site):
                 return found or pb.NextWorkResponse()
             left = seconds - waited
-            left = min(left, OFFER_AGAIN) if poll.answered else left
-            await self._runtime.signals.work.wait(left, site)
+            left = min(left, REASSIGN_SECONDS) if poll.answered else left
+            await self._runtime.change_events.work.wait(left, site)
 
-    def hurry(self, site: str) -> None:
-        """Answer the site's long-poll now, even with nothing, to see whether anybody asks again [R18]."""
-        self._hurried.add(site)
-        self._runtime.signals.work.ring(site)
+    def end_poll(self, site: str) -> None:
+        """Answer the site's long poll now, even without work, to see if the site polls again [R18]."""
+        self._polls_to_end.add(site)
+        self._runtime.change_events.work.notify(site)
 
-    def _hurries(self, site: str) -> bool:
-        hurried = site in self._hurried
-        self._hurried.discard(site)
-        return hurried
+    def _is_poll_to_end(self, site: str) -> bool:
+        to_end = site in self._polls_to_end
+        self._polls_to_end.discard(site)
+        return to_end
 
-    def _moving(self, site: str, answered: frozenset[Place]) -> frozenset[Place]:
-        return frozenset(place for place in answered if self.uploads.moving((*place, site)))
+    def _under_way(self, site: str, answered: frozenset[AttemptKey]) -> frozenset[AttemptKey]:
+        return frozenset(
+            attempt_key for attempt_key in answered if self.uploads.is_in_progress((*attempt_key, site))
+        )
 
     def _work(self, site: str, poll: Poll) -> pb.NextWorkResponse | None:
         ended = [
-            pb.StudyEnd(plan_digest=bytes.fromhex(digest), state=self._end_of(digest))
+            pb.StudyEnd(plan_digest=bytes.fromhex(digest), state=self._end_state(digest))
             for digest in sorted(poll.known)
             if self._states.get(digest) is not StudyState.RUNNING
         ]
         for run in self._runs.values():
-            offer = run.offer(site, poll)
-            if offer is not None:
+            assignment = run.assignment(site, poll)
+            if assignment is not None:
                 failpoint("round-offered")
                 if run.digest not in poll.known:
-                    offer.plan.CopyFrom(run.stored.signed_plan)
-                offer.ended.extend(ended)
-                return offer
+                    assignment.plan.CopyFrom(run.stored.signed_plan)
+                assignment.ended.extend(ended)
+                return assignment
         return pb.NextWorkResponse(ended=ended) if ended else None
 
-    def _end_of(self, digest: str) -> pb.StudyState.ValueType:
-        """UNSPECIFIED for a study that this coordinator has never heard of, or has forgotten [R5]."""
+    def _end_state(self, digest: str) -> pb.StudyState.ValueType:
+        """Return the state of an ended study; UNSPECIFIED for one that this coordinator does not know
+        [R5]."""
         state = self._states.get(digest)
         return pb.STUDY_STATE_UNSPECIFIED if state is None else state.proto

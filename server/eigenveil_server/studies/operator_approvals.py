@@ -1,7 +1,7 @@
-"""Studies that wait for the operator's word, and the word itself.
+"""Studies that wait for the operator's approval, and the operator's decisions.
 
-A study that waits reserves nothing. `eigenveil-coordinator approve` and `refuse` run in their own processes
-and write one line of the audit; the serving coordinator finds it there, also after a restart.
+A waiting study reserves nothing. `eigenveil-coordinator approve` and `refuse` run in their own processes and
+write one line of the audit log. The serving coordinator reads it there, also after a restart.
 """
 
 from __future__ import annotations
@@ -16,86 +16,87 @@ from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.protocol.plan import Plan
 from eigenveil_common import log
 from eigenveil_common.storage.database import Database
-from eigenveil_server.clock import unix_ms
-from eigenveil_server.compute import Compute
 from eigenveil_server.config import Config
+from eigenveil_server.process import Compute, unix_ms
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import audit, existing_store
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.study_lists import ListedStudy, StudyLists
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
-from eigenveil_server.storage.submissions import PlanSummary, SubmissionQuota
-from eigenveil_server.studies.signal import Signals
+from eigenveil_server.storage.submissions import ListedStudy, PlanSummary, StudyLists, SubmissionQuota
+from eigenveil_server.studies.runtime import ChangeEvents
 
 APPROVED, REFUSED = "study-approved", "study-refused"
 LOOK_SECONDS = 0.5
-SHORTEST = 6  # digits of a study's digest
+MIN_DIGEST_DIGITS = 6  # of a study's digest
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorApprovals:
-    """The serving coordinator's side. `launch` drives a study; `taking` is held while one begins."""
+    """Approvals in the serving coordinator. `launch` drives a study; the start lock is held while one
+    begins."""
 
     _repository: Repository
     _compute: Compute
-    _signals: Signals
-    _taking: asyncio.Lock
+    _change_events: ChangeEvents
+    _start_lock: asyncio.Lock
     _launch: Callable[[StoredStudy, Plan], Awaitable[None]]
 
-    def hold(self, stored: StoredStudy, quota: SubmissionQuota, summary: PlanSummary) -> None:
-        """Store a study that may never begin; nothing is set aside for it. In a transaction of its own, since
-        it may be refused. Raises as `add_study`."""
+    def store_waiting(self, stored: StoredStudy, quota: SubmissionQuota, summary: PlanSummary) -> None:
+        """Store a study that waits for approval; nothing is reserved for it. It has a transaction of its own,
+        since it may be refused. Raises as `add_study`."""
         with self._repository.store.writer.transaction() as change:
             study_writes.add_study(change, stored, "awaiting", quota, summary)
 
-    async def heed(self) -> None:
-        """Begin or end what the operator has decided on, again and again."""
+    async def apply_decisions(self) -> None:
+        """Begin or end the studies that the operator has decided on, in a loop."""
         while True:
             store = self._repository.store
             for stored, approved in await store.read(decided, store.reader):
-                act = self._begin(stored) if approved else self.drop(stored, "refused by the operator")
+                act = self._begin(stored) if approved else self.end_waiting(stored, "refused by the operator")
                 await self._repository.finish(act)
             await asyncio.sleep(LOOK_SECONDS)
 
     async def _begin(self, stored: StoredStudy) -> None:
-        """Set its budget aside, as at a submission; if that is gone by now, or this version of the program
-        does not run such a plan, the study ends."""
+        """Reserve the study's budget and start it. The study ends if the budget is gone, or if this version
+        cannot run its plan."""
         try:
             plan = await self._compute.run(self._repository.studies.plan_of, stored)
         except PeerError as problem:
             if problem.code is not Code.VERSION:
                 raise
-            await self.drop(stored, str(problem), StudyState.FAILED)
+            await self.end_waiting(stored, str(problem), StudyState.FAILED)
             return
         begun = replace(stored, state=StudyState.RUNNING, begun_at=self._repository.clock())
         begin = partial(study_writes.begin_study, begun=begun)
-        async with self._taking:
+        async with self._start_lock:
             if not await self._awaits(stored):
                 return  # cancelled meanwhile
             try:
                 reserve = partial(self._repository.ledger.reserve, gaussian=plan.gaussian)
                 await self._compute.run(reserve, stored.digest, plan.cost, begin)
             except RequestError as problem:
-                gone = str(problem)
+                failure = str(problem)
             else:
                 await self._launch(begun, plan)
                 log.event(APPROVED, study=stored.digest, analyst=stored.analyst)
-                self._signals.news.ring()
+                self._change_events.news.notify()
                 return
-        await self.drop(stored, gone, StudyState.FAILED)
+        await self.end_waiting(stored, failure, StudyState.FAILED)
 
-    async def drop(self, stored: StoredStudy, why: str, state: StudyState = StudyState.CANCELLED) -> None:
+    async def end_waiting(
+        self, stored: StoredStudy, why: str, state: StudyState = StudyState.CANCELLED
+    ) -> None:
         """End a study that still waits."""
-        async with self._taking:
+        async with self._start_lock:
             if not await self._awaits(stored):
                 return
             at = self._repository.clock()
             await self._repository.writer.write(
-                lambda change: study_writes.end_unrun(change, stored, state, at, why)
+                lambda change: study_writes.end_unstarted(change, stored, state, at, why)
             )
         log.event(f"study-{state.value}", study=stored.digest, analyst=stored.analyst)
-        self._signals.news.ring()
+        self._change_events.news.notify()
 
     async def _awaits(self, stored: StoredStudy) -> bool:
         state = await self._repository.store.read(self._repository.studies.state, stored.digest)
@@ -103,7 +104,7 @@ class OperatorApprovals:
 
 
 def decided(reader: Database) -> list[tuple[StoredStudy, bool]]:
-    """Studies that still wait although the operator has decided, which `decide` lets happen once."""
+    """Return the waiting studies that the operator has decided on; `decide` allows one decision each."""
     rows = reader.rows(
         "SELECT s.digest, a.kind FROM studies s JOIN audit a ON a.subject = s.digest "
         "WHERE s.state = ? AND a.kind IN (?, ?) ORDER BY a.id",
@@ -114,28 +115,28 @@ def decided(reader: Database) -> list[tuple[StoredStudy, bool]]:
 
 
 def decide(config: Config, study: str, kind: str) -> ListedStudy:
-    """Write down the operator's word on the study whose digest begins with `study`.
+    """Store the operator's decision on the study whose digest begins with `study`.
 
     Raises:
-        RequestError: no study that waits begins so, or several do, or it was decided on before.
+        RequestError: no waiting study begins so, or several do, or it was decided on before.
     """
     with closing(existing_store(config)) as store:
         found = _waiting(StudyLists(store.reader).in_states(StudyState.AWAITING), study)
         with store.writer.transaction() as change:
-            said = "SELECT 1 FROM audit WHERE subject = ? AND kind IN (?, ?)"
-            if change.execute(said, (found.digest, APPROVED, REFUSED)):
-                raise RequestError(Code.CONFLICT, f"study {found.digest[:12]} was decided on before")
+            decided_before = "SELECT 1 FROM audit WHERE subject = ? AND kind IN (?, ?)"
+            if change.execute(decided_before, (found.digest, APPROVED, REFUSED)):
+                raise RequestError(Code.CONFLICT, f"study {found.digest[:12]} is decided already")
             audit(change, unix_ms(), kind, found.digest)
     return found
 
 
 def _waiting(waiting: Sequence[ListedStudy], beginning: str) -> ListedStudy:
     found = [one for one in waiting if one.digest.startswith(beginning)]
-    if len(beginning) < SHORTEST or len(found) != 1:
+    if len(beginning) < MIN_DIGEST_DIGITS or len(found) != 1:
         names = ", ".join(one.digest[:12] for one in waiting) or "none"
         raise RequestError(
             Code.NOT_FOUND,
-            f"{beginning!r} is not the beginning ({SHORTEST} digits or more) of one study that waits for "
-            f"approval; these do: {names}",
+            f"{beginning!r} does not begin the digest of exactly one waiting study "
+            f"({MIN_DIGEST_DIGITS} digits or more); waiting studies: {names}",
         )
     return found[0]

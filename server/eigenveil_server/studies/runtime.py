@@ -1,38 +1,133 @@
-"""What the studies of one process run on."""
+"""Runtime shared by the studies of one process.
+
+Events that wake waiting calls.
+
+Poll of a site: its state, sent with every request for work [R5] [R24].
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from eigenveil.errors import Code, PeerError
 from eigenveil.noise.source import NoiseSource
 from eigenveil.protocol.plan import Plan
-from eigenveil_server.compute import Compute
+from eigenveil.protocol.wire import digest_from_bytes
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.pki.keys import Keys
 from eigenveil_server.planning.pool import PlanningPool
+from eigenveil_server.process import Compute
 from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.signal import Signals
+
+
+class ChangeEvent:
+    """Event for changes: look, then `wait`, then look again. No notification between look and wait is missed,
+    because both happen in one step of the event loop."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.Future[None], str] = {}
+
+    def notify(self, subscriber: str = "") -> None:
+        """Wake all waiters, or those that wait as `subscriber`."""
+        for waiter, name in self._waiting.items():
+            if subscriber in ("", name):
+                _wake(waiter)
+
+    async def wait(self, seconds: float, name: str = "") -> None:
+        """Return at the next notification, or after `seconds`."""
+        loop = asyncio.get_running_loop()
+        waiter: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_later(seconds, _wake, waiter)
+        self._waiting[waiter] = name
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            del self._waiting[waiter]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeEvents:
+    """Events of the coordinator: `work` for sites, `news` for watchers of studies."""
+
+    work: ChangeEvent = field(default_factory=ChangeEvent)
+    news: ChangeEvent = field(default_factory=ChangeEvent)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """Made once and shared by every study; whoever needs less of it is handed less."""
+    """Services made once and shared by every study; a class that needs few of them gets only those."""
 
     repository: Repository
     keys: Keys
     noise: NoiseSource
     compute: Compute
     planning: PlanningPool
-    signals: Signals
+    change_events: ChangeEvents
     metrics: Metrics
 
     async def plan(self, stored: StoredStudy) -> Plan:
-        """The plan of a study, read. Raises as `Studies.plan_of`."""
+        """Return the parsed plan of a study. Raises as `Studies.plan_of`."""
         return await self.compute.run(self.repository.studies.plan_of, stored)
 
     def close(self) -> None:
-        """Wait for what is under way, then close the database."""
+        """Wait for the work under way, then close the database."""
         self.planning.close()
         self.compute.close()
         self.repository.close()
+
+
+MOST_LISTED = 4096  # plans or rounds that one NextWork may name
+AttemptKey = tuple[str, int, int]  # a study's digest, a round, and an attempt at it; 0 where there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    """State of a site. `known` are the stored plans, with the number of rounds whose releases are stored.
+    `answered` are attempts whose answers are on their way. `awaiting` are plans that wait for a person, and
+    `agreed` are plans that a person (True) or the rules alone have agreed to.
+
+    Raises:
+        PeerError: code `protocol`: it contradicts itself.
+    """
+
+    known: Mapping[str, int]
+    answered: frozenset[AttemptKey]
+    awaiting: frozenset[str]
+    agreed: Mapping[str, bool]
+
+    def __post_init__(self) -> None:
+        if not self.agreed.keys() <= self.known.keys() or self.agreed.keys() & self.awaiting:
+            raise PeerError(
+                Code.PROTOCOL, "a site agrees to a plan that it does not store, or still waits for"
+            )
+
+
+def parse_poll(request: pb.NextWorkRequest) -> Poll:
+    """Return the poll in `request`.
+
+    Raises:
+        PeerError: code `protocol`: it names too much, or contradicts itself.
+    """
+    listed = (request.known_plans, request.answered, request.awaiting, request.held, request.agreed)
+    if max(map(len, listed)) > MOST_LISTED:
+        raise PeerError(Code.PROTOCOL, f"at most {MOST_LISTED} plans or rounds may be named")
+    known = dict.fromkeys(map(digest_from_bytes, request.known_plans), 0)
+    known |= zip(known, request.held, strict=False)
+    return Poll(
+        known=known,
+        answered=frozenset(
+            (digest_from_bytes(one.plan_digest), one.round, one.attempt) for one in request.answered
+        ),
+        awaiting=frozenset(map(digest_from_bytes, request.awaiting)),
+        agreed={digest_from_bytes(one.plan_digest): one.person for one in request.agreed},
+    )

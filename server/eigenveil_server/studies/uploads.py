@@ -1,7 +1,13 @@
-"""Answers over 1 MiB, chunk by chunk, in memory only [R8].
+"""Uploads of answers over 1 MiB, chunk by chunk, in memory only [R8].
 
-Each is written into one array as it comes, which is checked and added where it lies. There are places for so
-many bytes at a time, and sites wait for them in turn [0031].
+Chunks are written into one array, which is checked and added in place. A limited number of bytes may be on
+the way at a time, and sites wait for a slot in turn [0031].
+
+Queue of uploads: slots for bytes, in the order of the requests, and none for slow sites.
+
+While others wait, a site loses its slot if it sends less than a minimum rate, which halves each time. So slow
+connections succeed in the end. A site that means to block a slot delays the others once, for a time that does
+not depend on how its chunks are distributed.
 """
 
 from __future__ import annotations
@@ -10,25 +16,120 @@ import asyncio
 import math
 import secrets
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from eigenveil.errors import Code, InternalError, PeerError, RequestError, spoken
+from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
 from eigenveil.numerics.encoding import IntArray
-from eigenveil_common.failpoints import failpoint
+from eigenveil_common.files import failpoint
 from eigenveil_common.rpc import CHUNK_BYTES
-from eigenveil_server.studies.turns import IsOpen, Key, Turns
+from eigenveil_server.studies.runtime import ChangeEvent
+
+SLOT_BYTES = 64 * 2**20  # of concurrent uploads, or of one larger upload
+STALLED_SECONDS = 10.0  # without a new chunk, after which the answer is requested again
+GRACE_SECONDS = 10.0  # at the start of a slot, without a minimum rate
+LEAST_RATE = 4 * 2**20  # bytes a second after that, if others wait
+SLOT_WAIT_SECONDS = 10.0  # that one call waits for its slot
+AWAY_SECONDS = 15.0  # without a call, after which a waiting site loses its turn
+PRESENT_SECONDS = 2.0  # without a call, after which the next site may take the slot
+CHECK_SECONDS = 1.0  # between looks for slow uploads
+UploadKey = tuple[str, int, int, str]  # study, round, attempt, site
+IsOpen = Callable[[str, int, int], bool]
+
+
+@dataclass(slots=True, kw_only=True)
+class UploadQueue:
+    """Waiting uploads, first come, first served. Each has the time of its last call."""
+
+    slot_bytes: int = SLOT_BYTES
+    clock: Callable[[], float] = time.monotonic
+    _last_seen: dict[UploadKey, float] = field(default_factory=dict)
+    _lost_slots: dict[UploadKey, int] = field(default_factory=dict)  # times that each has lost its slot
+    _changed: ChangeEvent = field(default_factory=ChangeEvent)
+
+    def __contains__(self, key: UploadKey) -> bool:
+        return key in self._last_seen
+
+    def __len__(self) -> int:
+        return len(self._last_seen)
+
+    async def wait(
+        self, key: UploadKey, is_under_way: Callable[[], bool], has_slot: Callable[[], bool]
+    ) -> None:
+        """Return once `key` is first in the queue and `has_slot`, or its upload is open. A repeated call
+        takes no second turn.
+
+        Raises:
+            RequestError: code `not-ready`, not within `SLOT_WAIT_SECONDS`.
+        """
+        until = self.clock() + SLOT_WAIT_SECONDS
+        try:
+            while True:
+                self._last_seen[key] = self.clock()
+                if is_under_way() or (self._is_first(key) and has_slot()):
+                    self._last_seen.pop(key, None)
+                    break
+                left = until - self.clock()
+                if left <= 0:
+                    raise RequestError(
+                        Code.NOT_READY, "other sites are uploading; try again, this site keeps its turn"
+                    )
+                await self._changed.wait(min(left, CHECK_SECONDS))
+        finally:
+            self.notify()
+
+    def _is_first(self, key: UploadKey) -> bool:
+        """True if no present site is before this one."""
+        for other in list(self._last_seen):
+            if other == key:
+                return True
+            away = self.clock() - self._last_seen[other]
+            if away <= PRESENT_SECONDS:
+                return False
+            if away > AWAY_SECONDS:
+                del self._last_seen[other]
+        return False
+
+    def fits(self, wanted: int, in_use: int) -> bool:
+        """True if so many bytes fit beside those in use."""
+        return not in_use or in_use + wanted <= self.slot_bytes
+
+    def is_stalled(self, moved_at: float) -> bool:
+        """True if no chunk has come for so long that it should be requested again."""
+        return self.clock() - moved_at >= STALLED_SECONDS
+
+    def loses_slot(self, key: UploadKey, since: float, received_bytes: int) -> bool:
+        """True if the upload loses its slot, which it has `since` then, to another; the loss is counted."""
+        times_lost = self._lost_slots.get(key, 0)
+        if self.clock() - since < (GRACE_SECONDS + received_bytes / LEAST_RATE) * 2**times_lost:
+            return False
+        self._lost_slots[key] = self._lost_slots.get(key, 0) + 1
+        return True
+
+    def forget(self, is_open: IsOpen) -> None:
+        """Delete the entries of rounds and attempts that are over."""
+        for table in (self._last_seen, self._lost_slots):
+            for key in tuple(table):
+                if not is_open(*key[:3]):
+                    del table[key]
+
+    def notify(self) -> None:
+        """Notify waiting uploads that a slot may be free."""
+        self._changed.notify()
+
 
 UPLOAD_ID_BYTES = 16
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Upload:
-    """One answer on its way. All of its chunks but the last have CHUNK_BYTES; `here` are those that came.
+    """One answer on its way. All of its chunks but the last have CHUNK_BYTES; `received` are the indices so
+    far.
 
-    `deciding` is held while the whole of it is checked and added, which is done once.
+    `deciding` is held while the complete answer is checked and added, which happens once.
     """
 
     id: bytes = field(default_factory=partial(secrets.token_bytes, UPLOAD_ID_BYTES))
@@ -40,17 +141,17 @@ class Upload:
     query_digest: bytes
     contribution_digest: bytes
     total_bytes: int
-    here: set[int] = field(default_factory=set)
+    received: set[int] = field(default_factory=set)
     added: bool = False
     committed: bool = False
-    opened_at: float = math.inf  # from then on it holds a place
-    moved_at: float = math.inf  # when a chunk of it came last
+    opened_at: float = math.inf  # when it got its slot
+    moved_at: float = math.inf  # time of its last chunk
     deciding: asyncio.Lock = field(default_factory=asyncio.Lock)
     _numbers: IntArray | None = None
 
     @property
-    def key(self) -> Key:
-        """One upload at a time for each."""
+    def key(self) -> UploadKey:
+        """Return the key of its one open upload."""
         return self.study, self.round, self.attempt, self.site
 
     @property
@@ -58,17 +159,17 @@ class Upload:
         return -(-self.total_bytes // CHUNK_BYTES)
 
     @property
-    def here_bytes(self) -> int:
-        """How much came, the last chunk counted as a whole one."""
-        return CHUNK_BYTES * len(self.here)
+    def received_bytes(self) -> int:
+        """Return the received bytes, with the last chunk counted as a full one."""
+        return CHUNK_BYTES * len(self.received)
 
     @property
-    def held_bytes(self) -> int:
-        """What it may take of memory."""
+    def memory_bytes(self) -> int:
+        """Return the bytes of memory that it may take."""
         return 0 if self.added else self.total_bytes
 
     def put(self, index: int, data: bytes) -> None:
-        """Keep one chunk; one that is here already is left alone.
+        """Store one chunk; a chunk that was received before is ignored.
 
         Raises:
             PeerError: no such chunk, or not its length.
@@ -80,32 +181,30 @@ class Upload:
         start = index * CHUNK_BYTES
         wanted = min(CHUNK_BYTES, self.total_bytes - start)
         if len(data) != wanted:
-            raise PeerError(
-                Code.BAD_CONTRIBUTION, f"chunk {index} has {len(data)} bytes where {wanted} are due"
-            )
-        if self.committed or index in self.here:
+            raise PeerError(Code.BAD_CONTRIBUTION, f"chunk {index} has {len(data)} bytes instead of {wanted}")
+        if self.committed or index in self.received:
             return
         if self._numbers is None:
-            self._numbers = np.empty(self.total_bytes // 8, dtype="<i8")  # no memory until it is written to
+            self._numbers = np.empty(self.total_bytes // 8, dtype="<i8")  # takes memory as it is written
         self._numbers.view(np.uint8)[start : start + wanted] = np.frombuffer(data, dtype=np.uint8)
-        self.here.add(index)
+        self.received.add(index)
         self.moved_at = time.monotonic()
         failpoint("chunk-taken")
 
-    def have(self) -> list[int]:
-        """The chunks that need not be sent again."""
-        return list(range(self.count)) if self.committed else sorted(self.here)
+    def received_chunks(self) -> list[int]:
+        """Return the chunks that need not be sent again."""
+        return list(range(self.count)) if self.committed else sorted(self.received)
 
     def check_complete(self) -> None:
-        """Raises PeerError, unless every chunk is here: from then on nothing is written to the answer."""
-        missing = [index for index in range(self.count) if index not in self.here]
+        """Raise PeerError unless every chunk was received: from then on nothing is written to the answer."""
+        missing = [index for index in range(self.count) if index not in self.received]
         if missing:
             raise PeerError(
                 Code.PROTOCOL, f"{len(missing)} chunks are missing, the first is {missing[0]}; send them"
             )
 
     def take(self) -> IntArray:
-        """The answer, once; it is not kept here any more."""
+        """Return the answer, once; it is dropped here."""
         numbers, self._numbers = self._numbers, None
         if numbers is None:
             raise InternalError(Code.BUG, "the answer of an upload was taken twice")
@@ -114,58 +213,60 @@ class Upload:
 
 
 class Uploads:
-    """All open uploads, at most `most` that are not in yet; `is_open`: whether a round of a study is, and an
-    attempt at it."""
+    """Open uploads, at most `limit` that are not added yet. `is_open` is True for the current round and
+    attempt of a study."""
 
-    def __init__(self, most: int, is_open: IsOpen, turns: Turns | None = None) -> None:
-        self._most = most
+    def __init__(self, limit: int, is_open: IsOpen, queue: UploadQueue | None = None) -> None:
+        self._limit = limit
         self._is_open = is_open
-        self._turns = Turns() if turns is None else turns
+        self._queue = UploadQueue() if queue is None else queue
         self._by_id: dict[bytes, Upload] = {}
-        self._by_key: dict[Key, Upload] = {}
+        self._by_key: dict[UploadKey, Upload] = {}
 
-    async def turn(self, wanted: Upload, *, due_bytes: int) -> None:
-        """Wait until there is a place for `wanted`, or it is under way.
+    async def wait_for_slot(self, wanted: Upload, *, due_bytes: int) -> None:
+        """Wait for a slot for `wanted`, unless its upload is open.
 
         Raises:
-            PeerError: not the length that the query asks for.
-            RequestError: code `not-ready`: too many are open, or others are before it; it keeps its turn if
-                it comes again soon.
+            PeerError: not the length that the query requires.
+            RequestError: code `not-ready`: too many are open, or others are before it; the site stays in the
+                queue if it calls again soon.
         """
         if wanted.total_bytes != due_bytes:
             raise PeerError(
-                Code.BAD_CONTRIBUTION, f"the answer has {wanted.total_bytes} bytes where {due_bytes} are due"
+                Code.BAD_CONTRIBUTION, f"the answer has {wanted.total_bytes} bytes instead of {due_bytes}"
             )
         self.drop_closed()
-        if self._is_here(wanted.key):
+        if self._is_open_upload(wanted.key):
             return
-        if wanted.key not in self._turns and len(self._held()) + len(self._turns) >= self._most:
-            raise RequestError(Code.NOT_READY, "too many uploads are open; try again in a moment")
-        is_here = partial(self._is_here, wanted.key)
-        await self._turns.wait(wanted.key, is_here, partial(self._has_place, wanted))
+        if wanted.key not in self._queue and len(self._in_memory()) + len(self._queue) >= self._limit:
+            raise RequestError(Code.NOT_READY, "too many uploads are open; try again in some seconds")
+        is_under_way = partial(self._is_open_upload, wanted.key)
+        await self._queue.wait(wanted.key, is_under_way, partial(self._has_slot, wanted))
 
-    def _is_here(self, key: Key) -> bool:
+    def _is_open_upload(self, key: UploadKey) -> bool:
         return key in self._by_key
 
-    def _held(self) -> list[Upload]:
-        """Those that take room: what is known of one that is in takes none."""
-        return [one for one in self._by_id.values() if one.held_bytes]
+    def _in_memory(self) -> list[Upload]:
+        """Return the uploads that take memory; an added one takes none."""
+        return [one for one in self._by_id.values() if one.memory_bytes]
 
-    def _has_place(self, wanted: Upload) -> bool:
-        """Whether it may be open: if need be, others that are slow make room."""
-        for one in self._held():
+    def _has_slot(self, wanted: Upload) -> bool:
+        """True if there is a slot; if need be, slow uploads are dropped for it."""
+        for one in self._in_memory():
             if self._fits(wanted):
                 break
-            moves = one.deciding.locked() or not self._turns.loses(one.key, one.opened_at, one.here_bytes)
+            moves = one.deciding.locked() or not self._queue.loses_slot(
+                one.key, one.opened_at, one.received_bytes
+            )
             if not moves:
                 self.drop(one)
         return self._fits(wanted)
 
     def _fits(self, wanted: Upload) -> bool:
-        return self._turns.fits(wanted.total_bytes, sum(one.held_bytes for one in self._held()))
+        return self._queue.fits(wanted.total_bytes, sum(one.memory_bytes for one in self._in_memory()))
 
     def open(self, wanted: Upload) -> Upload:
-        """`wanted`, whose turn it is, or the upload that is under way for the same answer.
+        """Open the upload `wanted`, or return the open upload of the same answer.
 
         Raises:
             RequestError: another answer is under way.
@@ -175,52 +276,53 @@ class Uploads:
             if known.contribution_digest != wanted.contribution_digest:
                 raise RequestError(
                     Code.CONFLICT,
-                    f"another answer of site {wanted.site} to {spoken(wanted.round)} is being uploaded",
+                    f"another answer of site {wanted.site} to {round_label(wanted.round)} is being uploaded",
                 )
             return known
-        wanted.opened_at = wanted.moved_at = self._turns.clock()  # it may have waited long
+        wanted.opened_at = wanted.moved_at = self._queue.clock()  # after the wait
         self._by_id[wanted.id] = self._by_key[wanted.key] = wanted
         failpoint("upload-opened")
         return wanted
 
-    def moving(self, key: Key) -> bool:
-        """Whether this answer is on its way, or waits for its turn, so that nobody need ask for it again."""
+    def is_in_progress(self, key: UploadKey) -> bool:
+        """True if this answer is on its way, or in the queue, so that it need not be requested again."""
         upload = self._by_key.get(key)
         if upload is None:
-            return key in self._turns
-        return upload.deciding.locked() or not self._turns.still(upload.moved_at)
+            return key in self._queue
+        return upload.deciding.locked() or not self._queue.is_stalled(upload.moved_at)
 
     def get(self, id: bytes, site: str) -> Upload:
-        """An open upload of this site.
+        """Return an open upload of this site.
 
         Raises:
             RequestError: code `not-found`.
         """
         upload = self._by_id.get(id)
         if upload is None or upload.site != site:
-            raise RequestError(Code.NOT_FOUND, "no such upload is open; open it again if the round still is")
+            raise RequestError(Code.NOT_FOUND, "this upload is not open; open it again if its round is open")
         return upload
 
     def add(self, upload: Upload) -> None:
-        """The answer is in the sum: the next one need not wait until that is durable."""
+        """Note that the answer is in the sum: the next upload need not wait until that is durable."""
         upload.added = True
-        self._turns.ring()
+        self._queue.notify()
 
     def commit(self, upload: Upload) -> None:
-        """The answer is in; the upload stays known so that a repeated commit is answered alike."""
+        """Note that the answer is durable; the upload stays known so that a repeated commit gets the same
+        answer."""
         failpoint("upload-committing")
         upload.added = upload.committed = True
-        self._turns.ring()
+        self._queue.notify()
 
     def drop(self, upload: Upload) -> None:
-        """Forget an upload, for example one whose bytes are not what was announced."""
+        """Delete an upload, for example one whose bytes do not match its digest."""
         self._by_id.pop(upload.id, None)
         self._by_key.pop(upload.key, None)
-        self._turns.ring()
+        self._queue.notify()
 
     def drop_closed(self) -> None:
-        """Forget every upload for a round, or an attempt, that is over."""
+        """Delete every upload of a round, or an attempt, that is over."""
         for upload in [one for one in self._by_id.values() if not self._is_open(*one.key[:3])]:
             if not upload.deciding.locked():
                 self.drop(upload)
-        self._turns.forget(self._is_open)
+        self._queue.forget(self._is_open)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil.dictionary.toml import TO_FILL, parse_dictionary
+from eigenveil.dictionary.formats import TO_FILL, parse_dictionary
 from eigenveil.study.toml import parse_study
 from eigenveil_common.examples import example
 from tests.client.commands import eigenveil
@@ -110,4 +110,4 @@ def test_the_text_for_people_is_a_study_as_well(file: Path, capfd: Capture) -> N
     assert eigenveil(["study", "resolve", str(file)]) == 0
     said = capfd.readouterr()
     assert parse_study(said.out).columns[0].upper == 100
-    assert "override: age: bounds 0 to 100, the dictionary says 0 to 120" in said.err
+    assert "override: age: bounds 0 to 100, in the dictionary 0 to 120" in said.err

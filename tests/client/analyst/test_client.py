@@ -19,22 +19,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil import simulate
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.analyst_signature.authorization import authorization_from_proto, check_authorization
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
 from eigenveil.identity import Identity, Role
-from eigenveil.planning.choose import candidates
-from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.plan import Plan, plan_for
-from eigenveil.protocol.signatures import PLAN_SIGNED
-from eigenveil.reporting.document import seal_bundle
+from eigenveil.planning.choose import candidates, make_plan
+from eigenveil.protocol.plan import PLAN_SIGNED, Plan, plan_for
+from eigenveil.reporting.document import signed_bundle
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Extraction, Federation, Scaling, Study, Trust
 from eigenveil.study.toml import study_digest, study_to_toml
+from eigenveil.study_authorization import authorization_from_proto, check_authorization
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.analyst.signing.signed_submissions import NAME, signed_submissions
-from eigenveil_client.analyst.signing.signing_key import NAME as KEY_FILE
-from eigenveil_client.analyst.signing.signing_key import SigningKey, made
+from eigenveil_client.analyst.profile import KEY_FILE, SigningKey, key_exists
+from eigenveil_client.analyst.proposal import SUBMISSIONS_FILE, signed_submissions
 from eigenveil_client.connection.identity_files import ABOUT
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_study, refused
@@ -134,7 +131,7 @@ def test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown(ada: Path, s
     )
     asked, sent = client.sent
     assert (asked.submission, sent.submission, asked.study_toml) == ("s", "s", sent.study_toml)
-    signed, card = authorization_from_proto(sent.authorization), SigningKey.make(ada).card
+    signed, card = authorization_from_proto(sent.authorization), SigningKey.make(ada).key_card
     assert check_authorization(signed, plan, time.time()) == card
     assert abs(signed.read().expires - time.time() - 7 * 86_400) < 60
     ((said, calls),) = shown
@@ -164,7 +161,7 @@ def test_what_is_shown_names_columns_with_bounds_sites_that_must_answer_and_the_
     assert "age 18 to 90.5 a" in shown
     assert all(one.name in shown for one in columns)
     assert "does not state" not in shown
-    assert "does not state: of heart, version 7" in proposed(ada, STUDY, dictionary="heart, version 7")
+    assert "not in the file: of heart, version 7" in proposed(ada, STUDY, dictionary="heart, version 7")
 
 
 def test_what_is_shown_of_a_masked_study_names_colluding_sites_and_attempts(ada: Path) -> None:
@@ -195,9 +192,9 @@ def test_a_purpose_cannot_pass_for_another_line(ada: Path) -> None:
 def test_nothing_is_signed_without_a_key_and_none_is_made(ada: Path, tmp_path: Path) -> None:
     (tmp_path / ABOUT).write_bytes((ada / ABOUT).read_bytes())
     client = Told(explained(planned()), folder=tmp_path)
-    with refused(Code.NOT_FOUND, "nothing was signed", "back from a copy", "eigenveil key export"):
+    with refused(Code.NOT_FOUND, "nothing was signed", "Restore a copy", "eigenveil key export"):
         sent_by(client)
-    assert (len(client.sent), made(tmp_path)) == (1, False)
+    assert (len(client.sent), key_exists(tmp_path)) == (1, False)
 
 
 @pytest.mark.parametrize(("days", "seconds"), [(1, 86_400), (30, 30 * 86_400), (31, 31 * 86_400 - 3_600)])
@@ -321,7 +318,12 @@ def test_after_a_signature_every_refusal_says_under_which_id_to_submit_again(
     ada: Path, problem: EigenveilError
 ) -> None:
     """A second study under another id could run beside the one that was signed."""
-    with refused(problem.code, f"{problem}. You signed it", "coordinator's word", "only with --submission s"):
+    with refused(
+        problem.code,
+        f"{problem}. You signed it",
+        "the coordinator may still run it",
+        "only with --submission s",
+    ):
         sent_by(Told(explained(planned()), problem, folder=ada))
 
 
@@ -337,7 +339,7 @@ def test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent(ada: Pa
     signed = authorization_from_proto(client.sent[1].authorization).read()
     assert (stored.submission, stored.study) == ("s", study_digest(STUDY))
     assert stored.expires == signed.expires
-    assert stat.S_IMODE((tmp_path / NAME).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / SUBMISSIONS_FILE).stat().st_mode) == 0o600
 
 
 def test_nothing_is_stored_where_nothing_is_signed(ada: Path, tmp_path: Path) -> None:
@@ -364,7 +366,7 @@ def document() -> dict[str, Any]:
 
 
 def release(document: dict[str, Any], key: Ed25519PrivateKey = KEY) -> bytes:
-    return seal_bundle(document, sign=key.sign, public_key=key.public_key().public_bytes_raw())
+    return signed_bundle(document, sign=key.sign, public_key=key.public_key().public_bytes_raw())
 
 
 def test_only_the_whole_release_of_the_study_under_the_federation_s_key_is_believed(
@@ -373,7 +375,7 @@ def test_only_the_whole_release_of_the_study_under_the_federation_s_key_is_belie
     data, plan = release(document), bytes.fromhex(document["plan_digest"])
     parts = [pb.GetReleaseResponse(release_json=one, total_bytes=len(data)) for one in (data[:99], data[99:])]
     assert asyncio.run(Told(*parts).release(plan)) == data
-    with refused(Code.PROTOCOL, "less of the release than there is"):
+    with refused(Code.PROTOCOL, "an incomplete release"):
         asyncio.run(Told(parts[0], pb.GetReleaseResponse(total_bytes=len(data))).release(plan))
     with refused(Code.PROTOCOL, "the release of another study"):
         asyncio.run(Told(*parts).release(bytes(32)))

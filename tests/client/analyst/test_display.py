@@ -11,9 +11,8 @@ from rich.console import Console
 
 from eigenveil.errors import Code
 from eigenveil_client.analyst.client import shown_names
-from eigenveil_client.analyst.display import Display
+from eigenveil_client.analyst.display import Display, approval_text, event_value, row_lines, row_value
 from eigenveil_client.analyst.python.run import status_of
-from eigenveil_client.analyst.study_text import asked_text, event_value, row_lines, row_value
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import refused
 
@@ -51,8 +50,8 @@ def test_an_attempt_at_a_masked_round_is_a_line_of_its_own() -> None:
     first.attempt, second.attempt = 1, 2
     assert [line.split("; ")[0] for line in lines(ready, first, second)] == [
         "round 1 of 3, open",
-        "round 1 of 3, attempt 1, paid, and waits for the masked answers of its sites",
-        "round 1 of 3, attempt 2, paid, and waits for the masked answers of its sites",
+        "round 1 of 3, attempt 1, charged, and waits for the masked answers of its sites",
+        "round 1 of 3, attempt 2, charged, and waits for the masked answers of its sites",
     ]
     assert event_value(second)["attempt"] == 2
 
@@ -80,7 +79,7 @@ def test_before_the_first_round_every_word_is_seen_and_a_stranger_s_text_moves_n
     said = "\n".join(lines(first, second, third))
     assert "until 1970-01-01 01:00 (UTC)" in said
     assert "b: waiting for a person" in said
-    assert "asks nothing before 1970-01-01 01:00 (UTC)" in said
+    assert "starts after 1970-01-01 01:00 (UTC)" in said
     assert '("[red]?[2Jno?no")' in said
     assert "round 1" not in said
 
@@ -99,13 +98,13 @@ def test_a_time_of_the_coordinator_s_that_no_calendar_has_is_refused(
         said = event("", a="waiting")
         said.consent.append(pb.SiteStatus(site="a", status="agreed"))
         setattr(said, name, time)
-        with refused(Code.PROTOCOL, "a time that is none"):
+        with refused(Code.PROTOCOL, "an invalid time"):
             shown(said)
 
 
 @pytest.mark.parametrize("shown", [row_value, status_of])
 def test_so_is_one_of_a_list(shown: Callable[[pb.StudyRow], Any]) -> None:
-    with refused(Code.PROTOCOL, "a time that is none"):
+    with refused(Code.PROTOCOL, "an invalid time"):
         shown(pb.StudyRow(submitted_unix_ms=2**62))
 
 
@@ -123,7 +122,7 @@ def test_figures_of_a_study_are_those_that_were_sent() -> None:
     )
     times = (told["consent_ends"], told["starts"])
     assert times == ("1970-01-01T01:00:00+00:00", "1970-01-01T02:00:00+00:00")
-    assert "spent: 25 % of its price" in row_lines(row).splitlines()
+    assert "spent: 25 % of its cost" in row_lines(row).splitlines()
     running.spent_micro_rho = 20
     value = event_value(running)
     assert (value["spent_micro_rho"], value["micro_rho"], value["sites"]) == (20, 100, {"a": "answered"})
@@ -132,9 +131,9 @@ def test_figures_of_a_study_are_those_that_were_sent() -> None:
 
 def test_no_site_is_said_to_be_asked_before_the_operator_approved() -> None:
     asked = {"sites": ["west"], "approval_seconds": 3600.0, "start_seconds": 600.0}
-    held, begun = (asked_text(asked, state) for state in ("awaiting approval", "running"))
+    held, begun = (approval_text(asked, state) for state in ("awaiting approval", "running"))
     assert held.startswith("The coordinator's operator has to approve it first.")
     assert "west" in held
     assert "until" not in held
     assert begun.startswith("A person decides at west, and has until ")
-    assert "It begins 10 minutes after the last one agreed" in begun
+    assert "The study starts 10 minutes after the last one agreed" in begun

@@ -10,17 +10,17 @@ from typing import Any
 
 import pytest
 
-from eigenveil.dictionary.resolve import Resolved
+from eigenveil.dictionary.study_files import ResolvedStudy
 from eigenveil.errors import Code
 from eigenveil.study.toml import study_digest, study_to_toml
 from eigenveil_client.analyst.client import Analyst
-from eigenveil_client.analyst.python.study import FederatedStudy
-from eigenveil_client.analyst.signing.signed_submissions import (
-    NAME,
+from eigenveil_client.analyst.proposal import (
+    SUBMISSIONS_FILE,
     SignedSubmission,
     signed_submissions,
     store_submission,
 )
+from eigenveil_client.analyst.python.study import FederatedStudy
 from tests.support import a_study, refused
 
 STUDY = a_study()
@@ -38,7 +38,7 @@ def test_an_id_is_stored_until_its_latest_signature_ends_and_no_longer(tmp_path:
     assert signed_submissions(tmp_path, 9) == (signed("b", 10), signed("a", 20), signed("c", 30))
     assert signed_submissions(tmp_path, 10) == (signed("a", 20), signed("c", 30))
     store_submission(tmp_path, signed("d", 50), 25)
-    assert '"a"' not in (tmp_path / NAME).read_text(), "what has ended is dropped"
+    assert '"a"' not in (tmp_path / SUBMISSIONS_FILE).read_text(), "what has ended is dropped"
 
 
 def test_ids_that_are_stored_at_once_are_all_stored(tmp_path: Path) -> None:
@@ -55,15 +55,15 @@ def test_ids_that_are_stored_at_once_are_all_stored(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_a_damaged_file_is_told_and_not_replaced(tmp_path: Path, damaged: str) -> None:
-    (tmp_path / NAME).write_text(damaged)
-    (tmp_path / NAME).chmod(0o600)
+    (tmp_path / SUBMISSIONS_FILE).write_text(damaged)
+    (tmp_path / SUBMISSIONS_FILE).chmod(0o600)
     for attempt in (
         lambda: signed_submissions(tmp_path, 0),
         lambda: store_submission(tmp_path, signed("a"), 0),
     ):
-        with refused(Code.BAD_CONFIG, NAME, "is damaged", "may still run"):
+        with refused(Code.BAD_CONFIG, SUBMISSIONS_FILE, "is damaged", "may still run"):
             attempt()
-    assert (tmp_path / NAME).read_text() == damaged
+    assert (tmp_path / SUBMISSIONS_FILE).read_text() == damaged
 
 
 class Listing(Analyst):
@@ -95,8 +95,8 @@ def test_a_study_that_was_signed_and_is_not_listed_is_submitted_under_the_same_i
 def test_a_study_that_is_listed_or_meant_anew_gets_a_new_id(tmp_path: Path) -> None:
     store_submission(tmp_path, signed("lost"), 0)
     assert Listing(tmp_path, "lost").chosen != "lost"
-    talk: Any = SimpleNamespace(ask=lambda work: asyncio.run(work(Listing(tmp_path))))
-    whole = Resolved(text=study_to_toml(STUDY), source="")
-    study = FederatedStudy(talk=talk, toml=whole.text, whole=whole, study=STUDY, asked={})
+    coordinator: Any = SimpleNamespace(call=lambda work: asyncio.run(work(Listing(tmp_path))))
+    whole = ResolvedStudy(text=study_to_toml(STUDY), source="")
+    study = FederatedStudy(coordinator=coordinator, toml=whole.text, whole=whole, study=STUDY, asked={})
     assert study.submission_id() == "lost"
     assert study.submission_id(again=True) != "lost"

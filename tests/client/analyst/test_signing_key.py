@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.analyst_signature.card import SignedAnalystCard
 from eigenveil.errors import Code
-from eigenveil.key_cards.card_file import cards_from_file
-from eigenveil_client.analyst.signing.signing_key import NAME, SigningKey, made
+from eigenveil.key_cards.key_card import cards_from_file
+from eigenveil.key_cards.owners import SignedAnalystKeyCard
+from eigenveil_client.analyst.profile import KEY_FILE, SigningKey, key_exists
 from tests.client.commands import eigenveil
 from tests.client.site.support import FEDERATION, Authority, store_identity
 from tests.support import refused
@@ -33,23 +33,23 @@ def ada(tmp_path: Path) -> Path:
 
 
 def test_a_key_is_made_at_first_need_and_stays(ada: Path) -> None:
-    assert not made(ada)
+    assert not key_exists(ada)
     with ThreadPoolExecutor(3) as pool:
         first, *others = pool.map(SigningKey.make, [ada] * 3)
-    assert made(ada)
+    assert key_exists(ada)
     assert {one.signed for one in others} == {first.signed} == {SigningKey.make(ada).signed}
-    assert first.signed.check() == first.card
-    assert (first.card.analyst, first.card.federation) == ("ada", FEDERATION)
-    assert stat.S_IMODE((ada / NAME).stat().st_mode) == 0o600
+    assert first.signed.check() == first.key_card
+    assert (first.key_card.analyst, first.key_card.federation) == ("ada", FEDERATION)
+    assert stat.S_IMODE((ada / KEY_FILE).stat().st_mode) == 0o600
 
 
 def test_the_secret_is_in_nothing_that_is_shown_or_sent(ada: Path, tmp_path: Path, capsys: Capture) -> None:
-    card = tmp_path / "ada.analyst"
+    key_card = tmp_path / "ada.analyst"
     own = SigningKey.make(ada)
-    assert eigenveil(["key", "export", "--out", str(card), "--profile", str(ada)]) == 0
+    assert eigenveil(["key", "export", "--out", str(key_card), "--profile", str(ada)]) == 0
     assert eigenveil(["key", "show", "--profile", str(ada), "--json"]) == 0
-    secret = json.loads((ada / NAME).read_text())["signing"]
-    shown = f"{capsys.readouterr()} {card.read_text()} {own!r}"
+    secret = json.loads((ada / KEY_FILE).read_text())["signing"]
+    shown = f"{capsys.readouterr()} {key_card.read_text()} {own!r}"
     assert secret not in shown
     assert bytes.fromhex(secret) not in own.signed.said + own.signed.signature
 
@@ -64,37 +64,39 @@ def test_show_and_export_tell_the_same_digits_and_the_file_is_what_sites_import(
         told.append(json.loads(capsys.readouterr().out))
     assert told[1].pop("out") == "ada.analyst"
     assert told[0] == told[1]
-    (signed,) = cards_from_file((tmp_path / "ada.analyst").read_bytes(), SignedAnalystCard)
-    card = signed.check()
-    assert (card.fingerprint, card.digest) == (told[0]["fingerprint"], told[0]["card"])
-    for words, sentence in ((["show"], "The digits of ada"), (["export"], "Do not send these")):
+    (signed,) = cards_from_file((tmp_path / "ada.analyst").read_bytes(), SignedAnalystKeyCard)
+    key_card = signed.check()
+    assert (key_card.fingerprint, key_card.digest) == (told[0]["fingerprint"], told[0]["card"])
+    for words, sentence in ((["show"], "The fingerprint of ada"), (["export"], "Do not send these")):
         assert eigenveil(["key", *words, "--profile", str(ada)]) == 0
         out = capsys.readouterr().out
-        assert card.fingerprint in out
+        assert key_card.fingerprint in out
         assert sentence in out
 
 
 def test_a_key_that_was_copied_to_another_analyst_is_not_used(ada: Path, tmp_path: Path) -> None:
     SigningKey.make(ada)
     bea = profile(tmp_path / "bea", "bea")
-    shutil.copy2(ada / NAME, bea)
-    with refused(Code.BAD_CONFIG, "of analyst ada", "it was copied", "Move it away", "eigenveil key export"):
+    shutil.copy2(ada / KEY_FILE, bea)
+    with refused(
+        Code.BAD_CONFIG, "to analyst ada", "must not share keys", "elsewhere", "eigenveil key export"
+    ):
         SigningKey.make(bea)
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff", b"{}", b"[]", b'{"federation": 1, "analyst": 2}', None])
 def test_a_damaged_key_is_told_and_not_replaced(ada: Path, damage: bytes | None) -> None:
-    path = ada / NAME
+    path = ada / KEY_FILE
     SigningKey.make(ada)
     path.write_bytes(path.read_bytes()[:-9] if damage is None else damage)
     before = path.read_bytes()
-    with refused(Code.BAD_CONFIG, "damaged", "put it back from a copy", "--replace"):
+    with refused(Code.BAD_CONFIG, "damaged", "restore it from a backup", "--replace"):
         SigningKey.make(ada)
     assert path.read_bytes() == before
 
 
 def test_a_key_of_another_length_is_damaged(ada: Path) -> None:
-    path = ada / NAME
+    path = ada / KEY_FILE
     SigningKey.make(ada)
     stored = json.loads(path.read_text())
     path.write_text(json.dumps(stored | {"signing": stored["signing"] + "00"}))
@@ -105,7 +107,7 @@ def test_a_key_of_another_length_is_damaged(ada: Path) -> None:
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
 def test_a_key_that_others_can_read_is_not_used(ada: Path, mode: int) -> None:
     SigningKey.make(ada)
-    (ada / NAME).chmod(mode)
+    (ada / KEY_FILE).chmod(mode)
     with refused(Code.BAD_CONFIG, "chmod 600"):
         SigningKey.make(ada)
 
@@ -116,18 +118,18 @@ def test_a_link_in_the_keys_place_is_neither_followed_nor_replaced(
 ) -> None:
     if there:
         SigningKey.make(ada)
-        (ada / NAME).rename(tmp_path / "elsewhere")
-    (ada / NAME).symlink_to(tmp_path / "elsewhere")
-    with refused(Code.BAD_CONFIG, "is a link, and a private key lies in its own folder"):
+        (ada / KEY_FILE).rename(tmp_path / "elsewhere")
+    (ada / KEY_FILE).symlink_to(tmp_path / "elsewhere")
+    with refused(Code.BAD_CONFIG, "is a link, but a private key must be a file"):
         SigningKey.make(ada)
-    assert (ada / NAME).is_symlink()
+    assert (ada / KEY_FILE).is_symlink()
     assert (tmp_path / "elsewhere").exists() is there
 
 
 @pytest.mark.parametrize("role", ["site", "operator"])
 def test_only_an_analyst_has_a_signing_key(tmp_path: Path, role: str) -> None:
     for folder in (profile(tmp_path / "other", "other", role), tmp_path / "nothing"):
-        with refused(Code.BAD_CONFIG, "no analyst's identity", "enrol"):
+        with refused(Code.BAD_CONFIG, "no analyst's identity", "Enrol"):
             SigningKey.make(folder)
 
 
@@ -137,8 +139,8 @@ def test_doctor_says_whether_studies_can_be_signed(ada: Path, capsys: Capture) -
         checks = json.loads(capsys.readouterr().out)["checks"]
         return next(one for one in checks if one["check"] == "signing key")
 
-    assert (told()["level"], made(ada)) == ("warn", False), "a check makes no key"
-    card = SigningKey.make(ada).card
-    assert (told()["level"], card.fingerprint in told()["text"]) == ("ok", True)
-    (ada / NAME).write_text("{}")
+    assert (told()["level"], key_exists(ada)) == ("warn", False), "a check makes no key"
+    key_card = SigningKey.make(ada).key_card
+    assert (told()["level"], key_card.fingerprint in told()["text"]) == ("ok", True)
+    (ada / KEY_FILE).write_text("{}")
     assert told()["level"] == "fail"

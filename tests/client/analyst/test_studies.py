@@ -9,7 +9,7 @@ import click
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_client.analyst import dictionaries, studies
+from eigenveil_client.analyst import federation, studies
 from tests.support import refused
 
 DRAFT = 'dictionary = "{}"\ncolumns = ["age"]\n'
@@ -23,7 +23,7 @@ def test_a_person_is_asked_before_anything_is_signed(answer: bool, asked: int) -
         if answer:
             tell("You sign it")
         else:
-            with refused(Code.CONFLICT, "not signed, and so not submitted"):
+            with refused(Code.CONFLICT, "not signed and not submitted"):
                 tell("You sign it")
     assert (told, confirm.call_count) == (["You sign it"], asked)
 
@@ -39,17 +39,17 @@ def test_whoever_agreed_beforehand_is_shown_it_all_the_same(capfd: pytest.Captur
 def test_where_nobody_can_be_asked_the_signature_must_be_agreed_to(terminal: bool, as_json: bool) -> None:
     with mock.patch("sys.stdin") as stdin:
         stdin.isatty.return_value = terminal
-        studies.check_asked(yes=True, as_json=as_json)
+        studies.check_can_sign(yes=True, as_json=as_json)
         with pytest.raises(click.UsageError, match="add --yes"):
-            studies.check_asked(yes=False, as_json=as_json)
+            studies.check_can_sign(yes=False, as_json=as_json)
         stdin.isatty.return_value = True
-        studies.check_asked(yes=False, as_json=False)
+        studies.check_can_sign(yes=False, as_json=False)
 
 
 def test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s(tmp_path: Path) -> None:
-    shipped = dictionaries.shipped()
-    with mock.patch.object(dictionaries, "find_dictionary", return_value=shipped):
-        for named, said in ((dictionaries.FEDERATION, True), (shipped.name, False)):
-            source = dictionaries.made_whole(DRAFT.format(named), tmp_path, None).source
+    shipped = federation.shipped()
+    with mock.patch.object(federation, "find_dictionary", return_value=shipped):
+        for named, said in ((federation.FEDERATION, True), (shipped.name, False)):
+            source = federation.resolve_study(DRAFT.format(named), tmp_path, None).source
             assert f"{shipped.name}, version {shipped.version}" in source
-            assert ("by its coordinator's word" in source) is said
+            assert ("as its coordinator sent" in source) is said

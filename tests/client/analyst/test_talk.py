@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 
 from eigenveil.errors import Code, PeerError
-from eigenveil_client.analyst.talk import _given
+from eigenveil_client.analyst.coordinator import _result_of
 
 
 def unreachable(deep: int) -> None:
@@ -26,7 +26,7 @@ def bug(deep: int) -> None:
 
 def shown(future: Future[None], kind: type[Exception]) -> str:
     with pytest.raises(kind) as raised:
-        _given(future)
+        _result_of(future)
     return "".join(traceback.format_exception(raised.value))
 
 

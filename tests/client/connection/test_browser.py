@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from eigenveil.errors import Code
-from eigenveil_client.connection import browser
+from eigenveil_client.connection import key_files
 from eigenveil_client.connection.identity_files import read_pair
 from tests.client.site.support import Stage
 from tests.support import refused
@@ -21,7 +21,7 @@ def test_the_file_holds_the_very_key_and_whoever_signed_it_and_nobody_else_reads
     stage: Stage, tmp_path: Path
 ) -> None:
     out, ca = tmp_path / "me.p12", tmp_path / "ca.pem"
-    browser.export(stage.config.identity, out, ca, PASSWORD)
+    key_files.export_pkcs12(stage.config.identity, out, ca, PASSWORD)
     key, certificate, issuers = pkcs12.load_key_and_certificates(out.read_bytes(), PASSWORD.encode())
     own, leaf = read_pair(stage.config.identity)
     assert key is not None
@@ -32,10 +32,10 @@ def test_the_file_holds_the_very_key_and_whoever_signed_it_and_nobody_else_reads
     with pytest.raises(ValueError, match="password"):
         pkcs12.load_key_and_certificates(out.read_bytes(), b"wrong")
     with refused(Code.CONFLICT):
-        browser.export(stage.config.identity, out, None, PASSWORD)
+        key_files.export_pkcs12(stage.config.identity, out, None, PASSWORD)
 
 
 def test_a_short_password_leaves_no_file(stage: Stage, tmp_path: Path) -> None:
     with refused(Code.BAD_ARGUMENT, "8"):
-        browser.export(stage.config.identity, tmp_path / "me.p12", None, "short")
+        key_files.export_pkcs12(stage.config.identity, tmp_path / "me.p12", None, "short")
     assert list(tmp_path.glob("me.p12")) == []

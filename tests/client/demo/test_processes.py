@@ -34,7 +34,7 @@ def test_a_command_in_a_shell_does_what_it_does_alone(processes: Processes, tmp_
         [*command_line(SITE), *make(tmp_path / "alone")], capture_output=True, check=True, text=True
     )
     told = processes.finish(
-        [processes.ask(f"job-{i}", SITE, *make(tmp_path / "shell" / str(i))) for i in (1, 2)]
+        [processes.enqueue(f"job-{i}", SITE, *make(tmp_path / "shell" / str(i))) for i in (1, 2)]
     )
     written = [Path(json.loads(done.stdout)["config"]), *(Path(value["config"]) for value in told)]
     assert len({path.read_text() for path in written}) == 1
@@ -45,9 +45,9 @@ def test_a_command_that_fails_is_named_with_its_log_and_the_next_one_runs(
     processes: Processes, tmp_path: Path
 ) -> None:
     folder = tmp_path / "site"
-    first, second, third = (processes.ask(f"job-{i}", SITE, *make(folder)) for i in range(3))
+    first, second, third = (processes.enqueue(f"job-{i}", SITE, *make(folder)) for i in range(3))
     processes.finish([first])
-    with refused(Code.CONFLICT, "job-1: ", "is there already", str(second.log)):
+    with refused(Code.CONFLICT, "job-1: ", "exists already", str(second.log)):
         processes.finish([second])
     with refused(Code.CONFLICT, "job-2: "):
         processes.finish([third])
@@ -55,24 +55,24 @@ def test_a_command_that_fails_is_named_with_its_log_and_the_next_one_runs(
 
 
 def test_a_shell_that_ends_ends_the_wait(processes: Processes, tmp_path: Path) -> None:
-    first = processes.ask("first", SITE, *make(tmp_path / "site"))
+    first = processes.enqueue("first", SITE, *make(tmp_path / "site"))
     processes.finish([first])
     first.process.kill()
     first.process.wait()
-    with refused(Code.BUG, "second ended with -9"):
-        processes.finish([processes.ask("second", SITE, "example")])
+    with refused(Code.BUG, "second ended with exit code -9"):
+        processes.finish([processes.enqueue("second", SITE, "example")])
 
 
 def test_a_shell_that_cannot_begin_is_told_by_its_own_log(
     processes: Processes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(LOADED, SITE, "eigenveil_client.nowhere")
-    asked = processes.ask("first", SITE, "example")
-    with refused(Code.BUG, "first ended with 1", "nowhere", str(asked.shell.log)):
+    asked = processes.enqueue("first", SITE, "example")
+    with refused(Code.BUG, "first ended with exit code 1", "nowhere", str(asked.shell.log)):
         processes.finish([asked])
 
 
 def test_stopping_leaves_no_shell(processes: Processes) -> None:
-    asked = [processes.ask(program, program, "--help") for program in (SITE, "eigenveil")]
+    asked = [processes.enqueue(program, program, "--help") for program in (SITE, "eigenveil")]
     processes.stop()
     assert [task.process.returncode is None for task in asked] == [False, False]

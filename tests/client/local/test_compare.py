@@ -13,15 +13,14 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
 from eigenveil.study.toml import parse_study, study_to_toml
-from eigenveil_client.local.compare import simulated
-from eigenveil_client.local.compare.rows import Row, ordered
-from eigenveil_client.local.compare.selection import one_study, total_cost, wanted
-from eigenveil_client.local.format import seconds_text, sine_text, size_text
+from eigenveil_client.local import benchmark
+from eigenveil_client.local.algorithm_selection import one_study, select_algorithms, total_cost
+from eigenveil_client.local.tables import ComparisonRow, ordered, seconds_text, sine_text, size_text
 from tests.client.commands import eigenveil
 from tests.support import a_column, a_study
 
@@ -89,8 +88,8 @@ def test_all_that_apply_side_by_side(study: Path, data: Path, tmp_path: Path, ca
 def test_a_seed_makes_it_reproducible_and_repeats_have_a_median(
     study: Path, data: Path, capfd: Capture
 ) -> None:
-    wanted = ["--algorithms", "gauss-cov,dp-pca", "--seed", 5, "--repeat", 3]
-    found = [told(capfd, study, "--data", data, *wanted)[1]["rows"] for _ in range(2)]
+    select_algorithms = ["--algorithms", "gauss-cov,dp-pca", "--seed", 5, "--repeat", 3]
+    found = [told(capfd, study, "--data", data, *select_algorithms)[1]["rows"] for _ in range(2)]
     for one, two in zip(*found, strict=True):
         assert one["sin_angle"] == two["sin_angle"]
         assert one["sin_least"] <= one["sin_angle"] <= one["sin_most"]
@@ -99,8 +98,8 @@ def test_a_seed_makes_it_reproducible_and_repeats_have_a_median(
 
 
 def test_for_people(study: Path, data: Path, capfd: Capture) -> None:
-    wanted = ["--algorithms", "gauss-cov,oja,private-oja-shuffled"]
-    assert eigenveil(["compare", str(study), "--data", str(data), *wanted]) == 0
+    select_algorithms = ["--algorithms", "gauss-cov,oja,private-oja-shuffled"]
+    assert eigenveil(["compare", str(study), "--data", str(data), *select_algorithms]) == 0
     shown = capfd.readouterr()
     warned = " ".join(shown.err.split())
     assert "NOT PRIVATE, for you only" in warned
@@ -112,36 +111,41 @@ def test_for_people(study: Path, data: Path, capfd: Capture) -> None:
 def test_it_is_drawn_the_least_error_on_top(study: Path, data: Path, tmp_path: Path, capfd: Capture) -> None:
     path, names = tmp_path / "table.svg", "gauss-cov,refined-cov,zero"
     _, value = told(capfd, study, "--data", data, "--seed", 1, "--algorithms", names, "--plot", path)
-    wanted = [row["algorithm"] for row in value["rows"] if row["sin_angle"] is not None]
+    select_algorithms = [row["algorithm"] for row in value["rows"] if row["sin_angle"] is not None]
     drawn = path.read_text()
-    assert sorted(wanted, key=lambda name: drawn.index(f">{name}<")) == wanted
+    assert sorted(select_algorithms, key=lambda name: drawn.index(f">{name}<")) == select_algorithms
     refused = told(capfd, study, "--data", data, "--plot", tmp_path / "none" / "table.svg")
     assert refused[1]["error"] == "storage"
 
 
 def test_sites_may_be_another_number(study: Path, data: Path, capfd: Capture) -> None:
-    wanted = ["--algorithms", "gauss-cov", "--seed", 1]
-    one, four = (told(capfd, study, "--data", data, *wanted, "--sites", n)[1]["rows"][0] for n in (1, 4))
+    select_algorithms = ["--algorithms", "gauss-cov", "--seed", 1]
+    one, four = (
+        told(capfd, study, "--data", data, *select_algorithms, "--sites", n)[1]["rows"][0] for n in (1, 4)
+    )
     assert one["sin_angle"] == four["sin_angle"]
     assert (one["masked"], four["masked"]) == (False, False)
     study.write_text(study.read_text().replace("[privacy]", '[privacy]\ntrust = "secure-aggregation"'))
-    masked = told(capfd, study, "--data", data, *wanted, "--sites", 4)[1]["rows"][0]
+    masked = told(capfd, study, "--data", data, *select_algorithms, "--sites", 4)[1]["rows"][0]
     assert (masked["masked"], masked["rounds"]) == (True, four["rounds"])
-    assert eigenveil(["compare", str(study), "--data", str(data), *map(str, wanted), "--sites", "4"]) == 0
+    assert (
+        eigenveil(["compare", str(study), "--data", str(data), *map(str, select_algorithms), "--sites", "4"])
+        == 0
+    )
     assert " masked" in capfd.readouterr().out
 
 
 def test_ctrl_c_shows_what_had_ended(
     study: Path, data: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ran = simulated.measured
+    ran = benchmark.measure
 
-    def interrupted(one: simulated.Bench, algorithm: Algorithm) -> Row:
+    def interrupted(one: benchmark.Benchmark, algorithm: Algorithm) -> ComparisonRow:
         if algorithm is Algorithm.DP_PCA:
             raise KeyboardInterrupt
         return ran(one, algorithm)
 
-    monkeypatch.setattr(simulated, "measured", interrupted)
+    monkeypatch.setattr(benchmark, "measure", interrupted)
     code, value = told(capfd, study, "--data", data, "--algorithms", "gauss-cov,dp-pca,oja")
     assert (code, value["complete"]) == (130, False)
     assert [row["algorithm"] for row in value["rows"]] == ["gauss-cov"]
@@ -197,10 +201,10 @@ def test_together_they_cost_the_sum() -> None:
 
 def test_order_and_short_texts() -> None:
     rows = [
-        Row(algorithm="refused", outcome="why"),
-        Row(algorithm="silent", seconds=1.0),
-        Row(algorithm="worse", seconds=1.0, sin_angle=0.5),
-        Row(algorithm="better", seconds=1.0, sin_angle=0.1),
+        ComparisonRow(algorithm="refused", outcome="why"),
+        ComparisonRow(algorithm="silent", seconds=1.0),
+        ComparisonRow(algorithm="worse", seconds=1.0, sin_angle=0.5),
+        ComparisonRow(algorithm="better", seconds=1.0, sin_angle=0.1),
     ]
     assert [row.algorithm for row in ordered(rows)] == ["better", "worse", "silent", "refused"]
     assert [size_text(n) for n in (0, 999, 5168, 164_968, 2_000_000)] == [
@@ -216,6 +220,6 @@ def test_order_and_short_texts() -> None:
 
 def test_single_records_are_not_offered_to_a_federation() -> None:
     study = a_study(sites=("north",), neighbours=Neighbours.REPLACE_ONE, expected_records=5000)
-    names = {one.algorithm for one in wanted(study, None).able}
-    private = {one.algorithm for one in wanted(study, None, private=True).able}
+    names = {one.algorithm for one in select_algorithms(study, None).runnable}
+    private = {one.algorithm for one in select_algorithms(study, None, private=True).runnable}
     assert names - private == {Algorithm.PRIVATE_OJA_SHUFFLED}

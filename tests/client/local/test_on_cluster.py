@@ -10,7 +10,7 @@ import pytest
 from eigenveil import simulate
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
-from eigenveil_client.local.on_cluster import on_cluster
+from eigenveil_client.local.simulate import on_cluster
 from tests.client.site.engine.clusters import certified, of_threads
 from tests.support import a_study
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import RequestError
-from eigenveil_client.local.compare.own import load
+from eigenveil_client.local.algorithm_selection import load
 from tests.client.commands import eigenveil
 from tests.support import a_plan
 
@@ -62,7 +62,7 @@ def test_it_stands_beside_the_others_and_is_said_to_be_ones_own(capfd: Capture) 
     )
     shown = capfd.readouterr()
     assert "one_gram (your own)" in shown.out
-    assert "one_gram is your own, and no federation runs it" in " ".join(shown.err.split())
+    assert "one_gram is a custom algorithm, which no federation runs" in " ".join(shown.err.split())
 
 
 @pytest.mark.usefixtures("folder")
@@ -80,19 +80,19 @@ def test_the_page_runs_as_it_stands(
 @pytest.mark.usefixtures("folder")
 def test_a_federation_is_not_asked_to_run_it(capfd: Capture) -> None:
     code, value = told(capfd, "--federation", "--with", "one_gram.py")
-    assert (code, "no code travels" in value["message"]) == (2, True)
+    assert (code, "is for simulations only" in value["message"]) == (2, True)
 
 
 GENERATOR = "def {}(plan):\n    yield 1\n"
 WRONG = {
     "no file": (None, "cannot read"),
-    "no Python": ("def f(plan)\n", r"line 1: this is not Python"),
+    "no Python": ("def f(plan)\n", r"line 1: not valid Python"),
     "an error in it": ("a = 1\nb = a / 0\n", r"line 2: ZeroDivisionError: division by zero"),
     "no text": ("\0", "null bytes"),
-    "nothing in it": ("a = 1\n", "holds no generator function; write"),
-    "no yield": ("def f(plan):\n    return 1\n", "holds no generator function"),
-    "only what it imports": ("from eigenveil.algorithms import locate\n", "holds no generator function"),
-    "only helpers": (GENERATOR.format("_f"), "holds no generator function"),
+    "nothing in it": ("a = 1\n", "has no generator function; write"),
+    "no yield": ("def f(plan):\n    return 1\n", "has no generator function"),
+    "only what it imports": ("from eigenveil.algorithms import locate\n", "has no generator function"),
+    "only helpers": (GENERATOR.format("_f"), "has no generator function"),
     "several": (GENERATOR.format("f") + GENERATOR.format("g"), r"f and g: name one, such as .*wrong.py:f"),
 }
 
@@ -113,7 +113,7 @@ def test_one_of_several_may_be_named(tmp_path: Path) -> None:
     path.write_text(GENERATOR.format("_f") + GENERATOR.format("g") + stated)
     assert load(str(path)).name == "mine"  # g is behind it
     assert load(f"{path}:_f").name == "_f"
-    with pytest.raises(RequestError, match="no generator function 'h'; it holds: mine, _f"):
+    with pytest.raises(RequestError, match="no generator function 'h'; it has: mine, _f"):
         load(f"{path}:h")
 
 

@@ -101,7 +101,7 @@ def test_noise_is_said_aloud_with_what_would_do(study: Path, capfd: Capture) -> 
 
 def test_no_gap_makes_it_rough(study: Path, capfd: Capture) -> None:
     _, value = told(capfd, study, "--spectrum", "5,1")
-    assert "hardly told from the next one" in value["warnings"][-1]
+    assert "hardly distinct from the next one" in value["warnings"][-1]
     _, value = told(capfd, study, "--spectrum", "5,3,1")
     assert value["warnings"] == []
 
@@ -110,7 +110,7 @@ def test_what_does_not_apply_says_why(study: Path, capfd: Capture) -> None:
     study.write_text(study.read_text().replace("delta = 1e-6", "delta = 0.0"))
     _, value = told(capfd, study)
     refused = {row["algorithm"]: row["refused"] for row in value["algorithms"]}
-    assert "cannot promise delta = 0" in refused["dp-pca"]
+    assert "cannot run at delta = 0" in refused["dp-pca"]
     assert refused["gauss-cov"] is None
     assert value["recommended"] == "gauss-cov"
 
@@ -140,7 +140,7 @@ def test_a_sweep_is_each_epsilon_planned_alone(study: Path, capfd: Capture) -> N
     alone = next(row for row in value["algorithms"] if row["algorithm"] == value["sweep"][1]["algorithm"])
     assert value["sweep"][1]["sin_angle"] == pytest.approx(alone["sin_angle"])
     assert eigenveil(["plan", str(study), "--epsilon", "0.00001:2:2"]) == 0
-    assert "no prediction at an epsilon of 1e-05: too small" in capfd.readouterr().out
+    assert "no prediction at epsilon 1e-05: too small" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("ending", ["png"])
@@ -162,7 +162,7 @@ def test_a_plan_is_drawn(ending: str, study: Path, tmp_path: Path, capfd: Captur
         (["--spectrum", ",".join(["1"] * 11)], 2, "1 to 10 numbers"),
         (["--sample", "SAMPLE", "--spectrum", "2,1"], 2, "not both"),
         (["--sample", "nowhere.csv"], 3, "nowhere.csv"),
-        (["--plot", "plan.jpg"], 2, "let the name end in .png, .svg, .pdf"),
+        (["--plot", "plan.jpg"], 2, "the name must end in one of .png, .svg, .pdf"),
         (["--plot", "/nowhere/plan.png"], 70, "/nowhere/plan.png"),
         (["--epsilon", "8:1"], 2, "write LOW:HIGH, such as 0.25:8"),
         (["--epsilon", "0:1"], 2, "write LOW:HIGH"),

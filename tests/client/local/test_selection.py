@@ -14,7 +14,7 @@ from eigenveil.errors import Code
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation
 from eigenveil.study.toml import SECTIONS, parse_study, study_to_toml
-from eigenveil_client.demo.layout import demo_study, prepared, public_records
+from eigenveil_client.demo.layout import demo_study, open_demo_folder, public_records
 from tests.support import refused
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "config" / "study.example.toml"
@@ -55,12 +55,12 @@ def test_the_demonstration_sets_what_it_is_asked_for(sites: int, epsilon: float)
 
 
 def test_a_demonstration_folder_has_one_user(tmp_path: Path) -> None:
-    with prepared(tmp_path / "demo") as layout, refused(Code.CONFLICT, "a demonstration runs in"):
-        prepared(layout.root).__enter__()
+    with open_demo_folder(tmp_path / "demo") as layout, refused(Code.CONFLICT, "a demonstration runs in"):
+        open_demo_folder(layout.root).__enter__()
 
 
 def test_a_file_is_no_demonstration_folder(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with refused(Code.CONFLICT, "choose another --out"):
-        prepared(tmp_path / "file").__enter__()
+        open_demo_folder(tmp_path / "file").__enter__()
     assert (tmp_path / "file").read_text() == "mine"

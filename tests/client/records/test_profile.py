@@ -9,13 +9,19 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from eigenveil_client.records import profile as profiles
-from eigenveil_client.records.profile import BINS, MOST_FREQUENT, QUANTILES, ColumnProfile, profile
-from eigenveil_client.records.quality import Bounds
+from eigenveil_client.records import column_quality as profiles
+from eigenveil_client.records.column_quality import (
+    BINS,
+    MOST_FREQUENT,
+    QUANTILES,
+    Bounds,
+    ColumnProfile,
+    profile,
+)
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
-from eigenveil_client.records.sources.opening import open_table
+from eigenveil_client.records.sources.formats import open_table
 from eigenveil_client.records.tables.cells import Reading
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records.genotypes.support import counted, genotypes, plink, table
 
 RULES = (ColumnRule(name="worst", source="a", rows=Rows.MAXIMUM), ColumnRule(name="group", levels=("x", "y")))
@@ -63,10 +69,10 @@ def test_a_column_that_cannot_be_read_leaves_the_others(tmp_path: Path) -> None:
     a, b, c, d = seen(path, {"a": None, "b": None, "c": None, "d": None}, None)
     assert (sum(a.histogram), a.problem) == (2, None)
     assert "column 'b' holds" in str(b.problem)
-    assert "no column 'd'" in str(d.problem)
+    assert "column 'd' is not in" in str(d.problem)
     assert c.quality is not None
     assert (c.quality.missing, c.frequent, c.span, c.problem) == (2, (), None, None)
-    with pytest.raises(BadRecords, match="no column 'who'"):
+    with pytest.raises(BadRecords, match="column 'who' is not in"):
         seen(path, {"a": None}, "who")
     broken = tmp_path / "records.csv"
     broken.write_text('a,b\n1,"2\n')

@@ -16,8 +16,8 @@ from eigenveil.study.study import Column, Missing, Study
 from eigenveil_client.records import records
 from eigenveil_client.records.sources import delimited
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
 from tests.client.site.support import a_study
 
 STUDY = a_study()
@@ -60,19 +60,19 @@ def test_missing_cells_follow_the_studys_rule(tmp_path: Path, cell: str) -> None
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a,b\n1,2\n", "no column 'c'; add it"),
+        ("a,b\n1,2\n", "column 'c' is not in the records. Add it"),
         ("a;b;c\n1;2;3\n", "is the file separated by commas?"),
         ("a,b,c,c [g/L]\n1,2,3,4\n", "2 columns 'c'"),
         ("a,b [mg/dL],c\n1,2,3\n", "column 'b' is in 'mg/dL' in the records and in 'mmol/L' in the study"),
-        (f"a,b,c\n1,2,3\n1,{SECRET}x,3\n1,y,3\n", "column 'b', line 3: text where a number is due"),
-        (f"a,b,c\n1,2,3\n\n1,2,{SECRET}-\n", "column 'c', line 4: text where"),
+        (f"a,b,c\n1,2,3\n1,{SECRET}x,3\n1,y,3\n", "column 'b', line 3: text instead of a number"),
+        (f"a,b,c\n1,2,3\n\n1,2,{SECRET}-\n", "column 'c', line 4: text instead"),
         (f'a,n,b,c\n1,"x\ny",2,3\n1,,2,{SECRET}\n', "a quoted cell spans lines (line 2)"),
         ("a,b,c\n1,2,inf\n", "column 'c', line 2: an infinite number"),
         ("a,b,c\n1,2,3\n-Infinity,2,3\n", "column 'a', line 3: an infinite number"),
         ("a,b,c\n1,2,3\n1,1e999,3\n", "column 'b', line 3: an infinite number"),
         ("a,b,c\n1,2,0x10\n", "column 'c', line 2: text"),
-        (f"a,b,c\n1,2,3\n{SECRET},2\n", "line 3: not 3 cells"),
-        (f"a,b,c\n1,2,3\n{SECRET},2,3,4\n", "line 3: not 3 cells"),
+        (f"a,b,c\n1,2,3\n{SECRET},2\n", "line 3: the line has not 3 cells"),
+        (f"a,b,c\n1,2,3\n{SECRET},2,3,4\n", "line 3: the line has not 3 cells"),
         (f"a,b,c\n1,2,3\n1,{SECRET}\xff,3\n".encode("latin-1"), "column 'b', line 3: text that is not UTF-8"),
         (b"\xff,b,c\n", "the first line"),
         ("", "is empty"),
@@ -126,7 +126,7 @@ def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     [
         (pa.array([1.0, np.inf]), "column 'b', row 2: an infinite"),
         (pa.array(["1", SECRET + "?"]), "column 'b', row 2: text"),
-        (pa.array([True, False]), "column 'b' holds bool, where numbers are due"),
+        (pa.array([True, False]), "column 'b' holds bool, not numbers"),
     ],
 )
 def test_a_bad_parquet_column_is_refused(tmp_path: Path, column: pa.Array, message: str) -> None:
@@ -368,7 +368,7 @@ def test_a_line_is_named_although_another_column_is_no_utf_8(tmp_path: Path) -> 
 def test_constant_columns_are_noticed(tmp_path: Path) -> None:
     rows = records.load(csv(tmp_path, "a,b,c\n1,2,3\n1,2,3\n2,2,3\n"), STUDY)
     for size in (1, 2, 3):
-        seen = records.Constant(STUDY)
+        seen = records.ConstantColumns(STUDY)
         assert seen.columns == []
         for start in range(0, 3, size):
             seen(rows[start : start + size])

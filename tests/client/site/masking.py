@@ -9,19 +9,18 @@ from pathlib import Path
 
 import numpy as np
 
+from eigenveil.key_cards.owners import SiteKeyCard
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.secure_aggregation.card import Card
-from eigenveil.secure_aggregation.masks import masked
+from eigenveil.secure_aggregation.masking import Attempt, masked
 from eigenveil.study.study import Federation, Trust
-from eigenveil_client.site.daemon.masked import Masked
+from eigenveil_client.site.daemon.answers import MaskedAnswer
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
-from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.roster.site_keys import SiteKeys
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import RELEASE_KEY, work
@@ -45,17 +44,17 @@ PLAN = masked_plan()
 QUESTIONS = tuple(rehearse(PLAN))
 
 
-def keys_of(stage: Stage, name: str, folder: str = "") -> OwnKeys:
+def keys_of(stage: Stage, name: str, folder: str = "") -> SiteKeys:
     """The keys that a hospital has made, or makes now in a new `folder`."""
     place = stage.config.identity if name == SITE else stage.folder / (folder or name)
     if name != SITE:
         store_identity(stage.authority, place, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/site/{name}")
-    return OwnKeys.make(place)
+    return SiteKeys.make(place)
 
 
-def confirm(roster: Roster[Card], keys: OwnKeys, own: OwnKeys, *, replacing: bool = False) -> None:
+def confirm(roster: Roster[SiteKeyCard], keys: SiteKeys, own: SiteKeys, *, replacing: bool = False) -> None:
     """A person here has taken a card, telephoned, and typed what was read."""
-    roster.take([keys.signed], own.card.federation, own.card, replacing=replacing)
+    roster.import_cards([keys.signed], own.card.federation, own.card, replacing=replacing)
     roster.confirm(keys.card.site, keys.card.fingerprint, "a person")
 
 
@@ -65,7 +64,7 @@ class Peers:
 
     stage: Stage
     confirmed: Iterable[str] = OTHERS
-    keys: dict[str, OwnKeys] = field(init=False)
+    keys: dict[str, SiteKeys] = field(init=False)
 
     def __post_init__(self) -> None:
         self.keys = {name: keys_of(self.stage, name) for name in EVERY}
@@ -73,7 +72,7 @@ class Peers:
             confirm(self.roster, self.keys[name], self.keys[SITE])
 
     @property
-    def roster(self) -> Roster[Card]:
+    def roster(self) -> Roster[SiteKeyCard]:
         return Roster(PEERS, self.stage.config.identity)
 
     def attempt(
@@ -90,7 +89,7 @@ class Peers:
             members=true | dict(cards or {}),
         )  # fmt: skip
 
-    def unmasked(self, reply: Masked, attempt: Attempt) -> IntArray:
+    def unmasked(self, reply: MaskedAnswer, attempt: Attempt) -> IntArray:
         """What a masked answer hides: what all others together could learn of it."""
         card = self.keys[SITE].card
         secrets = {name: self.keys[name].secret_with(card) for name in attempt.sites if name != SITE}
@@ -98,7 +97,7 @@ class Peers:
         return reply.contribution.values - masked(none, none.copy(), SITE, secrets, attempt)
 
 
-def offer(
+def assignment(
     asked: RoundQuery, attempt: Attempt | None = None, plan: pb.SignedPlan | None = None
 ) -> pb.NextWorkResponse:
     """What a coordinator says of a question, and for whom to mask its answer."""
@@ -122,13 +121,13 @@ def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
 
 
 def ask(worker: SiteWorker, asked: RoundQuery, attempt: Attempt | None = None) -> Reply | None:
-    return worker.work(offer(asked, attempt))
+    return worker.work(assignment(asked, attempt))
 
 
-def answered(worker: SiteWorker, asked: RoundQuery, attempt: Attempt) -> Masked:
+def answered(worker: SiteWorker, asked: RoundQuery, attempt: Attempt) -> MaskedAnswer:
     """The answer to an honest attempt."""
     reply = ask(worker, asked, attempt)
-    assert isinstance(reply, Masked), reply
+    assert isinstance(reply, MaskedAnswer), reply
     return reply
 
 

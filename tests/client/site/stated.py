@@ -7,11 +7,10 @@ from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.planning.dry_run import rehearse, rehearsed
+from eigenveil.planning.dry_run import rehearse, rehearse_with_releases
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import RoundStatement, SignedRound
+from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_to_proto, round_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -22,7 +21,7 @@ PLANS: dict[str, Plan] = {}  # of which `work` can state the rounds before
 @cache
 def released(plan_digest: str) -> tuple[Release, ...]:
     """The releases of a study in which every question is answered with what a rehearsal imagines."""
-    return tuple(release for _, release in rehearsed(PLANS[plan_digest]))
+    return tuple(release for _, release in rehearse_with_releases(PLANS[plan_digest]))
 
 
 @cache

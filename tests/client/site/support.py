@@ -26,26 +26,25 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from eigenveil.analyst_signature.authorization import SignedAuthorization
-from eigenveil.dictionary.rules import ANY
+from eigenveil.dictionary.site_rules import ANY
 from eigenveil.identity import parse_identity
-from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.authorities import AuthorityList, ListedAuthority, SignedList
-from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.signatures import PLAN_SIGNED
+from eigenveil.planning.choose import make_plan
+from eigenveil.protocol.authorities import AuthorityList, ListedAuthority, SignedAuthorityList
+from eigenveil.protocol.plan import PLAN_SIGNED, Plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil.study.toml import study_digest
+from eigenveil.study_authorization import SignedAuthorization
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.site.analysts.kind import ANALYSTS
+from eigenveil_client.records.tables.records_config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
-from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.policy import Approval, Policy
+from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import write_secret
 from eigenveil_common.rpc import SERVER_OPTIONS
@@ -144,10 +143,10 @@ class Authority:
         return pb.SignedPlan(plan_json=plan_json, signature=signature)
 
 
-def signed(following: AuthorityList, *by: Authority) -> SignedList:
+def signed(following: AuthorityList, *by: Authority) -> SignedAuthorityList:
     """A list with the signatures of these authorities."""
     said = following.to_json()
-    return SignedList(list_json=said, signatures=tuple(sign_list(one.key, said) for one in by))
+    return SignedAuthorityList(list_json=said, signatures=tuple(sign_list(one.key, said) for one in by))
 
 
 def store_identity(
@@ -206,7 +205,11 @@ class Driven(SiteWorker):
     def _fetched(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
         plan = response.query.plan_digest.hex()
         there = rehearsal(plan) if plan in PLANS else ()
-        return [sealed(there[round], released(plan)) for round in self.lacks(response) if round < len(there)]
+        return [
+            sealed(there[round], released(plan))
+            for round in self.missing_rounds(response)
+            if round < len(there)
+        ]
 
 
 @dataclass
@@ -236,7 +239,7 @@ class Stage:
 
     def worker(self, store: SiteStore) -> SiteWorker:
         identity = load_identity(self.config.identity)
-        return Driven(identity, self.config.policy, store, engine(self.config))
+        return Driven(identity, self.config.policy, store, make_engine(self.config))
 
     def signed(self, plan: Plan) -> pb.SignedPlan:
         return self.authority.sign(plan.to_json())
@@ -251,7 +254,7 @@ class Stage:
     def know_analyst(self, analyst: str = "ada") -> None:
         """Pin the key of an analyst, as people here do after a call."""
         roster, card = Roster(ANALYSTS, self.config.identity), analyst_card(analyst, FEDERATION)
-        roster.take([card], FEDERATION, replacing=False)
+        roster.import_cards([card], FEDERATION, replacing=False)
         roster.confirm(analyst, card.check().fingerprint, "Kim")
 
     @asynccontextmanager

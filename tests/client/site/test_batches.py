@@ -13,9 +13,9 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Batch, Gradient, batch_of
-from eigenveil.queries.batch import pass_key
+from eigenveil.queries.gradients import pass_key
 from eigenveil.study.algorithm import Algorithm
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import Stage, a_plan, a_stage, a_study, work, write_records

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.study.toml import parse_study
 from eigenveil_client.records.recoding.rule import FROM, ColumnRule
 from eigenveil_client.site import config

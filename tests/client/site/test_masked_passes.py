@@ -15,10 +15,10 @@ from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import batch_of
 from eigenveil.study.algorithm import Algorithm
-from eigenveil_client.site.daemon.masked import Masked
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_common.storage.ledger_store import AlsoAt, LedgerStore
-from tests.client.site.masking import ATTEMPTS, Peers, masked_plan, offer
+from eigenveil_client.site.daemon.answers import MaskedAnswer
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_common.storage.ledger_store import LedgerStore, PositionedWrite
+from tests.client.site.masking import ATTEMPTS, Peers, assignment, masked_plan
 from tests.client.site.support import a_stage, write_records
 
 PLAN = masked_plan(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4)
@@ -43,8 +43,8 @@ def answers(peers: Peers, tried: list[tuple[RoundQuery, int]]) -> int:
     store = peers.stage.store()
     worker, before = peers.stage.worker(store), store.ledger.ledger.spent.micro_rho
     for asked, number in tried:
-        reply = worker.work(offer(asked, peers.attempt(asked, number), peers.stage.signed(PLAN)))
-        assert isinstance(reply, Masked), (asked.round, number)
+        reply = worker.work(assignment(asked, peers.attempt(asked, number), peers.stage.signed(PLAN)))
+        assert isinstance(reply, MaskedAnswer), (asked.round, number)
     spent = store.ledger.ledger.spent.micro_rho - before
     store.close()
     return spent
@@ -75,7 +75,7 @@ def test_a_batch_that_is_tried_again_costs_what_the_pass_does_however_cheap_it_i
     """Else a dearer batch could be tried as often later on, at no further charge."""
     assert answers(peers, [(BATCHES[0], 1), (BATCHES[1], 1)]) == PRICE
     store = peers.stage.store()
-    assert store.rounds.cost(PLAN, replace(BATCHES[1], micro_rho=1)) == BATCHES[0].price
+    assert store.rounds.cost(PLAN, replace(BATCHES[1], micro_rho=1)) == BATCHES[0].answer_cost
     store.close()
 
 
@@ -84,14 +84,14 @@ def test_a_price_that_another_process_has_made_too_low_is_not_charged(peers: Pee
     assert answers(peers, [(BATCHES[0], 1)]) == PRICE
     store, real = peers.stage.store(), LedgerStore.attempt
 
-    def late(self: LedgerStore, asked: RoundQuery, cost: Cost, also: AlsoAt) -> None:
+    def late(self: LedgerStore, asked: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
         with mock.patch.object(LedgerStore, "attempt", real):
             assert answers(peers, [(BATCHES[1], 1)]) == 0
         real(self, asked, cost, also)
 
     with mock.patch.object(LedgerStore, "attempt", late):
         attempt = peers.attempt(BATCHES[1], 2)
-        reply = peers.stage.worker(store).work(offer(BATCHES[1], attempt, peers.stage.signed(PLAN)))
+        reply = peers.stage.worker(store).work(assignment(BATCHES[1], attempt, peers.stage.signed(PLAN)))
     assert isinstance(reply, Refusal)
     assert list(store.attempts.answered(PLAN.digest, BATCHES[1].round)) == [1]
     store.close()

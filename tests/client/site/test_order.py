@@ -12,9 +12,9 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.engine.local import LocalRecords
+from eigenveil_client.site.engine.engine import LocalRecords
 from eigenveil_client.site.state.outgoing import Outgoing
 from tests.client.site.support import Stage, a_plan, work, write_records
 

@@ -8,14 +8,13 @@ import pytest
 
 from eigenveil.accounting import gaussian, zcdp
 from eigenveil.accounting.budget import NoiseRule
-from eigenveil.dictionary.rules import ANY
+from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import TABLE, Code, RequestError, error
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
-from eigenveil_client.site.daemon.refusals import refusal_of
+from eigenveil_client.site.daemon.decisions import refusal_of
 from eigenveil_client.site.policy import Policy
-from eigenveil_client.site.trust import KNOWN, TrustRules
-from eigenveil_client.site.yearly_limit import Year
+from eigenveil_client.site.policy_sections import KNOWN, TrustRules, Year
 from eigenveil_common.config import keys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import SITE, a_plan, a_study
@@ -46,13 +45,13 @@ def test_a_plan_within_the_rules_passes_all_of_them() -> None:
             "analysts",
             {"analysts": ()},
             {},
-            'allowed: nobody; to allow it, site.toml says: analysts = ["ada"]',
+            'allowed: none; to allow it, write in site.toml: analysts = ["ada"]',
         ),
         (
             "analysts",
             {"analysts": ("eve",)},
             {},
-            'ada; allowed: eve; to allow it, site.toml says: analysts = ["eve", "ada"]',
+            'ada; allowed: eve; to allow it, write in site.toml: analysts = ["eve", "ada"]',
         ),
         ("approval_ends", {"approval_ends": date(2027, 1, 14)}, {}, "the approval ended on 2027-01-14 (UTC)"),
         (
@@ -84,25 +83,25 @@ def test_a_plan_within_the_rules_passes_all_of_them() -> None:
                 "batches": 20,
                 "expected_records": 10**9,
             },
-            "20 parts of 399 records; at least 20 in each: lower batches in the study",
+            "20 batches of 399 records; at least 20 in each: lower batches in the study",
         ),
         (
             "person_column",
             {},
             {"person_column": "diagnosis"},
-            "the study says a person is a value of column 'diagnosis', the site every row is another person",
+            "in the study column 'diagnosis' names the person, at the site every row is another person",
         ),
         (
             "person_column",
             {"person_column": "patient"},
             {},
-            "the study says every row is another person, the site a person is a value of column 'patient'",
+            "in the study every row is another person, at the site column 'patient' names the person",
         ),
         (
             "person_column",
             {"person_column": "patient", "columns": ("a", "b", "c")},
             {"person_column": "Patient"},
-            "both must say the same",
+            "both must be equal",
         ),
         ("sites_per_person", {"sites_per_person": 3}, {"max_sites_per_person": 2}, "2; at least 3: raise it"),
     ],
@@ -191,11 +190,11 @@ def test_a_year_is_365_days_or_begins_on_the_first_of_january() -> None:
 
 def test_the_site_counts_against_its_own_numbers_and_tells_no_count() -> None:
     policy = a_policy(minimum_records=30, maximum_records=10_000)
-    policy.require_enough(30)
-    policy.require_enough(10_000)
+    policy.require_record_count(30)
+    policy.require_record_count(10_000)
     for records, code in [(29, Code.TOO_FEW_RECORDS), (10_001, Code.TOO_MANY_RECORDS)]:
         with pytest.raises(RequestError) as caught:
-            policy.require_enough(records)
+            policy.require_record_count(records)
         assert caught.value.code is code
         assert str(records) not in str(caught.value)
 
@@ -213,7 +212,7 @@ def test_a_budget_is_counted_in_mu_only_where_no_other_noise_is_ever_admitted() 
     open_policy.require(pure, NOW)
     with pytest.raises(RequestError, match="noise: other noise, at delta 0"):
         policy.require(pure, NOW)
-    with pytest.raises(RequestError, match=r'adaptive-cov not with Gaussian noise alone.*"any"'):
+    with pytest.raises(RequestError, match=r'adaptive-cov need noise = "any"'):
         a_policy(algorithms=("gauss-cov", "adaptive-cov"))
 
 

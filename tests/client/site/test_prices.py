@@ -12,12 +12,12 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import batch_of
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.price import micro_rho_of
+from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.study import Federation
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state.store import SiteStore
 from tests.client.site.support import SITE, Stage, a_plan, a_stage, a_study, work, write_records
@@ -85,7 +85,7 @@ def test_a_later_part_may_not_cost_more_than_the_pass_has_paid(stage: Stage) -> 
     before, parts = passes(plan)
     for asked in (*before, parts[0]):
         ask(stage, worker, asked, plan)
-    with pytest.raises(RequestError, match="costs more than its pass has paid"):
+    with pytest.raises(RequestError, match="costs more than the first batch of its pass"):
         store.outgoing.answer(plan, replace(parts[1], micro_rho=parts[1].micro_rho + 1), b"", ())
     store.close()
 
@@ -114,7 +114,10 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
     plan, store = a_plan(), stage.store()
     stage.worker(store).work(work(None, stage.signed(plan)))
     asked = rehearse(plan)[0]
-    for other in (replace(asked, law=NoiseLaw.LAPLACE), replace(asked, law=NoiseLaw.STABILITY)):
+    for other in (
+        replace(asked, law=NoiseDistribution.LAPLACE),
+        replace(asked, law=NoiseDistribution.STABILITY),
+    ):
         with pytest.raises(RequestError, match="noise that is not Gaussian"):
             store.outgoing.answer(plan, other, b"", ())
     assert (spent(store), store.egress.rows()) == (0, [])
@@ -125,7 +128,7 @@ def test_a_study_in_mu_gets_gaussian_noise_or_no_answer(stage: Stage) -> None:
 def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage) -> None:
     plan, store = pure_plan(), stage.store()
     worker = stage.worker(store)
-    loud = replace(rehearse(plan)[0], law=NoiseLaw.GAUSSIAN)
+    loud = replace(rehearse(plan)[0], law=NoiseDistribution.GAUSSIAN)
     refusal = ask(stage, worker, loud, plan)
     assert isinstance(refusal, Refusal)
     assert spent(store) == 0

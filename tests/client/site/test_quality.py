@@ -16,15 +16,15 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.study.study import Column, Study
 from eigenveil_client.records import records
-from eigenveil_client.records.quality import ColumnQuality, Range
+from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRange
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.records_config import RecordsConfig
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.plausible import dictionary, ranges
-from eigenveil_client.site.quality import QualityRules
-from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.config import plausible_ranges, site_dictionary
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.policy_sections import QualityRules
+from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.daemon.test_worker import ask, process
@@ -117,9 +117,9 @@ def test_a_person_agrees_to_no_study_about_a_broken_column(stage: Stage) -> None
         assert ask(stage, worker, rehearse(plan)[0], plan) is None
         with pytest.raises(RequestError) as caught:
             consent.approve(stage.config, store, store.studies.find(plan.digest), by="Dr. Grau")
-        assert caught.value.code is Code.POOR_COLUMN
+        assert caught.value.code is Code.LOW_QUALITY_COLUMN
         assert all(name in str(caught.value) for name in BROKEN)
-        assert store.studies.standing(plan.digest) is Decision.PENDING
+        assert store.studies.standing(plan.digest) is ConsentStatus.PENDING
         assert store.ledger.ledger.committed().micro_rho == 0
 
 
@@ -130,7 +130,7 @@ def test_no_bounds_of_a_study_change_what_the_rules_are_compared_with(
     file = tmp_path_factory.mktemp("q") / "records.csv"
     file.write_text("a,b\n" + "".join(f"{n / 4},{n}\n" for n in range(80)))
     study = of_columns(a=(lower, lower + width, "kg"))
-    plausible = {"a": Range(lower=within[0], upper=within[1], unit="kg")}
+    plausible = {"a": PlausibleRange(lower=within[0], upper=within[1], unit="kg")}
     (found,) = records.read(RecordsConfig(source=file), study, plausible=plausible).quality
     assert found.implausible == sum(not within[0] <= n / 4 <= within[1] for n in range(80))
 
@@ -150,7 +150,7 @@ def test_a_rule_is_broken_beyond_its_share_of_all_persons_and_by_more_than_five(
         ]
         if found > 5 and found / persons > share
     }  # fmt: skip
-    assert {one.rule for one in rules.poor([column])} == expected
+    assert {one.rule for one in rules.failures([column])} == expected
 
 
 @pytest.mark.parametrize("unit", ["mmol/L", "x", ""])
@@ -166,7 +166,7 @@ def test_no_unit_of_a_study_keeps_anybody_from_looking(unit: str, stage: Stage) 
             assert answer.reason == pb.DECLINE_REASON_POLICY
     spelled = of_columns(total_cholesterol=(0, 1000, "MG/dl"))
     (found,) = records.read(
-        RecordsConfig(source=stage.records), spelled, plausible=ranges(dictionary(None))
+        RecordsConfig(source=stage.records), spelled, plausible=plausible_ranges(site_dictionary(None))
     ).quality
     assert found.implausible == 0
 
@@ -174,10 +174,10 @@ def test_no_unit_of_a_study_keeps_anybody_from_looking(unit: str, stage: Stage) 
 def test_no_study_names_a_column_past_the_rule_about_it(tmp_path: Path) -> None:
     file = tmp_path / "records.csv"
     file.write_text("RAW,weight [kg],b [1]\n" + "-999,70,1\n" * 20)
-    plausible = {"weight": Range(lower=2, upper=400, unit="kg")}
+    plausible = {"weight": PlausibleRange(lower=2, upper=400, unit="kg")}
     rules = (ColumnRule(name="pressure", source="RAW", missing=("-999",)),)
     for name in ("RAW", "weight [kg]"):
-        with pytest.raises(RequestError, match="as the site's rules do") as caught:
+        with pytest.raises(RequestError, match="Name columns as the site does") as caught:
             records.read(
                 RecordsConfig(source=file),
                 of_columns(**{name: (0, 300, "kg")}),

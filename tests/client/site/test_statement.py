@@ -10,8 +10,8 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil_client.site import config
-from eigenveil_client.site.quality import QualityRules
-from eigenveil_client.site.statement import statement_of
+from eigenveil_client.site.config import statement_of
+from eigenveil_client.site.policy_sections import QualityRules
 from tests.support import refused
 
 HEAD = 'name = "a"\nrecords = "none.csv"\nidentity = "i"\nstate = "s.db"\n'
@@ -47,7 +47,7 @@ def test_it_says_that_a_person_decides(tmp_path: Path) -> None:
 
 
 def test_what_it_cannot_mean_is_refused_when_it_is_configured(tmp_path: Path) -> None:
-    with refused(Code.BAD_CONFIG, "offers: weight may not be used by studies"):
+    with refused(Code.BAD_CONFIG, "offers: weight not allowed by columns"):
         loaded(tmp_path, 'offers = ["age", "weight"]\ncolumns = ["age"]')
     for names in (["a\\u001b"], ["x" * 201], [f"{i:0>150}" for i in range(1000)]):
         listed = ", ".join(f'"{name}"' for name in names)

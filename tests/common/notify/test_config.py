@@ -34,8 +34,8 @@ def test_a_table_is_read_with_its_files_relative_to_the_configuration(tmp_path: 
         '[notify]\nmail_host = "m"\nmail_tls = "tls"\nmail_from = "a@b.example"\nmail_user = "u"\n'
         'mail_password = "secret"\nto = ["o@b.example"]\n[notify.analysts]\nada = "ada@b.example"\n',
     ).notify
-    assert found.way.secrets == [tmp_path / "secret"]
-    assert (found.way.to, dict(found.analysts)) == (("o@b.example",), {"ada": "ada@b.example"})
+    assert found.channels.secrets == [tmp_path / "secret"]
+    assert (found.channels.to, dict(found.analysts)) == (("o@b.example",), {"ada": "ada@b.example"})
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from eigenveil_common import log
 from eigenveil_common.notify import outbox
 from eigenveil_common.notify.config import Notify, Tls
-from eigenveil_common.notify.outbox import check_notify, notifying
+from eigenveil_common.notify.outbox import check_notify, notifications
 from tests.common.notify.servers import Seen, authority, mail_handler, serving, web_handler
 
 STUDY = "1234567890ab" + 52 * "0"
@@ -28,7 +28,7 @@ Line = tuple[str, dict[str, Any]]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Tries follow each other at once, and the log says what it says in a daemon."""
-    monkeypatch.setattr(outbox, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(outbox, "RETRY_DELAYS", (0.01, 0.01))
     before = log.logger.level
     log.logger.setLevel(logging.INFO)
     yield
@@ -64,7 +64,7 @@ def hooked(port: int, root: Path, **more: Any) -> Notify:
 def told(notify: Notify, *lines: Line) -> Counter[str]:
     """What became of notices of these log lines."""
     counted: Counter[str] = Counter()
-    with notifying(notify, federation="north", site="anna", count=lambda one: counted.update((one,))):
+    with notifications(notify, federation="north", site="anna", count=lambda one: counted.update((one,))):
         for name, words in lines:
             log.event(name, **words)
         until(lambda: counted.total() >= len(lines))
@@ -110,7 +110,7 @@ def test_an_analyst_hears_of_their_own_studies_alone(tmp_path: Path) -> None:
         notify = mailing(tmp_path, seen.port, root, Tls.STARTTLS, to=())
         counted: Counter[str] = Counter()
         addresses = {"ada": "ada@lab.example", "bea": "bea@lab.example"}
-        with notifying(
+        with notifications(
             notify, federation="north", analysts=addresses, count=lambda one: counted.update((one,))
         ):
             for end in ("released", "failed", "cancelled"):
@@ -127,7 +127,7 @@ def test_what_is_no_name_is_in_no_message(tmp_path: Path, analyst: str) -> None:
     seen = Seen(context=context)
     with serving(web_handler(seen), seen):
         assert told(hooked(seen.port, root), WAITS) == {"sent": 1}
-        with notifying(hooked(seen.port, root), federation="north", site="anna", count=lambda one: None):
+        with notifications(hooked(seen.port, root), federation="north", site="anna", count=lambda one: None):
             log.event("study-waits", study=STUDY, analyst=analyst)
     assert len(seen.posts) == 1
 
@@ -190,7 +190,7 @@ def test_nobody_waits_for_a_server_that_hangs_and_what_does_not_fit_is_counted(
     handler.handle = lambda self: time.sleep(3)  # type: ignore[method-assign]
     with serving(handler, seen):
         notify = mailing(tmp_path, seen.port, root, Tls.TLS)
-        with notifying(notify, federation="north", site="anna", count=lambda one: counted.update((one,))):
+        with notifications(notify, federation="north", site="anna", count=lambda one: counted.update((one,))):
             for _ in range(9):
                 log.event(WAITS[0], **WAITS[1])
             assert counted["dropped"] in (6, 7), "one may be on its way"
@@ -200,14 +200,16 @@ def test_an_address_that_is_put_off_holds_up_nobody_elses_mail_and_takes_none_of
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was put off is tried once more when the daemon ends."""
-    monkeypatch.setattr(outbox, "PAUSES", (3600.0,))
+    monkeypatch.setattr(outbox, "RETRY_DELAYS", (3600.0,))
     monkeypatch.setattr(outbox, "MOST_QUEUED", 2)
     root, context = authority(tmp_path, "127.0.0.1")
     seen, counted, lines = Seen(context=context, puts_off="ada@"), Counter[str](), 9
     with serving(mail_handler(seen, Tls.TLS), seen):
         notify = mailing(tmp_path, seen.port, root, Tls.TLS)
         ada = {"ada": "ada@lab.example"}
-        with notifying(notify, federation="north", analysts=ada, count=lambda one: counted.update((one,))):
+        with notifications(
+            notify, federation="north", analysts=ada, count=lambda one: counted.update((one,))
+        ):
             for told in range(1, lines + 1):
                 log.event("study-released", study=STUDY, analyst="ada")
                 until(lambda told=told: counted["sent"] == told)  # type: ignore[misc]

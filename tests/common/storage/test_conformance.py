@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.storage.database import Connection
-from eigenveil_common.storage.migrations import Expect
+from eigenveil_common.storage.database import Connection, Expect
 from tests.common.storage.places import Place
 from tests.support import refused
 

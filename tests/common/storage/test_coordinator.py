@@ -109,7 +109,7 @@ def test_a_study_survives_a_kill(tmp_path: Path, url: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_masked_study_with_a_lost_site_survives_a_kill(tmp_path: Path, url: str) -> None:
+async def test_a_masked_study_with_a_lost_site_survives_a_kill(tmp_path: Path, url: str) -> None:
     """From the second round on nothing comes from Carl; in it the coordinator is killed. [P33]"""
     config = made(tmp_path / "c", url)
     toml = masked_toml(deadline_seconds=2.0)
@@ -141,7 +141,7 @@ def test_a_masked_study_with_a_lost_site_survives_a_kill(tmp_path: Path, url: st
         return data, sites
 
     with mock.patch.object(masked_sites, "OsNoise", KnownShare):
-        data, sites = asyncio.run(scenario())
+        data, sites = await scenario()
     document = load_release(data).document
     plan = sites["anna"].client.plans[document["plan_digest"]]
     assert wrong_round(plan, document, {name: site.rows for name, site in sites.items()}) == ""
@@ -154,48 +154,42 @@ def test_a_masked_study_with_a_lost_site_survives_a_kill(tmp_path: Path, url: st
     assert paid == Counter(tried) == Counter(dict.fromkeys(range(len(document["rounds"])), 1) | {1: 2})
 
 
-def test_long_releases_are_read_back_as_they_were_sealed(
+async def test_long_releases_are_read_back_as_they_were_sealed(
     tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sealed, "PIECE_BYTES", 12)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", url)) as rig:
-            ada = await rig.client(Role.ANALYST, "ada")
-            async with answering(await rig.sites()):
-                digest = await ada.submit(study_toml())
-                await ada.events(digest)
-            releases = [one.release for one in rig.daemon.runtime.repository.studies.sealed_rounds(digest)]
-            assert max(one.values.nbytes for one in releases) > 3 * sealed.PIECE_BYTES
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c", url)) as rig:
+        ada = await rig.client(Role.ANALYST, "ada")
+        async with answering(await rig.sites()):
+            digest = await ada.submit(study_toml())
+            await ada.events(digest)
+        releases = [one.release for one in rig.daemon.runtime.repository.studies.sealed_rounds(digest)]
+        assert max(one.values.nbytes for one in releases) > 3 * sealed.PIECE_BYTES
 
 
-def test_tokens_denials_and_cancelled_studies(tmp_path: Path, url: str) -> None:
+async def test_tokens_denials_and_cancelled_studies(tmp_path: Path, url: str) -> None:
     config = made(tmp_path / "c", url)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml(quorum=1))
-            query = await sites["anna"].query()
-            await sites["anna"].stub.Decline(
-                pb.DeclineRequest(
-                    plan_digest=bytes.fromhex(digest), round=query.round, reason=pb.DECLINE_REASON_FAILURE
-                )
+    async with serving(config) as rig:
+        sites = await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        digest = await ada.submit(study_toml(quorum=1))
+        query = await sites["anna"].query()
+        await sites["anna"].stub.Decline(
+            pb.DeclineRequest(
+                plan_digest=bytes.fromhex(digest), round=query.round, reason=pb.DECLINE_REASON_FAILURE
             )
-            rig.daemon.registry.deny(Role.SITE, "bert")
-            rig.daemon.registry.deny(Role.SITE, "bert")
-            assert (await refusal(sites["bert"].work())).code is Code.IDENTITY
-            assert rig.daemon.registry.sites() == {"anna", "carl"}
-            await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
-            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_CANCELLED
+        )
+        rig.daemon.registry.deny(Role.SITE, "bert")
+        rig.daemon.registry.deny(Role.SITE, "bert")
+        assert (await refusal(sites["bert"].work())).code is Code.IDENTITY
+        assert rig.daemon.registry.sites() == {"anna", "carl"}
+        await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+        assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_CANCELLED
 
-    asyncio.run(scenario())
 
-
-def test_two_coordinators_never_serve_one_database(tmp_path: Path, url: str) -> None:
+async def test_two_coordinators_never_serve_one_database(tmp_path: Path, url: str) -> None:
     config = made(tmp_path / "c", url)
     copy = tmp_path / "copy"
     copy.mkdir()
@@ -203,15 +197,12 @@ def test_two_coordinators_never_serve_one_database(tmp_path: Path, url: str) -> 
         (copy / file.name).write_bytes(file.read_bytes())
         (copy / file.name).chmod(0o600)
 
-    async def scenario() -> None:
-        async with serving(config):
-            with pytest.raises(RequestError, match="another coordinator serves postgresql://"):
-                Daemon(replace(config, state=copy))
-            assert command("status", "--config", str(config.state / "coordinator.toml"))[0] == 0
-        async with serving(replace(config, state=copy)):
-            pass
-
-    asyncio.run(scenario())
+    async with serving(config):
+        with pytest.raises(RequestError, match="another coordinator serves postgresql://"):
+            Daemon(replace(config, state=copy))
+        assert command("status", "--config", str(config.state / "coordinator.toml"))[0] == 0
+    async with serving(replace(config, state=copy)):
+        pass
 
 
 def test_a_federation_is_made_in_an_empty_database_only(tmp_path: Path, url: str) -> None:
@@ -267,12 +258,12 @@ def test_a_server_that_never_syncs_is_refused(tmp_path: Path, url: str) -> None:
     config = made(tmp_path / "c", url)
     try:
         administer(url, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
-        wait_for(url, "off")
+        await_checkpoints(url, "off")
         with pytest.raises(InternalError, match="need fsync = on, got off"):
             Daemon(config)
     finally:
         administer(url, "ALTER SYSTEM RESET fsync", "SELECT pg_reload_conf()")
-        wait_for(url, "on")
+        await_checkpoints(url, "on")
 
 
 def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path: Path, url: str) -> None:
@@ -290,7 +281,7 @@ def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path:
                 assert (await ada.events(await ada.submit(study_toml())))[-1].state == pb.STUDY_STATE_RELEASED
             with pytest.raises(RequestError, match="stop it first"):
                 restored(config, ())
-            checkpoint = rig.daemon.checkpoints.other_than(b"")
+            checkpoint = rig.daemon.checkpoints.checkpoint_if_newer(b"")
             assert checkpoint is not None
             return checkpoint
 
@@ -324,7 +315,7 @@ def administer(url: str, *statements: str) -> list[Any]:
         return cursor.fetchall() if cursor.description else []
 
 
-def wait_for(url: str, fsync: str) -> None:
+def await_checkpoints(url: str, fsync: str) -> None:
     """A new setting takes a moment."""
     while administer(url, "SHOW fsync") != [(fsync,)]:
         time.sleep(0.01)
@@ -346,21 +337,18 @@ def test_no_message_holds_the_password(tmp_path: Path) -> None:
     assert "hunter2" not in out + err
 
 
-def test_a_server_that_stops_ends_the_process(tmp_path: Path, url: str) -> None:
+async def test_a_server_that_stops_ends_the_process(tmp_path: Path, url: str) -> None:
     config = made(tmp_path / "c", url)
 
-    async def scenario() -> None:
-        held = await enrolled(config)
-        async with process(config.state / "coordinator.toml") as coordinator:
-            ada = coordinator.connect(held["ada"])
-            administer(
-                url,
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-                "WHERE datname = current_database() AND pid <> pg_backend_pid()",
-            )
-            await refusal(ada.submit(study_toml()))
-            assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
-        async with serving(config) as rig:
-            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
-
-    asyncio.run(scenario())
+    held = await enrolled(config)
+    async with process(config.state / "coordinator.toml") as coordinator:
+        ada = coordinator.connect(held["ada"])
+        administer(
+            url,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+        await refusal(ada.submit(study_toml()))
+        assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
+    async with serving(config) as rig:
+        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0

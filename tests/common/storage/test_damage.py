@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import random
 import sqlite3
@@ -18,16 +17,16 @@ import pytest
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.identity import Role
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.site.state import opening
-from eigenveil_common.locks import try_lock
+from eigenveil_client.site.state import store_access
+from eigenveil_common.concurrency import try_lock
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.storage import sealed
-from eigenveil_server.storage.database import only_one, open_store
-from eigenveil_server.storage.integrity import check_start, check_whole
-from eigenveil_server.storage.study_lists import StudyLists
+from eigenveil_server.storage.database import lock_folder, open_store
+from eigenveil_server.storage.repository import check_start, check_whole
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
+from eigenveil_server.storage.submissions import StudyLists
 from tests.client.site.support import Stage, a_plan, a_stage, work
 from tests.server.rig import answering, made, serving, study_toml
 
@@ -86,7 +85,7 @@ def answered(folder: Path) -> Stage:
 
 
 def start_site(stage: Stage) -> None:
-    with opening.opened(stage.config):
+    with store_access.open_site_store(stage.config):
         pass
 
 
@@ -122,7 +121,7 @@ async def a_study(config: Config) -> None:
 
 
 @pytest.mark.slow
-def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> None:
+async def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> None:
     """Events, audit lines and HMACs stand under no digest of their own."""
     config = made(tmp_path / "c")
 
@@ -131,7 +130,7 @@ def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> None:
             check_whole(store)
             LedgerStore(store.reader, config.budget, lambda: 0)
 
-    asyncio.run(a_study(config))
+    await a_study(config)
     outcomes = flipped(config.files.database, start, copies=60)
     assert outcomes[True] >= 0.5 * outcomes.total()
 
@@ -178,7 +177,7 @@ def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_a_coordinator_did_not_write_is_refused_where_it_is_read_and_at_the_start_if_it_goes_on(
+async def test_what_a_coordinator_did_not_write_is_refused_where_it_is_read_and_at_the_start_if_it_goes_on(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: str,
@@ -186,7 +185,7 @@ def test_what_a_coordinator_did_not_write_is_refused_where_it_is_read_and_at_the
 ) -> None:
     monkeypatch.setattr(sealed, "PIECE_BYTES", 12)
     config = made(tmp_path / "c")
-    asyncio.run(a_study(config))
+    await a_study(config)
     with closing(open_store(config.files.database)) as store:
         (stored,) = Studies(store.reader).all()
         before = Studies(store.reader).sealed_rounds(stored.digest)
@@ -219,7 +218,7 @@ def test_a_lock_is_its_owners_alone_whatever_the_umask(tmp_path: Path, before: i
             file.chmod(before)
     umask = os.umask(0)
     try:
-        with only_one(config), opening.alone(stage.config.state):
+        with lock_folder(config), store_access.exclusive_lock(stage.config.state):
             assert [file.stat().st_mode & 0o777 for file in files] == [0o600, 0o600]
             assert all(try_lock(file) is None for file in files)
     finally:
@@ -234,7 +233,7 @@ def test_a_lock_follows_no_link(tmp_path: Path) -> None:
     precious.chmod(0o644)
     for file in (config.files.lock, stage.config.state.with_name("serve.lock")):
         file.symlink_to(precious)
-    for hold in (lambda: only_one(config), lambda: opening.alone(stage.config.state)):
-        with pytest.raises(EigenveilError, match="a link is in its place; remove it"), hold():
+    for hold in (lambda: lock_folder(config), lambda: store_access.exclusive_lock(stage.config.state)):
+        with pytest.raises(EigenveilError, match="it is a link; remove it"), hold():
             pass
     assert (precious.read_text(), precious.stat().st_mode & 0o777) == ("kept", 0o644)

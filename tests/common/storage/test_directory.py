@@ -9,8 +9,7 @@ from dataclasses import replace
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.dictionary.signed import sign_dictionary
-from eigenveil.dictionary.toml import parse_dictionary
+from eigenveil.dictionary.formats import parse_dictionary, sign_dictionary
 from eigenveil.errors import Code
 from eigenveil_common.examples import example
 from eigenveil_server.storage import directory

@@ -12,9 +12,8 @@ import pytest
 
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.storage import sqlite
-from eigenveil_common.storage.database import Row
+from eigenveil_common.storage.database import Row, Transactions
 from eigenveil_common.storage.sqlite import Database
-from eigenveil_common.storage.transactions import Transactions
 from tests.support import refused
 
 SCHEMA = "CREATE TABLE t (i INTEGER PRIMARY KEY) STRICT;"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.storage.database import Connection
@@ -35,7 +35,7 @@ def open_database(path: Path) -> Database:
 
 
 def open_store(path: Path, budget: Cost = BUDGET) -> LedgerStore:
-    return LedgerStore(open_database(path), Budget(mixed=budget), lambda: 1_700_000_000)
+    return LedgerStore(open_database(path), PrivacyBudget(mixed=budget), lambda: 1_700_000_000)
 
 
 @pytest.fixture(autouse=True)
@@ -218,11 +218,11 @@ def test_totals_are_those_of_the_ledger_after_every_change(path: Path) -> None:
         for change in changes:
             change()
             assert store.totals == LedgerTotals.of(store.ledger)
-            assert store.tip == (store.ledger.head, store.ledger.size)
+            assert store.ledger_position == (store.ledger.head, store.ledger.size)
 
     told(
         lambda: store.charge(STUDY, 1, QUERY, Cost(micro_rho=5)),
-        lambda: store.beside(lambda change, tip: None),
+        lambda: store.write_alongside(lambda change, ledger_position: None),
         lambda: other.reserve(OTHER, Cost(micro_rho=7)),
         store.refresh,
     )

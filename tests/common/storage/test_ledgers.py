@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
 from eigenveil_common.storage.database import Connection
@@ -19,7 +19,7 @@ A, B, QUERY = "a" * 64, "b" * 64, "d" * 64
 
 
 def ledger(place: Place) -> LedgerStore:
-    return LedgerStore(place.open(LEDGER), Budget(mixed=BUDGET), lambda: 1_700_000_000)
+    return LedgerStore(place.open(LEDGER), PrivacyBudget(mixed=BUDGET), lambda: 1_700_000_000)
 
 
 def test_a_ledger_reopens_as_it_was(place: Place) -> None:
@@ -38,7 +38,7 @@ def test_what_one_reserves_the_other_cannot(place: Place) -> None:
     first.charge(B, 0, QUERY, Cost(micro_rho=10))
     first.settle(B)
     second.reserve("c" * 64, Cost(micro_rho=20))
-    with refused(Code.BUDGET, "holds no reservation"):
+    with refused(Code.BUDGET, "has no reservation"):
         second.charge(B, 1, QUERY, Cost(micro_rho=1))
     first.charge(B, 0, QUERY, Cost(micro_rho=10))
     assert first.ledger.spent.micro_rho == 10

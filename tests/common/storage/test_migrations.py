@@ -55,13 +55,13 @@ def test_a_step_that_fails_leaves_the_last_that_did_not(place: Place) -> None:
 
 def test_a_newer_schema_is_refused(place: Place) -> None:
     old(place, 4)
-    with refused(Code.STORAGE, "schema version 4", "knows 3", "install that one again"):
+    with refused(Code.STORAGE, "schema version 4", "needs 3", "Install that program again"):
         place.open(NEWEST, 3, migrations=STEPS)
 
 
 def test_a_schema_too_old_to_be_brought_up_is_refused(place: Place) -> None:
     old(place)
-    with refused(Code.STORAGE, "made by eigenveil 0.1", "schema version 1", "leaves out what was spent"):
+    with refused(Code.STORAGE, "made by eigenveil 0.1", "schema version 1", "reduced by what was spent"):
         place.open(NEWEST, 3, migrations=STEPS[1:])
 
 

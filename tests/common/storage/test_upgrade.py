@@ -19,9 +19,8 @@ from eigenveil_server.storage import database as store_module
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.study_lists import StudyLists
 from eigenveil_server.storage.study_reads import StoredStudy, Studies
-from eigenveil_server.storage.submissions import submitted, summary_of
+from eigenveil_server.storage.submissions import StudyLists, analyst_usage, summary_of
 from tests.common.storage.places import Place
 from tests.server.rig import UNLIMITED
 from tests.support import a_plan
@@ -117,14 +116,14 @@ def test_tables_of_version_11_become_those_that_are_made_today_and_their_studies
     place.close()
     with closing(open_store(another)) as new, closing(open_store(place.where)) as store:
         assert shape(store.reader, on_file=place.is_file) == shape(new.reader, on_file=place.is_file)
-        (told,) = submitted(store.reader, 2)
+        (told,) = analyst_usage(store.reader, 2)
         assert (told.studies_today, told.bytes_today) == (1, len(PLAN.to_json()))
         stored = Studies(store.reader).get(PLAN.digest)
         assert stored.authorization is None
         with store.writer.transaction() as change:
             summary = summary_of(PLAN.to_json())
             study_writes.add_study(change, a_study("new"), "submitted", UNLIMITED, summary)
-        listed = StudyLists(store.reader).behind("", 9)
+        listed = StudyLists(store.reader).list_after("", 9)
         assert [(one.submission, one.signer) for one in listed] == [("old", ""), ("new", "")]
         assert listed[0].summary == listed[1].summary, "of the old one, from its plan"
 
@@ -141,7 +140,7 @@ def test_a_kill_on_the_way_leaves_version_11(place: Place) -> None:
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     with closing(open_store(place.where)) as store:
-        assert [one.submission for one in StudyLists(store.reader).behind("", 9)] == ["old"]
+        assert [one.submission for one in StudyLists(store.reader).list_after("", 9)] == ["old"]
 
 
 def kill_at_each(place: str) -> None:

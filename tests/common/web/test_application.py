@@ -10,12 +10,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common.web.application import Door, application
+from eigenveil_common.web.application import LinkGate, PageGateway, application
 from eigenveil_common.web.guard import MOST_BYTES, Origins
-from eigenveil_common.web.links import ByLink
-from eigenveil_common.web.messages import Languages
+from eigenveil_common.web.languages import Languages
 from eigenveil_common.web.pages import Pages
-from eigenveil_common.web.sessions import IDLE_SECONDS, LINK_SECONDS, LONGEST_SECONDS, Sessions
+from eigenveil_common.web.sessions import IDLE_SECONDS, LIFETIME_SECONDS, LINK_SECONDS, Sessions
 from tests.common.web.asgi import HOST, Browser
 
 PAGE = """{% extends "base.html" %}{% import "forms.html" as forms %}{% block main %}
@@ -32,8 +31,10 @@ class Rig:
         self.changes: list[str] = []
         pages = Pages(folder, program="Trial", languages=Languages())
         origins = Origins(scheme="http", hosts=frozenset({HOST}))
-        self.door = Door(pages=pages, sessions=Sessions(lambda: self.now), origins=origins, cookie="trial")
-        self.gate = ByLink(door=self.door)
+        self.gateway = PageGateway(
+            pages=pages, sessions=Sessions(lambda: self.now), origins=origins, cookie="trial"
+        )
+        self.gate = LinkGate(gateway=self.gateway)
 
         async def page(request: Request) -> Response:
             return pages.render(request, "page.html", said=request.query_params.get("said", ""))
@@ -51,9 +52,9 @@ class Rig:
 
         self.app = application(
             [Route("/", page), Route("/change", change, methods=["POST"]), Route("/fail/{how}", fail)],
-            door=self.door,
+            gateway=self.gateway,
             gate=self.gate,
-            doors=[self.gate.entrance()],
+            public_routes=[self.gate.entrance()],
         )
 
     def entered(self) -> Browser:
@@ -105,7 +106,7 @@ def test_a_link_that_waited_too_long_opens_nothing(rig: Rig) -> None:
 
 def test_a_session_ends_when_nobody_uses_it_and_after_a_day_s_work(rig: Rig) -> None:
     idle, busy = rig.entered(), rig.entered()
-    while rig.now + IDLE_SECONDS / 2 < LONGEST_SECONDS:
+    while rig.now + IDLE_SECONDS / 2 < LIFETIME_SECONDS:
         assert busy.get("/").status == 200
         rig.now += IDLE_SECONDS / 2
     assert idle.get("/").status == 401
@@ -228,9 +229,9 @@ def test_who_does_not_know_where_the_pages_are_is_not_told(tmp_path: Path) -> No
     base = "/only-the-link-says-this"
     pages = Pages(tmp_path, program="Trial", languages=Languages(), base=base)
     origins = Origins(scheme="http", hosts=frozenset({HOST}))
-    door = Door(pages=pages, sessions=Sessions(), origins=origins, cookie="trial")
-    gate = ByLink(door=door)
-    browser = Browser(app=application([], door=door, gate=gate, doors=[gate.entrance()]))
+    gateway = PageGateway(pages=pages, sessions=Sessions(), origins=origins, cookie="trial")
+    gate = LinkGate(gateway=gateway)
+    browser = Browser(app=application([], gateway=gateway, gate=gate, public_routes=[gate.entrance()]))
     for path in ("/", "/favicon.ico", "/static/site.css", f"{base}x/", base):
         for host in (HOST, "elsewhere.example"):
             answer = browser.get(path, host=host)

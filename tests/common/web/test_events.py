@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from eigenveil_common.web import events
+from eigenveil_common.web import serving
 
 
 def read(pieces: list[str], lives: list[bool], wait: bool = False) -> tuple[list[str], int]:
@@ -24,7 +24,7 @@ def read(pieces: list[str], lives: list[bool], wait: bool = False) -> tuple[list
 
     async def run() -> list[str]:
         answers = iter(lives)
-        response = events.live(source(), lambda: next(answers, False))
+        response = serving.event_stream(source(), lambda: next(answers, False))
         return [str(one) async for one in response.body_iterator]
 
     return asyncio.run(run()), made
@@ -42,12 +42,12 @@ def test_a_stream_ends_with_its_session_and_what_was_made_for_it_is_not_sent() -
 
 
 def test_a_quiet_stream_asks_whether_the_session_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "BEAT_SECONDS", 0.001)
+    monkeypatch.setattr(serving, "BEAT_SECONDS", 0.001)
     sent, _ = read([], [True, True], wait=True)
     assert sent[1:] == [": still here\n\n"] * 2
 
 
-def test_nothing_is_made_before_the_reader_took_what_was_before() -> None:
+async def test_nothing_is_made_before_the_reader_took_what_was_before() -> None:
     made = 0
 
     async def source() -> AsyncIterator[str]:
@@ -56,11 +56,8 @@ def test_nothing_is_made_before_the_reader_took_what_was_before() -> None:
             made += 1
             yield "<p>x</p>"
 
-    async def run() -> None:
-        body = events.live(source(), lambda: True).body_iterator
-        for _ in range(3):
-            await anext(aiter(body))
-        await asyncio.sleep(0.01)
-        assert made <= 3
-
-    asyncio.run(run())
+    body = serving.event_stream(source(), lambda: True).body_iterator
+    for _ in range(3):
+        await anext(aiter(body))
+    await asyncio.sleep(0.01)
+    assert made <= 3

@@ -105,6 +105,6 @@ def test_later_heads_follow_and_those_of_another_ledger_contradict() -> None:
 def test_what_two_ledgers_share_is_never_taken_for_more(size: int, shared: int) -> None:
     lost = digests(size)
     here = [*lost[:shared], *digests(50, 1)]
-    found = checkpoint(lost).parted(here)
+    found = checkpoint(lost).last_shared_row(here)
     assert found <= min(shared, size)
     assert size - found <= 2 + 9 / 8 * max(16, size - min(shared, size - 1))  # and hardly for less

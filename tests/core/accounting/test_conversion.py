@@ -26,8 +26,8 @@ def numbers(text: str) -> list[float]:
 def test_a_record_replaced_is_two_of_mu_exactly_and_four_of_rho(micro_rho: int) -> None:
     exact, mixed = Conversion(delta=DELTA, exact=True), Conversion(delta=DELTA, exact=False)
     chain = Fraction(2 * 4 * micro_rho, MICRO)  # (2 mu)^2
-    assert gaussian.gives(chain, exact.replaced(micro_rho), DELTA)
-    assert not gaussian.gives(chain, exact.replaced(micro_rho) * (1 - 1e-8), DELTA)
+    assert gaussian.satisfies_dp(chain, exact.replaced(micro_rho), DELTA)
+    assert not gaussian.satisfies_dp(chain, exact.replaced(micro_rho) * (1 - 1e-8), DELTA)
     assert zcdp.delta_at(4 * micro_rho / MICRO, mixed.replaced(micro_rho)) <= DELTA
 
 
@@ -60,7 +60,8 @@ OWN = Cost(micro_rho=1_519_000, atto_delta=10**13)  # 1e-5
 
 def test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own() -> None:
     told = re.fullmatch(
-        r"(\S+) \(add-remove; as replace-one: (\S+)\)", Conversion(delta=DELTA, exact=False).but_for(OWN)
+        r"(\S+) \(add-remove; as replace-one: (\S+)\)",
+        Conversion(delta=DELTA, exact=False).failure_probability(OWN),
     )
     assert told is not None
     added, replaced = (Fraction(one) for one in told.groups())
@@ -74,12 +75,12 @@ def test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have
 
 def test_the_probability_of_a_budget_without_bounds_is_one() -> None:
     endless = Cost(micro_rho=10**15, atto_delta=1)
-    assert Conversion(delta=DELTA, exact=False).but_for(endless).endswith("as replace-one: 1)")
+    assert Conversion(delta=DELTA, exact=False).failure_probability(endless).endswith("as replace-one: 1)")
 
 
 def test_where_all_noise_is_gaussian_or_no_delta_is_own_the_probability_is_delta() -> None:
-    assert Conversion(delta=DELTA, exact=True).but_for(OWN) == "1e-06"
-    assert Conversion(delta=DELTA, exact=False).but_for(Cost(micro_rho=1)) == "1e-06"
+    assert Conversion(delta=DELTA, exact=True).failure_probability(OWN) == "1e-06"
+    assert Conversion(delta=DELTA, exact=False).failure_probability(Cost(micro_rho=1)) == "1e-06"
 
 
 @pytest.mark.parametrize("exact", [True, False])

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import pytest
 
-from eigenveil.accounting.digits import (
+from eigenveil.accounting.formatting import (
     fixed_up,
     percent_down,
     percent_up,

@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.special import expit
 
 from eigenveil.accounting import gaussian, zcdp
-from eigenveil.accounting.gaussian import epsilon_at, gives, micro_mu, micro_rho_for, noise_for
+from eigenveil.accounting.gaussian import epsilon_at, micro_mu, micro_rho_for, noise_multiplier, satisfies_dp
 from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO
 from eigenveil.errors import Code, InternalError
 from tests.core.conversions import gaussian_epsilon, log_lost, mu_for
@@ -88,9 +88,9 @@ def test_it_is_never_less_than_zcdp_leaves(epsilon: float, delta: float) -> None
 @pytest.mark.parametrize("epsilon", [1e-9, 0.01, 1.0, 40.0, MAX_EPSILON])
 def test_the_noise_of_an_epsilon_and_a_delta_is_rounded_up_and_barely(epsilon: float) -> None:
     for delta in (1e-15, 1e-6, 0.1):
-        factor = Fraction(noise_for(epsilon, delta))
-        assert gives(1 / factor**2, epsilon, delta)
-        assert not gives(1 / (factor * (1 - Fraction(1, 10**8))) ** 2, epsilon, delta)
+        factor = Fraction(noise_multiplier(epsilon, delta))
+        assert satisfies_dp(1 / factor**2, epsilon, delta)
+        assert not satisfies_dp(1 / (factor * (1 - Fraction(1, 10**8))) ** 2, epsilon, delta)
         if 1e-3 < epsilon < 100:
             assert mu_for(epsilon, delta) * float(factor) == pytest.approx(1, rel=1e-6)
 
@@ -106,7 +106,7 @@ def test_whoever_picks_the_better_of_two_totals_by_results_gets_more_than_delta(
     what that told an analyst goes on with the rest in mu, or with one pure mechanism at zCDP's rest. Either
     alone keeps delta; the choice does not."""
     epsilon, delta = 1.0, 1e-3
-    mixed, exact = zcdp.micro_rho_for(epsilon, delta) / MICRO, noise_for(epsilon, delta) ** -2 / 2
+    mixed, exact = zcdp.micro_rho_for(epsilon, delta) / MICRO, noise_multiplier(epsilon, delta) ** -2 / 2
     rest, pure = math.sqrt(2 * exact - mixed), math.sqrt(mixed)
     steps = np.linspace(-12, 12, 4001)
     known = mixed / 2 + math.sqrt(mixed) * steps  # the privacy loss so far

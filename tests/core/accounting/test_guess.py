@@ -8,8 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from eigenveil.accounting.gaussian import gives
-from eigenveil.accounting.guess import most_right, most_right_gaussian, most_right_zcdp
+from eigenveil.accounting.budget import attack_success, attack_success_gaussian, attack_success_zcdp
+from eigenveil.accounting.gaussian import satisfies_dp
 
 MUS = [0.01, 0.3, 1.0, 2.5, 6.0]
 EPSILONS = [0.01, 0.5, 1.0, 3.0]
@@ -23,27 +23,27 @@ def test_the_best_guess_about_gaussian_noise_is_right_so_often_and_no_oftener(mu
     is_in = drawn.random(times) < 0.5
     seen = drawn.standard_normal(times) + mu * is_in
     right = np.mean((seen > mu / 2) == is_in)
-    assert abs(right - most_right_gaussian(Fraction(mu) ** 2)) < 5 * 0.5 / math.sqrt(times)
+    assert abs(right - attack_success_gaussian(Fraction(mu) ** 2)) < 5 * 0.5 / math.sqrt(times)
 
 
 @pytest.mark.parametrize("mu", MUS)
 def test_it_is_what_the_hockey_stick_says_at_epsilon_zero(mu: float) -> None:
-    square, told = Fraction(mu) ** 2, most_right_gaussian(Fraction(mu) ** 2)
-    assert told == 1 or gives(square, 0.0, float(2 * told - 1))
-    assert not gives(square, 0.0, float(2 * told - 1) - 2 * CLOSE)
+    square, told = Fraction(mu) ** 2, attack_success_gaussian(Fraction(mu) ** 2)
+    assert told == 1 or satisfies_dp(square, 0.0, float(2 * told - 1))
+    assert not satisfies_dp(square, 0.0, float(2 * told - 1) - 2 * CLOSE)
 
 
 @pytest.mark.parametrize("mu", MUS)
 def test_zcdp_promises_no_less_than_gaussian_noise_needs(mu: float) -> None:
     square = Fraction(mu) ** 2
-    assert most_right_zcdp(square / 2) >= most_right_gaussian(square)
+    assert attack_success_zcdp(square / 2) >= attack_success_gaussian(square)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_randomised_response_reaches_what_pure_privacy_allows(epsilon: float) -> None:
     truth = math.exp(epsilon) / (1 + math.exp(epsilon))
-    assert truth <= most_right(epsilon, 0.0) <= truth + CLOSE
-    assert most_right_zcdp(Fraction(epsilon) ** 2 / 2) >= truth
+    assert truth <= attack_success(epsilon, 0.0) <= truth + CLOSE
+    assert attack_success_zcdp(Fraction(epsilon) ** 2 / 2) >= truth
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -51,16 +51,20 @@ def test_a_delta_of_its_own_is_a_chance_to_be_told(epsilon: float) -> None:
     """With probability delta everything is told; otherwise randomised response."""
     delta = 0.1
     truth = delta + (1 - delta) * math.exp(epsilon) / (1 + math.exp(epsilon))
-    assert truth <= most_right(epsilon, delta) <= truth + CLOSE
-    assert most_right_zcdp(Fraction(epsilon) ** 2 / 2, Fraction(1, 10)) >= truth
+    assert truth <= attack_success(epsilon, delta) <= truth + CLOSE
+    assert attack_success_zcdp(Fraction(epsilon) ** 2 / 2, Fraction(1, 10)) >= truth
 
 
 def test_who_learns_nothing_is_right_half_of_the_time_and_nobody_more_than_always() -> None:
-    nothing = (most_right_gaussian(Fraction(0)), most_right_zcdp(Fraction(0)), most_right(0.0, 0.0))
+    nothing = (
+        attack_success_gaussian(Fraction(0)),
+        attack_success_zcdp(Fraction(0)),
+        attack_success(0.0, 0.0),
+    )
     assert all(0.5 <= one <= 0.5 + CLOSE for one in nothing)
     assert (
-        most_right_zcdp(Fraction(10**6))
-        == most_right_gaussian(Fraction(10**6))
-        == most_right(700.0, 0.5)
+        attack_success_zcdp(Fraction(10**6))
+        == attack_success_gaussian(Fraction(10**6))
+        == attack_success(700.0, 0.5)
         == 1.0
     )

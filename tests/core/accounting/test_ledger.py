@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from eigenveil.accounting.budget import Budget, NoiseRule, budget_for
-from eigenveil.accounting.ledger import GENESIS, Entry, EntryKind, Ledger, replay
-from eigenveil.accounting.zcdp import ATTO, NOTHING, Cost
+from eigenveil.accounting.budget import NoiseRule, PrivacyBudget, budget_for
+from eigenveil.accounting.ledger import GENESIS, EntryKind, Ledger, LedgerEntry, replay
+from eigenveil.accounting.zcdp import ATTO, NO_COST, Cost
 from eigenveil.errors import Code, EigenveilError, InternalError
 from tests.support import refused
 
 MOST = Cost(micro_rho=100, atto_delta=10**18)
-BUDGET = Budget(mixed=MOST)
-EXACT = Budget(mixed=MOST, gaussian=Cost(micro_rho=115, atto_delta=10**18))
+BUDGET = PrivacyBudget(mixed=MOST)
+EXACT = PrivacyBudget(mixed=MOST, gaussian=Cost(micro_rho=115, atto_delta=10**18))
 
 costs = st.builds(Cost, micro_rho=st.integers(0, 60), atto_delta=st.sampled_from([0, 1, 10**17, 6 * 10**17]))
 names = st.sampled_from(["a" * 64, "b" * 64, "c" * 64])
@@ -37,19 +37,19 @@ class Model:
         self.ended: set[str] = set()
         self.mixed = False
 
-    def limit(self, budget: Budget, gaussian: bool) -> Cost:
+    def limit(self, budget: PrivacyBudget, gaussian: bool) -> Cost:
         """Any noise but Gaussian, admitted once and for ever, leaves the smaller limit."""
         return budget.gaussian if budget.gaussian and gaussian and not self.mixed else budget.mixed
 
     def spent(self, study: str | None = None) -> Cost:
         """Every charge ever made (for one study)."""
         found = [c for (name, _), (_, c) in self.charges.items() if study in (None, name)]
-        return sum(found, NOTHING)
+        return sum(found, NO_COST)
 
     def committed(self) -> Cost:
         """The whole price of a running study, what was charged of an ended one."""
         parts = [self.spent(s) if s in self.ended else p for s, p in self.prices.items()]
-        return sum(parts, NOTHING)
+        return sum(parts, NO_COST)
 
 
 class LedgerMachine(RuleBasedStateMachine):
@@ -60,10 +60,10 @@ class LedgerMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledger, self.model = Ledger(budget=self.budget), Model()
-        self.entries: list[Entry] = []
-        self.highest = NOTHING
+        self.entries: list[LedgerEntry] = []
+        self.highest = NO_COST
 
-    def append(self, entry: Entry | None) -> None:
+    def append(self, entry: LedgerEntry | None) -> None:
         if entry is not None:
             self.ledger.apply(entry)
             self.entries.append(entry)
@@ -71,9 +71,9 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(study=names, cost=costs, gaussian=st.booleans(), lost=st.booleans())
     def reserve(self, study: str, cost: Cost, gaussian: bool, lost: bool) -> None:
         """Once a study, only what is left, and only noise that is admitted; what was lost was admitted."""
-        reserve = partial(self.ledger.reserve_lost if lost else self.ledger.reserve, study, cost, at=1)
+        reserve = partial(self.ledger.restore_reservation if lost else self.ledger.reserve, study, cost, at=1)
         if not (gaussian or lost) and self.budget.gaussian:
-            with refused(Code.BUDGET, "Gaussian noise alone"):
+            with refused(Code.BUDGET, "admits only Gaussian noise"):
                 reserve(gaussian=gaussian)
         elif study in self.model.prices:
             with refused(Code.CONFLICT, "already"):
@@ -184,12 +184,12 @@ def test_the_delta_of_mechanisms_is_part_of_either_limit(admits: NoiseRule) -> N
     assert [budget.limit(gaussian=either).atto_delta for either in (True, False)] == [ATTO // 4] * 2
 
 
-def chain() -> list[Entry]:
+def chain() -> list[LedgerEntry]:
     """Two studies, three charges, one settled."""
     ledger = Ledger(budget=BUDGET)
-    entries: list[Entry] = []
+    entries: list[LedgerEntry] = []
 
-    def keep(entry: Entry | None) -> None:
+    def keep(entry: LedgerEntry | None) -> None:
         assert entry is not None
         ledger.apply(entry)
         entries.append(entry)
@@ -268,19 +268,19 @@ def test_a_budget_lowered_below_what_is_committed_is_named(
     lowered: dict[str, int], words: tuple[str, ...]
 ) -> None:
     with refused(Code.BUDGET, *words):
-        replay(Budget(mixed=replace(MOST, **lowered)), chain())
+        replay(PrivacyBudget(mixed=replace(MOST, **lowered)), chain())
 
 
 def test_a_refused_request_changes_nothing() -> None:
     ledger = replay(BUDGET, chain())
     before = replay(BUDGET, chain())
-    requests: list[Callable[[], Entry | None]] = [
+    requests: list[Callable[[], LedgerEntry | None]] = [
         lambda: ledger.reserve("c" * 64, Cost(micro_rho=21), at=9),
         lambda: ledger.reserve("c" * 64, Cost(micro_rho=1, atto_delta=10**18), at=9),
-        lambda: ledger.reserve("a" * 64, NOTHING, at=9),
+        lambda: ledger.reserve("a" * 64, NO_COST, at=9),
         lambda: ledger.charge("b" * 64, 2, "d" * 64, Cost(micro_rho=31), at=9),
-        lambda: ledger.charge("b" * 64, 1, "d" * 64, NOTHING, at=9),
-        lambda: ledger.charge("a" * 64, 3, "d" * 64, NOTHING, at=9),
+        lambda: ledger.charge("b" * 64, 1, "d" * 64, NO_COST, at=9),
+        lambda: ledger.charge("a" * 64, 3, "d" * 64, NO_COST, at=9),
     ]
     for request in requests:
         with pytest.raises(EigenveilError):
@@ -291,7 +291,7 @@ def test_a_refused_request_changes_nothing() -> None:
 def test_an_entry_that_was_not_applied_is_not_counted() -> None:
     ledger = Ledger(budget=BUDGET)
     ledger.reserve("a" * 64, Cost(micro_rho=100), at=0)
-    assert ledger.committed() == NOTHING
+    assert ledger.committed() == NO_COST
 
 
 def test_a_forged_chain_cannot_charge_one_round_twice() -> None:

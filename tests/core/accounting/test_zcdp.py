@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from eigenveil.accounting.zcdp import (
     MAX_EPSILON,
     MICRO,
-    NOTHING,
+    NO_COST,
     Cost,
     delta_at,
     epsilon_at,
@@ -162,10 +162,10 @@ costs = st.builds(Cost, micro_rho=st.integers(0, 10**18), atto_delta=st.integers
 
 @given(costs, costs, costs)
 def test_costs_add_up_in_both_columns(a: Cost, b: Cost, c: Cost) -> None:
-    assert a + NOTHING == a
+    assert a + NO_COST == a
     assert (a + b) + c == a + (b + c) == c + (b + a)
     assert a.fits(a + b)
-    assert (a + b).fits(a) == (b == NOTHING)
+    assert (a + b).fits(a) == (b == NO_COST)
 
 
 @pytest.mark.parametrize("bad", [{"micro_rho": -1}, {"micro_rho": 1, "atto_delta": -1}])

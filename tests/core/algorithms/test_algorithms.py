@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import doubts
+from eigenveil.planning.choose import noise_warnings
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate, split_rows
@@ -131,7 +131,7 @@ def test_common_scaling_keeps_directions_in_the_columns_units() -> None:
 
 def test_a_hopeless_study_is_told_how_many_records_would_do() -> None:
     hopeless = study(100, Algorithm.AUTO, expected_records=100, epsilon=0.5)
-    (sentence,) = doubts(hopeless)
+    (sentence,) = noise_warnings(hopeless)
     assert "mostly noise" in sentence
     needed = int(sentence.split("about ")[2].split(" records")[0])
-    assert doubts(replace(hopeless, expected_records=needed)) == ()
+    assert noise_warnings(replace(hopeless, expected_records=needed)) == ()

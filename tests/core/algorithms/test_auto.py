@@ -12,23 +12,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import ArrayLike
 
-from eigenveil.algorithms.covariance.noised_gram import Noised, averaged
-from eigenveil.algorithms.gradient import auto as subject
-from eigenveil.algorithms.gradient.auto import Way
+from eigenveil.algorithms.recommended import auto as subject
+from eigenveil.algorithms.recommended.auto import FirstStage
+from eigenveil.algorithms.recommended.gauss_cov import NoisedCovariance, combine_matrices
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, frozen
-from eigenveil.planning.dry_run import courses
+from eigenveil.planning.choose import make_plan
+from eigenveil.planning.dry_run import possible_rehearsals
 from eigenveil.planning.predict import predict
-from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
-from eigenveil.queries import CrossNorms, Gradient, Gram, Query, released
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import CrossNorms, Gradient, Gram, Query, released_length
 from eigenveil.reporting.explain import explain
 from eigenveil.session import Session
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.price import MAX_ROUNDS
+from eigenveil.study.composition import MAX_ROUNDS
 from eigenveil.study.study import Study
 from tests.support import a_column, a_study, refused
 
@@ -38,7 +38,7 @@ PIXELS = tuple(a_column(f"c{i}", -6.0, 6.0) for i in range(D))
 
 def a_during(**changes: Any) -> Study:
     """A study of one site whose `auto` chooses during it."""
-    return a_study(sites=("north",), **{"max_records": 2 * N, **changes}).running(Algorithm.AUTO)
+    return a_study(sites=("north",), **{"max_records": 2 * N, **changes}).with_algorithm(Algorithm.AUTO)
 
 
 def run(study: Study, first: float, seed: int = 3) -> Simulation:
@@ -79,7 +79,7 @@ def test_a_matrix_too_wide_to_send_is_never_asked_for() -> None:
         found = run(a_during(columns=PIXELS, epsilon=4.0, expected_records=100), 30.0)
         assert Gram not in kinds(found)
         assert str(D) in str(found.result.way)
-        assert len(found.asked) <= max(map(len, courses(found.plan)))
+        assert len(found.asked) <= max(map(len, possible_rehearsals(found.plan)))
 
 
 def test_an_algorithm_chosen_before_says_nothing_of_a_way() -> None:
@@ -92,10 +92,10 @@ def test_an_algorithm_chosen_before_says_nothing_of_a_way() -> None:
 @given(
     seed=st.integers(0, 2**32), size=st.sampled_from([0, 1, 10**3, 10**6, 10**10]),
     count=st.integers(-9, 10**5), d=st.sampled_from([2, 9]), k=st.integers(1, 2), centring=st.booleans(),
-    way=st.sampled_from(Way),
+    way=st.sampled_from(FirstStage),
 )  # fmt: skip
 def test_no_releases_spend_or_ask_more_than_was_foreseen(
-    seed: int, size: int, count: int, d: int, k: int, centring: bool, way: Way
+    seed: int, size: int, count: int, d: int, k: int, centring: bool, way: FirstStage
 ) -> None:
     """Whatever numbers come back, however absurd, and whatever is decided from them."""
     plan = make_plan(a_during(d=d, components=k, centring=centring, max_records=10**5))
@@ -103,22 +103,26 @@ def test_no_releases_spend_or_ask_more_than_was_foreseen(
     with mock.patch.object(subject.Probe, "way", way):
         session = Session(plan)
         while (asked := session.pending) is not None:
-            values = random.integers(-size, size + 1, released(asked.query)) if session.releases else [count]
+            values = (
+                random.integers(-size, size + 1, released_length(asked.query))
+                if session.releases
+                else [count]
+            )
             session.feed(released_as(asked, values))
             sent += 8 * asked.query.length
         again = Session.replay(plan, session.releases)
-    ways = courses(plan)
+    ways = possible_rehearsals(plan)
     assert session.spent.fits(plan.cost)
     assert len(session.releases) <= max(map(len, ways)) <= MAX_ROUNDS
     assert sent <= explain(plan, ways)["bytes_per_site"]
-    assert [one.digest for one in again.asked] == [one.digest for one in session.asked]
+    assert [one.digest for one in again.queries] == [one.digest for one in session.queries]
 
 
 def test_whoever_consents_is_told_that_releases_decide_and_the_most_that_may_be_asked() -> None:
     study = a_during(columns=PIXELS, epsilon=4.0, expected_records=N)
     plan, seen = make_plan(study), predict(study)
     said = explain(plan)
-    ways = [max(len(way) for way in courses(plan))]
+    ways = [max(len(way) for way in possible_rehearsals(plan))]
     assert seen.rounds == len(said["rounds"]) == max(ways)
     assert seen.bytes_per_site == said["bytes_per_site"]
     assert str(seen.rounds) in said["depends"]
@@ -135,7 +139,7 @@ def test_whoever_consents_is_told_that_releases_decide_and_the_most_that_may_be_
 
 def test_every_way_costs_the_same() -> None:
     plan = make_plan(a_during(columns=PIXELS, epsilon=4.0))
-    spent = [sum(one.micro_rho for one in way) for way in courses(plan)]
+    spent = [sum(one.micro_rho for one in way) for way in possible_rehearsals(plan)]
     assert min(spent) > 0.98 * plan.micro_rho
     assert max(spent) <= plan.micro_rho
 
@@ -146,26 +150,27 @@ def test_a_study_that_names_its_algorithm_leaves_nothing_to_choose() -> None:
     during = a_during()
     assert make_plan(during).algorithm is Algorithm.AUTO
     assert plan_from_json(make_plan(during).to_json()) == make_plan(during)
-    assert make_plan(during.running(Algorithm.DP_PCA)).algorithm is Algorithm.DP_PCA
+    assert make_plan(during.with_algorithm(Algorithm.DP_PCA)).algorithm is Algorithm.DP_PCA
     assert make_plan(a_during(delta=0.0)).algorithm is Algorithm.GAUSS_COV
 
 
 def test_two_parts_of_a_matrix_are_worth_as_much_as_the_whole() -> None:
     """Each by what is known of it: with half the noise, four times as much."""
     one, other = (
-        Noised(matrix=np.full((2, 2), value), scale=scale) for value, scale in ((1.0, 2.0), (6.0, 1.0))
+        NoisedCovariance(matrix=np.full((2, 2), value), scale=scale)
+        for value, scale in ((1.0, 2.0), (6.0, 1.0))
     )
-    both = averaged(one, other)
+    both = combine_matrices(one, other)
     assert np.allclose(both.matrix, 5.0)
     assert math.isclose(1 / both.scale**2, 1 / one.scale**2 + 1 / other.scale**2)
 
 
-@pytest.mark.parametrize("way", Way)
-def test_a_way_is_rehearsed_whatever_the_imagined_releases_would_choose(way: Way) -> None:
+@pytest.mark.parametrize("way", FirstStage)
+def test_a_way_is_rehearsed_whatever_the_imagined_releases_would_choose(way: FirstStage) -> None:
     plan: Plan = make_plan(a_during(columns=PIXELS, epsilon=4.0))
-    found = {Gradient in {type(one.query) for one in asked} for asked in courses(plan)}
+    found = {Gradient in {type(one.query) for one in asked} for asked in possible_rehearsals(plan)}
     assert found == {True, False}
     session = Session(plan, way)
     while (asked := session.pending) is not None:
-        session.feed(released_as(asked, np.zeros(released(asked.query))))
-    assert (Gradient in {type(one.query) for one in session.asked}) is (way is Way.GRADIENTS)
+        session.feed(released_as(asked, np.zeros(released_length(asked.query))))
+    assert (Gradient in {type(one.query) for one in session.queries}) is (way is FirstStage.GRADIENTS)

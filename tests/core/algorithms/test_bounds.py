@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from eigenveil import session as session_module
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.algorithms.shared.bounds import box, check_bounds
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.algorithms.shared.preparation import box, check_bounds
 from eigenveil.errors import EigenveilError, RequestError
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.queries import (
     ClippedSum,
     ColumnMoments,
@@ -29,15 +29,15 @@ from eigenveil.queries import (
     Gram,
     Query,
     RowNorms,
-    released,
+    released_length,
 )
-from eigenveil.queries.columns import LEAST_FACTOR, MOST_FACTOR, least_radius
+from eigenveil.queries.columns import LEAST_FACTOR, MOST_FACTOR, least_moments_radius
 from eigenveil.queries.gradients import least_gradient_radius
 from eigenveil.queries.limits import WEIGHT, least_row_radius
 from eigenveil.session import Session
 from eigenveil.site.kernels.clipping import gradient_coefficients, weights
+from eigenveil.site.record_view import apply_frame
 from eigenveil.site.site import Site
-from eigenveil.site.stored import seen
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Scaling, Study
@@ -106,7 +106,7 @@ def test_no_lie_leads_beyond_them(
     # A mechanism behind the barrier releases a place or a dimension; what is none ends the study.
     with suppress(EigenveilError, IndexError):
         while (asked := session.pending) is not None and asked.round < MOST_ASKED:
-            fed(session, asked, lie(kind, released(asked.query), random))
+            fed(session, asked, lie(kind, released_length(asked.query), random))
     assert passed == []
 
 
@@ -123,7 +123,7 @@ BEYOND: dict[str, Query] = {
     "a tiny gradient": Gradient(spec=FIELD, radius=least_gradient_radius(FIELD.offset) - 1),
     "one narrow bin": RowNorms(centre=CENTRE, edges=frozen([1])),
     "narrow bins": RowNorms(centre=CENTRE, edges=frozen(np.arange(1, 40) * 100)),
-    "a tiny sum of squares": ColumnMoments(columns=D, radius=least_radius(D) - 1),
+    "a tiny sum of squares": ColumnMoments(columns=D, radius=least_moments_radius(D) - 1),
     "other columns": ColumnMoments(columns=D + 1, radius=2**20),
     "a person far off": ClippedSum(centre=frozen([S, 0, 0, 0]), radius=S),
 }
@@ -156,7 +156,7 @@ def test_a_frame_beyond_its_limits_shows_nothing(name: str) -> None:
 def test_through_any_frame_the_farthest_record_is_far_from_0() -> None:
     """So no frame takes everybody out of a sum but those nearby."""
     frame = Frame(middles=frozen([-S]), factors=frozen([LEAST_FACTOR]))
-    assert seen(np.array([[S]], dtype=np.int16), frame)[0, 0] >= S // 8
+    assert apply_frame(np.array([[S]], dtype=np.int16), frame)[0, 0] >= S // 8
 
 
 @given(d=st.integers(1, 40), data=st.data())
@@ -207,7 +207,7 @@ def test_a_coordinator_cannot_reword_a_question_to_beyond_them() -> None:
     """One unit is what two machines may differ by, and never what leads below a floor or out of the box."""
     session = Session(a_plan(Algorithm.GAUSS_COV, Scaling.NONE))
     while (asked := session.pending) is not None and not isinstance(asked.query, ClippedSum):
-        fed(session, asked, lie("all at the centre", released(asked.query), np.random.default_rng(0)))
+        fed(session, asked, lie("all at the centre", released_length(asked.query), np.random.default_rng(0)))
     assert asked is not None
     assert isinstance(asked.query, ClippedSum)
     assert asked.query.radius == least_row_radius(D)

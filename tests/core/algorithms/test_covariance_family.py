@@ -13,23 +13,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO, NOTHING
-from eigenveil.algorithms.covariance.frobenius import foreseen, gauss_error, separate_error, shrunk
-from eigenveil.algorithms.shared.preparation import law, price
+from eigenveil.accounting.zcdp import MICRO, NO_COST, Neighbours
+from eigenveil.algorithms.shared.frobenius_error import (
+    gauss_error,
+    predicted_frobenius_error,
+    separate_error,
+    shrunk_eigenvalues,
+)
+from eigenveil.algorithms.shared.preparation import cost_of_share, noise_distribution
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.dry_run import courses, rehearse
-from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.budget import check_affordable
+from eigenveil.planning.choose import make_plan
+from eigenveil.planning.dry_run import possible_rehearsals, rehearse
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query_limits import check_affordable
 from eigenveil.queries import NAMES, Spectrum
 from eigenveil.reporting.explain import explain
 from eigenveil.simulation import simulate
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.price import Composition
+from eigenveil.study.composition import Composition
 from eigenveil.study.study import Federation
 from tests.core.algorithms.test_algorithms import run, spectrum, study, truth
 from tests.support import refused
@@ -67,14 +71,14 @@ def test_pure_studies_add_up_epsilons_of_laplace_noise(algorithm: Algorithm, nei
     spent = sum((2 * release.micro_rho / MICRO) ** 0.5 for release in result.releases)
     assert 0.98 * what.epsilon <= spent <= what.epsilon
     assert result.plan.composition is Composition.BASIC
-    assert {query.law for query in rehearse(result.plan)} == {NoiseLaw.LAPLACE}
+    assert {query.law for query in rehearse(result.plan)} == {NoiseDistribution.LAPLACE}
     assert sin_angle(result.estimate.components, truth(spectrum(20_000, EASY), 3)) < 0.1
     assert explain(result.plan)["guarantee"]["delta"] == 0
 
 
 @pytest.mark.parametrize("algorithm", [A.ANALYZE_GAUSS, A.NOISY_POWER, A.REFINED_COV, A.REFINED_PCA])
 def test_what_is_made_for_gaussian_noise_cannot_be_pure(algorithm: Algorithm) -> None:
-    with refused(Code.BAD_STUDY, "cannot promise delta = 0"):
+    with refused(Code.BAD_STUDY, "cannot run at delta = 0"):
         run(study(4, algorithm, delta=0.0), spectrum(100, [1.0] * 4))
 
 
@@ -98,7 +102,7 @@ def test_a_site_foresees_every_kind_of_question_and_its_price(
         for delta in (1e-6, 0.0) if algorithm in PURE else (1e-6,):
             result = run(study(8, algorithm, expected_records=4000, delta=delta, radius=radius), rows)
             least: dict[str, int] = {}
-            for query in max(courses(result.plan), key=len):
+            for query in max(possible_rehearsals(result.plan), key=len):
                 kind = NAMES[type(query.query)]
                 least[kind] = min(query.micro_rho, least.get(kind, query.micro_rho))
             for asked in result.document["rounds"]:
@@ -192,7 +196,7 @@ def medians(algorithm: Algorithm, n: int, d: int, decay: float, epsilon: float) 
         sines.append(sin_angle(found.components, eigenpairs(exact)[1][:, :1].T))
         covariance = found.covariance if found.covariance is not None else 0 * exact
         values, vectors = eigenpairs(covariance)
-        better = (vectors * shrunk(values, found.noise_scale)) @ vectors.T
+        better = (vectors * shrunk_eigenvalues(values, found.noise_scale)) @ vectors.T
         size = np.linalg.norm(exact)
         errors.append(float(np.linalg.norm(covariance - exact) / size))
         shrunken.append(float(np.linalg.norm(better - exact) / size))
@@ -250,17 +254,19 @@ def test_the_foreseen_noise_is_the_released_noise(algorithm: Algorithm) -> None:
         assert found.covariance is not None
         error = float(np.linalg.norm(found.covariance - exact)) * 20_000
         if algorithm is A.GAUSS_COV:
-            assert error == pytest.approx(gauss_error(result.plan, price(result.plan, left), radius), rel=0.2)
+            assert error == pytest.approx(
+                gauss_error(result.plan, cost_of_share(result.plan, left), radius), rel=0.2
+            )
         else:
             trace = 12 * 0.01 / 36 * 20_000
-            half = price(result.plan, left / 2)
+            half = cost_of_share(result.plan, left / 2)
             assert error <= 2 * separate_error(result.plan, half, radius, trace)
 
 
 def test_foresight_prefers_the_shrunk_matrix_and_zero_where_all_is_noise() -> None:
     def error(algorithm: Algorithm, shrink: bool = True, **changes: Any) -> float:
         plan = make_plan(study(50, algorithm, **changes), federation="f", submission="s")
-        return foreseen(plan, shrink=shrink)
+        return predicted_frobenius_error(plan, shrink=shrink)
 
     assert error(A.GAUSS_COV) < error(A.SEPARATE_COV) < error(A.ZERO)
     weak: dict[str, Any] = {"expected_records": 300, "epsilon": 0.3}
@@ -279,11 +285,11 @@ def test_shrunk_eigenvalues_are_near_the_best_there_are() -> None:
     exact = 1 / np.arange(1, d + 1)
     values, vectors = eigenpairs(matrix(exact, s, 1))
     best = (vectors**2 * exact[:, None]).sum(axis=0)  # v_i' A v_i
-    tried = (values, shrunk(values, 2**0.5 * s), best)
+    tried = (values, shrunk_eigenvalues(values, 2**0.5 * s), best)
     miss = [float(np.linalg.norm((vectors * v) @ vectors.T - np.diag(exact))) for v in tried]
     assert miss[1] < 0.5 * miss[0]
     assert miss[1] < 1.25 * miss[2]
-    assert (np.diff(shrunk(values, s)) <= 0).all()
+    assert (np.diff(shrunk_eigenvalues(values, s)) <= 0).all()
 
 
 def test_one_large_eigenvalue_is_shrunk_to_the_known_formula() -> None:
@@ -291,8 +297,10 @@ def test_one_large_eigenvalue_is_shrunk_to_the_known_formula() -> None:
     exact = np.zeros(d)
     exact[0] = 3.0
     values, _ = eigenpairs(matrix(exact, s, 2))
-    assert shrunk(values, 2**0.5 * s)[0] == pytest.approx((values[0] ** 2 - 4 * d * s**2) ** 0.5, rel=0.02)
-    assert shrunk(np.array([2.0, 1.0, -1.0]), 0.0).tolist() == [2.0, 1.0, 0.0]
+    assert shrunk_eigenvalues(values, 2**0.5 * s)[0] == pytest.approx(
+        (values[0] ** 2 - 4 * d * s**2) ** 0.5, rel=0.02
+    )
+    assert shrunk_eigenvalues(np.array([2.0, 1.0, -1.0]), 0.0).tolist() == [2.0, 1.0, 0.0]
 
 
 def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
@@ -300,10 +308,12 @@ def test_where_epsilons_add_up_no_eigenvalue_gets_gaussian_noise() -> None:
     for delta in (0.0, 1e-6):
         plan = make_plan(study(4, A.EM_COV, delta=delta), federation="f", submission="s")
         query = Spectrum(centre=np.zeros(4, dtype=np.int64), radius=100, records=10)
-        asked = RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=10, law=NoiseLaw.LAPLACE)
-        check_affordable(plan, asked, [], NOTHING, 0)
+        asked = RoundQuery(
+            plan_digest=plan.digest, round=0, query=query, micro_rho=10, law=NoiseDistribution.LAPLACE
+        )
+        check_affordable(plan, asked, [], NO_COST, 0)
         with refused(Code.BUDGET, "round 1"):
-            check_affordable(plan, replace(asked, law=NoiseLaw.GAUSSIAN), [], NOTHING, 0)
+            check_affordable(plan, replace(asked, law=NoiseDistribution.GAUSSIAN), [], NO_COST, 0)
 
 
 def test_the_largest_epsilon_is_a_plan_that_can_be_written_down() -> None:
@@ -315,6 +325,9 @@ def test_the_largest_epsilon_is_a_plan_that_can_be_written_down() -> None:
 def test_shares_of_epsilon_and_of_rho() -> None:
     pure = make_plan(study(4, A.GAUSS_COV, delta=0.0, epsilon=2.0), federation="f", submission="s")
     both = make_plan(study(4, A.GAUSS_COV), federation="f", submission="s")
-    assert price(pure, 0.5) == pytest.approx(pure.micro_rho / 4, abs=2)
-    assert price(both, 0.5) == both.micro_rho // 2
-    assert (law(pure), law(both)) == (NoiseLaw.LAPLACE, NoiseLaw.GAUSSIAN)
+    assert cost_of_share(pure, 0.5) == pytest.approx(pure.micro_rho / 4, abs=2)
+    assert cost_of_share(both, 0.5) == both.micro_rho // 2
+    assert (noise_distribution(pure), noise_distribution(both)) == (
+        NoiseDistribution.LAPLACE,
+        NoiseDistribution.GAUSSIAN,
+    )

@@ -13,18 +13,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import pico_epsilon
+from eigenveil.accounting.zcdp import Neighbours, pico_epsilon
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, canonical
-from eigenveil.planning.dry_run import courses
+from eigenveil.planning.dry_run import possible_rehearsals
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
+from eigenveil.study.composition import Composition
 from eigenveil.study.grid import whole_bounds
-from eigenveil.study.price import Composition
 from eigenveil.study.study import Column, Federation, Study
 from tests.support import refused
 
@@ -40,7 +39,7 @@ STOP = {
     Algorithm.SUBSPACE_APPROX_RANK,
 }
 CHOOSE = {Algorithm.ADAPTIVE_COV, Algorithm.AUTO}  # between two ways of spending the rest
-foreseen_by = cache(courses)
+foreseen_by = cache(possible_rehearsals)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -91,7 +90,7 @@ def study(algorithm: Algorithm, components: int) -> Study:
         federation=Federation(sites=sites, minimum_cohort=1, quorum=1),
         max_records=2 * N,
         expected_records=100,
-    ).running(algorithm)
+    ).with_algorithm(algorithm)
 
 
 def run(algorithm: Algorithm, case: Case) -> Simulation:

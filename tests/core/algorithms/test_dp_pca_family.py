@@ -10,23 +10,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO
-from eigenveil.algorithms.gradient.dp_pca_single_pass import (
-    OCTAVES,
-    bins_for,
-    box_for,
-    read_spread,
-    records_needed,
-)
-from eigenveil.algorithms.gradient.oja import oja
-from eigenveil.algorithms.shared.step_sizes import Rates, best, spectrum_rates
+from eigenveil.accounting.zcdp import ATTO, Neighbours
+from eigenveil.algorithms.papers.oja import StepSchedule, best_group, oja, spectrum_rates
+from eigenveil.algorithms.papers.single_pass import OCTAVES, bins_for, box_for, read_spread, records_needed
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.planning.choose import make_plan
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.release import Release
-from eigenveil.queries import CoordinateClippedSum, GradientSpec, Votes, batch_of
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import CoordinateClippedSum, EigenvalueVotes, GradientSpec, batch_of
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.trust import CENTRAL, TRUSTED
 from eigenveil.simulation import Simulation, simulate
@@ -116,7 +108,7 @@ def test_a_pass_spends_its_price_once_and_the_study_no_more_than_it_has(
 def test_the_single_pass_uses_half_of_delta_for_its_histograms() -> None:
     plan = make_plan(study(4, SINGLE), federation="f", submission="s")
     assert plan.atto_delta == pytest.approx(0.5e-6 * ATTO)
-    votes = [q for q in rehearse(plan) if isinstance(q.query, Votes)]
+    votes = [q for q in rehearse(plan) if isinstance(q.query, EigenvalueVotes)]
     assert votes[0].cost.atto_delta == plan.atto_delta
 
 
@@ -179,12 +171,12 @@ def test_no_bin_is_a_defined_outcome() -> None:
 
 
 def test_the_best_candidate_has_the_largest_quotients() -> None:
-    assert best(np.array([1.0, 2.0, 2.5, 1.0, 0.0, 2.0]), 2) == 1
-    assert best(np.array([1.0, 2.0, 0.5]), 1) == 1
+    assert best_group(np.array([1.0, 2.0, 2.5, 1.0, 0.0, 2.0]), 2) == 1
+    assert best_group(np.array([1.0, 2.0, 0.5]), 1) == 1
 
 
 def test_steps_shrink_and_survive_a_strength_of_nothing() -> None:
-    rates = Rates(gain=8.0, offset=1.0)
+    rates = StepSchedule(gain=8.0, offset=1.0)
     assert rates.step(0, 2.0) == 4.0
     assert rates.step(3, 2.0) == 1.0
     assert np.isfinite(rates.step(0, -1.0))

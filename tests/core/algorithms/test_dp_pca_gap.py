@@ -45,7 +45,7 @@ def found(
         ([90.0, 40.0, 39.5, 2.0, 2.0, 2.0], WEAK, "which was not measured"),
         ([90.0, 40.0, 20.0, 20.0, 20.0, 20.0], WEAK, "which was not measured"),
         ([90.0, 40.0, 20.0, 20.0, 20.0, 20.0], STRONG, None),
-        ([90.0, 40.0, 39.99, 20.0, 20.0, 20.0], STRONG, "component 2 and the next direction vary alike"),
+        ([90.0, 40.0, 39.99, 20.0, 20.0, 20.0], STRONG, "component 2 and the next direction"),
     ],
 )
 def test_a_gap_that_is_not_seen_is_said(variances: list[float], epsilon: float, said: str | None) -> None:
@@ -67,7 +67,7 @@ def test_it_is_said_where_the_predicted_error_is_far_too_small() -> None:
 def test_refined_directions_have_the_gap_that_was_measured_before(third: float, said: int) -> None:
     rows = records([90.0, 40.0, third, 20.0, 20.0, 20.0])
     told = found(rows, STRONG, algorithm=Algorithm.REFINED_PCA)
-    assert sum("component 2 and the next direction vary alike" in one for one in told.warnings) == said
+    assert sum("component 2 and the next direction" in one for one in told.warnings) == said
 
 
 def test_where_there_is_no_next_direction_or_no_stated_error_nothing_is_said() -> None:

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.algorithms.subspace.lattice import real_basis
+from eigenveil.algorithms.papers.subspace_votes import real_basis
 from eigenveil.errors import Code
 from eigenveil.numerics.linalg import orthonormal, sin_angle
-from eigenveil.queries import fingerprints as geometry
-from eigenveil.queries.fingerprints import Cells
-from eigenveil.site.modular_spans import reduced
+from eigenveil.queries.papers import fingerprints as geometry
+from eigenveil.queries.papers.fingerprints import Cells
+from eigenveil.site.subspaces import row_echelon_form
 from eigenveil.study.grid import S, inexact_columns, whole_bounds
 from eigenveil.study.study import Scaling
 from tests.support import a_column, a_study, refused
@@ -38,7 +38,7 @@ def test_the_real_subspace_is_found_to_the_last_bits(k: int, d: int, largest: in
     rng = np.random.default_rng(k * d)
     for _ in range(5):
         rows = rng.integers(-largest, largest + 1, (k, d))
-        found = real_basis(reduced(rows))
+        found = real_basis(row_echelon_form(rows))
         assert found is not None
         assert np.allclose(found @ found.T, np.eye(k), atol=1e-12)
         assert sin_angle(orthonormal(rows.T.astype(float)).T, found) < 1e-9
@@ -48,7 +48,7 @@ def test_columns_that_are_zero_or_repeated_do_no_harm() -> None:
     rng = np.random.default_rng(1)
     base = rng.integers(-S, S + 1, (3, 6))
     rows = np.hstack([np.zeros((3, 9), dtype=np.int64), base, base, np.zeros((3, 30), dtype=np.int64)])
-    found = real_basis(reduced(rows))
+    found = real_basis(row_echelon_form(rows))
     assert found is not None
     assert sin_angle(orthonormal(rows.T.astype(float)).T, found) < 1e-9
 
@@ -58,7 +58,7 @@ def test_what_cannot_be_told_is_not_guessed() -> None:
     rng = np.random.default_rng(2)
     for _ in range(5):
         rows = rng.integers(-S, S + 1, (10, 11))
-        assert real_basis(reduced(rows)) is None
+        assert real_basis(row_echelon_form(rows)) is None
 
 
 def test_whole_bounds_keep_whole_numbers_whole() -> None:
@@ -82,15 +82,15 @@ def test_a_cell_is_narrow_enough_for_the_error_it_states() -> None:
         points = 2 * k + 2
         cells = Cells(
             centre=np.zeros(d, dtype=np.int64), rank=k, count=2, key=np.arange(4) + seed, points=points,
-            width=geometry.width_for(0.1, d, k, points),
+            width=geometry.width_for_error(0.1, d, k, points),
         )  # fmt: skip
         basis = orthonormal(rng.normal(size=(d, k)))
         moved = geometry.points(cells) @ basis @ basis.T
-        middle = geometry.middle_of(geometry.cell_of(moved, cells), cells)
+        middle = geometry.cell_centres(geometry.cell_of(moved, cells), cells)
         assert np.abs(middle - moved).max() <= geometry.width(cells) / 2 * (1 + 1e-9)
-        sine = sin_angle(basis.T, geometry.leading(middle, k))
+        sine = sin_angle(basis.T, geometry.leading_directions(middle, k))
         sines.append(sine)
-        assert sine < 2 * geometry.error_of(middle, cells)
+        assert sine < 2 * geometry.rounding_sine(middle, cells)
     assert 0.04 < np.median(sines) < 0.15
 
 
@@ -102,7 +102,7 @@ def test_points_and_offsets_follow_from_the_key_alone() -> None:
     ]
     assert (geometry.points(made[0]) == geometry.points(made[1])).all()
     assert (geometry.points(made[0]) != geometry.points(made[2])).any()
-    assert (geometry.offsets(made[0]) != geometry.offsets(made[2])).any()
-    inside = geometry.offsets(made[0]) / geometry.width(made[0])
+    assert (geometry.grid_offsets(made[0]) != geometry.grid_offsets(made[2])).any()
+    inside = geometry.grid_offsets(made[0]) / geometry.width(made[0])
     assert inside.min() > 0
     assert inside.max() < 1

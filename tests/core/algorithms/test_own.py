@@ -13,24 +13,24 @@ from eigenveil import RequestError, explain, simulate
 from eigenveil.algorithms import (
     AlgorithmProperties,
     Count,
+    CustomAlgorithm,
     Eigenvectors,
     Gram,
-    NoiseLaw,
-    OwnAlgorithm,
+    NoiseDistribution,
     PricedQuery,
     S,
+    as_custom_algorithm,
     locate,
     midpoint,
     no_release,
-    own,
-    priced,
+    query_at_share,
 )
-from eigenveil.algorithms.covariance.gauss_cov import gauss_cov
+from eigenveil.algorithms.recommended.gauss_cov import gauss_cov
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import Plan, plan_for, plan_from_json
 from eigenveil.queries import Preimage, SpanVotes
-from eigenveil.queries.fingerprints import Subsamples
+from eigenveil.queries.papers.fingerprints import Subsamples
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.toml import parse_study
 from tests.support import a_study, refused
@@ -45,23 +45,25 @@ def asking(*queries: Any, share: float = 0.1) -> Callable[[Plan], Steps]:
 
     def asks(plan: Plan) -> Steps:
         for query in queries:
-            yield query if isinstance(query, PricedQuery) else priced(plan, query, share)
+            yield query if isinstance(query, PricedQuery) else query_at_share(plan, query, share)
         return no_release(plan, 0.0, "it was only asking")
 
     return asks
 
 
-MINE = OwnAlgorithm(steps=gauss_cov, properties=AlgorithmProperties(gaussian=True))
+MINE = CustomAlgorithm(steps=gauss_cov, properties=AlgorithmProperties(gaussian=True))
 
 
-def trusted(*queries: Any) -> OwnAlgorithm:
+def trusted(*queries: Any) -> CustomAlgorithm:
     """The same, declared to work on exact sums."""
-    return OwnAlgorithm(steps=asking(*queries), properties=AlgorithmProperties(trusted=True))
+    return CustomAlgorithm(steps=asking(*queries), properties=AlgorithmProperties(trusted=True))
 
 
 def plan_of(algorithm: Any, **names: str) -> Plan:
     """The plan of a simulation that runs it."""
-    return plan_for(STUDY, own(algorithm), **({"federation": "", "submission": "one"} | names))
+    return plan_for(
+        STUDY, as_custom_algorithm(algorithm), **({"federation": "", "submission": "one"} | names)
+    )
 
 
 def test_a_named_algorithm_run_as_ones_own_gives_the_same_bits() -> None:
@@ -75,13 +77,13 @@ def test_a_named_algorithm_run_as_ones_own_gives_the_same_bits() -> None:
 def test_its_result_says_whose_it_is_and_what_that_rests_on() -> None:
     words = simulate(STUDY, RECORDS, algorithm=MINE).document["guarantee"]["words"]
     assert words.startswith(simulate(STUDY, RECORDS).document["guarantee"]["words"])
-    assert "gauss_cov is the user's own algorithm" in words
+    assert "gauss_cov is a custom algorithm" in words
     assert explain(plan_of(gauss_cov))["algorithm"] == "own:gauss_cov"
 
 
 def test_no_federation_can_be_given_it() -> None:
     for names in ({"federation": "clinic"}, {"analyst": "ada"}):
-        with refused(Code.BAD_STUDY, "runs in simulations only: no code travels"):
+        with refused(Code.BAD_STUDY, "runs in simulations only"):
             plan_of(gauss_cov, **names)
     with refused(Code.PROTOCOL, "own:gauss_cov"):  # what sites and a coordinator that resumes read
         plan_from_json(plan_of(gauss_cov).to_json())
@@ -89,7 +91,7 @@ def test_no_federation_can_be_given_it() -> None:
         privacy = "[privacy]\nepsilon = 1.0\ndelta = 1e-6"
         parse_study(f'name = "x"\nalgorithm = "own:gauss_cov"\ncomponents = 1\n{privacy}')
     with refused(Code.BAD_STUDY, "is unknown"):
-        replace(STUDY, algorithm=own(gauss_cov))  # type: ignore[arg-type]
+        replace(STUDY, algorithm=as_custom_algorithm(gauss_cov))  # type: ignore[arg-type]
 
 
 def test_a_budget_is_spent_once() -> None:
@@ -104,35 +106,35 @@ CENTRE = midpoint(STUDY)
 VECTORS = Eigenvectors(centre=CENTRE, radius=S, records=STUDY.max_records, count=1)
 BLOCKS = Subsamples(centre=CENTRE, rank=1, count=2, key=frozen([1, 2, 3, 4]))
 WRONG: dict[str, tuple[Any, Code, str]] = {
-    "no query": (asking(PricedQuery(query=5, micro_rho=5)), Code.BAD_ARGUMENT, "asked int"),  # type: ignore[arg-type]
+    "no query": (asking(PricedQuery(query=5, micro_rho=5)), Code.BAD_ARGUMENT, "yielded int"),  # type: ignore[arg-type]
     "nothing priced": (lambda plan: (yield 7), Code.BAD_ARGUMENT, "yielded int; yield PricedQuery"),
     "half a price": (
         asking(PricedQuery(query=Count(), micro_rho=2.5)),  # type: ignore[arg-type]
         Code.BAD_ARGUMENT,
-        "at 2.5 micro-rho; a price is an int",
+        "at 2.5 micro-rho; a cost must be an int",
     ),
     "a delta of its own": (
         asking(PricedQuery(query=Count(), micro_rho=5, atto_delta=1)), Code.BUDGET, "would exceed"
     ),
     "stability of sums": (
-        asking(PricedQuery(query=Gram(centre=CENTRE, radius=S), micro_rho=5, law=NoiseLaw.STABILITY)),
+        asking(PricedQuery(query=Gram(centre=CENTRE, radius=S), micro_rho=5, law=NoiseDistribution.STABILITY)),
         Code.BAD_ARGUMENT,
-        "it counts nothing",
+        "not a query of counts",
     ),
     "too small a radius": (asking(Gram(centre=CENTRE, radius=1)), Code.OVERFLOW, "below the public floor"),
     "another study's columns": (
-        asking(Gram(centre=frozen([0]), radius=S)), Code.OVERFLOW, "another number of columns"
+        asking(Gram(centre=frozen([0]), radius=S)), Code.OVERFLOW, "differ in the number of columns"
     ),
     "exact sums, undeclared": (asking(VECTORS), Code.BAD_ARGUMENT, "AlgorithmProperties\\(trusted=True\\)"),
-    "too few records": (trusted(replace(VECTORS, records=1)), Code.BAD_ARGUMENT, "say plan.most_records"),
-    "votes": (trusted(SpanVotes(subsamples=BLOCKS)), Code.BAD_ARGUMENT, "may ask"),
+    "too few records": (trusted(replace(VECTORS, records=1)), Code.BAD_ARGUMENT, "use plan.most_records"),
+    "votes": (trusted(SpanVotes(subsamples=BLOCKS)), Code.BAD_ARGUMENT, "are allowed"),
     "a preimage": (
         trusted(Preimage(fingerprint=BLOCKS.key, holders=frozen([0]), subsamples=BLOCKS)),
         Code.BAD_ARGUMENT,
-        "may ask",
+        "are allowed",
     ),
     "no estimate": (lambda plan: (yield from locate(plan)), Code.BAD_ARGUMENT, "returned Centred; return"),
-    "no generator": (lambda plan: 5, Code.BAD_ARGUMENT, "is no generator function"),
+    "no generator": (lambda plan: 5, Code.BAD_ARGUMENT, "is not a generator function"),
 }  # fmt: skip
 
 
@@ -147,26 +149,26 @@ def test_what_it_may_not_do_is_said_and_not_done(name: str) -> None:
 def test_what_it_declares_it_may_do() -> None:
     run = simulate(STUDY, RECORDS, algorithm=trusted(VECTORS))
     assert "floating point" in run.document["guarantee"]["words"]
-    pure = OwnAlgorithm(steps=asking(Count()), properties=AlgorithmProperties(pure=True))
+    pure = CustomAlgorithm(steps=asking(Count()), properties=AlgorithmProperties(pure=True))
     none = replace(STUDY, delta=0.0)
     assert simulate(none, RECORDS, algorithm=pure).document["guarantee"]["delta"] == 0
-    with refused(Code.BAD_STUDY, "own:asks cannot promise delta = 0"):
+    with refused(Code.BAD_STUDY, "own:asks cannot run at delta = 0"):
         simulate(none, RECORDS, algorithm=asking(Count()))
     loud = asking(PricedQuery(query=Count(), micro_rho=5))
     with refused(Code.BUDGET, "no epsilon to add up"):
         simulate(none, RECORDS, algorithm=replace(pure, steps=loud))
     for reference in (AlgorithmProperties(private=False), AlgorithmProperties(single_records=True)):
-        with refused(Code.BAD_ARGUMENT, "works on sums over many records"):
-            OwnAlgorithm(steps=gauss_cov, properties=reference)
+        with refused(Code.BAD_ARGUMENT, "work on sums over many records"):
+            CustomAlgorithm(steps=gauss_cov, properties=reference)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"components": np.eye(3), "explained_variance": np.ones(3)}, "3 components, not at most 2"),
+        ({"components": np.eye(3), "explained_variance": np.ones(3)}, "3 components; return at most 2"),
         ({"components": np.eye(3)[:, :2]}, "components of shape"),
-        ({"components": 2 * np.eye(2, 3)}, "length 1 and at right angles"),
-        ({"mean": np.full(3, np.nan)}, "mean with a number that is none"),
+        ({"components": 2 * np.eye(2, 3)}, "return at most 2, orthonormal"),
+        ({"mean": np.full(3, np.nan)}, "mean with a value that is not finite"),
         ({"components": 3.0}, "components of shape ()"),
         ({"records": "many"}, "records of shape"),
         ({"explained_variance": np.zeros(1)}, "explained_variance of shape"),

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.planning.choose import make_plan
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.planning.resolve import make_plan
 from eigenveil.queries import NAMES, Eigenvectors, Gram, RowNorms, Spectrum, SquaredNormSum, Subspace
 from eigenveil.queries.limits import least_row_radius
 from eigenveil.reporting.explain import explain
@@ -185,5 +185,5 @@ def test_on_unit_rows_the_error_is_that_of_symmetric_noise_at_the_whole_budget(
 def test_whoever_consents_reads_the_norm_and_who_says_so(centring: bool) -> None:
     said = explain(make_plan(a_normed(3, A.GAUSS_COV, centring=centring)))["clip"]
     assert "0.8 in scaled units" in said
-    assert "stated by the analyst, read off no data" in said
+    assert "stated by the analyst, not from data" in said
     assert ("private mean" in said) == centring

@@ -13,16 +13,16 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms.shared import refinement
-from eigenveil.algorithms.shared.cross_query import Cross, Weights
-from eigenveil.algorithms.shared.refinement import Aligned
+from eigenveil.algorithms.shared.query_builders import CrossQueryBuilder, DirectionWeights
+from eigenveil.algorithms.shared.refinement import AlignedCovariance
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import sin_angle
-from eigenveil.planning.resolve import make_plan
-from eigenveil.protocol.release import Release
-from eigenveil.queries import NAMES, CrossCovariance, released
+from eigenveil.planning.choose import make_plan
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import NAMES, CrossCovariance, released_length
 from eigenveil.queries.limits import WEIGHT
 from eigenveil.session import Session
 from eigenveil.site.site import Site
@@ -42,15 +42,17 @@ def basis(d: int, m: int, seed: int = 0) -> FloatArray:
     return np.asarray(np.linalg.qr(np.random.default_rng(seed).standard_normal((d, m)))[0])
 
 
-def known(axes: FloatArray, variances: list[float], k: int, sd: float, level: float = 0.0) -> Aligned:
+def known(
+    axes: FloatArray, variances: list[float], k: int, sd: float, level: float = 0.0
+) -> AlignedCovariance:
     """A covariance of which every cross covariance is known up to `sd`."""
-    return Aligned(
+    return AlignedCovariance(
         basis=axes,
         variances=np.array(variances),
         level=level,
         sd=np.full((k, len(variances) - k + 1), sd),
-        blur=0.0,
-        unsure=0.0,
+        gap_noise=0.0,
+        variance_sd=0.0,
     )
 
 
@@ -120,13 +122,13 @@ def test_a_change_beyond_belief_leaves_less_known() -> None:
 # ------------------------------------------------------------------ the question, and its answer read
 
 
-def cross(d: int, p: int, k: int) -> Cross:
+def cross(d: int, p: int, k: int) -> CrossQueryBuilder:
     """No two weights alike."""
-    weights = Weights(
+    weights = DirectionWeights(
         leading=frozen([WEIGHT - 150 * i for i in range(k)]),
         spare=frozen([WEIGHT - 170 * (1 + i) for i in range(p - k)]),
     )
-    return Cross(centre=frozen(np.zeros(d, dtype=np.int64)), basis=basis(d, p), weights=weights)
+    return CrossQueryBuilder(centre=frozen(np.zeros(d, dtype=np.int64)), basis=basis(d, p), weights=weights)
 
 
 def said(values: IntArray, sigma: float) -> Release:
@@ -205,7 +207,7 @@ def test_whatever_is_released_the_budget_holds_and_the_result_is_defined(
     plan = make_plan(study(4, algorithm, components=k, expected_records=5000))
     session, random = Session(plan), np.random.default_rng(seed)
     while (asked := session.pending) is not None:
-        values = lie(kinds[asked.round % len(kinds)], released(asked.query), random)
+        values = lie(kinds[asked.round % len(kinds)], released_length(asked.query), random)
         try:
             session.feed(Release.of(asked, values, 1.0, ("a", "b", "c")))
         except RequestError as problem:  # no question about numbers so absurd can be asked

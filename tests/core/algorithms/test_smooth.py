@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import pico_epsilon
+from eigenveil.accounting.zcdp import Neighbours, pico_epsilon
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.planning.dry_run import rehearse
@@ -119,7 +118,7 @@ def test_epsilons_and_deltas_add_up_to_the_budget(algorithm: Algorithm, neighbou
         spent = sum(pico_epsilon(release.micro_rho) for release in result.releases) / 1e12
         assert 0.98 * 2.0 <= spent <= 2.0
         assert sum(release.atto_delta for release in result.releases) <= result.plan.atto_delta
-        assert "cannot run without trusting" in explain(result.plan)["trust"]
+        assert "needs a coordinator that is trusted" in explain(result.plan)["trust"]
 
 
 @pytest.mark.parametrize("algorithm", FAMILY)

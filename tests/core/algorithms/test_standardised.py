@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from eigenveil import PrivateCovariance, PrivatePCA
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.algorithms.shared import standardised as module
 from eigenveil.algorithms.shared.column_scales import (
@@ -19,20 +19,20 @@ from eigenveil.algorithms.shared.column_scales import (
     SQUARE,
     ColumnScales,
     column_scales,
-    foreseen_error,
     moments_radius,
+    predicted_scale_error,
     scale_shares,
 )
-from eigenveil.algorithms.shared.preparation import law, price
+from eigenveil.algorithms.shared.preparation import cost_of_share, noise_distribution
 from eigenveil.errors import Code
 from eigenveil.noise.source import noise_spec
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.dry_run import courses
+from eigenveil.planning.choose import make_plan
+from eigenveil.planning.dry_run import possible_rehearsals
 from eigenveil.planning.predict import predict
-from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.estimate import Estimate, MatrixNoise
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import ColumnHistograms, ColumnMoments, Frame
 from eigenveil.queries.limits import WEIGHT
 from eigenveil.session import Session
@@ -94,10 +94,10 @@ def test_the_error_of_a_variance_is_predicted_from_the_noise_that_will_be_drawn(
     study = a_study(epsilon=1.0, delta=delta, max_sites_per_person=sites, expected_records=20_000)
     plan = make_plan(replace(study, federation=Federation(sites=("a", "b"))))
     query = ColumnMoments(columns=4, radius=moments_radius(plan, 20_000.0))
-    paid = price(plan, scale_shares(plan).moments)
-    drawn = noise_spec(query, paid, study.neighbours, sites, law(plan)).sigma
+    paid = cost_of_share(plan, scale_shares(plan).moments)
+    drawn = noise_spec(query, paid, study.neighbours, sites, noise_distribution(plan)).sigma
     noise = drawn / WEIGHT / 20_000 / SQUARE  # in parts of the square of one standard deviation
-    assert foreseen_error(plan) == pytest.approx(math.hypot(BIAS, 2 * noise), rel=1e-4)
+    assert predicted_scale_error(plan) == pytest.approx(math.hypot(BIAS, 2 * noise), rel=1e-4)
 
 
 FEDERATED = [name for name in ALGORITHMS if not (PROPERTIES[name].exact_rows or name is Algorithm.ZERO)]
@@ -136,7 +136,7 @@ def test_where_epsilons_add_up_the_scales_are_paid_in_epsilon(name: Algorithm) -
 
 @pytest.mark.parametrize("name", [name for name in PROPERTIES if PROPERTIES[name].exact_rows])
 def test_what_rests_on_whole_numbers_is_not_run_on_scaled_ones(name: Algorithm) -> None:
-    with refused(Code.BAD_STUDY, "rounded again", '"bounds"'):
+    with refused(Code.BAD_STUDY, "round the records out", '"bounds"'):
         make_plan(a_study(algorithm=name, delta=1e-6))
 
 
@@ -180,7 +180,7 @@ def test_noise_is_stated_in_parts_of_standard_deviations() -> None:
     frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
     scales = ColumnScales(frame=frame, resolved=np.ones(4, dtype=bool), noise=np.zeros(4))
     noise = MatrixNoise(
-        law=NoiseLaw.GAUSSIAN, diagonal=2e-3, off_diagonal=1e-3, count=0.0, centre=1e-4, kept=1.0
+        law=NoiseDistribution.GAUSSIAN, diagonal=2e-3, off_diagonal=1e-3, count=0.0, centre=1e-4, kept=1.0
     )
     found = Estimate(
         components=np.eye(1, 4), explained_variance=np.array([0.1]), mean=np.zeros(4), records=6000.0,
@@ -197,7 +197,7 @@ def test_a_column_that_noise_hides_is_named_and_does_no_harm() -> None:
     records = correlated(6000)
     records[:, 0], records[:, 1] = 7.0, np.where(np.arange(6000) % 1000 == 0, 50.0, -50.0)
     result = run(records, epsilon=1.0, components=1).result
-    said = next(sentence for sentence in result.warnings if "noise hides how widely" in sentence)
+    said = next(sentence for sentence in result.warnings if "noise hides the spread" in sentence)
     assert "c0, c1;" in said
     x = (records[:, 2:] - records[:, 2:].mean(axis=0)) / records[:, 2:].std(axis=0)
     goal = np.r_[0, 0, eigenpairs(x.T @ x / len(x))[1][:, 0]][None, :]
@@ -209,14 +209,14 @@ def test_bounds_far_wider_than_a_spread_are_said() -> None:
     records = correlated()
     records[:, 0] = 5.0 + 0.01 * (records[:, 0] - 5.0)
     said = " ".join(run(records).result.warnings)
-    assert "columns spread: c0;" in said
+    assert "these columns: c0;" in said
     assert "deviation of c1 (about 16" in said  # 50 / 0.3
     assert "c2" not in said
 
 
 def test_no_more_rounds_are_foreseen_than_two_beside_those_by_bounds() -> None:
     plans = [make_plan(a_study(epsilon=1.0, scaling=one)) for one in (Scaling.BOUNDS, Scaling.STANDARD)]
-    by_bounds, standard = (max(map(len, courses(plan))) for plan in plans)
+    by_bounds, standard = (max(map(len, possible_rehearsals(plan))) for plan in plans)
     assert standard == by_bounds + 2
 
 

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenveil.algorithms.covariance import em_cov, noised_gram
-from eigenveil.algorithms.gradient import dp_pca, noisy_power
+from eigenveil.algorithms.papers import baselines, smooth_sensitivity
+from eigenveil.algorithms.recommended import dp_pca, gauss_cov
 from eigenveil.algorithms.shared import refinement
 from eigenveil.algorithms.shared.preparation import locate
 from eigenveil.algorithms.shared.stated_error import typical_sine
-from eigenveil.algorithms.subspace import smooth_sensitivity
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.protocol.estimate import Estimate, Steps
@@ -89,7 +88,7 @@ def test_where_the_components_are_noise_the_stated_error_says_so(algorithm: Algo
 def test_who_forgets_the_noise_of_the_mean_is_caught(
     algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (noised_gram, em_cov, dp_pca, noisy_power, smooth_sensitivity, refinement):
+    for module in (gauss_cov, baselines, dp_pca, baselines, smooth_sensitivity, refinement):
         monkeypatch.setattr(module, "centre_sine", lambda start, gaps: 0.0)
     assert not is_honest(algorithm)
 
@@ -105,14 +104,14 @@ def located(plan: Plan) -> Steps:
         explained_variance=np.zeros(0),
         mean=start.mean,
         records=start.records,
-        total_variance=start.off,
+        total_variance=start.squared_centre_error,
         noise_scale=0.0,
         sin_error=None,
     )
 
 
 @cache
-def off(n: int, d: int, middle: float, seed: int) -> tuple[float, float]:
+def squared_centre_error(n: int, d: int, middle: float, seed: int) -> tuple[float, float]:
     """How far the centre is from the mean, squared, and how far it says to be."""
     rows = far_off(n, d, 0.1, seed)
     rows += (middle - 1) * np.sign(rows.mean(axis=0)) * 3.6
@@ -124,13 +123,16 @@ def off(n: int, d: int, middle: float, seed: int) -> tuple[float, float]:
 @pytest.mark.parametrize("middle", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("n", [300, 3000])
 def test_the_centre_is_about_as_far_off_as_it_says(n: int, middle: float) -> None:
-    measured, said = np.median([off(n, 60, middle, seed) for seed in range(15)], axis=0)
+    measured, said = np.median([squared_centre_error(n, 60, middle, seed) for seed in range(15)], axis=0)
     assert 0.1 < measured / said < 1.5
 
 
 def test_a_centre_does_not_follow_noise() -> None:
     """Where the mean is in the middle already, moving by its noise would put it that noise off."""
-    near, far = (np.median([off(300, 60, middle, seed)[0] for seed in range(15)]) for middle in (0.0, 1.0))
+    near, far = (
+        np.median([squared_centre_error(300, 60, middle, seed)[0] for seed in range(15)])
+        for middle in (0.0, 1.0)
+    )
     assert near < far / 4
 
 

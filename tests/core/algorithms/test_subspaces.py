@@ -9,9 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import pico_epsilon
-from eigenveil.algorithms.subspace.exact import subsample_size
+from eigenveil.accounting.zcdp import Neighbours, pico_epsilon
+from eigenveil.algorithms.papers.subspace_exact import subsample_size
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import orthonormal, sin_angle

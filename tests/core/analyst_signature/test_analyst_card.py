@@ -8,20 +8,19 @@ from typing import Any
 
 import pytest
 
-from eigenveil.analyst_signature.card import CARD_SIGNED, SignedAnalystCard
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.key_cards.card_file import cards_from_file, cards_to_file
+from eigenveil.key_cards.key_card import cards_from_file, cards_to_file
+from eigenveil.key_cards.owners import ANALYST_CARD_SIGNED, SignedAnalystKeyCard, SignedSiteKeyCard
 from eigenveil.numerics.encoding import canonical
-from eigenveil.secure_aggregation.card import SignedCard
 from tests.core.secure_aggregation.cards import signed_card
 from tests.support import analyst_card, analyst_key, refused
 
 ADA = analyst_card("ada", "north")
 
 
-def stating(**changes: Any) -> SignedAnalystCard:
+def stating(**changes: Any) -> SignedAnalystKeyCard:
     said = canonical(json.loads(ADA.said) | changes)
-    return SignedAnalystCard(said=said, signature=analyst_key("ada").sign(CARD_SIGNED + said))
+    return SignedAnalystKeyCard(said=said, signature=analyst_key("ada").sign(ANALYST_CARD_SIGNED + said))
 
 
 def test_a_card_holds_and_has_digits_of_its_own() -> None:
@@ -43,14 +42,14 @@ def test_a_card_holds_and_has_digits_of_its_own() -> None:
         (Code.PROTOCOL, replace(ADA, said=b"{}")),
     ],
 )
-def test_a_card_that_was_changed_is_refused(code: Code, signed: SignedAnalystCard) -> None:
-    with refused(code, "believed"):
+def test_a_card_that_was_changed_is_refused(code: Code, signed: SignedAnalystKeyCard) -> None:
+    with refused(code, "rejected"):
         signed.check()
 
 
 def test_a_file_holds_cards_of_one_kind() -> None:
-    assert cards_from_file(cards_to_file([ADA]), SignedAnalystCard) == (ADA,)
+    assert cards_from_file(cards_to_file([ADA]), SignedAnalystKeyCard) == (ADA,)
     with pytest.raises(EigenveilError, match="cannot be read"):
-        cards_from_file(cards_to_file([ADA]), SignedCard)
+        cards_from_file(cards_to_file([ADA]), SignedSiteKeyCard)
     with pytest.raises(EigenveilError, match="cannot be read"):
-        cards_from_file(cards_to_file([signed_card()]), SignedAnalystCard)
+        cards_from_file(cards_to_file([signed_card()]), SignedAnalystKeyCard)

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from eigenveil.derived.matrix import Noised
+from eigenveil.derived.covariance import NoisedCovariance
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.protocol.estimate import MatrixNoise
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
 
 DRAWS = 500
 WITHIN = 0.11  # of an error: three and a half of the standard errors of DRAWS draws, which are seeded
@@ -19,7 +19,7 @@ WITHIN = 0.11  # of an error: three and a half of the standard errors of DRAWS d
 def a_noise(size: float, *, even: bool = False, count: float = 0.0, kept: float = 1.0) -> MatrixNoise:
     """Symmetric noise of that sd off the diagonal, or as much on it."""
     return MatrixNoise(
-        law=NoiseLaw.GAUSSIAN,
+        law=NoiseDistribution.GAUSSIAN,
         diagonal=size if even else size * np.sqrt(2),
         off_diagonal=size,
         count=count,
@@ -28,25 +28,27 @@ def a_noise(size: float, *, even: bool = False, count: float = 0.0, kept: float 
     )
 
 
-def a_matrix(size: float = 1e-4, *, even: bool = False, count: float = 0.0, seed: int = 3) -> Noised:
+def a_matrix(
+    size: float = 1e-4, *, even: bool = False, count: float = 0.0, seed: int = 3
+) -> NoisedCovariance:
     """Four columns in units of their own, correlated, without noise yet."""
     rows = np.random.default_rng(seed).normal(size=(50, 4)) @ np.triu(np.ones((4, 4)))
-    return Noised(
+    return NoisedCovariance(
         columns=tuple("abcd"),
         values=np.cov(rows.T, bias=True) / 10,
         scale=np.array([1.0, 20.0, 0.5, 3.0]),
         mean=np.array([5.0, -2.0, 0.1, 40.0]),
         records=1000.0,
         noise=a_noise(size, even=even, count=count),
-        wandering=0.0,
+        mean_noise_variance=0.0,
         divided=np.ones(4),
     )
 
 
-def spread(matrix: Noised, answer: Callable[[Noised], FloatArray]) -> FloatArray:
+def spread(matrix: NoisedCovariance, answer: Callable[[NoisedCovariance], FloatArray]) -> FloatArray:
     """The sd of an answer over DRAWS matrices and means with noise as `matrix` says it has."""
     generator, m, noise = np.random.default_rng(8), len(matrix.columns), matrix.noise
-    means = np.random.default_rng(9).normal(size=(DRAWS, m)) * np.sqrt(matrix.wandering)
+    means = np.random.default_rng(9).normal(size=(DRAWS, m)) * np.sqrt(matrix.mean_noise_variance)
     found = []
     for away in means:
         upper = np.triu(generator.normal(size=(m, m)), 1) * noise.off_diagonal

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from eigenveil.derived.components import pca, subspace_angle
-from eigenveil.derived.frame import Units
-from eigenveil.derived.matrix import Noised
+from eigenveil.derived.covariance import NoisedCovariance, Units
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from tests.core.derived.drawn import WITHIN, a_matrix, a_noise, spread
@@ -18,7 +17,7 @@ from tests.support import refused
 ALL = pytest.mark.parametrize("units", Units)
 
 
-def in_units(matrix: Noised, units: Units) -> FloatArray:
+def in_units(matrix: NoisedCovariance, units: Units) -> FloatArray:
     sizes = np.sqrt(np.diag(matrix.values))
     weights = {Units.RELEASED: np.ones(4), Units.OWN: matrix.scale, Units.STANDARD: 1 / sizes}[units]
     return np.asarray(matrix.values * np.outer(weights, weights))
@@ -41,7 +40,7 @@ def test_errors_are_what_noise_does(units: Units, even: bool) -> None:
     matrix = a_matrix(even=even, count=0.001)
     found = pca(matrix, 2, units, 0.95)
 
-    def answer(one: Noised) -> FloatArray:
+    def answer(one: NoisedCovariance) -> FloatArray:
         again = pca(one, 2, units, 0.95)
         return np.concatenate([again.variances.values, again.loadings.values.ravel()])
 
@@ -73,7 +72,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
     matrix = a_matrix()
     with refused(Code.BAD_ARGUMENT, "different columns"):
         subspace_angle(matrix, matrix.of(["a", "b"]), 1, Units.OWN)
-    with refused(Code.BAD_ARGUMENT, "other scales"):
+    with refused(Code.BAD_ARGUMENT, "different scales"):
         subspace_angle(matrix, replace(matrix, scale=matrix.scale * 2), 1, Units.RELEASED)
     for k in (0, 5):
         with refused(Code.BAD_ARGUMENT, "between 1 and the 4 columns"):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.derived.correlation import Correlations, correlation, partial_correlation
+from eigenveil.derived.correlations import Correlations, correlation, partial_correlation
 from tests.core.derived.drawn import WITHIN, a_matrix, a_noise, spread
 
 BOTH = pytest.mark.parametrize("answer", [correlation, partial_correlation])

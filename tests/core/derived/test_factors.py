@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.derived.factors import Rotation, factor_analysis, matched, varimax
-from eigenveil.derived.matrix import Noised
+from eigenveil.derived.covariance import NoisedCovariance
+from eigenveil.derived.factors import Rotation, factor_analysis, match_factors, varimax
 from eigenveil.errors import Code
 from tests.core.derived.drawn import a_matrix, a_noise
 from tests.support import refused
@@ -16,7 +16,7 @@ from tests.support import refused
 LOADINGS = np.array([[0.9, 0], [0.7, 0], [0.6, 0], [0.8, 0], [0, 0.8], [0, 0.7], [0, 0.5]])
 
 
-def of_factors(size: float, between: float = 0.0) -> Noised:
+def of_factors(size: float, between: float = 0.0) -> NoisedCovariance:
     """Seven columns that two factors explain, in variances of their own."""
     sizes = np.array([1, 0.5, 2, 1, 0.2, 1, 3]) / 10
     shared = LOADINGS @ np.array([[1, between], [between, 1]]) @ LOADINGS.T
@@ -62,12 +62,12 @@ def test_errors_are_what_noise_does() -> None:
         upper = np.triu(generator.normal(size=(7, 7)), 1) * 5e-5
         moved = upper + upper.T + np.diag(generator.normal(size=7)) * 5e-5 * np.sqrt(2)
         again = factor_analysis(replace(matrix, values=matrix.values + moved), 2, Rotation.VARIMAX, 0.95)
-        found.append((matched(again.loadings.values, stated.values) - stated.values) / stated.errors)
+        found.append((match_factors(again.loadings.values, stated.values) - stated.values) / stated.errors)
     assert 0.8 < np.sqrt(np.mean(np.square(found))) < 1.25
 
 
 def test_factors_keep_their_names_however_they_are_ordered() -> None:
-    assert np.array_equal(matched(-LOADINGS[:, ::-1], LOADINGS), LOADINGS)
+    assert np.array_equal(match_factors(-LOADINGS[:, ::-1], LOADINGS), LOADINGS)
 
 
 def test_noise_alone_is_said_and_too_many_factors_are_refused() -> None:

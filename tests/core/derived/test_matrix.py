@@ -42,9 +42,11 @@ def test_the_noise_of_a_release_is_of_the_size_that_it_states(algorithm: str, de
         matrix = Moments.of(simulate(study, {"north": ROWS}, seed=seed).result).matrix
         assert np.allclose(matrix.scale, 4, rtol=1 / S)
         moved = matrix.values - exact
-        centre.append((matrix.mean - mean) / matrix.scale / np.sqrt(matrix.wandering))
-        on.append(np.diag(moved) / np.hypot(np.diag(matrix.entries), np.diag(exact) * matrix.stretch))
-        off.append((moved / matrix.entries)[np.triu_indices(5, 1)])
+        centre.append((matrix.mean - mean) / matrix.scale / np.sqrt(matrix.mean_noise_variance))
+        on.append(
+            np.diag(moved) / np.hypot(np.diag(matrix.entry_errors), np.diag(exact) * matrix.common_error)
+        )
+        off.append((moved / matrix.entry_errors)[np.triu_indices(5, 1)])
     limit = 0.35 if delta == 0 else 0.25  # a square of Laplace noise varies more
     assert abs(np.mean(np.square(on)) - 1) < limit
     assert abs(np.mean(np.square(off)) - 1) < limit
@@ -55,20 +57,20 @@ def test_the_noise_of_the_mean_is_in_the_matrix_as_its_square() -> None:
     """The mean's noise e adds e e^T, whose root mean squares 20,000 draws give to 2 percent."""
     away = np.random.default_rng(4).normal(size=(20_000, 4)) * 0.1
     squares = away[:, :, None] * away[:, None, :]
-    told = replace(a_matrix(1e-12), wandering=0.01).entries
+    told = replace(a_matrix(1e-12), mean_noise_variance=0.01).entry_errors
     assert np.allclose(told, np.sqrt((squares**2).mean(axis=0)), rtol=0.06)
 
 
 def test_a_matrix_is_mended_as_little_as_makes_it_a_covariance() -> None:
     matrix = a_matrix(0.02)
     broken = replace(matrix, values=matrix.values - 0.05 * np.eye(4))
-    mended = broken.positive()
+    mended = broken.positive_definite()
     values = np.linalg.eigvalsh(mended.values)
     assert np.isclose(values[0], 0.02)
     assert np.allclose(values, np.maximum(np.linalg.eigvalsh(broken.values), 0.02))
     assert mended.repaired > 0
-    assert np.allclose(mended.positive().values, mended.values)
-    assert a_matrix().positive().repaired == 0
+    assert np.allclose(mended.positive_definite().values, mended.values)
+    assert a_matrix().positive_definite().repaired == 0
 
 
 def test_columns_are_taken_by_name_with_all_that_is_theirs() -> None:
@@ -84,7 +86,7 @@ def test_what_clipping_bends_is_said_only_where_it_clips() -> None:
     assert a_matrix().notes() == ()
     (sentence,) = replace(a_matrix(), noise=a_noise(1e-4, kept=0.8)).notes()
     assert "80.00%" in sentence
-    assert replace(a_matrix(), noise=a_noise(1e-4, count=0.15, kept=0.8)).stretch == pytest.approx(0.25)
+    assert replace(a_matrix(), noise=a_noise(1e-4, count=0.15, kept=0.8)).common_error == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.derived.matrix import Noised
+from eigenveil.derived.covariance import NoisedCovariance
 from eigenveil.derived.regression import Regression, regress
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
@@ -42,7 +42,7 @@ def test_errors_are_what_noise_does(even: bool, ridge: float) -> None:
     matrix = a_matrix(even=even, count=0.01)
     found = of(matrix, ridge)
 
-    def answer(one: Noised) -> FloatArray:
+    def answer(one: NoisedCovariance) -> FloatArray:
         again = of(one, ridge)
         return np.append(again.privacy.values, again.r_squared.values)
 
@@ -51,7 +51,7 @@ def test_errors_are_what_noise_does(even: bool, ridge: float) -> None:
 
 
 def test_an_intercept_knows_that_the_mean_is_noised_too() -> None:
-    matrix = replace(a_matrix(), wandering=1e-4, mean=a_matrix().mean / 10)
+    matrix = replace(a_matrix(), mean_noise_variance=1e-4, mean=a_matrix().mean / 10)
     seen = spread(matrix, lambda one: of(one).intercept.values)
     assert np.isclose(of(matrix).intercept.errors, seen, rtol=WITHIN)
 

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.dictionary.admission import (
+from eigenveil.dictionary.directory import (
     PERSON_SECONDS,
     Directory,
+    SiteStatement,
     check_study,
     directory_from_dict,
     directory_to_dict,
+    statement_from_proto,
 )
-from eigenveil.dictionary.rules import StatedRules
-from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
+from eigenveil.dictionary.site_rules import StatedRules
 from eigenveil.errors import Code, RequestError
 from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -135,13 +136,13 @@ def test_every_refusal_says_what_to_do() -> None:
     with pytest.raises(RequestError) as told:
         check_study(STUDY, public)
     assert str(told.value).count("'c2'") == 1
-    with refused(Code.BAD_STUDY, "south states that it does not offer 'c1', 'c2'"):
+    with refused(Code.BAD_STUDY, "south does not offer 'c1', 'c2'"):
         check_study(
             STUDY, directory(sites={"north": None, "south": stated(("c0",))}, columns=("c0", "c1", "c2"))
         )
     slow = {"north": stated(asks=True), "south": None}
     with refused(
-        Code.BAD_STUDY, "at north a person decides", "would wait 60 s", "deadline_seconds of at least 3600"
+        Code.BAD_STUDY, "at north a person decides", "waits only 60 s", "deadline_seconds of at least 3600"
     ):
         check_study(STUDY, directory(sites=slow))
     patient = replace(STUDY, federation=Federation(sites=SITES, deadline_seconds=PERSON_SECONDS))

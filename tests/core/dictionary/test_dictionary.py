@@ -14,16 +14,18 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.dictionary.dictionary import ColumnType, Dictionary, DictionaryColumn, nearest
-from eigenveil.dictionary.schema import dictionary_schema
-from eigenveil.dictionary.signed import DICTIONARY_SIGNED, SignedDictionary, sign_dictionary
-from eigenveil.dictionary.toml import (
+from eigenveil.dictionary.dictionary import ColumnType, Dictionary, DictionaryColumn, suggestion
+from eigenveil.dictionary.formats import (
+    DICTIONARY_SIGNED,
     TO_FILL,
+    SignedDictionary,
     dictionary_digest,
     dictionary_from_dict,
+    dictionary_schema,
     dictionary_to_dict,
     dictionary_to_toml,
     parse_dictionary,
+    sign_dictionary,
 )
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import canonical
@@ -156,15 +158,15 @@ def test_one_wrong_digit_of_a_code_is_noticed(digit: int, place: int) -> None:
     if wrong == code:
         dictionary_from_dict({"name": "d", "version": 1, "columns": [column]})
         return
-    with refused(Code.BAD_STUDY, "no LOINC code"):
+    with refused(Code.BAD_STUDY, "not a LOINC code"):
         dictionary_from_dict({"name": "d", "version": 1, "columns": [column]})
 
 
 def test_what_was_meant_is_found_whatever_the_case() -> None:
     known = ("creatinine", "Glucose", "age")
-    assert "'creatinine'" in nearest("creatinin", known)
-    assert "'Glucose'" in nearest("GLUCOSE", known)
-    assert nearest("zzz", known) == ""
+    assert "'creatinine'" in suggestion("creatinin", known)
+    assert "'Glucose'" in suggestion("GLUCOSE", known)
+    assert suggestion("zzz", known) == ""
 
 
 @given(dictionaries(), st.data())

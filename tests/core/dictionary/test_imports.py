@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.dictionary.dictionary import ColumnType
-from eigenveil.dictionary.drafts import Draft
-from eigenveil.dictionary.omop import from_omop
-from eigenveil.dictionary.redcap import (
+from eigenveil.dictionary.formats import TO_FILL, parse_dictionary
+from eigenveil.dictionary.imports import (
     CHOICES,
     FIELD,
     IDENTIFIER,
@@ -23,9 +22,10 @@ from eigenveil.dictionary.redcap import (
     MINIMUM,
     TYPE,
     VALIDATION,
+    DictionaryDraft,
+    from_omop,
     from_redcap,
 )
-from eigenveil.dictionary.toml import TO_FILL, parse_dictionary
 from eigenveil.errors import Code
 from tests.core.dictionary.test_dictionary import SHIPPED
 from tests.support import refused
@@ -52,12 +52,12 @@ OPEN: list[dict[str, str]] = [
 HEADER = [FIELD, "Form Name", TYPE, LABEL, CHOICES, VALIDATION, MINIMUM, MAXIMUM, IDENTIFIER]
 
 
-def omop(*rows: str) -> Draft:
+def omop(*rows: str) -> DictionaryDraft:
     """The draft of a concept list."""
     return from_omop(io.StringIO(CONCEPT + "".join(rows)), "imported", KNOWN)
 
 
-def redcap(*fields: Mapping[str, str], bom: str = "") -> Draft:
+def redcap(*fields: Mapping[str, str], bom: str = "") -> DictionaryDraft:
     """The draft of a data dictionary as REDCap writes it."""
     out = io.StringIO(newline="")
     writer = csv.DictWriter(out, HEADER, restval="")
@@ -146,15 +146,15 @@ def test_whatever_a_source_says_a_terminal_and_the_reader_can_take(name: str, la
 
 
 def test_what_is_no_such_file_says_so() -> None:
-    with refused(Code.BAD_STUDY, "names no 'concept_name'", "the file you mean"):
+    with refused(Code.BAD_STUDY, "has no column 'concept_name'", "the right file"):
         from_omop(io.StringIO("a,b\n1,2\n"), "d", KNOWN)
     for empty in ("", CONCEPT):
         with refused(Code.BAD_STUDY):
             from_omop(io.StringIO(empty), "d", KNOWN)
-    with refused(Code.BAD_STUDY, "two rows give a column"):
+    with refused(Code.BAD_STUDY, "two rows define the column"):
         omop(CHOLESTEROL, CHOLESTEROL)
     with refused(Code.BAD_STUDY, "cannot be read"):
         redcap(field("x" * 200_000, "text", validation="integer"))
     many = [f"1\tm{i}\tMeasurement\tLOINC\t\tS\t2160-0\t\t\t\n" for i in range(2001)]
-    with refused(Code.BAD_STUDY, "over 2000 columns"):
+    with refused(Code.BAD_STUDY, "more than 2000 columns"):
         omop(*many)

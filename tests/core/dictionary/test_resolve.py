@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.dictionary.new_study import Choice, new_study
-from eigenveil.dictionary.resolve import read_study_file
-from eigenveil.dictionary.toml import parse_dictionary
+from eigenveil.dictionary.formats import parse_dictionary
+from eigenveil.dictionary.study_files import NewStudy, new_study, read_study_file
 from eigenveil.errors import Code
 from eigenveil.study.plain_values import toml_text
 from eigenveil.study.toml import parse_study, study_to_toml
@@ -57,7 +56,7 @@ def test_what_a_study_states_itself_counts_and_is_told(
         return
     (said,) = overrides
     assert said.startswith(f"{name}: bounds ")
-    assert said.endswith(f"the dictionary says {own.lower:.15g} to {own.upper:.15g}")
+    assert said.endswith(f"in the dictionary {own.lower:.15g} to {own.upper:.15g}")
 
 
 def test_another_unit_and_a_column_of_the_studys_own_are_told() -> None:
@@ -65,16 +64,16 @@ def test_another_unit_and_a_column_of_the_studys_own_are_told() -> None:
     study, overrides = resolved({"name": "total_cholesterol", "unit": "mmol/L", "upper": 26}, mine)
     assert [column.unit for column in study.columns] == ["mmol/L", "kg"]
     assert overrides == (
-        "total_cholesterol: bounds 20 to 26, the dictionary says 20 to 1000",
-        "total_cholesterol: unit 'mmol/L', the dictionary says 'mg/dL'",
-        "mine: not in the dictionary clinical; unit and bounds are the study's own",
+        "total_cholesterol: bounds 20 to 26, in the dictionary 20 to 1000",
+        "total_cholesterol: unit 'mmol/L', in the dictionary 'mg/dL'",
+        "mine: not in the dictionary clinical; unit and bounds are from the study",
     )
 
 
 def test_every_typo_is_told_at_once_with_the_nearest_names() -> None:
     with refused(Code.BAD_STUDY, "'agee' (did you mean 'age'?)", "'creatinin' (did you mean 'creatinine'"):
         resolved("agee", "bmi", {"name": "creatinin", "upper": 3})
-    with refused(Code.BAD_STUDY, "'sex' (a category: name its levels, sex=female, sex=male)"):
+    with refused(Code.BAD_STUDY, "'sex' (a category; use its levels: sex=female, sex=male)"):
         resolved("sex")
 
 
@@ -100,7 +99,7 @@ def test_a_file_that_only_names_is_not_taken_for_a_study() -> None:
         read_study_file("dictionary = 3")
 
 
-def choice(columns: tuple[str, ...], **changes: Any) -> Choice:
+def choice(columns: tuple[str, ...], **changes: Any) -> NewStudy:
     """A choice that every check accepts."""
     values: dict[str, Any] = {
         "name": "new",
@@ -109,7 +108,7 @@ def choice(columns: tuple[str, ...], **changes: Any) -> Choice:
         "epsilon": 1.0,
         "delta": 1e-6,
     }
-    return Choice(columns=columns, dictionary="clinical", **(values | changes))
+    return NewStudy(columns=columns, dictionary="clinical", **(values | changes))
 
 
 @given(chosen, st.floats(1e-3, 10), st.lists(st.sampled_from("abcdef"), min_size=1, unique=True))

@@ -6,11 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from eigenveil.dictionary.admission import Directory, check_rules, directory_from_dict, directory_to_dict
-from eigenveil.dictionary.rules import ANY, StatedRules, forbidding
-from eigenveil.dictionary.statement import SiteStatement, statement_from_proto
+from eigenveil.dictionary.directory import (
+    Directory,
+    SiteStatement,
+    check_rules,
+    directory_from_dict,
+    directory_to_dict,
+    statement_from_proto,
+)
+from eigenveil.dictionary.site_rules import ANY, StatedRules, sites_forbidding
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Federation, Trust
 from tests.support import a_study, refused
@@ -72,17 +78,17 @@ def test_a_required_site_that_forbids_it_refuses_the_study() -> None:
 )
 def test_each_stated_rule_forbids(rule: str, changes: dict[str, object]) -> None:
     rules = replace(OPEN, **changes)  # type: ignore[arg-type]
-    assert dict(forbidding(a_plan(), {"anna": rules})) == {"anna": (rule,)}
+    assert dict(sites_forbidding(a_plan(), {"anna": rules})) == {"anna": (rule,)}
 
 
 def test_an_analyst_is_told_of_no_other_analyst() -> None:
     rules = replace(OPEN, analysts=("eve", "ada"))
-    assert rules.seen_by("ada").analysts == ("ada",)
-    assert rules.seen_by("mallory").analysts == ()
-    assert OPEN.seen_by("mallory").analysts == (ANY,)
+    assert rules.visible_to("ada").analysts == ("ada",)
+    assert rules.visible_to("mallory").analysts == ()
+    assert OPEN.visible_to("mallory").analysts == (ANY,)
     for analyst in ("ada", "eve", "mallory"):  # and foresees the same for itself
         plan = a_plan(analyst)
-        said = [list(forbidding(plan, {"anna": one})) for one in (rules, rules.seen_by(analyst))]
+        said = [list(sites_forbidding(plan, {"anna": one})) for one in (rules, rules.visible_to(analyst))]
         assert said[0] == said[1]
 
 
@@ -90,7 +96,7 @@ def test_what_a_site_states_is_told_to_an_analyst_without_the_others_whom_it_all
     stated = directory(anna=replace(OPEN, analysts=("eve", "ada"))).sites["anna"]
     assert stated is not None
     for analyst, told in (("ada", ("ada",)), ("mallory", ())):
-        seen = stated.seen_by(analyst)
+        seen = stated.visible_to(analyst)
         assert seen.allows is not None
         assert seen.allows.analysts == told
         assert replace(seen, allows=stated.allows) == stated, "and nothing else is changed"

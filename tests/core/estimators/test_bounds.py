@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.estimators.bounds import lower_upper
+from eigenveil.estimators._base import lower_upper
 
 PAIRS = st.lists(st.tuples(st.floats(-1e6, 0), st.floats(1, 1e6)), min_size=1, max_size=5)
 
@@ -31,7 +31,7 @@ def test_one_pair_of_numbers_is_for_all_columns() -> None:
 @pytest.mark.parametrize(
     ("bounds", "named", "why"),
     [
-        ({"a": (0, 1)}, True, "say nothing of the column 'b'; they name: a"),
+        ({"a": (0, 1)}, True, "no entry for column 'b'; they name: a"),
         ({"a": (0, 1), "b": (0, 1)}, False, "need records whose columns have names"),
         ({"a": (0, 1), "b": 3}, True, "2 pairs"),
         ([(0, 1), (0, 1), (0, 1)], False, "2 pairs"),

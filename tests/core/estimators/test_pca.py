@@ -20,14 +20,14 @@ from eigenveil import PrivateCovariance, PrivatePCA, PublicNorm
 from eigenveil.estimators import _base
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
-from eigenveil.reporting import pictures
+from eigenveil.reporting.figures import captions
 from eigenveil.reporting.report import render
 
 BOUNDS = (-40.0, 40.0)
 HUGE = 1e6
 # What a result says against itself is a warning; most records here are few.
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:clipping kept",
+    "ignore:clipping left",
     "ignore:the directions are mostly noise",
     "ignore:the predicted error assumes",
     "ignore:the noise of the private mean",
@@ -90,7 +90,7 @@ def test_a_share_is_chosen_from_the_whole_released_spectrum() -> None:
         assert fitted.n_components_ == PCA(share).fit(x).n_components_
         assert fitted.release_["plan"]["algorithm"] == "gauss-cov"
         assert len(fitted.release_["result"]["components"]) == 6
-    with pytest.warns(UserWarning, match="they may be noise; ask for fewer"):
+    with pytest.warns(UserWarning, match="they may be noise"):
         PrivatePCA(0.999, epsilon=0.5, bounds=BOUNDS, random_state=1).fit(records(300))
 
 
@@ -142,7 +142,7 @@ def test_the_release_carries_the_guarantee() -> None:
 
 def test_replace_one_is_stated_and_nothing_about_one_record_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its plan holds the exact number of records, which one record more changes for certain."""
-    monkeypatch.setattr(pictures, "svg", lambda *drawn: "")  # takes seconds
+    monkeypatch.setattr(captions, "render_svg", lambda *drawn: "")  # takes seconds
     fitted = PrivatePCA(2, bounds=BOUNDS, neighbours="replace-one").fit(records())
     said = fitted.release_["guarantee"]
     assert fitted.release_["plan"]["study"]["records"]["max_records"] == len(records())
@@ -216,7 +216,7 @@ def test_one_record_is_fitted_like_any_other_number_of_them() -> None:
 
 
 def test_noise_is_warned_about_and_so_are_variances_that_cannot_be() -> None:
-    with pytest.warns(UserWarning, match="mostly noise|private mean|bounds allow, 9600 in all") as caught:
+    with pytest.warns(UserWarning, match="mostly noise|private mean|bounds allow in total, 9600") as caught:
         fitted = PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(records(3))
     assert [str(one.message) for one in caught] == fitted.release_["result"]["warnings"]
     assert {one.filename for one in caught} == {__file__}
@@ -249,14 +249,14 @@ REFUSED: list[tuple[str, dict[str, Any], Any, str]] = [
     ("k above d", {"n_components": 7}, X, "between 1 and n_features=6"),
     ("k zero", {"n_components": 0}, X, "between 1 and n_features=6"),
     ("k a fraction above one", {"n_components": 2.5}, X, "must be an integer between 1"),
-    ("an unknown share", {"n_components": 0.9, "algorithm": "dp-pca"}, X, "name one of gauss-cov"),
+    ("an unknown share", {"n_components": 0.9, "algorithm": "dp-pca"}, X, "use algorithm gauss-cov"),
     ("a share of all", {"n_components": 1.0}, X, "or a share of the variance between 0 and 1"),
     ("epsilon zero", {"epsilon": 0.0}, X, "epsilon must be a finite number above 0"),
     ("epsilon negative", {"epsilon": -1.0}, X, "epsilon must be a finite number above 0"),
     ("epsilon NaN", {"epsilon": float("nan")}, X, "epsilon must be a finite number above 0"),
     ("epsilon infinite", {"epsilon": float("inf")}, X, "epsilon must be a finite number above 0"),
     ("epsilon text", {"epsilon": "1"}, X, "epsilon = '1' must be a number"),
-    ("delta zero", {"delta": 0.0, "algorithm": "dp-pca"}, X, "cannot promise delta = 0"),
+    ("delta zero", {"delta": 0.0, "algorithm": "dp-pca"}, X, "cannot run at delta = 0"),
     ("delta one", {"delta": 1.0}, X, "delta must be 0"),
     ("unknown algorithm", {"algorithm": "pca"}, X, "choose one of: auto, gauss-cov, "),
     ("unknown neighbours", {"neighbours": "add"}, X, "choose one of: add-remove, replace-one"),

@@ -75,7 +75,7 @@ def test_a_step_that_learned_from_the_records_is_named_and_one_that_learns_nothi
 
 def test_what_cannot_be_said_of_a_call_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[object] = []
-    monkeypatch.setattr(_base, "doubts_of_the_call", lambda estimator: 1 / 0)
+    monkeypatch.setattr(_base, "call_warnings", lambda estimator: 1 / 0)
     monkeypatch.setattr(_base, "simulate", lambda *study, **how: spent.append(study))
     with pytest.raises(ZeroDivisionError):
         pca().fit(records())

@@ -14,17 +14,17 @@ from itertools import product
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
-from eigenveil.mechanisms import eigenvalues, eigenvectors, publishable, sparse_vector
+from eigenveil.accounting.zcdp import MICRO, Neighbours
+from eigenveil.mechanisms import apply_mechanism
+from eigenveil.mechanisms.papers import covariance
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import symmetric
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import Eigenvectors, Gram, RadiusSearch, RowNorms, Spectrum
 from eigenveil.site.site import Site
+from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
-from eigenveil.study.price import micro_rho_of
 from tests.core import reference
 from tests.core.records import Case, contributions, hostile_rows
 from tests.support import DIGEST, FixedNoise, a_study, covariance_queries, random_rows
@@ -83,7 +83,7 @@ def spectrum_moves(neighbours: Neighbours, shapes: Sequence[tuple[int, int]] = S
     found: Moved = []
     for seed, (d, radius) in enumerate(shapes):
         query = spectrum_ask(d, radius)
-        values = cache(lambda sums, query=query: eigenvalues.statistic(query, frozen(sums)))
+        values = cache(lambda sums, query=query: covariance.rounded_eigenvalues(query, frozen(sums)))
         pairs = [*moves(query, neighbours, seed, 180), *(axis_pairs(query) if neighbours is REPLACE else ())]
         found += [(query, values(tuple(one)) - values(tuple(other))) for one, other in pairs]
     return found
@@ -98,24 +98,26 @@ def spectrum_ratio(moved: Moved, norm: int, bound: Callable[[Spectrum], int]) ->
 def test_eigenvalues_move_no_further_than_declared_and_that_far(neighbours: Neighbours) -> None:
     moved = spectrum_moves(neighbours)
     assert len(moved) >= PAIRS
-    for norm, bound in ((2, eigenvalues.l2_bound), (1, eigenvalues.l1_bound)):
+    for norm, bound in ((2, covariance.l2_bound), (1, covariance.l1_bound)):
         assert CLOSE <= spectrum_ratio(moved, norm, lambda query, b=bound: b(query, neighbours, 1)) <= 1  # type: ignore[misc]
 
 
 def test_bounds_of_the_other_relation_or_of_one_eigenvalue_are_caught() -> None:
     added, replaced = (spectrum_moves(neighbours, [(2, 4000), (5, S)]) for neighbours in (ADD, REPLACE))
-    assert spectrum_ratio(replaced, 2, lambda query: eigenvalues.l2_bound(query, ADD, 1)) > 1
-    assert spectrum_ratio(replaced, 1, lambda query: eigenvalues.l1_bound(query, ADD, 1)) > 1
-    assert spectrum_ratio(replaced, 1, lambda query: eigenvalues.l2_bound(query, REPLACE, 1)) > 1
-    assert spectrum_ratio(added, 2, lambda query: eigenvalues.l2_bound(query, ADD, 1) * 9 // 10) > 1
+    assert spectrum_ratio(replaced, 2, lambda query: covariance.l2_bound(query, ADD, 1)) > 1
+    assert spectrum_ratio(replaced, 1, lambda query: covariance.l1_bound(query, ADD, 1)) > 1
+    assert spectrum_ratio(replaced, 1, lambda query: covariance.l2_bound(query, REPLACE, 1)) > 1
+    assert spectrum_ratio(added, 2, lambda query: covariance.l2_bound(query, ADD, 1) * 9 // 10) > 1
 
 
 def test_a_person_at_three_sites_moves_eigenvalues_three_times_as_far() -> None:
     query = spectrum_ask(3, S)
     record = np.array([S * S, 0, 0, 0, 0, 0])
     for base in (steep(query), 0 * record):
-        moved = eigenvalues.statistic(query, base + 3 * record) - eigenvalues.statistic(query, base)
-        assert CLOSE <= np.linalg.norm(moved) / eigenvalues.l2_bound(query, ADD, 3) <= 1
+        moved = covariance.rounded_eigenvalues(query, base + 3 * record) - covariance.rounded_eigenvalues(
+            query, base
+        )
+        assert CLOSE <= np.linalg.norm(moved) / covariance.l2_bound(query, ADD, 3) <= 1
 
 
 def search(d: int = 3) -> RadiusSearch:
@@ -130,7 +132,7 @@ def search_moves(neighbours: Neighbours, counts: Callable[[IntArray], IntArray])
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_counts_beyond_the_edges_move_by_one_and_all_the_same_way(neighbours: Neighbours) -> None:
-    found = search_moves(neighbours, sparse_vector.statistic)
+    found = search_moves(neighbours, covariance.counts_beyond)
     assert len(found) >= PAIRS
     assert max(int(np.abs(moved).max()) for moved in found) == 1
     assert all((moved >= 0).all() or (moved <= 0).all() for moved in found)
@@ -145,7 +147,7 @@ def test_counts_in_the_bins_would_not_move_the_same_way() -> None:
 def test_counts_are_of_records_at_or_beyond_each_edge() -> None:
     query = search(2)
     rows = np.array([[0, 0], [1, 0], [500, 0], [S, 0], [S, S]], dtype=np.int16)
-    assert sparse_vector.statistic(Site(rows).answer(query)).tolist() == [4, 3, 3, 2, 2, 1, 0]
+    assert covariance.counts_beyond(Site(rows).answer(query)).tolist() == [4, 3, 3, 2, 2, 1, 0]
 
 
 # ------------------------------------------------------------------ [P12] the probabilities themselves
@@ -191,8 +193,13 @@ def scales(
         centre=frozen([0]), edges=frozen(np.arange(1, edges + 1)), limits=frozen(np.zeros(edges, dtype=int))
     )
     study = a_study(neighbours=relation, max_sites_per_person=sites)
-    limit, count = sparse_vector.noise_of(query, micro_rho_of(epsilon), study).blocks
-    assert (limit.count, limit.law, count.count, count.law) == (1, NoiseLaw.LAPLACE, edges, NoiseLaw.LAPLACE)
+    limit, count = covariance.radius_noise_spec(query, micro_rho_of(epsilon), study).blocks
+    assert (limit.count, limit.law, count.count, count.law) == (
+        1,
+        NoiseDistribution.LAPLACE,
+        edges,
+        NoiseDistribution.LAPLACE,
+    )
     return limit.scale, count.scale
 
 
@@ -237,7 +244,7 @@ def test_the_first_edge_with_few_beyond_is_released() -> None:
     asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=MICRO)
     total = Site(rows).answer(query)
     for noise, index in ((FixedNoise(), 3), (OneSided(10), 0), (OneSided(-10), 7)):
-        outcome = publishable(asked, total, a_study(d=2), noise)
+        outcome = apply_mechanism(asked, total, a_study(d=2), noise)
         assert (outcome.values.tolist(), outcome.sigma) == ([index], 0.0)
 
 
@@ -274,13 +281,13 @@ def score_ratio(neighbours: Neighbours, claim: Callable[[Eigenvectors], float]) 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_a_score_moves_within_its_range_and_fills_it(neighbours: Neighbours) -> None:
-    tried, worst = score_ratio(neighbours, lambda query: eigenvectors.score_range(query, neighbours, 1))
+    tried, worst = score_ratio(neighbours, lambda query: covariance.score_range(query, neighbours, 1))
     assert tried >= PAIRS
     assert CLOSE <= worst <= 1
 
 
 def test_the_range_of_a_record_added_is_too_little_for_one_replaced() -> None:
-    assert score_ratio(REPLACE, lambda query: eigenvectors.score_range(query, ADD, 1))[1] > 1
+    assert score_ratio(REPLACE, lambda query: covariance.score_range(query, ADD, 1))[1] > 1
 
 
 @pytest.mark.parametrize("name", covariance_queries())
@@ -289,16 +296,20 @@ def test_a_site_answers_trusted_questions_exactly(name: str) -> None:
     assert Site(rows, chunk=7).answer(query).tolist() == reference.answer(rows.tolist(), query)
 
 
-@pytest.mark.parametrize("law", [NoiseLaw.GAUSSIAN, NoiseLaw.LAPLACE])
-def test_noised_eigenvalues_have_the_stated_noise(law: NoiseLaw) -> None:
+@pytest.mark.parametrize("law", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
+def test_noised_eigenvalues_have_the_stated_noise(law: NoiseDistribution) -> None:
     query = spectrum_ask(4, S)
     asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=MICRO // 2, law=law)
     total = Site(random_rows(300, 4)).answer(query)
     noised = np.array(
-        [publishable(asked, total, a_study(d=4), OsNoise()).values for _ in range(1000)], dtype=np.float64
+        [apply_mechanism(asked, total, a_study(d=4), OsNoise()).values for _ in range(1000)], dtype=np.float64
     )
-    outcome = publishable(asked, total, a_study(d=4), OsNoise())
-    assert outcome.sigma == pytest.approx((1 if law is NoiseLaw.GAUSSIAN else 2**0.5) * S**2, rel=1e-3)
+    outcome = apply_mechanism(asked, total, a_study(d=4), OsNoise())
+    assert outcome.sigma == pytest.approx(
+        (1 if law is NoiseDistribution.GAUSSIAN else 2**0.5) * S**2, rel=1e-3
+    )
     # 4,000 draws: the bounds lie 6 standard errors away (5 for Laplace), so it fails once in a million.
     assert noised.std(axis=0).mean() == pytest.approx(outcome.sigma, rel=0.11)
-    assert np.abs(noised.mean(axis=0) - eigenvalues.statistic(query, total)).max() < 0.2 * outcome.sigma
+    assert (
+        np.abs(noised.mean(axis=0) - covariance.rounded_eigenvalues(query, total)).max() < 0.2 * outcome.sigma
+    )

@@ -19,27 +19,27 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import NOTHING
-from eigenveil.mechanisms import eigenvectors, leading_subspace, noise_ahead
+from eigenveil.accounting.zcdp import NO_COST, Neighbours
+from eigenveil.mechanisms import data_independent_noise
+from eigenveil.mechanisms.papers import covariance, smooth_sensitivity
 from eigenveil.noise.source import NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import (
     KINDS,
     NAMES,
     CellVotes,
     Eigenvectors,
-    OnGradients,
+    GradientQuery,
     Query,
     RankVotes,
     SpanGap,
     SpanVotes,
     Subspace,
 )
-from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, TESTED
+from eigenveil.queries.papers.trusted import CAUCHY, ENTRY_STEPS, GAUSSIAN, PROPOSE_TEST_RELEASE
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from tests.core import conversions
 from tests.core import specification as spec
@@ -62,11 +62,11 @@ from tests.core.specification import COUNTS, Noise, Setting, Turn, real
 from tests.support import a_plan
 
 
-def laws(name: str) -> list[NoiseLaw]:
+def laws(name: str) -> list[NoiseDistribution]:
     return [
-        NoiseLaw.GAUSSIAN,
-        NoiseLaw.LAPLACE,
-        *([NoiseLaw.STABILITY] if NAMES[type(QUERIES[name])] in COUNTS else []),
+        NoiseDistribution.GAUSSIAN,
+        NoiseDistribution.LAPLACE,
+        *([NoiseDistribution.STABILITY] if NAMES[type(QUERIES[name])] in COUNTS else []),
     ]
 
 
@@ -91,14 +91,14 @@ def test_a_sum_gets_the_noise_of_its_table_in_every_law(name: str) -> None:
         said = released(plan, asked, noise)
         assert drew(noise, *spec.added(kind, asked.query, law.value, s)), (law, s)
         assert said.sigma == max(block.sigma for block in noise.blocks)
-        assert noise_ahead(asked, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+        assert data_independent_noise(asked, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
-@pytest.mark.parametrize("name", [name for name in SUMS if NoiseLaw.STABILITY in laws(name)])
+@pytest.mark.parametrize("name", [name for name in SUMS if NoiseDistribution.STABILITY in laws(name)])
 def test_a_stability_histogram_is_silent_below_its_threshold_and_speaks_at_it(name: str) -> None:
     kind = NAMES[type(SUMS[name])]
     for plan, s in settings(*DELTAS):
-        asked = query_of(plan, SUMS[name], s, NoiseLaw.STABILITY)
+        asked = query_of(plan, SUMS[name], s, NoiseDistribution.STABILITY)
         least = spec.stability_threshold(kind, asked.query, s)
         for count, speaks in ((least - 1, False), (least + 1, True)):
             total = np.zeros(asked.query.length, dtype=np.int64)
@@ -177,13 +177,13 @@ def test_a_trial_gets_a_third_of_epsilon_and_its_part_of_delta() -> None:
             assert drew(noise, *(replace(wanted, count=block.count) for block in noise.blocks))
 
 
-@pytest.mark.parametrize("law", [NoiseLaw.GAUSSIAN, NoiseLaw.LAPLACE])
-def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(law: NoiseLaw) -> None:
+@pytest.mark.parametrize("law", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
+def test_eigenvalues_get_the_noise_of_all_sites_a_person_may_be_at(law: NoiseDistribution) -> None:
     for plan, s in settings():
         noise, asked = Recorder(), query_of(plan, QUERIES["spectrum"], s, law)
         released(plan, asked, noise)
         assert drew(noise, *spec.eigenvalues(asked.query, law.value, s)), s
-        assert noise_ahead(asked, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
+        assert data_independent_noise(asked, plan.study) == NoiseSpec(blocks=tuple(noise.blocks))
 
 
 def test_a_radius_search_gets_the_noise_of_its_limit_and_of_each_count() -> None:
@@ -205,7 +205,7 @@ def test_directions_are_drawn_with_the_exponent_that_privacy_allows(
         drawn.append(exponents)
         return np.eye(len(exponents))[0]
 
-    monkeypatch.setattr(eigenvectors, "bingham", first)
+    monkeypatch.setattr(covariance, "bingham", first)
     values = np.array([9, 5, 3, 1]) * 10**6
     total = frozen([*values, *[0] * 6])
     for plan, s in settings():
@@ -264,7 +264,7 @@ def test_a_smooth_gaussian_has_its_secret_scale(shape: tuple[int, int]) -> None:
         released(plan, query, noise, total)
         least = float(spec.secret_gaussian(turn, real(gap), s))
         (block,) = noise.blocks
-        assert (block.law, block.count) == (NoiseLaw.GAUSSIAN, turn.d * turn.k)
+        assert (block.law, block.count) == (NoiseDistribution.GAUSSIAN, turn.d * turn.k)
         assert least <= block.scale <= least * WIDE, (gap, s)
 
 
@@ -279,7 +279,7 @@ def test_smooth_cauchy_noise_has_its_secret_scale(
         drawn.append((count, scale))
         return [0] * count
 
-    monkeypatch.setattr(leading_subspace, "cauchy", zeros)
+    monkeypatch.setattr(smooth_sensitivity, "cauchy", zeros)
     for turn, gap, plan, s, query, total in turned(CAUCHY, shape):
         released(plan, query, Recorder(), total)
         least = float(spec.secret_cauchy(turn, real(gap), s))
@@ -290,7 +290,7 @@ def test_smooth_cauchy_noise_has_its_secret_scale(
 def test_what_is_released_of_a_subspace_is_turned_at_random_within_it() -> None:
     for *_, plan, _, query, total in turned(GAUSSIAN, (4, 2)):
         frames = [
-            released(plan, query, Recorder(*uniforms), total).values[:-1].reshape(4, 2) / FRAME
+            released(plan, query, Recorder(*uniforms), total).values[:-1].reshape(4, 2) / ENTRY_STEPS
             for uniforms in ([0.3, 0.9] * 8, [0.7, 0.2, 0.6] * 8)
         ]
         assert np.abs(frames[0] - frames[1]).max() > 0.1
@@ -303,7 +303,7 @@ def test_a_tested_gap_pays_for_its_test_with_a_fifth_and_for_its_noise_with_the_
     shape: tuple[int, int],
 ) -> None:
     spoke = 0
-    for turn, gap, plan, s, query, total in turned(TESTED, shape):
+    for turn, gap, plan, s, query, total in turned(PROPOSE_TEST_RELEASE, shape):
         noise = Recorder()
         said = released(plan, query, noise, total)
         scale, margin = spec.tested_gap(turn, s)
@@ -339,7 +339,7 @@ def test_what_an_algorithm_asks_is_drawn_at_the_price_that_its_plan_pays(
         if expected is not None:
             released(plan, query, noise)
             assert drew(noise, *expected), query.query
-    assert sum((query.cost for query in asked), NOTHING).fits(plan.cost)
+    assert sum((query.cost for query in asked), NO_COST).fits(plan.cost)
 
 
 # ---- what it costs
@@ -350,10 +350,10 @@ def test_every_question_costs_its_price_unless_it_is_a_later_part_of_a_pass(name
     plan = plan_of(Neighbours.REPLACE_ONE, 1)
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
     paid, free = in_a_pass(plan, query_of(plan, QUERIES[name], s))
-    assert bool(free) is isinstance(QUERIES[name], OnGradients)
+    assert bool(free) is isinstance(QUERIES[name], GradientQuery)
     for query in (*paid, *free):
         said = released(plan, query, Recorder())
         for cost in (query.cost, said.cost):
             wanted = (500_000, 10**12) if query in paid else (0, 0)
             assert (cost.micro_rho, cost.atto_delta) == wanted
-        assert (query.price.micro_rho, query.price.atto_delta) == (500_000, 10**12)
+        assert (query.answer_cost.micro_rho, query.answer_cost.atto_delta) == (500_000, 10**12)

@@ -15,15 +15,15 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO, scale_of
+from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours, scale_of
 from eigenveil.errors import Code
-from eigenveil.mechanisms import fingerprint_votes, preimage, publishable, rank_selection, score_gap
+from eigenveil.mechanisms import apply_mechanism
+from eigenveil.mechanisms.papers import subspaces
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
-from eigenveil.queries.fingerprints import WORDS, Cells, Pool, Subsamples, fingerprint
+from eigenveil.queries.papers.fingerprints import FINGERPRINT_WORDS, Cells, Pool, Subsamples, fingerprint
 from tests.support import DIGEST, a_study, refused
 
 ONE, REPLACED = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
@@ -58,29 +58,29 @@ class Given(OsNoise):
 def asking(query: Asked, epsilon: float, delta: float = DELTA) -> RoundQuery:
     return RoundQuery(
         plan_digest=DIGEST, round=0, query=query, micro_rho=int(Fraction(epsilon) ** 2 * MICRO / 2),
-        atto_delta=int(Fraction(delta) * ATTO), law=NoiseLaw.GAUSSIAN,
+        atto_delta=int(Fraction(delta) * ATTO), law=NoiseDistribution.GAUSSIAN,
     )  # fmt: skip
 
 
-def law(scale: float, reach: int) -> FloatArray:
+def law(scale: float, truncation_bound: int) -> FloatArray:
     """The discrete Laplace law on -reach..reach."""
-    x = np.abs(np.arange(-reach, reach + 1))
+    x = np.abs(np.arange(-truncation_bound, truncation_bound + 1))
     return np.asarray(np.exp(-x / scale) * math.tanh(1 / (2 * scale)))
 
 
 def winners(counts: tuple[int, ...], scale: float, least: int) -> FloatArray:
     """The probability that each bin is named, and that none is. Shape: (bins + 1,)."""
-    reach = int(60 * scale) + 10
-    top = max((*counts, least)) + reach
+    truncation_bound = int(60 * scale) + 10
+    top = max((*counts, least)) + truncation_bound
     values = np.arange(least, top + 1)
     below = np.ones((len(counts), len(values)))  # P(noised count < v)
     at = np.zeros_like(below)
     for i, m in enumerate(counts):
         if m == 0:
             continue
-        pmf = law(scale, top + reach)
+        pmf = law(scale, top + truncation_bound)
         cdf = np.cumsum(pmf)
-        place = values - m + top + reach
+        place = values - m + top + truncation_bound
         at[i], below[i] = pmf[place], cdf[place - 1]
     named = np.zeros(len(counts) + 1)
     for i in range(len(counts)):
@@ -128,9 +128,9 @@ def worst_delta(kind: str, neighbours: Neighbours, epsilon: float, scale: float,
 
 def setting(kind: str, neighbours: Neighbours, epsilon: float) -> tuple[float, int, int]:
     study = a_study(neighbours=neighbours)
-    appearing = fingerprint_votes.changed_votes(study)
+    appearing = subspaces.changed_votes(study)
     scale = scale_of(QUERIES[kind].l1(neighbours) ** 2, asking(QUERIES[kind], epsilon).micro_rho)
-    return scale, appearing, fingerprint_votes.threshold(scale, appearing, DELTA)
+    return scale, appearing, subspaces.vote_threshold(scale, appearing, DELTA)
 
 
 @pytest.mark.parametrize("epsilon", EPSILONS)
@@ -149,7 +149,7 @@ def test_the_winner_is_private_at_the_epsilon_and_delta_charged(
 @pytest.mark.parametrize("kind", QUERIES)
 def test_a_threshold_for_one_appearing_vote_is_caught_where_two_appear(kind: str, epsilon: float) -> None:
     scale, _, _ = setting(kind, REPLACED, epsilon)
-    assert worst_delta(kind, REPLACED, epsilon, scale, fingerprint_votes.threshold(scale, 1, DELTA)) > DELTA
+    assert worst_delta(kind, REPLACED, epsilon, scale, subspaces.vote_threshold(scale, 1, DELTA)) > DELTA
 
 
 def test_noise_for_one_changed_vote_is_caught_where_two_change() -> None:
@@ -162,15 +162,15 @@ def test_noise_for_one_changed_vote_is_caught_where_two_change() -> None:
 @pytest.mark.parametrize("delta", [0.9, 0.3, 1e-12])
 def test_thresholds_hold_at_extreme_deltas(delta: float) -> None:
     scale = scale_of(1, asking(QUERIES["span"], 0.5).micro_rho)
-    least = fingerprint_votes.threshold(scale, 1, delta)
+    least = subspaces.vote_threshold(scale, 1, delta)
     assert least >= 2
     assert worst_delta("span", ONE, 0.5, scale, least) <= delta * (1 + 1e-3)
 
 
 def slots(*named: tuple[int, int]) -> IntArray:
     """`m` slots of a fingerprint, for each (fingerprint, m), and one empty one."""
-    rows = [[mark] * WORDS for mark, m in named for _ in range(m)]
-    return frozen(np.array([*rows, [0] * WORDS]).reshape(-1))
+    rows = [[mark] * FINGERPRINT_WORDS for mark, m in named for _ in range(m)]
+    return frozen(np.array([*rows, [0] * FINGERPRINT_WORDS]).reshape(-1))
 
 
 def test_the_release_uses_that_noise_and_that_threshold() -> None:
@@ -179,31 +179,32 @@ def test_the_release_uses_that_noise_and_that_threshold() -> None:
             scale, _, least = setting(kind, neighbours, 1.0)
             for short, named in ((1, 0), (0, 7)):
                 noise = Given(least - 5 - short, -3)
-                found = publishable(
+                found = apply_mechanism(
                     asking(query, 1.0), slots((7, 5), (9, 8)), a_study(neighbours=neighbours), noise
                 )
                 assert noise.specs[0].blocks[0].scale == scale
                 assert noise.specs[0].length == 14  # a draw for every slot, used or not
-                assert found.values.tolist() == [named] * WORDS
+                assert found.values.tolist() == [named] * FINGERPRINT_WORDS
 
 
 def test_the_majority_counts_beside_the_threshold() -> None:
     wide = CellVotes(cells=CELLS, least=500)
     for noise, named in ((Given(494), 0), (Given(495), 7)):
         assert (
-            publishable(asking(wide, 1.0), slots((7, 5)), a_study(), noise).values.tolist() == [named] * WORDS
+            apply_mechanism(asking(wide, 1.0), slots((7, 5)), a_study(), noise).values.tolist()
+            == [named] * FINGERPRINT_WORDS
         )
 
 
 def test_no_votes_name_nothing_and_no_delta_is_refused() -> None:
     for total in (slots(), frozen([])):
-        assert not publishable(asking(QUERIES["span"], 1.0), total, a_study(), OsNoise()).values.any()
+        assert not apply_mechanism(asking(QUERIES["span"], 1.0), total, a_study(), OsNoise()).values.any()
     nobody = asking(SpanGap(pool=POOL), 1.0)
-    assert not publishable(nobody, frozen([]), a_study(), OsNoise()).values.any()
+    assert not apply_mechanism(nobody, frozen([]), a_study(), OsNoise()).values.any()
     asks: list[Asked] = [QUERIES["span"], SpanGap(pool=POOL), RankVotes(cells=CELLS)]
     for query in asks:
         with refused(Code.BAD_STUDY, "delta"):
-            publishable(asking(query, 1.0, 0.0), frozen([0] * query.length), a_study(), OsNoise())
+            apply_mechanism(asking(query, 1.0, 0.0), frozen([0] * query.length), a_study(), OsNoise())
 
 
 # ---------------------------------------------------------------- a lead with truncated Laplace noise
@@ -232,7 +233,7 @@ def test_a_lead_is_private_and_its_noise_reaches_no_further_than_it_must(
     changed: int, epsilon: float, delta: float
 ) -> None:
     scale = changed / epsilon
-    bound = score_gap.reach(scale, changed, delta)
+    bound = subspaces.truncation_bound(scale, changed, delta)
     assert gap_delta(changed, epsilon, scale, bound) <= delta * (1 + 1e-9)
     if bound > changed:
         assert gap_delta(changed, epsilon, scale, bound - 1) > delta
@@ -241,11 +242,11 @@ def test_a_lead_is_private_and_its_noise_reaches_no_further_than_it_must(
 
 
 def test_truncated_noise_is_the_first_draw_within_and_silence_if_there_is_none() -> None:
-    assert score_gap.truncated(2.0, 5, Given(9, -6, -5, 1)) == -5
-    assert score_gap.truncated(2.0, 5, Given(*[6] * 8)) is None
-    assert not score_gap.clears(100, 2.0, 5, Given(*[6] * 8))
-    assert not any(score_gap.clears(margin, 2.0, 5, Given(5)) for margin in (-3, 0))
-    assert score_gap.clears(1, 2.0, 5, Given(5))
+    assert subspaces.truncated_laplace(2.0, 5, Given(9, -6, -5, 1)) == -5
+    assert subspaces.truncated_laplace(2.0, 5, Given(*[6] * 8)) is None
+    assert not subspaces.exceeds_noise(100, 2.0, 5, Given(*[6] * 8))
+    assert not any(subspaces.exceeds_noise(margin, 2.0, 5, Given(5)) for margin in (-3, 0))
+    assert subspaces.exceeds_noise(1, 2.0, 5, Given(5))
 
 
 # ---------------------------------------------------------------- the best of many trials
@@ -262,16 +263,16 @@ def best_of_trials(trial: FloatArray, stop: float) -> FloatArray:
     return np.asarray(np.diff(generating(np.concatenate([[0.0], at_most]))))
 
 
-def trial_law(rule: rank_selection.Trial, candidates: list[tuple[int, int]], half: int) -> FloatArray:
+def trial_law(rule: subspaces.Trial, candidates: list[tuple[int, int]], half: int) -> FloatArray:
     """The law of one trial: nothing, then (dimension, noised votes) in rising order."""
-    reach = int(45 * rule.scale)
+    truncation_bound = int(45 * rule.scale)
     out = []
     for proposed, agreed in candidates:
         clear = named(proposed - half // 2 - rule.changed, rule.scale, rule.bound)[1]
-        scores = np.arange(-reach, reach + 1) + agreed
-        chance = np.zeros(2 * reach + 200)
+        scores = np.arange(-truncation_bound, truncation_bound + 1) + agreed
+        chance = np.zeros(2 * truncation_bound + 200)
         wanted = scores > half // 2
-        chance[scores[wanted] - half // 2] = clear * law(rule.scale, reach)[wanted]
+        chance[scores[wanted] - half // 2] = clear * law(rule.scale, truncation_bound)[wanted]
         out.append(chance / len(candidates))
     flat = np.concatenate(out)
     return np.concatenate([[1 - flat.sum()], flat])
@@ -281,15 +282,15 @@ def trial_law(rule: rank_selection.Trial, candidates: list[tuple[int, int]], hal
 def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -> None:
     """Exactly, over what a person can do to two dimensions' votes; a trial at the whole epsilon is caught."""
     changed, epsilon, stop, half = (
-        fingerprint_votes.changed_votes(a_study(neighbours=neighbours)),
+        subspaces.changed_votes(a_study(neighbours=neighbours)),
         1.0,
         0.05,
         40,
     )
     for share, fine in ((3, True), (1, False)):
         scale = scale_of((share * changed) ** 2, 500_000)
-        rule = rank_selection.Trial(
-            scale=scale, changed=changed, bound=score_gap.reach(scale, changed, DELTA * stop)
+        rule = subspaces.Trial(
+            scale=scale, changed=changed, bound=subspaces.truncation_bound(scale, changed, DELTA * stop)
         )
         worst = 0.0
         for low in (half, half - changed, half // 2 + changed + 3, half // 2 + changed):
@@ -307,12 +308,12 @@ def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -
 def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
     cells = Cells(centre=np.zeros(5, dtype=np.int64), rank=3, count=2000, key=KEY, points=2, width=2**30)
     query = RankVotes(cells=cells)
-    total = np.zeros((3, 2, 1000, WORDS), dtype=np.int64)
+    total = np.zeros((3, 2, 1000, FINGERPRINT_WORDS), dtype=np.int64)
     total[0] = 5  # all for one cell
     total[1, 0] = 6  # proposed, and not agreed on
     total[2, :, ::2] = 7  # half of them
     drawn = [
-        publishable(asking(query, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values.tolist()
+        apply_mechanism(asking(query, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values.tolist()
         for _ in range(20)
     ]
     assert (
@@ -321,7 +322,7 @@ def test_a_trial_takes_both_majorities_and_the_largest_dimension_wins() -> None:
     assert all(found in ([1, 5, 5, 5, 5], [0] * 5) for found in drawn)
     total[2] = 7
     again = [
-        publishable(asking(query, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values[0]
+        apply_mechanism(asking(query, 1.0), frozen(total.reshape(-1)), a_study(), OsNoise()).values[0]
         for _ in range(20)
     ]
     assert sum(int(found) == 3 for found in again) >= 10
@@ -340,21 +341,21 @@ def test_a_preimage_is_released_only_if_every_holder_answered() -> None:
         (("anna", "bert", "carl"), True),
         (("carl", "bert"), False),
     ):
-        assert bool(preimage.release(query, full, study, present).values.any()) is said
-    assert not preimage.release(query, frozen([0] * 14), study, ("anna", "carl")).values.any()
+        assert bool(subspaces.release_preimage(query, full, study, present).values.any()) is said
+    assert not subspaces.release_preimage(query, frozen([0] * 14), study, ("anna", "carl")).values.any()
 
 
 def test_a_site_can_send_nothing_but_the_preimage() -> None:
     values = frozen([1, 2, 3, 4, 5, 6])
     query = Preimage(fingerprint=fingerprint(values), holders=[0], subsamples=BLOCKS)  # type: ignore[arg-type]
-    assert query.possible(frozen([1, *values]), range(11))
-    assert query.possible(frozen([0] * 7), range(11))
+    assert query.is_plausible(frozen([1, *values]), range(11))
+    assert query.is_plausible(frozen([0] * 7), range(11))
     for wrong in ([1, 1, 2, 3, 4, 5, 7], [0, *values], [2, *values], [1] + [0] * 6):
-        assert not query.possible(frozen(wrong), range(11))
+        assert not query.is_plausible(frozen(wrong), range(11))
 
 
 def test_an_epsilon_beyond_floats_hides_by_its_bound() -> None:
-    assert score_gap.reach(1 / 800, 1, 1e-6) == 1
+    assert subspaces.truncation_bound(1 / 800, 1, 1e-6) == 1
 
 
 def test_a_pool_of_too_many_spans_is_refused() -> None:

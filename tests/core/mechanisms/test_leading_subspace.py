@@ -16,20 +16,26 @@ from numpy.typing import ArrayLike
 from scipy import stats
 from scipy.special import log_ndtr, ndtr
 
-from eigenveil.accounting.gaussian import noise_for
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO
-from eigenveil.mechanisms import leading_subspace
-from eigenveil.noise.cauchy import cauchy
-from eigenveil.noise.haar import haar, normals
-from eigenveil.noise.seeded import SeededNoise
-from eigenveil.noise.source import NoiseSpec, OsNoise
+from eigenveil.accounting.gaussian import noise_multiplier
+from eigenveil.accounting.zcdp import ATTO, Neighbours
+from eigenveil.mechanisms.papers import smooth_sensitivity
+from eigenveil.noise.distributions import cauchy, fine_normals, haar
+from eigenveil.noise.source import NoiseSpec, OsNoise, SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, off, weight
-from eigenveil.queries.trusted import CAUCHY, FRAME, GAP_STEPS, GAUSSIAN, TESTED, Subspace
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.queries.papers.trusted import (
+    CAUCHY,
+    ENTRY_STEPS,
+    GAP_STEPS,
+    GAUSSIAN,
+    PROPOSE_TEST_RELEASE,
+    EigenspaceSensitivity,
+    Subspace,
+    person_weight,
+    rotation_error,
+)
+from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
-from eigenveil.study.price import micro_rho_of
 from tests.core.conversions import log_lost
 from tests.support import DIGEST, a_study
 
@@ -44,7 +50,7 @@ def a_subspace(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -
 
 def bounds_of(d: int, k: int, neighbours: Neighbours = Neighbours.ADD_REMOVE) -> EigenspaceSensitivity:
     query = a_subspace(d, k)
-    return EigenspaceSensitivity.of(query, neighbours, weight(query, 1))
+    return EigenspaceSensitivity.of(query, neighbours, person_weight(query, 1))
 
 
 # ------------------------------------------------------------------ Gaussian, its scale a secret
@@ -84,10 +90,10 @@ def gaussian_worst(d: int, k: int, epsilon: float, delta: float) -> float:
     worst = 0.0
     for neighbours, gap in product(Neighbours, GAPS):
         bounds = bounds_of(d, k, neighbours)
-        here = leading_subspace.gaussian_scale(bounds, gap, epsilon, delta, d * k)
+        here = smooth_sensitivity.gaussian_scale(bounds, gap, epsilon, delta, d * k)
         for other in (max(0.0, gap - bounds.step), gap, gap + bounds.step):
-            there = leading_subspace.gaussian_scale(bounds, other, epsilon, delta, d * k)
-            moved = min(bounds.local(gap), bounds.local(other)) + bounds.blur
+            there = smooth_sensitivity.gaussian_scale(bounds, other, epsilon, delta, d * k)
+            moved = min(bounds.local(gap), bounds.local(other)) + bounds.float_slack
             for shift in (0.0, moved / here):
                 worst = max(worst, gaussian_delta(d * k, here / there, shift, epsilon))
     return worst / delta
@@ -145,10 +151,10 @@ def cauchy_worst(d: int, k: int, epsilon: float, claimed: int) -> float:
     worst = 0.0
     for neighbours, gap in product(Neighbours, GAPS):
         bounds = bounds_of(d, k, neighbours)
-        here = leading_subspace.cauchy_scale(bounds, gap, epsilon, claimed)
+        here = smooth_sensitivity.cauchy_scale(bounds, gap, epsilon, claimed)
         for other in (max(0.0, gap - bounds.step), gap, gap + bounds.step):
-            there = leading_subspace.cauchy_scale(bounds, other, epsilon, claimed)
-            moved = min(bounds.local(gap), bounds.local(other)) + bounds.blur
+            there = smooth_sensitivity.cauchy_scale(bounds, other, epsilon, claimed)
+            moved = min(bounds.local(gap), bounds.local(other)) + bounds.float_slack
             worst = max(worst, cauchy_loss(d * k, moved, here, there))
     return worst
 
@@ -199,11 +205,13 @@ def test_what_does_not_fit_is_cut_off_after_the_noise_was_added() -> None:
     query = a_subspace(2, 1, CAUCHY)
     published = {
         tuple(
-            leading_subspace.release(asking(query, 1.0, 0.0), query, total, a_study(), Loud()).values.tolist()
+            smooth_sensitivity.release_subspace(
+                asking(query, 1.0, 0.0), query, total, a_study(), Loud()
+            ).values.tolist()
         )
         for total in (frozen([S**2, 0, 0]), frozen([0, S**2, 0]), frozen([S**2, S**2, S**2 // 2]))
     }
-    assert published == {(leading_subspace.FAR, leading_subspace.FAR, 0)}
+    assert published == {(smooth_sensitivity.LARGEST_VALUE, smooth_sensitivity.LARGEST_VALUE, 0)}
 
 
 # ------------------------------------------------------------------ the turn on the right
@@ -213,7 +221,7 @@ def test_a_turn_has_the_haar_law_from_either_side() -> None:
     """Entries of a Haar matrix with k = 3 are uniform on [-1, 1], also after a fixed turn."""
     noise, fixed = OsNoise(), np.linalg.qr(np.random.default_rng(1).normal(size=(3, 3)))[0]
     turns = np.array([haar(3, noise) for _ in range(6000)])
-    assert np.abs(turns @ turns.transpose(0, 2, 1) - np.eye(3)).max() < off(3)
+    assert np.abs(turns @ turns.transpose(0, 2, 1) - np.eye(3)).max() < rotation_error(3)
     for seen in (turns, fixed @ turns, turns @ fixed):
         for i, j in product(range(3), range(3)):
             assert stats.kstest(seen[:, i, j], stats.uniform(-1, 2).cdf).pvalue > ALARM
@@ -230,14 +238,14 @@ def test_the_tails_of_normals_are_as_fine_as_their_middle() -> None:
             """Shape: (count,)."""
             return np.r_[np.full(count // 2, 2.0**-53), np.linspace(0.01, 0.99, count // 2)]
 
-    z = normals(99, Ends())
+    z = fine_normals(99, Ends())
     assert (np.diff(z) > 0).all()
     assert z[0] < -8.2
     assert np.abs(stats.norm.cdf(z) / (np.linspace(0.01, 0.99, 99) * 2.0**-52) - 1).max() < 1e-12
 
 
 def test_normals_are_normal() -> None:
-    z = normals(50_000, OsNoise())
+    z = fine_normals(50_000, OsNoise())
     assert stats.kstest(z, stats.norm.cdf).pvalue > ALARM
 
 
@@ -247,7 +255,7 @@ def test_normals_are_normal() -> None:
 def test_a_tested_gap_is_too_large_with_probability_delta_at_most() -> None:
     for neighbours, epsilon, delta in product(Neighbours, (0.1, 1.0, 8.0), (1e-3, 1e-9)):
         bounds = bounds_of(5, 2, neighbours)
-        scale, margin = leading_subspace.gap_noise(bounds, epsilon, delta)
+        scale, margin = smooth_sensitivity.gap_noise(bounds, epsilon, delta)
         ratio = math.exp(-1 / scale)
         assert ratio ** (margin + 1) / (1 + ratio) <= delta <= ratio ** (margin - 1) / (1 + ratio)
         # floor(64 g) moves by at most 64 step + 1 where g moves by step.
@@ -262,16 +270,16 @@ def delta_after_a_test(
     For each released bound, Gaussian noise at a likelihood ratio that the bound has already moved.
     """
     bounds = bounds_of(5, 2)
-    scale, taken = leading_subspace.gap_noise(bounds, leading_subspace.TEST_SHARE * epsilon, delta / 2)
+    scale, taken = smooth_sensitivity.gap_noise(bounds, smooth_sensitivity.TEST_SHARE * epsilon, delta / 2)
     taken = taken if margin is None else margin
-    factor = noise_for((1 - leading_subspace.TEST_SHARE) * epsilon, delta / 2)
-    moved = min(bounds.local(gap), bounds.local(other)) + bounds.blur
+    factor = noise_multiplier((1 - smooth_sensitivity.TEST_SHARE) * epsilon, delta / 2)
+    moved = min(bounds.local(gap), bounds.local(other)) + bounds.float_slack
     ratio, here, there = math.exp(-1 / scale), *(math.floor(g * GAP_STEPS) - taken for g in (gap, other))
     least = np.arange(min(here, there) - int(40 * scale), max(here, there) + int(40 * scale))
     chance = ratio ** np.abs(least - here) * (1 - ratio) / (1 + ratio)
     left = epsilon + (np.abs(least - here) - np.abs(least - there)) / scale
     reach = np.array([bounds.local(step / GAP_STEPS) for step in least.tolist()])
-    shift = np.where(reach >= bounds.cap, 0.0, moved / ((reach + bounds.blur) * factor))
+    shift = np.where(reach >= bounds.cap, 0.0, moved / ((reach + bounds.float_slack) * factor))
     return float((chance * shifted_delta(shift, left)).sum())
 
 
@@ -291,7 +299,7 @@ def test_a_tested_gap_without_its_margin_is_caught() -> None:
 @pytest.mark.parametrize("epsilon", [1e-4, 0.003, 0.1, 1.0, 20.0, 1000.0])
 def test_the_noise_of_an_epsilon_and_a_delta(epsilon: float) -> None:
     for delta in (1e-9, 1e-3):
-        factor = noise_for(epsilon, delta)
+        factor = noise_multiplier(epsilon, delta)
         assert log_lost(1 / factor, epsilon) <= math.log(delta) + 1e-6
         assert log_lost(1 / (0.9999 * factor), epsilon) > math.log(delta)
 
@@ -307,23 +315,27 @@ def asking(query: Subspace, epsilon: float, delta: float) -> RoundQuery:
         query=query,
         micro_rho=micro_rho_of(epsilon),
         atto_delta=int(delta * ATTO),
-        law=NoiseLaw.LAPLACE,
+        law=NoiseDistribution.LAPLACE,
     )
 
 
-@pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, TESTED])
+@pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, PROPOSE_TEST_RELEASE])
 def test_all_directions_are_a_public_basis(mechanism: str) -> None:
     query = a_subspace(3, 3, mechanism)
     for total, noise in ((frozen([5, 5, 5, 1, 2, 3]), SeededNoise(1)), (frozen([0] * 6), OsNoise())):
-        values = leading_subspace.release(asking(query, 2.0, 1e-6), query, total, a_study(), noise).values
-        assert values[:-1].tolist() == (FRAME * np.eye(3, dtype=np.int64)).reshape(-1).tolist()
+        values = smooth_sensitivity.release_subspace(
+            asking(query, 2.0, 1e-6), query, total, a_study(), noise
+        ).values
+        assert values[:-1].tolist() == (ENTRY_STEPS * np.eye(3, dtype=np.int64)).reshape(-1).tolist()
 
 
-@pytest.mark.parametrize("mechanism", [GAUSSIAN, TESTED])
+@pytest.mark.parametrize("mechanism", [GAUSSIAN, PROPOSE_TEST_RELEASE])
 def test_a_tiny_epsilon_is_a_defined_outcome(mechanism: str) -> None:
     query = a_subspace(4, 2, mechanism)
     for total in (frozen([S**2 * 900, *[0] * 9]), frozen([0] * 10)):
-        outcome = leading_subspace.release(asking(query, 0.0015, 1e-18), query, total, a_study(), OsNoise())
+        outcome = smooth_sensitivity.release_subspace(
+            asking(query, 0.0015, 1e-18), query, total, a_study(), OsNoise()
+        )
         assert not outcome.values[-1]
 
 
@@ -343,5 +355,7 @@ class Counting(SeededNoise):
 def test_noise_that_could_leave_int64_is_never_drawn() -> None:
     query, noise = a_subspace(4, 2), Counting()
     for epsilon in (0.0015, 0.01, 0.1, 1.0):
-        leading_subspace.release(asking(query, epsilon, 1e-18), query, frozen([0] * 10), a_study(), noise)
-    assert noise.widest <= leading_subspace.WIDEST * FRAME * 1.01
+        smooth_sensitivity.release_subspace(
+            asking(query, epsilon, 1e-18), query, frozen([0] * 10), a_study(), noise
+        )
+    assert noise.widest <= smooth_sensitivity.MAX_SUBSPACE_NOISE * ENTRY_STEPS * 1.01

@@ -15,11 +15,11 @@ import pytest
 
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
-from eigenveil.mechanisms.stability_histogram import release, scale_and_threshold
+from eigenveil.mechanisms.papers.single_pass import release_stability_histogram, scale_and_threshold
 from eigenveil.numerics.encoding import FloatArray, frozen
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries import Coordinates, RowNorms, SquaredNormSum
-from eigenveil.study.price import micro_rho_of
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.queries import CoordinateHistograms, RowNorms, SquaredNormSum
+from eigenveil.study.composition import micro_rho_of
 from tests.support import DIGEST, FixedNoise, a_field, a_study, refused
 
 DELTA = 1e-4  # large enough that every outcome that matters is far above rounding
@@ -130,14 +130,14 @@ def test_several_histograms_add_up_as_zcdp(histograms: int) -> None:
     assert histograms * spend([0], [1], scale, threshold, 0.0) <= DELTA
 
 
-def a_query(query: RowNorms | SquaredNormSum | Coordinates, atto_delta: int = 10**12) -> RoundQuery:
+def a_query(query: RowNorms | SquaredNormSum | CoordinateHistograms, atto_delta: int = 10**12) -> RoundQuery:
     return RoundQuery(
         plan_digest=DIGEST,
         round=0,
         query=query,
         micro_rho=500_000,
         atto_delta=atto_delta,
-        law=NoiseLaw.STABILITY,
+        law=NoiseDistribution.STABILITY,
     )
 
 
@@ -148,21 +148,27 @@ def norms() -> RowNorms:
 def test_empty_bins_and_small_ones_are_silent() -> None:
     noise = FixedNoise(start=-1)  # every draw is 0
     _, threshold = scale_and_threshold(1, 500_000, 10**12)
-    outcome = release(a_query(norms()), frozen([0, threshold - 1, threshold]), a_study(), noise)
+    outcome = release_stability_histogram(
+        a_query(norms()), frozen([0, threshold - 1, threshold]), a_study(), noise
+    )
     assert outcome.values.tolist() == [0, 0, threshold]
-    loud = release(a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise(start=10**9))
+    loud = release_stability_histogram(
+        a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise(start=10**9)
+    )
     assert not loud.values.any()
 
 
 def test_many_histograms_are_as_loud_as_the_root_of_their_number() -> None:
-    query = Coordinates(spec=a_field(2, 1, pulls=False), width=5, half=2)
-    many = release(a_query(query), frozen([0] * query.length), a_study(), FixedNoise())
-    one = release(a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise())
+    query = CoordinateHistograms(spec=a_field(2, 1, pulls=False), width=5, half=2)
+    many = release_stability_histogram(a_query(query), frozen([0] * query.length), a_study(), FixedNoise())
+    one = release_stability_histogram(a_query(norms()), frozen([0, 0, 0]), a_study(), FixedNoise())
     assert many.sigma == pytest.approx(2**0.5 * one.sigma)
 
 
 def test_a_stability_histogram_needs_counts_and_a_delta() -> None:
     with refused(Code.BAD_STUDY, "delta"):
-        release(a_query(norms(), 0), frozen([0, 0, 0]), a_study(), FixedNoise())
+        release_stability_histogram(a_query(norms(), 0), frozen([0, 0, 0]), a_study(), FixedNoise())
     with refused(Code.BUG, "counts"):
-        release(a_query(SquaredNormSum(centre=frozen([0]), radius=5)), frozen([0]), a_study(), FixedNoise())
+        release_stability_histogram(
+            a_query(SquaredNormSum(centre=frozen([0]), radius=5)), frozen([0]), a_study(), FixedNoise()
+        )

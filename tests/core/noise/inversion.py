@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from flint import arb, ctx
 
-from eigenveil.numerics.encoding import IntArray, Words
+from eigenveil.numerics.encoding import IntArray, WordArray
 
 PIECE = 8192  # words read before any that are appended
 END = 2**63 - 1
@@ -39,7 +39,7 @@ class Given:
     words: Sequence[int]
     read: int = field(default=0)
 
-    def __call__(self, count: int) -> Words:
+    def __call__(self, count: int) -> WordArray:
         """Shape: (count,)."""
         self.read += count
         assert self.read <= len(self.words)

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.mechanisms import eigenvectors, publishable
-from eigenveil.noise import bingham
-from eigenveil.noise.seeded import SeededNoise
-from eigenveil.noise.source import OsNoise
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.mechanisms import apply_mechanism
+from eigenveil.mechanisms.papers import covariance
+from eigenveil.noise import distributions
+from eigenveil.noise.source import OsNoise, SeededNoise
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.numerics.linalg import symmetric
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import VECTOR, Eigenvectors
 from eigenveil.site.site import Site
+from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
-from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, a_study, random_rows
 
 ALARM = 1e-6
@@ -51,7 +51,7 @@ def density(matrix: FloatArray) -> FloatArray:
 
 def sample(exponents: FloatArray) -> FloatArray:
     noise = SeededNoise(1)
-    return np.array([bingham.bingham(exponents, noise) for _ in range(N)])
+    return np.array([distributions.bingham(exponents, noise) for _ in range(N)])
 
 
 def fits(found: FloatArray, exponents: FloatArray) -> bool:
@@ -78,7 +78,7 @@ def test_directions_have_the_bingham_law(exponents: FloatArray) -> None:
 
 def test_the_inverted_power_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted fault: (u' Omega u)^(-m/2), as two released libraries have it; at m = 3 it still ends."""
-    monkeypatch.setattr(bingham, "log_accept", lambda x, b, m: -x - m / 2 * np.log1p(2 * x / b) - 0.0)
+    monkeypatch.setattr(distributions, "log_accept", lambda x, b, m: -x - m / 2 * np.log1p(2 * x / b) - 0.0)
     assert not fits(sample(EXPONENTS), EXPONENTS)
 
 
@@ -106,20 +106,20 @@ def test_it_ends_after_few_proposals(m: int) -> None:
     for exponents in spectra(m):
         noise = Counting(m)
         for _ in range(20):
-            bingham.bingham(exponents, noise)
+            distributions.bingham(exponents, noise)
         proposals = noise.drawn / (m + 1) / 20
-        assert proposals <= 4 * bingham.PROPOSALS
+        assert proposals <= 4 * distributions.PROPOSALS
 
 
 @pytest.mark.parametrize("m", [2, 3, 12, 200])
 def test_the_envelope_lies_above_the_density(m: int) -> None:
     for exponents in spectra(m):
         a = exponents.max() - exponents
-        b = bingham.envelope(a)
+        b = distributions.envelope(a)
         assert 1 <= b <= m
         assert (1 / (b + 2 * a)).sum() == pytest.approx(1, rel=1e-9)
         x = np.concatenate([np.linspace(0, 2 * m, 1000), [(m - b) / 2]])
-        kept = bingham.log_accept(x, b, m)
+        kept = distributions.log_accept(x, b, m)
         assert -1e-9 <= kept.max() <= 1e-9
 
 
@@ -132,7 +132,7 @@ def log_ratio(steepness: float, z: FloatArray, gram: FloatArray) -> float:
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 def test_density_changes_by_at_most_epsilon_where_a_record_joins(epsilon: float) -> None:
     query = Eigenvectors(centre=frozen([0, 0, 0]), radius=1000, records=10, count=1)
-    steep = epsilon / eigenvectors.score_range(query, Neighbours.ADD_REMOVE, 1)
+    steep = epsilon / covariance.score_range(query, Neighbours.ADD_REMOVE, 1)
     worst = []
     for gram in (np.zeros((3, 3)), 1e6 * np.diag([8.0, 0.5, 0.0]), 1e8 * np.diag([0.0, 0.1, 0.1])):
         worst += [
@@ -152,7 +152,7 @@ def eigenvector_query(d: int, count: int, epsilon: float) -> RoundQuery:
 def test_directions_leave_as_integers_at_right_angles(d: int, count: int) -> None:
     asked = eigenvector_query(d, count, 1.0)
     total = Site(random_rows(100, d)).answer(asked.query)
-    outcome = publishable(asked, total, a_study(d=d), OsNoise())
+    outcome = apply_mechanism(asked, total, a_study(d=d), OsNoise())
     vectors = outcome.values.reshape(count, d) / VECTOR
     assert outcome.values.dtype == np.int64
     assert np.abs(vectors @ vectors.T - np.eye(count)).max() <= d * 2.0**-23
@@ -163,7 +163,7 @@ def test_a_large_budget_finds_the_eigenvectors_and_a_small_one_none(epsilon: flo
     rows = (np.random.default_rng(1).normal(size=(500, 4)) * [1200, 900, 500, 200]).astype(np.int16)
     asked = eigenvector_query(4, 4, epsilon)
     total = Site(rows).answer(asked.query)
-    found = publishable(asked, total, a_study(d=4), SeededNoise(1)).values.reshape(4, 4) / VECTOR
+    found = apply_mechanism(asked, total, a_study(d=4), SeededNoise(1)).values.reshape(4, 4) / VECTOR
     exact = np.linalg.eigh(symmetric(total, 4))[1][:, ::-1]
     along = np.abs((found * exact.T).sum(axis=1))
     assert (along > 0.98).all() if epsilon > 1 else (along < 0.98).any()
@@ -172,12 +172,14 @@ def test_a_large_budget_finds_the_eigenvectors_and_a_small_one_none(epsilon: flo
 def test_two_hundred_columns_take_no_time() -> None:
     asked = eigenvector_query(200, 20, 5.0)
     total = Site(random_rows(300, 200)).answer(asked.query)
-    vectors = publishable(asked, total, a_study(d=200), OsNoise()).values.reshape(20, 200) / VECTOR
+    vectors = apply_mechanism(asked, total, a_study(d=200), OsNoise()).values.reshape(20, 200) / VECTOR
     assert np.abs(vectors @ vectors.T - np.eye(20)).max() < 1e-4
 
 
 def test_a_sum_of_nothing_gives_directions_without_preference() -> None:
     asked = eigenvector_query(3, 1, 1.0)
     zero = np.zeros(asked.query.length, dtype=np.int64)
-    drawn = [publishable(asked, zero, a_study(d=3), SeededNoise(i)).values[:3] / VECTOR for i in range(600)]
+    drawn = [
+        apply_mechanism(asked, zero, a_study(d=3), SeededNoise(i)).values[:3] / VECTOR for i in range(600)
+    ]
     assert fits(np.array(drawn), np.zeros(3))

@@ -16,22 +16,21 @@ from flint import arb, ctx
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from eigenveil.noise import quantiles as tables
 from eigenveil.noise import sampler
-from eigenveil.noise import table as tables
-from eigenveil.noise.quantiles import GAUSSIAN, LAPLACE, Quantile
+from eigenveil.noise.quantiles import GAUSSIAN, LAPLACE, PIECES, Quantile, QuantileTable, table
 from eigenveil.noise.sampler import (
     AT_ONCE,
-    evaluated,
+    draw_exactly,
+    evaluate_quantiles,
+    float_shift,
     integers,
     magnitude,
     margins,
-    proposed,
-    settled,
-    shifted,
+    propose_integers,
 )
-from eigenveil.noise.table import PIECES, Table, table
-from eigenveil.numerics.encoding import IntArray, Words
-from eigenveil.protocol.noise_ratio import LOUDEST
+from eigenveil.numerics.encoding import IntArray, WordArray
+from eigenveil.protocol.query_limits import MAX_NOISE_SCALE
 from tests.core.noise import inversion
 from tests.core.noise.inversion import Given, Tail, boundary, draws, fixed
 
@@ -64,7 +63,7 @@ def same(law: str, scale: float, first: list[int], after: list[int]) -> bool:
 
 
 @both
-@pytest.mark.parametrize("scale", [*SCALES, LOUDEST])
+@pytest.mark.parametrize("scale", [*SCALES, MAX_NOISE_SCALE])
 def test_fixed_bytes_give_the_bytes_of_the_reference(law: str, scale: float) -> None:
     hard = [2 * m + sign for m in hard_tails(LAWS[law][1], scale) for sign in (0, 1)]
     words = hard + fixed(f"{law} {scale}", 80)
@@ -97,7 +96,7 @@ def test_a_boundary_within_the_first_word_is_settled_by_as_many_more_as_it_takes
             bits = exact + step
             first, *rest = [(bits >> (64 * i)) % 2**64 for i in reversed(range(words))]
             stream = Given(rest)
-            assert settled(quantile, scale, 2 * first, stream) == wanted
+            assert draw_exactly(quantile, scale, 2 * first, stream) == wanted
             assert stream.read == words - 1
 
 
@@ -112,25 +111,25 @@ def test_pieces_are_drawn_one_after_the_other_from_one_stream(law: str) -> None:
     ours = Given(first)
     drawn = integers(quantile, 5.0, AT_ONCE + 1, ours)
     assert ours.read == AT_ONCE + 2
-    wanted = [settled(quantile, 5.0, w, Given([12345])) for w in (straddling, first[-1])]
+    wanted = [draw_exactly(quantile, 5.0, w, Given([12345])) for w in (straddling, first[-1])]
     assert [drawn[7], drawn[-1]] == wanted
     assert AT_ONCE == inversion.PIECE
 
 
-def doubted(quantile: Quantile, scale: float, words: Words) -> tuple[IntArray, IntArray]:
+def doubted(quantile: Quantile, scale: float, words: WordArray) -> tuple[IntArray, IntArray]:
     """What floats propose, and which of it they are not sure of."""
     out = np.empty(words.size, dtype=np.int64)
-    fast, (moved, off) = table(quantile), shifted(quantile, scale)
-    at = proposed(words, fast.coefficients, scale, moved, margins(fast, scale, off), out)
+    fast, (moved, off) = table(quantile), float_shift(quantile, scale)
+    at = propose_integers(words, fast.coefficients, scale, moved, margins(fast, scale, off), out)
     return out, at
 
 
-def wrong(quantile: Quantile, scale: float, words: Words) -> int:
+def wrong(quantile: Quantile, scale: float, words: WordArray) -> int:
     """How many integers floats are sure of that are others."""
     out, at = doubted(quantile, scale, words)
     sure = np.setdiff1d(np.arange(words.size), at)
     assert sure.size > words.size / 10
-    return sum(int(out[i]) != settled(quantile, scale, int(words[i]), Given([0] * MORE)) for i in sure)
+    return sum(int(out[i]) != draw_exactly(quantile, scale, int(words[i]), Given([0] * MORE)) for i in sure)
 
 
 @both
@@ -143,13 +142,13 @@ def test_floats_are_sure_of_nothing_that_balls_say_otherwise(law: str) -> None:
 def test_what_the_shift_is_off_by_leaves_as_much_in_doubt(law: str) -> None:
     """A shift that is known to 20 bits alone, next to boundaries and elsewhere: the same integers."""
     words = [2 * m for m in hard_tails(LAWS[law][1], 1e3)] + fixed("coarse", 80)
-    moved, off = shifted(LAWS[law][0], 1e3)
+    moved, off = float_shift(LAWS[law][0], 1e3)
     for by in (2.0**-20, -(2.0**-20)):
-        with mock.patch.object(sampler, "shifted", return_value=(moved + by, off + 2.0**-20)):
+        with mock.patch.object(sampler, "float_shift", return_value=(moved + by, off + 2.0**-20)):
             assert same(law, 1e3, words, fixed("appended", MORE * len(words)))
 
 
-def words_for_floats(count: int) -> Words:
+def words_for_floats(count: int) -> WordArray:
     """From the middle of the law to the end of the table; and halfway between two floats."""
     fair = fixed("floats", count)
     deep = [word >> depth for depth in range(18) for word in fair]
@@ -157,11 +156,11 @@ def words_for_floats(count: int) -> Words:
     return np.array(deep + halfway, dtype=np.uint64)
 
 
-def furthest(quantile: Quantile, fast: Table, scale: float) -> float:
+def furthest(quantile: Quantile, fast: QuantileTable, scale: float) -> float:
     """The largest error of what is rounded to an integer, as a part of its bound, at both ends of every
     word."""
-    words, (moved, off) = words_for_floats(60), shifted(quantile, scale)
-    values, pieces = evaluated(words, fast.coefficients)
+    words, (moved, off) = words_for_floats(60), float_shift(quantile, scale)
+    values, pieces = evaluate_quantiles(words, fast.coefficients)
     margin = margins(fast, scale, off)[np.clip(pieces, 0, PIECES + 1)]
     found = []
     with ctx.workprec(160):
@@ -186,7 +185,7 @@ def test_no_float_is_further_off_than_its_bound_and_some_nearly_as_far(law: str,
 @both
 def test_every_value_is_in_doubt_where_integers_are_finer_than_floats(law: str) -> None:
     words = np.array(fixed("loudest", 2000), dtype=np.uint64)
-    assert doubted(LAWS[law][0], LOUDEST, words)[1].size == words.size
+    assert doubted(LAWS[law][0], MAX_NOISE_SCALE, words)[1].size == words.size
 
 
 @both
@@ -201,15 +200,15 @@ def test_few_values_are_in_doubt_at_scales_of_use(law: str, scale: float) -> Non
 def test_what_lies_beyond_64_bits_becomes_the_largest(law: str) -> None:
     """A tail below 2^-12000: only with bits that never come."""
     with ctx.workprec(128):
-        assert magnitude(LAWS[law][0], LOUDEST, 1, 12_000) == 2**63 - 1
-        quieter = magnitude(LAWS[law][0], LOUDEST / 2**8, 1, 12_000)
+        assert magnitude(LAWS[law][0], MAX_NOISE_SCALE, 1, 12_000) == 2**63 - 1
+        quieter = magnitude(LAWS[law][0], MAX_NOISE_SCALE / 2**8, 1, 12_000)
     assert quieter is not None
     assert quieter < 2**63 - 1
 
 
 def test_it_is_written_with_its_sign() -> None:
     for sign, end in ((0, 2**63 - 1), (1, -(2**63) + 1)):
-        assert integers(LAPLACE, LOUDEST, 1, Given([sign, 0, 0, 0, 1])).tolist() == [end]
+        assert integers(LAPLACE, MAX_NOISE_SCALE, 1, Given([sign, 0, 0, 0, 1])).tolist() == [end]
 
 
 @both
@@ -233,9 +232,9 @@ class Lowered:
 @both
 def test_a_precision_lowered_meanwhile_reads_words_but_decides_nothing(law: str) -> None:
     for word in fixed("lowered", 40):
-        stream, wanted = Given(fixed("more", 9)), settled(LAWS[law][0], 2.0**32, word, Given([]))
+        stream, wanted = Given(fixed("more", 9)), draw_exactly(LAWS[law][0], 2.0**32, word, Given([]))
         with mock.patch.object(sampler, "ctx", Lowered(20)):
-            assert settled(LAWS[law][0], 2.0**32, word, stream) == wanted
+            assert draw_exactly(LAWS[law][0], 2.0**32, word, stream) == wanted
         assert stream.read == 1
         with mock.patch.object(sampler, "ctx", Lowered(20)):
             assert integers(LAWS[law][0], 2.0**32, 1, Given([word])).tolist() == [wanted]

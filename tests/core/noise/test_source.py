@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import MICRO, Neighbours
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise, noise_spec
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import Additive, ClippedSum, Count, Gram, SquaredNormSum
+from eigenveil.queries import AdditiveQuery, ClippedSum, Count, Gram, SquaredNormSum
 from eigenveil.queries.limits import row_norm_limit
 from eigenveil.study.grid import S
 from tests.core.records import Case, Integers, changes, contributions, hostile_rows
@@ -36,7 +35,7 @@ def cost(spec: NoiseSpec, change: Integers) -> Fraction:
     return total
 
 
-def dearest(query: Additive, spec: NoiseSpec, neighbours: Neighbours, multiplicity: int = 1) -> Fraction:
+def dearest(query: AdditiveQuery, spec: NoiseSpec, neighbours: Neighbours, multiplicity: int = 1) -> Fraction:
     """The largest cost of any change that hostile records make, at one site or at several alike."""
     centre = frozen(np.zeros(4, dtype=np.int64))
     rows = hostile_rows(300, centre, S, seed=11)
@@ -44,12 +43,12 @@ def dearest(query: Additive, spec: NoiseSpec, neighbours: Neighbours, multiplici
     return max(cost(spec, change) for change in tried)
 
 
-def tight(kind: type[ClippedSum | SquaredNormSum | Gram]) -> Additive:
+def tight(kind: type[ClippedSum | SquaredNormSum | Gram]) -> AdditiveQuery:
     """A question whose sensitivity `hostile_rows` reach exactly."""
     return kind(centre=frozen(np.zeros(4, dtype=np.int64)), radius=S)
 
 
-QUERIES: dict[str, Additive] = every_query() | {
+QUERIES: dict[str, AdditiveQuery] = every_query() | {
     f"tight {k.__name__}": tight(k) for k in (ClippedSum, SquaredNormSum, Gram)
 }
 
@@ -129,7 +128,7 @@ def test_a_person_at_two_sites_with_noise_for_one_is_caught() -> None:
     assert dear > Fraction(1000, MICRO)
 
 
-def drawn(query: Additive) -> IntArray:
+def drawn(query: AdditiveQuery) -> IntArray:
     return OsNoise().draw(noise_spec(query, 10**9, Neighbours.ADD_REMOVE))
 
 

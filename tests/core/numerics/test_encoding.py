@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code
-from eigenveil.numerics.encoding import DEEPEST, EXACT, IntArray, added, canonical, frozen, parse_json
+from eigenveil.numerics.encoding import EXACT, MAX_NESTING, IntArray, add_noise, canonical, frozen, parse_json
 from tests.support import refused
 
 TEXT = st.text(st.characters(codec="utf-8"))
@@ -40,9 +40,9 @@ def test_it_is_what_the_standard_says_by_whichever_encoder(value: Any) -> None:
 
 def test_a_noised_sum_is_written_over_its_noise_where_that_is_the_callers_own() -> None:
     total, own, kept = frozen([3, 4]), np.array([1, -2]), frozen([1, -2])
-    assert added(total, kept).tolist() == [4, 2]
+    assert add_noise(total, kept).tolist() == [4, 2]
     assert kept.tolist() == [1, -2]
-    assert added(total, own) is own
+    assert add_noise(total, own) is own
     assert (own.tolist(), own.flags.writeable, total.tolist()) == ([4, 2], False, [3, 4])
 
 
@@ -52,14 +52,14 @@ def test_a_noised_sum_is_written_over_its_noise_where_that_is_the_callers_own() 
 def test_noise_of_another_shape_or_type_is_refused(noise: IntArray) -> None:
     """numpy would repeat the shorter one, and rows beyond the first AT_ONCE would be noise alone."""
     with refused(Code.BUG, "shape or type"):
-        added(frozen([3, 4]), noise)
+        add_noise(frozen([3, 4]), noise)
 
 
 @pytest.mark.parametrize("opening", ["[", '{"a":'])
 def test_json_is_read_to_a_depth_that_does_not_depend_on_the_caller(opening: str) -> None:
     closing = "]" if opening == "[" else "}"
-    deepest = opening * (DEEPEST - 1) + "[1]" + closing * (DEEPEST - 1)
+    deepest = opening * (MAX_NESTING - 1) + "[1]" + closing * (MAX_NESTING - 1)
     assert parse_json(deepest) == json.loads(deepest)
-    for depth in (DEEPEST, 100_000):
+    for depth in (MAX_NESTING, 100_000):
         with pytest.raises(ValueError, match="nests too deep"):
             parse_json(opening * depth + "[1]" + closing * depth)

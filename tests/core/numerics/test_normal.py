@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from eigenveil.numerics.normal import quantiles
+from eigenveil.numerics.normals import normal_quantiles
 
 SEAMS = (0.075, 0.925, math.exp(-25))  # between the rational functions of Wichura's algorithm
 
@@ -28,7 +28,7 @@ def probabilities() -> np.ndarray[tuple[int], np.dtype[np.float64]]:
 def test_each_quantile_is_within_its_bound(
     probabilities: np.ndarray[tuple[int], np.dtype[np.float64]],
 ) -> None:
-    found = quantiles(probabilities)
+    found = normal_quantiles(probabilities)
     before, ctx.prec = ctx.prec, 256
     try:
         for p, z in zip(probabilities.tolist(), found.tolist(), strict=True):
@@ -39,7 +39,7 @@ def test_each_quantile_is_within_its_bound(
 
 
 def test_the_shape_stays_and_nothing_is_taken_for_certain() -> None:
-    assert quantiles(np.full((2, 3), 0.5)).tolist() == [[0.0] * 3] * 2
+    assert normal_quantiles(np.full((2, 3), 0.5)).tolist() == [[0.0] * 3] * 2
     for p in (0.0, 1.0):
         with pytest.raises(ValueError, match="range"):
-            quantiles(np.array([p]))
+            normal_quantiles(np.array([p]))

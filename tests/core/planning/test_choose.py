@@ -8,14 +8,22 @@ from typing import Any
 
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code
-from eigenveil.planning.choose import CANDIDATES, USABLE, better, candidates, choose, doubts, remedies
-from eigenveil.planning.error_models import predicted
-from eigenveil.planning.error_models.spectrum import AssumedSpectrum, default_guess, stated_guess
+from eigenveil.planning.choose import (
+    CANDIDATES,
+    USABLE,
+    best_candidate,
+    candidates,
+    choose,
+    make_plan,
+    noise_warnings,
+    remedies,
+)
+from eigenveil.planning.error_models import predict_study_error
+from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum, stated_spectrum
 from eigenveil.planning.predict import Prediction, predict, predict_all
 from eigenveil.planning.recommend import recommend
-from eigenveil.planning.resolve import make_plan
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Choose, Federation, Study, Trust
 from tests.support import a_study, refused
@@ -26,9 +34,9 @@ def an_auto(d: int = 30, **changes: Any) -> Study:
     return a_study(d, algorithm=Algorithm.AUTO, **changes)
 
 
-def on_offer(study: Study, guess: AssumedSpectrum) -> tuple[Prediction, ...]:
+def on_offer(study: Study, assumed_spectrum: AssumedSpectrum) -> tuple[Prediction, ...]:
     """What `auto` chooses from: enough for advice about these."""
-    return tuple(predict(study, one, guess) for one in CANDIDATES)
+    return tuple(predict(study, one, assumed_spectrum) for one in CANDIDATES)
 
 
 @pytest.mark.parametrize("d", [1, 2, 8, 30, 100, 300, 2000])
@@ -55,20 +63,20 @@ def test_the_choice_does_not_look_at_names_or_bounds() -> None:
 
 def test_a_spectrum_that_a_matrix_does_not_show_means_gradients_once_it_is_known() -> None:
     study = an_auto(200, expected_records=14_000)
-    steep, flat = stated_guess([20.0, 5.0, 1.0, 0.2], 200, 1), stated_guess([2.0, 1.0], 200, 1)
-    assert better(study, steep) is Algorithm.REFINED_COV
-    assert better(study, flat) is Algorithm.DP_PCA
+    steep, flat = stated_spectrum([20.0, 5.0, 1.0, 0.2], 200, 1), stated_spectrum([2.0, 1.0], 200, 1)
+    assert best_candidate(study, steep) is Algorithm.REFINED_COV
+    assert best_candidate(study, flat) is Algorithm.DP_PCA
     assert choose(study) is Algorithm.REFINED_COV
 
 
 def test_what_is_advised_without_a_spectrum_is_what_auto_runs() -> None:
     """On the default spectrum another promises less, but that is no reason to trust it."""
-    study, guess = an_auto(30, expected_records=300, epsilon=4.0), default_guess(30, 1)
-    found = {one.algorithm: one for one in predict_all(study, guess)}
+    study, assumed_spectrum = an_auto(30, expected_records=300, epsilon=4.0), default_spectrum(30, 1)
+    found = {one.algorithm: one for one in predict_all(study, assumed_spectrum)}
     cheaper = replace(found[Algorithm.DP_PCA], error=found[Algorithm.ZERO].error)
     assert cheaper.error is not None
     cheaper = replace(cheaper, error=replace(cheaper.error, raw=0.9 * found[choose(study)].raw))
-    advice = recommend(study, guess, (cheaper, found[choose(study)]))
+    advice = recommend(study, assumed_spectrum, (cheaper, found[choose(study)]))
     assert advice.algorithm is choose(study) is Algorithm.REFINED_COV
     assert "no spectrum is stated" in advice.reason
 
@@ -84,82 +92,82 @@ def test_a_matrix_too_wide_to_send_is_not_chosen() -> None:
 )
 def test_too_many_components_are_told_how_many_would_do(d: int, n: int, epsilon: float, k: int) -> None:
     study = an_auto(d, components=k, expected_records=n, epsilon=epsilon)
-    (sentence,) = doubts(study)
+    (sentence,) = noise_warnings(study)
     said = re.search(r"components = (\d+) would be usable", sentence)
     assert said is not None
     few = int(said[1])
     assert 1 <= few < k
-    assert doubts(replace(study, components=few)) == ()
-    advice = recommend(study, guess := default_guess(d, k), on_offer(study, guess))
+    assert noise_warnings(replace(study, components=few)) == ()
+    advice = recommend(study, assumed_spectrum := default_spectrum(d, k), on_offer(study, assumed_spectrum))
     assert f"components = {few} would do" in advice.warnings[-1]
 
 
 @pytest.mark.parametrize(("d", "n", "epsilon"), [(100, 100, 0.5), (30, 300, 0.3), (1500, 500, 1.0)])
 def test_a_hopeless_study_is_told_what_would_do(d: int, n: int, epsilon: float) -> None:
     study = an_auto(d, expected_records=n, epsilon=epsilon)
-    (sentence,) = doubts(study)
+    (sentence,) = noise_warnings(study)
     assert "mostly noise" in sentence
-    records, louder = remedies(study, default_guess(d, 1))
+    records, louder = remedies(study, default_spectrum(d, 1))
     assert records is not None
     assert louder is not None
     assert f"about {records} records or an epsilon of {louder:g}" in sentence
-    assert doubts(replace(study, expected_records=records)) == ()
-    assert doubts(replace(study, epsilon=louder)) == ()
+    assert noise_warnings(replace(study, expected_records=records)) == ()
+    assert noise_warnings(replace(study, epsilon=louder)) == ()
 
 
 def test_remedies_are_not_far_above_what_is_needed() -> None:
-    study, guess = an_auto(expected_records=300, epsilon=0.3), default_guess(30, 1)
-    records, louder = remedies(study, guess)
+    study, assumed_spectrum = an_auto(expected_records=300, epsilon=0.3), default_spectrum(30, 1)
+    records, louder = remedies(study, assumed_spectrum)
     assert records is not None
     assert louder is not None
     for better_off in (
         replace(study, expected_records=round(0.7 * records)),
         replace(study, epsilon=0.7 * louder),
     ):
-        error = predicted(replace(better_off, algorithm=Algorithm.GAUSS_COV), guess)
+        error = predict_study_error(replace(better_off, algorithm=Algorithm.GAUSS_COV), assumed_spectrum)
         assert error is not None
         assert error.raw > USABLE
 
 
 def test_where_the_budget_is_below_the_smallest_price_records_do_not_help() -> None:
-    (sentence,) = doubts(an_auto(100, expected_records=100, epsilon=0.1))
+    (sentence,) = noise_warnings(an_auto(100, expected_records=100, epsilon=0.1))
     assert "records or" not in sentence
     assert "; an epsilon of" in sentence
 
 
 def test_a_study_that_will_do_hears_nothing() -> None:
-    assert doubts(an_auto(expected_records=20_000)) == ()
-    assert doubts(an_auto(expected_records=20_000, components=30)) == ()
+    assert noise_warnings(an_auto(expected_records=20_000)) == ()
+    assert noise_warnings(an_auto(expected_records=20_000, components=30)) == ()
 
 
 def test_what_does_not_apply_says_why() -> None:
-    pure = {one.algorithm: one for one in predict_all(an_auto(delta=0.0), default_guess(30, 1))}
-    assert "cannot promise delta = 0" in (pure[Algorithm.DP_PCA].refused or "")
+    pure = {one.algorithm: one for one in predict_all(an_auto(delta=0.0), default_spectrum(30, 1))}
+    assert "cannot run at delta = 0" in (pure[Algorithm.DP_PCA].refused or "")
     assert pure[Algorithm.GAUSS_COV].refused is None
 
 
 def test_under_secure_aggregation_nothing_that_needs_exact_sums_is_offered_or_chosen() -> None:
-    guess = default_guess(30, 1)
+    assumed_spectrum = default_spectrum(30, 1)
     secure = an_auto(trust=Trust.SECURE_AGGREGATION, federation=Federation(sites=("a", "b", "c")))
-    found = {one.algorithm: one for one in predict_all(secure, guess)}
+    found = {one.algorithm: one for one in predict_all(secure, assumed_spectrum)}
     for algorithm, one in found.items():
         if algorithm.properties.trusted and algorithm.properties.federated:
             assert one.refused is not None, algorithm
-    assert recommend(secure, guess, tuple(found.values())).algorithm in CANDIDATES
+    assert recommend(secure, assumed_spectrum, tuple(found.values())).algorithm in CANDIDATES
     for study in (secure, replace(secure, choose=Choose.DURING), replace(secure, epsilon=50.0)):
         assert make_plan(study).gaussian
-    with refused(Code.BAD_STUDY, "shares of noise add up to no other"):
+    with refused(Code.BAD_STUDY, "which secure aggregation cannot add"):
         make_plan(replace(secure, delta=0.0))
     louder = replace(secure, epsilon=60.0)
     assert all("at most 50" in (predict(louder, one).refused or "") for one in CANDIDATES)
-    none = recommend(louder, guess, predict_all(louder, guess))
+    none = recommend(louder, assumed_spectrum, predict_all(louder, assumed_spectrum))
     assert (none.algorithm, "too small" in none.reason) == (None, False)
-    assert remedies(replace(secure, expected_records=500, epsilon=0.3), guess)[1] is not None
+    assert remedies(replace(secure, expected_records=500, epsilon=0.3), assumed_spectrum)[1] is not None
 
 
 def test_predictions_come_best_first_with_rounds_and_bytes() -> None:
     study = an_auto(12, components=2, expected_records=5000, federation=Federation(sites=("a", "b")))
-    found = predict_all(study, default_guess(12, 2))
+    found = predict_all(study, default_spectrum(12, 2))
     raw = [one.raw for one in found if one.refused is None]
     assert raw == sorted(raw)
     gauss = next(one for one in found if one.algorithm is Algorithm.GAUSS_COV)
@@ -172,7 +180,7 @@ def test_predictions_come_best_first_with_rounds_and_bytes() -> None:
 
 def test_the_recommendation_follows_the_spectrum_and_warns_of_noise() -> None:
     study = an_auto(200, expected_records=14_000)
-    flat = stated_guess([2.0, 1.0], 200, 1)
+    flat = stated_spectrum([2.0, 1.0], 200, 1)
     advice = recommend(study, flat, on_offer(study, flat))
     assert advice.algorithm is Algorithm.DP_PCA
     assert all(f"{one.value} 0." in advice.reason for one in CANDIDATES if one is not advice.algorithm)
@@ -185,37 +193,40 @@ def test_the_recommendation_follows_the_spectrum_and_warns_of_noise() -> None:
 
 @pytest.mark.parametrize("epsilon", [0.001, 0.05])
 def test_an_epsilon_too_small_to_ask_with_is_named_with_one_that_is_enough(epsilon: float) -> None:
-    study, guess = an_auto(10, components=2, expected_records=4000, epsilon=epsilon), default_guess(10, 2)
-    advice = recommend(study, guess, predict_all(study, guess))
+    study, assumed_spectrum = (
+        an_auto(10, components=2, expected_records=4000, epsilon=epsilon),
+        default_spectrum(10, 2),
+    )
+    advice = recommend(study, assumed_spectrum, predict_all(study, assumed_spectrum))
     assert (advice.algorithm, advice.warnings) == (None, ())
     said = re.search(r"epsilon = (.*) is too small .* raise it to (.*) or more", advice.reason)
     assert said is not None
     assert float(said[1]) == epsilon
     enough, hardly = (replace(study, epsilon=times * float(said[2])) for times in (1.0, 0.85))
-    assert recommend(enough, guess, on_offer(enough, guess)).algorithm in CANDIDATES
-    assert recommend(hardly, guess, on_offer(hardly, guess)).algorithm is None
+    assert recommend(enough, assumed_spectrum, on_offer(enough, assumed_spectrum)).algorithm in CANDIDATES
+    assert recommend(hardly, assumed_spectrum, on_offer(hardly, assumed_spectrum)).algorithm is None
 
 
 def test_zero_is_not_recommended_to_those_who_want_an_answer() -> None:
-    study, guess = an_auto(expected_records=60), default_guess(30, 1)
-    zero, plain = (predict(study, one, guess) for one in (Algorithm.ZERO, Algorithm.GAUSS_COV))
-    assert recommend(study, guess, (zero, plain)).algorithm is Algorithm.GAUSS_COV
-    assert recommend(study, guess, (zero,)).algorithm is None
+    study, assumed_spectrum = an_auto(expected_records=60), default_spectrum(30, 1)
+    zero, plain = (predict(study, one, assumed_spectrum) for one in (Algorithm.ZERO, Algorithm.GAUSS_COV))
+    assert recommend(study, assumed_spectrum, (zero, plain)).algorithm is Algorithm.GAUSS_COV
+    assert recommend(study, assumed_spectrum, (zero,)).algorithm is None
 
 
 def test_what_nothing_would_mend_says_so_in_a_sentence() -> None:
     study = an_auto(4, components=2, expected_records=200, radius=0.2)
-    flat = stated_guess([1.0] * 4, 4, 2)
+    flat = stated_spectrum([1.0] * 4, 4, 2)
     (warning,) = recommend(study, flat, on_offer(study, flat)).warnings
     assert warning.endswith("no number of records, no epsilon and no fewer components would do")
 
 
 def test_a_far_better_algorithm_is_recommended_with_what_it_needs() -> None:
-    study, guess = an_auto(), default_guess(30, 1)
-    plain = predict(study, Algorithm.GAUSS_COV, guess)
+    study, assumed_spectrum = an_auto(), default_spectrum(30, 1)
+    plain = predict(study, Algorithm.GAUSS_COV, assumed_spectrum)
     assert plain.error is not None
     less = replace(plain.error, median=plain.error.median / 3, raw=plain.raw / 3)
     trusted = Prediction(algorithm=Algorithm.ADAPTIVE_COV, error=less, rounds=9, bytes_per_site=8, seconds=1)
-    advice = recommend(study, guess, (trusted, plain))
+    advice = recommend(study, assumed_spectrum, (trusted, plain))
     assert advice.algorithm is Algorithm.ADAPTIVE_COV
     assert "needs exact sums at the coordinator" in advice.reason

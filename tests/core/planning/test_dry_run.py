@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning import dry_run
-from eigenveil.planning.dry_run import SIZES, check_every_size, rehearse
+from eigenveil.planning.dry_run import SIZES, check_all_sizes, rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import Preimage
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
@@ -45,7 +45,7 @@ def plans(algorithm: Algorithm, epsilon: float, changes: tuple[dict[str, Any], .
     found = []
     for change in changes:
         try:
-            found.append(a_plan(a_study(**{"epsilon": epsilon, **change}).running(algorithm)))
+            found.append(a_plan(a_study(**{"epsilon": epsilon, **change}).with_algorithm(algorithm)))
         except RequestError:
             continue
     return found
@@ -64,7 +64,7 @@ def test_what_one_rehearsal_lets_pass_no_other_size_refuses(algorithm: Algorithm
                 continue
             refusals = [said for records in SIZES if (said := refusal(known, plan, records, None))]
             with mock.patch.object(dry_run, "rehearse", wraps=known) as again:
-                said = refusal(check_every_size, plan, asked)
+                said = refusal(check_all_sizes, plan, asked)
             assert said in refusals if refusals else not said
             rehearsals += again.call_count
             assert epsilon < 1 or not again.called

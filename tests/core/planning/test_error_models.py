@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.numerics.public_random import public_normals
-from eigenveil.planning.error_models import LAWS, clear, predicted
-from eigenveil.planning.error_models.rotation import MISFIT, error, outside
-from eigenveil.planning.error_models.spectrum import (
+from eigenveil.numerics.normals import public_normals
+from eigenveil.planning.error_models import ERROR_MODELS, clear, predict_study_error
+from eigenveil.planning.error_models.assumed_records import (
     AssumedSpectrum,
-    default_guess,
-    normal_guess,
-    sample_guess,
-    stated_guess,
-    within,
+    default_spectrum,
+    limited_to_norm,
+    normal_spectrum,
+    sample_spectrum,
+    stated_spectrum,
 )
+from eigenveil.planning.error_models.perturbation import MISFIT, outside_directions, predict_sine
 from eigenveil.simulation import simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.radius import PublicNorm
@@ -47,25 +47,25 @@ def a_study(d: int = 12, **changes: Any) -> Study:
     return Study(**(values | changes))
 
 
-def raw(study: Study, guess: AssumedSpectrum) -> float:
+def raw(study: Study, assumed_spectrum: AssumedSpectrum) -> float:
     """The predicted error to first order."""
-    found = predicted(study, guess)
+    found = predict_study_error(study, assumed_spectrum)
     assert found is not None
     assert 0 <= found.low <= found.median <= found.high <= 1
     return found.raw
 
 
-def drawn(guess: AssumedSpectrum, n: int, generator: np.random.Generator) -> FloatArray:
+def drawn(assumed_spectrum: AssumedSpectrum, n: int, generator: np.random.Generator) -> FloatArray:
     """Normal records of the guess's spectrum along random axes, within bounds of 1."""
-    d = len(guess.values)
+    d = len(assumed_spectrum.values)
     axes = np.linalg.qr(generator.standard_normal((d, d)))[0]
-    rows = generator.standard_normal((n, d)) * np.sqrt(guess.values) @ axes.T
+    rows = generator.standard_normal((n, d)) * np.sqrt(assumed_spectrum.values) @ axes.T
     return np.clip(rows / np.abs(rows).max(), -1, 1)
 
 
 def test_every_algorithm_has_a_law_or_is_known_not_to() -> None:
-    assert set(ALGORITHMS) - set(LAWS) <= UNPREDICTED
-    assert not set(LAWS) & UNPREDICTED
+    assert set(ALGORITHMS) - set(ERROR_MODELS) <= UNPREDICTED
+    assert not set(ERROR_MODELS) & UNPREDICTED
 
 
 # The noise of all three shares is sqrt(3) times what the price asks for.
@@ -88,36 +88,41 @@ FITTED = (
 @pytest.mark.parametrize("algorithm", FITTED)
 @pytest.mark.parametrize("k", [1, 3])
 def test_errors_fall_with_records_and_epsilon_and_grow_with_promises(algorithm: Algorithm, k: int) -> None:
-    study, guess = a_study(algorithm=algorithm, components=k), stated_guess(STEEP, 12, k)
-    error = raw(study, guess)
-    assert raw(replace(study, expected_records=20_000), guess) < 0.7 * error
-    assert raw(replace(study, epsilon=4.0), guess) < 0.8 * error
-    assert raw(replace(study, neighbours=Neighbours.REPLACE_ONE), guess) > 1.05 * error
-    assert raw(replace(study, max_sites_per_person=3), guess) > 1.2 * error
+    study, assumed_spectrum = a_study(algorithm=algorithm, components=k), stated_spectrum(STEEP, 12, k)
+    predict_sine = raw(study, assumed_spectrum)
+    assert raw(replace(study, expected_records=20_000), assumed_spectrum) < 0.7 * predict_sine
+    assert raw(replace(study, epsilon=4.0), assumed_spectrum) < 0.8 * predict_sine
+    assert raw(replace(study, neighbours=Neighbours.REPLACE_ONE), assumed_spectrum) > 1.05 * predict_sine
+    assert raw(replace(study, max_sites_per_person=3), assumed_spectrum) > 1.2 * predict_sine
     if algorithm.properties.gaussian and not algorithm.properties.trusted:
-        assert raw(replace(study, **MASKED), guess) > 1.1 * error
+        assert raw(replace(study, **MASKED), assumed_spectrum) > 1.1 * predict_sine
 
 
 def test_known_relations() -> None:
-    guess = default_guess(12, 1)
-    plain = raw(a_study(), guess)
-    assert raw(a_study(algorithm=Algorithm.ANALYZE_GAUSS), guess) == pytest.approx(1.41 * plain, rel=0.15)
-    assert raw(a_study(delta=0.0), guess) > 1.5 * plain
-    assert raw(a_study(**MASKED), guess) == pytest.approx(math.sqrt(3) * plain, rel=0.1)
-    assert raw(a_study(**MASKED, attempts=4), guess) == pytest.approx(2 * math.sqrt(3) * plain, rel=0.2)
-    assert raw(a_study(radius=1.0), guess) > 2 * plain
-    assert raw(a_study(algorithm=Algorithm.EM_COV), guess) > 2 * plain
+    assumed_spectrum = default_spectrum(12, 1)
+    plain = raw(a_study(), assumed_spectrum)
+    assert raw(a_study(algorithm=Algorithm.ANALYZE_GAUSS), assumed_spectrum) == pytest.approx(
+        1.41 * plain, rel=0.15
+    )
+    assert raw(a_study(delta=0.0), assumed_spectrum) > 1.5 * plain
+    assert raw(a_study(**MASKED), assumed_spectrum) == pytest.approx(math.sqrt(3) * plain, rel=0.1)
+    assert raw(a_study(**MASKED, attempts=4), assumed_spectrum) == pytest.approx(
+        2 * math.sqrt(3) * plain, rel=0.2
+    )
+    assert raw(a_study(radius=1.0), assumed_spectrum) > 2 * plain
+    assert raw(a_study(algorithm=Algorithm.EM_COV), assumed_spectrum) > 2 * plain
 
 
-@pytest.mark.parametrize("algorithm", list(LAWS))
+@pytest.mark.parametrize("algorithm", list(ERROR_MODELS))
 @pytest.mark.parametrize(("d", "k"), [(1, 1), (4, 4), (5, 4), (50, 40)])
 def test_no_shape_breaks_a_law(algorithm: Algorithm, d: int, k: int) -> None:
     if algorithm in (Algorithm.SUBSPACE_REFERENCE, Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_APPROX):
         k = min(k, 4)
     shapes: list[list[float]] = [[1.0] * d, [1.0] + [0.0] * (d - 1), [0.5**i for i in range(d)]]
     for values in shapes:
-        found = predicted(
-            a_study(d, components=k, algorithm=algorithm), normal_guess(np.array(values), k, source="a test")
+        found = predict_study_error(
+            a_study(d, components=k, algorithm=algorithm),
+            normal_spectrum(np.array(values), k, source="a test"),
         )
         assert found is None or 0 <= found.median <= 1
         if found is not None and k == d and algorithm is Algorithm.GAUSS_COV:
@@ -146,16 +151,16 @@ def test_no_shape_breaks_a_law(algorithm: Algorithm, d: int, k: int) -> None:
 )
 def test_predictions_hold_in_simulation(algorithm: Algorithm, k: int, changes: dict[str, Any]) -> None:
     """False alarms: medians of 9 lay within a factor 1.4 in each of 40 tries."""
-    guess, generator = stated_guess(STEEP, 15, k), np.random.default_rng(4)
+    assumed_spectrum, generator = stated_spectrum(STEEP, 15, k), np.random.default_rng(4)
     study = a_study(15, algorithm=algorithm, components=k, expected_records=3000, **changes)
     weights = dict.fromkeys(study.federation.sites, 1.0)
     sines = []
     for seed in range(9):
-        rows = drawn(guess, 3000, generator)
+        rows = drawn(assumed_spectrum, 3000, generator)
         truth = eigenpairs(np.cov(rows.T))[1][:, :k].T
         run = simulate(study, split_rows(rows, weights), seed=seed)
         sines.append(sin_angle(truth, run.estimate.components))
-    assert 1 / 1.6 < statistics.median(sines) / raw(study, guess) < 1.6
+    assert 1 / 1.6 < statistics.median(sines) / raw(study, assumed_spectrum) < 1.6
 
 
 def test_turns_agree_with_drawing_whole_matrices() -> None:
@@ -163,9 +168,9 @@ def test_turns_agree_with_drawing_whole_matrices() -> None:
     k, generator = 3, np.random.default_rng(0)
     scales = 1e-2 / (values[:k, None] - values[None, k:])
     norms = [float(np.linalg.norm(generator.normal(size=scales.shape) * scales, 2)) for _ in range(800)]
-    beyond = outside(values, k)
+    beyond = outside_directions(values, k)
     assert beyond.counts.sum() == 157
-    found = error((1e-4 / (values[:k, None] - beyond.values) ** 2)[None], beyond.counts)
+    found = predict_sine((1e-4 / (values[:k, None] - beyond.values) ** 2)[None], beyond.counts)
     assert found.raw == pytest.approx(statistics.median(norms), rel=0.08)
     assert found.low * MISFIT == pytest.approx(np.quantile(norms, 0.1), rel=0.15)
     assert found.high / MISFIT == pytest.approx(np.quantile(norms, 0.9), rel=0.15)
@@ -181,53 +186,55 @@ def test_public_normals_are_normal_and_always_the_same() -> None:
 
 
 def test_a_sample_says_what_the_spectrum_would() -> None:
-    stated = stated_guess(STEEP, 12, 2)
-    sampled = sample_guess(drawn(stated, 20_000, np.random.default_rng(1)), 2)
+    stated = stated_spectrum(STEEP, 12, 2)
+    sampled = sample_spectrum(drawn(stated, 20_000, np.random.default_rng(1)), 2)
     for algorithm in (Algorithm.GAUSS_COV, Algorithm.DP_PCA):
         study = a_study(algorithm=algorithm, components=2)
         assert raw(study, sampled) == pytest.approx(raw(study, stated), rel=0.15)
 
 
 def test_without_a_gap_the_prediction_says_that_it_is_rough() -> None:
-    assert clear(a_study(components=1), stated_guess(STEEP, 12, 1))
-    assert not clear(a_study(components=1), stated_guess([1.0], 12, 1))
-    assert clear(a_study(components=12), stated_guess([1.0], 12, 12))
-    few = sample_guess(drawn(stated_guess([1.0, 0.9], 12, 1), 50, np.random.default_rng(2)), 1)
+    assert clear(a_study(components=1), stated_spectrum(STEEP, 12, 1))
+    assert not clear(a_study(components=1), stated_spectrum([1.0], 12, 1))
+    assert clear(a_study(components=12), stated_spectrum([1.0], 12, 12))
+    few = sample_spectrum(drawn(stated_spectrum([1.0, 0.9], 12, 1), 50, np.random.default_rng(2)), 1)
     assert not clear(a_study(components=1), few)
 
 
 def test_guesses_refuse_what_is_none() -> None:
     for stated in ([], [1.0, 2.0], [1.0, 0.0], [1.0, float("nan")], [1.0] * 13):
         with refused(Code.BAD_ARGUMENT, "the largest first"):
-            stated_guess(stated, 12, 1)
-    with refused(Code.TOO_FEW_RECORDS, "says too little"):
-        sample_guess(np.zeros((5, 12)), 1)
-    with refused(Code.BAD_DATA, "all alike"):
-        sample_guess(np.ones((50, 12)), 1)
+            stated_spectrum(stated, 12, 1)
+    with refused(Code.TOO_FEW_RECORDS, "is too small"):
+        sample_spectrum(np.zeros((5, 12)), 1)
+    with refused(Code.BAD_DATA, "all equal"):
+        sample_spectrum(np.ones((50, 12)), 1)
 
 
 def test_a_stated_norm_saves_a_histogram_where_it_is_tight_and_costs_its_square_where_it_is_not() -> None:
-    """`guess` has rows of 0.87 in root mean square."""
-    guess, loud = default_guess(12, 1), a_study(centring=False, epsilon=0.3)
-    tight, twice = (raw(replace(loud, radius=PublicNorm(norm=norm)), guess) for norm in (1.5, 3.0))
+    """`assumed_spectrum` has rows of 0.87 in root mean square."""
+    assumed_spectrum, loud = default_spectrum(12, 1), a_study(centring=False, epsilon=0.3)
+    tight, twice = (raw(replace(loud, radius=PublicNorm(norm=norm)), assumed_spectrum) for norm in (1.5, 3.0))
     assert twice == pytest.approx(4 * tight, rel=0.1)
     # Records that are shorter in the same proportion as the norm are the same study.
-    halves = [raw(replace(loud, radius=PublicNorm(norm=norm)), guess) for norm in (0.6, 0.3)]
+    halves = [raw(replace(loud, radius=PublicNorm(norm=norm)), assumed_spectrum) for norm in (0.6, 0.3)]
     assert halves[0] == pytest.approx(halves[1], rel=0.02)
 
 
 @pytest.mark.parametrize("norm", [0.05, 0.8, 1.0])
 def test_what_is_assumed_keeps_within_a_stated_norm(norm: float) -> None:
-    for guess in (default_guess(12, 2), stated_guess(STEEP, 50, 1), default_guess(3, 3)):
-        less = within(guess, norm)
+    for assumed_spectrum in (default_spectrum(12, 2), stated_spectrum(STEEP, 50, 1), default_spectrum(3, 3)):
+        less = limited_to_norm(assumed_spectrum, norm)
         assert less.lengths.max() <= norm * (1 + 1e-9)
-        assert less.values / less.values[0] == pytest.approx(guess.values / guess.values[0])
+        assert less.values / less.values[0] == pytest.approx(
+            assumed_spectrum.values / assumed_spectrum.values[0]
+        )
         held = less.leading.shape[1]
         assert (less.leading**2).mean(axis=0) == pytest.approx(less.values[:held], rel=0.05)
         assert less.rest.mean() == pytest.approx(less.values[held:].sum(), rel=0.05)
-        assert within(guess, 100.0).lengths == pytest.approx(guess.lengths)
-    sample = sample_guess(np.random.default_rng(1).standard_normal((100, 4)), 1)
-    assert within(sample, norm) is sample
+        assert limited_to_norm(assumed_spectrum, 100.0).lengths == pytest.approx(assumed_spectrum.lengths)
+    sample = sample_spectrum(np.random.default_rng(1).standard_normal((100, 4)), 1)
+    assert limited_to_norm(sample, norm) is sample
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.DP_PCA])
@@ -242,7 +249,7 @@ def test_the_error_on_unit_rows_is_foreseen(algorithm: Algorithm) -> None:
         sin_angle(simulate(study, {"all": rows}, seed=i).estimate.components, vectors[:, :1].T)
         for i in range(11)
     ]
-    foreseen = predicted(study, stated_guess(values.tolist(), 20, 1))
+    foreseen = predict_study_error(study, stated_spectrum(values.tolist(), 20, 1))
     assert foreseen is not None
     assert 1 / 1.5 < statistics.median(found) / foreseen.median < 1.5
 
@@ -252,5 +259,5 @@ def test_clipping_bends_what_is_lopsided() -> None:
     generator = np.random.default_rng(5)
     rows = generator.normal(size=(4000, 12)) * np.r_[0.02, 0.1, np.full(10, 0.02)]
     rows[:120, 0] += 0.9
-    guess = sample_guess(rows, 1)
-    assert raw(a_study(radius=0.5), guess) > 3 * raw(a_study(), guess)
+    assumed_spectrum = sample_spectrum(rows, 1)
+    assert raw(a_study(radius=0.5), assumed_spectrum) > 3 * raw(a_study(), assumed_spectrum)

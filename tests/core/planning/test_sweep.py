@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from eigenveil import Algorithm, RequestError, predict
 from eigenveil.accounting.zcdp import MAX_EPSILON
-from eigenveil.planning.sweep import around, sweep
+from eigenveil.planning.predict import epsilons_around, sweep
 from tests.support import a_study
 
 STUDY = a_study(d=6, components=2, expected_records=5000)
@@ -42,7 +42,7 @@ def test_what_is_too_small_is_left_out_and_nothing_left_is_refused() -> None:
 @settings(max_examples=50)
 @given(st.floats(1e-3, MAX_EPSILON))
 def test_a_study_has_epsilons_around_its_own(epsilon: float) -> None:
-    found = around(epsilon)
+    found = epsilons_around(epsilon)
     assert any(one == pytest.approx(epsilon) for one in found)
     assert list(found) == sorted(found)
     assert max(found) <= MAX_EPSILON

@@ -20,9 +20,9 @@ from eigenveil.protocol.authorities import (
     AUTHORITIES_SIGNED,
     AuthorityList,
     ListedAuthority,
-    SignedList,
-    follow,
+    SignedAuthorityList,
     list_from_json,
+    update_authorities,
 )
 from tests.client.site.support import FEDERATION, Authority, signed
 from tests.support import refused
@@ -44,10 +44,10 @@ def test_the_next_list_is_taken_and_a_chain_is_walked_even_if_all_but_the_last_h
     three = unchanged(NEW.trusting(version=3), expires=past, release_key=OLD.release_public)
     four = NEW.trusting(THIRD.listed, version=4)
     chain = [signed(two, OLD), signed(three, OLD, NEW), signed(four, NEW)]
-    assert follow(HELD, chain, NOW) == four
-    assert follow(HELD, [], NOW) == HELD
-    with refused(Code.IDENTITY, "ended on"):
-        follow(HELD, chain[:2], NOW)
+    assert update_authorities(HELD, chain, NOW) == four
+    assert update_authorities(HELD, [], NOW) == HELD
+    with refused(Code.IDENTITY, "expired on"):
+        update_authorities(HELD, chain[:2], NOW)
 
 
 @pytest.mark.parametrize(
@@ -61,17 +61,17 @@ def test_the_next_list_is_taken_and_a_chain_is_walked_even_if_all_but_the_last_h
         ("it is its own successor", [signed(NEXT, OLD), signed(NEXT, OLD)]),
         ("one of two does not follow", [signed(NEXT, OLD), signed(THIRD.trusting(version=3), THIRD)]),
         ("the old ones sign, the new ones do not", [signed(NEW.trusting(version=2), OLD)]),
-        ("a signature for something else", [SignedList(
+        ("a signature for something else", [SignedAuthorityList(
             list_json=NEXT.to_json(), signatures=(OLD.key.sign(NEXT.to_json(), ec.ECDSA(SHA256())),)
         )]),
-        ("signatures without end", [SignedList(
+        ("signatures without end", [SignedAuthorityList(
             list_json=NEXT.to_json(), signatures=signed(NEXT, OLD).signatures * 17
         )]),
     ],
 )  # fmt: skip
-def test_a_list_that_does_not_follow_is_refused(what: str, sent: list[SignedList]) -> None:
+def test_a_list_that_does_not_follow_is_refused(what: str, sent: list[SignedAuthorityList]) -> None:
     with pytest.raises(PeerError) as caught:
-        follow(HELD, sent, NOW)
+        update_authorities(HELD, sent, NOW)
     assert caught.value.code is Code.IDENTITY, what
 
 
@@ -80,12 +80,12 @@ def test_as_many_must_sign_as_the_list_that_is_held_says() -> None:
     following = unchanged(held, version=2, threshold=1)
     for too_few in ((), (OLD,), (OLD, OLD)):
         with refused(Code.IDENTITY, "too few"):
-            follow(held, [signed(following, *too_few)], NOW)
+            update_authorities(held, [signed(following, *too_few)], NOW)
     for enough in ((OLD, THIRD), (NEW, OLD, THIRD)):
-        assert follow(held, [signed(following, *enough)], NOW) == following
+        assert update_authorities(held, [signed(following, *enough)], NOW) == following
     raised = unchanged(held, version=2, threshold=3)
     with refused(Code.IDENTITY, "too few"):
-        follow(held, [signed(raised, OLD, NEW)], NOW)
+        update_authorities(held, [signed(raised, OLD, NEW)], NOW)
 
 
 def test_who_only_issues_cannot_vouch_for_a_list() -> None:
@@ -93,8 +93,8 @@ def test_who_only_issues_cannot_vouch_for_a_list() -> None:
     held = unchanged(HELD, authorities=(root, replace(NEW.listed, signs=False)))
     following = unchanged(held, version=2)
     with refused(Code.IDENTITY, "too few"):
-        follow(held, [signed(following, NEW)], NOW)
-    assert follow(held, [signed(following, OLD)], NOW) == following
+        update_authorities(held, [signed(following, NEW)], NOW)
+    assert update_authorities(held, [signed(following, OLD)], NOW) == following
     assert OLD.certificate not in held.issuers, "and who only signs certifies nobody"
 
 
@@ -112,7 +112,7 @@ def test_openssl_signs_a_list_too(kind: list[str], tmp_path: Path) -> None:
     words = ["openssl", "dgst", "-sha256", "-sign", str(key), str(draft)]
     theirs = subprocess.run(words, check=True, capture_output=True).stdout
     sent = signed(following, OLD)
-    assert follow(held, [replace(sent, signatures=(*sent.signatures, theirs))], NOW) == following
+    assert update_authorities(held, [replace(sent, signatures=(*sent.signatures, theirs))], NOW) == following
 
 
 def test_a_list_is_read_in_one_form_only() -> None:

@@ -11,10 +11,10 @@ from eigenveil.algorithms import ALGORITHMS, Steps
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw, PricedQuery
-from eigenveil.protocol.release import Release
-from eigenveil.queries import Batch, Coordinates, Count, Gradient, GradientSpec
-from eigenveil.queries.batch import pass_key
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import Batch, CoordinateHistograms, Count, Gradient, GradientSpec
+from eigenveil.queries.gradients import pass_key
 from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Extraction
@@ -102,10 +102,10 @@ def test_a_part_that_was_not_paid_for_is_not_asked(name: str, monkeypatch: pytes
 def test_loud_laws_are_refused_where_epsilons_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Gaussian noise has no epsilon of its own, and histograms side by side are priced as zCDP."""
     plan = a_plan(d=2, algorithm=Algorithm.SUBSPACE_EXACT)
-    coordinates = Coordinates(spec=gradient().spec, width=5, half=2)
+    coordinates = CoordinateHistograms(spec=gradient().spec, width=5, half=2)
     for priced in (
         PricedQuery(query=Count(), micro_rho=1),
-        PricedQuery(query=coordinates, micro_rho=1, atto_delta=1, law=NoiseLaw.STABILITY),
+        PricedQuery(query=coordinates, micro_rho=1, atto_delta=1, law=NoiseDistribution.STABILITY),
     ):
 
         def steps(plan: Plan, priced: PricedQuery = priced) -> Steps:
@@ -119,7 +119,7 @@ def test_loud_laws_are_refused_where_epsilons_are_added_up(monkeypatch: pytest.M
 
 def test_deflation_is_refused_where_there_is_no_choice() -> None:
     for algorithm in (Algorithm.DP_PCA, Algorithm.GAUSS_COV):
-        with refused(Code.BAD_STUDY, algorithm.value, "together"):
+        with refused(Code.BAD_STUDY, algorithm.value, "at once"):
             a_plan(d=3, components=2, algorithm=algorithm, rank=Extraction.DEFLATION)
     for algorithm in (Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS):
         assert a_plan(d=3, components=2, algorithm=algorithm, rank=Extraction.DEFLATION).batches > 1

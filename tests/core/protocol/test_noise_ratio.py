@@ -7,15 +7,15 @@ import math
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.mechanisms import noise_ahead, publishable
+from eigenveil.mechanisms import apply_mechanism, data_independent_noise
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.protocol.noise_ratio import LOUDEST, check_noise_ratio
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries import Additive, ClippedSum, Gram, Query, RowNorms, Spectrum, SquaredNormSum
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.query_limits import MAX_NOISE_SCALE, check_noise_scale
+from eigenveil.queries import AdditiveQuery, ClippedSum, Gram, Query, RowNorms, Spectrum, SquaredNormSum
 from eigenveil.queries.limits import SUM_LIMIT, row_norm_limit
 from eigenveil.study.study import MAX_MULTIPLICITY
 from tests.support import DIGEST, a_plan, a_study, every_query, refused
@@ -30,7 +30,7 @@ LARGEST: dict[str, Query] = {
 }
 
 
-def a_query(query: Query, micro_rho: int, law: NoiseLaw) -> RoundQuery:
+def a_query(query: Query, micro_rho: int, law: NoiseDistribution) -> RoundQuery:
     return RoundQuery(
         plan_digest=DIGEST, round=0, query=query, micro_rho=micro_rho, law=law, atto_delta=10**9
     )
@@ -38,34 +38,34 @@ def a_query(query: Query, micro_rho: int, law: NoiseLaw) -> RoundQuery:
 
 def allowed(asked: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
     try:
-        check_noise_ratio(asked, a_study(max_sites_per_person=sites, neighbours=neighbours))
+        check_noise_scale(asked, a_study(max_sites_per_person=sites, neighbours=neighbours))
     except RequestError:
         return False
     return True
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
-@pytest.mark.parametrize("law", [NoiseLaw.GAUSSIAN, NoiseLaw.LAPLACE])
+@pytest.mark.parametrize("law", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
 @pytest.mark.parametrize("name", LARGEST)
-def test_what_may_be_planned_can_be_drawn(name: str, law: NoiseLaw, neighbours: Neighbours) -> None:
+def test_what_may_be_planned_can_be_drawn(name: str, law: NoiseDistribution, neighbours: Neighbours) -> None:
     """And what cannot be drawn is never planned, at any price and number of sites a person."""
     for micro_rho in (1, 300, 10**6, 10**9):
         for sites in (1, 30, MAX_MULTIPLICITY):
             asked = a_query(LARGEST[name], micro_rho, law)
             study = a_study(max_sites_per_person=sites, neighbours=neighbours)
             if allowed(asked, sites, neighbours):
-                spec = noise_ahead(asked, study)
+                spec = data_independent_noise(asked, study)
                 assert spec is not None
-                assert max(block.scale for block in spec.blocks) <= LOUDEST
+                assert max(block.scale for block in spec.blocks) <= MAX_NOISE_SCALE
             elif not isinstance(asked.query, Spectrum):  # of which the plan foresees a little more
                 with refused(Code.OVERFLOW):
-                    noise_ahead(asked, study)
+                    data_independent_noise(asked, study)
 
 
 def test_both_happen() -> None:
     wide = LARGEST["wide gram"]
-    assert allowed(a_query(wide, 10**6, NoiseLaw.LAPLACE), 1, Neighbours.ADD_REMOVE)
-    assert not allowed(a_query(wide, 1, NoiseLaw.LAPLACE), MAX_MULTIPLICITY, Neighbours.ADD_REMOVE)
+    assert allowed(a_query(wide, 10**6, NoiseDistribution.LAPLACE), 1, Neighbours.ADD_REMOVE)
+    assert not allowed(a_query(wide, 1, NoiseDistribution.LAPLACE), MAX_MULTIPLICITY, Neighbours.ADD_REMOVE)
 
 
 def test_a_study_whose_noise_would_be_too_loud_is_refused_when_it_is_planned() -> None:
@@ -73,23 +73,25 @@ def test_a_study_whose_noise_would_be_too_loud_is_refused_when_it_is_planned() -
     loud = a_plan(
         d=1024, delta=0.0, epsilon=0.1, max_sites_per_person=MAX_MULTIPLICITY, radius=1.0, centring=False
     )
-    with refused(Code.OVERFLOW, "louder than integers hold"):
+    with refused(Code.OVERFLOW, "would exceed 64-bit integers"):
         rehearse(loud)
 
 
-@pytest.mark.parametrize("law", NoiseLaw)
-@pytest.mark.parametrize("scale", [math.nextafter(LOUDEST, math.inf), 2.0**62, math.inf, math.nan, 0.0, -1.0])
-def test_a_scale_beyond_the_edge_is_refused_at_the_draw(law: NoiseLaw, scale: float) -> None:
-    with refused(Code.OVERFLOW, "noise is drawn at scales up to"):
+@pytest.mark.parametrize("law", NoiseDistribution)
+@pytest.mark.parametrize(
+    "scale", [math.nextafter(MAX_NOISE_SCALE, math.inf), 2.0**62, math.inf, math.nan, 0.0, -1.0]
+)
+def test_a_scale_beyond_the_edge_is_refused_at_the_draw(law: NoiseDistribution, scale: float) -> None:
+    with refused(Code.OVERFLOW, "noise scales are limited to"):
         Block(count=1, scale=scale, law=law)
 
 
-@pytest.mark.parametrize("law", NoiseLaw)
-def test_at_the_edge_the_sampler_is_far_from_where_it_saturates(law: NoiseLaw) -> None:
+@pytest.mark.parametrize("law", NoiseDistribution)
+def test_at_the_edge_the_sampler_is_far_from_where_it_saturates(law: NoiseDistribution) -> None:
     """False alarms: at most 4,000 e^-64. At a scale of 2^62 Laplace noise saturates in 14 % of the draws."""
-    drawn = OsNoise().draw(NoiseSpec(blocks=(Block(count=4000, scale=LOUDEST, law=law),)))
+    drawn = OsNoise().draw(NoiseSpec(blocks=(Block(count=4000, scale=MAX_NOISE_SCALE, law=law),)))
     assert np.abs(drawn).max() < 2**62
-    assert np.abs(drawn).mean() > LOUDEST / 2
+    assert np.abs(drawn).mean() > MAX_NOISE_SCALE / 2
 
 
 class Extreme(OsNoise):
@@ -103,15 +105,15 @@ class Extreme(OsNoise):
         return np.full(spec.length, self.value, dtype=np.int64)
 
 
-@pytest.mark.parametrize("law", NoiseLaw)
+@pytest.mark.parametrize("law", NoiseDistribution)
 @pytest.mark.parametrize("sign", [1, -1])
-def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(law: NoiseLaw, sign: int) -> None:
-    query: Additive = RowNorms(centre=frozen([0, 0, 0]), edges=frozen([5]))
+def test_a_sum_that_leaves_64_bits_is_refused_and_never_wraps(law: NoiseDistribution, sign: int) -> None:
+    query: AdditiveQuery = RowNorms(centre=frozen([0, 0, 0]), edges=frozen([5]))
     total = frozen([sign * (SUM_LIMIT - 1), 3])
     asked, study = a_query(query, 1000, law), a_study()
     room = 2**63 - SUM_LIMIT
-    inside = publishable(asked, total, study, Extreme(sign * room))
-    if sign > 0 or law is not NoiseLaw.STABILITY:  # it keeps silent about what is negative
+    inside = apply_mechanism(asked, total, study, Extreme(sign * room))
+    if sign > 0 or law is not NoiseDistribution.STABILITY:  # it keeps silent about what is negative
         assert int(inside.values[0]) == sign * (SUM_LIMIT - 1 + room)
     with pytest.raises(InternalError, match="does not fit 64 bits"):
-        publishable(asked, total, study, Extreme(sign * (room + 2)))
+        apply_mechanism(asked, total, study, Extreme(sign * (room + 2)))

@@ -12,10 +12,10 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.numerics.encoding import canonical
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import PLAN_VERSION, Plan, plan_from_json, plan_to_dict
-from eigenveil.queries.batch import pass_key
-from eigenveil.site.partition import deal
+from eigenveil.queries.gradients import pass_key
+from eigenveil.site.batches import assign_batches
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import ROW_BITS, S
 from tests.core.conversions import log_lost
@@ -57,7 +57,7 @@ BY_PARTS = (Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS)
 @pytest.mark.parametrize("algorithm", BY_PARTS)
 def test_a_plan_whose_parts_would_be_single_records_is_refused_by_everybody(algorithm: Algorithm) -> None:
     """400 batches of 400 records left 143 records alone in their part."""
-    with refused(Code.BAD_STUDY, "ask for at most 10 batches"):
+    with refused(Code.BAD_STUDY, "state at most 10 batches"):
         a_plan(algorithm=algorithm, batches=400, expected_records=400)
     plan = plan_to_dict(a_plan(algorithm=algorithm, batches=10, expected_records=400))
     for changed in ({"batches": 11}, {"records": plan["study"]["records"] | {"expected_records": 399}}):
@@ -74,7 +74,7 @@ def test_parts_that_nobody_chose_leave_a_crowd_in_each(
     plan = a_plan(algorithm=algorithm, expected_records=expected, sites=sites)
     rows = np.random.default_rng(expected).integers(-S, S, (min(expected, 3000) // len(sites), 2))
     assert expected / (plan.batches * len(sites)) >= 20
-    dealt = deal(rows.astype(np.int16), plan.batches, pass_key(plan.digest, 2, plan.batches))
+    dealt = assign_batches(rows.astype(np.int16), plan.batches, pass_key(plan.digest, 2, plan.batches))
     assert np.bincount(dealt, minlength=plan.batches).min() >= 2
 
 

@@ -15,13 +15,12 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest, frozen
 from eigenveil.protocol import query as query_module
-from eigenveil.protocol.agreement import same_question
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery, is_same_query
+from eigenveil.protocol.rounds import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import Batch, Frame, Gradient, GradientNorms, Gram, SpanVotes
-from eigenveil.queries.batch import pass_key
-from eigenveil.queries.fingerprints import Subsamples
+from eigenveil.queries.gradients import pass_key
+from eigenveil.queries.papers.fingerprints import Subsamples
 from eigenveil.session import Session
 from tests.support import DIGEST, a_field, a_plan, a_query, every_query, refused
 
@@ -100,13 +99,15 @@ def test_a_query(name: str) -> None:
         a_query(query, round=1),
         a_query(query, micro_rho=1001),
         a_query(query, plan_digest="ac" * 32),
-        replace(a_query(query), law=NoiseLaw.LAPLACE),
+        replace(a_query(query), law=NoiseDistribution.LAPLACE),
         replace(a_query(query), atto_delta=1),
     ]
     assert len({asked.digest for asked in queries}) == len(queries)
     again = a_query(every_query()[name])
     assert again.digest == queries[0].digest
-    assert [again.says(asked) for asked in queries] == [asked.digest == again.digest for asked in queries]
+    assert [again.is_identical(asked) for asked in queries] == [
+        asked.digest == again.digest for asked in queries
+    ]
     for sent in queries[-5:]:
         assert query_from_proto(query_to_proto(sent)).digest == sent.digest
 
@@ -120,24 +121,24 @@ FLOATS_DECIDE = {"centre", "directions", "offset", "scales", "kept", "middles", 
 def test_only_what_floats_decide_may_differ_and_by_one_unit_only(name: str, by: int) -> None:
     query = every_query()[name]
     for field, changed in variants(query, by):
-        assert same_question(a_query(query), a_query(changed)) is (field in FLOATS_DECIDE and by == 1), field
+        assert is_same_query(a_query(query), a_query(changed)) is (field in FLOATS_DECIDE and by == 1), field
     one = a_query(query)
-    for told in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, {"law": NoiseLaw.LAPLACE}):
-        assert not same_question(one, replace(one, **told))
-    assert not same_question(one, replace(one, plan_digest="ac" * 32))
+    for told in ({"round": 1}, {"micro_rho": 1001}, {"atto_delta": 1}, {"law": NoiseDistribution.LAPLACE}):
+        assert not is_same_query(one, replace(one, **told))
+    assert not is_same_query(one, replace(one, plan_digest="ac" * 32))
 
 
 @pytest.mark.parametrize(("by", "same"), [(2**10, True), (-(2**9), True), (2**12, False)])
 def test_an_edge_beyond_the_precision_of_floats_may_differ_by_a_part_of_itself(by: int, same: bool) -> None:
     """The part is 2^-50 [P25]."""
     one, other = (a_query(GradientNorms(spec=a_field(2, 1), edges=frozen([2**60 + e]))) for e in (0, by))
-    assert same_question(one, other) is same
+    assert is_same_query(one, other) is same
 
 
 def test_a_question_about_more_columns_is_another_one() -> None:
     """Although every number of the one is in the other."""
     one, other = (a_query(Gram(centre=frozen([5] * d), radius=9)) for d in (1, 2))
-    assert not same_question(one, other)
+    assert not is_same_query(one, other)
 
 
 def test_a_site_computes_the_digest_of_what_it_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +149,7 @@ def test_a_site_computes_the_digest_of_what_it_decoded_once(monkeypatch: pytest.
     expected = decoded.digest
     monkeypatch.setattr(query_module, "digest", pytest.fail)
     session.adopt(decoded)
-    assert not session.reworded
+    assert not session.pending_differs
     assert session.pending.digest == decoded.digest == expected
 
 
@@ -177,8 +178,8 @@ def test_another_frame_is_another_question() -> None:
     for one in asks:
         read = query_from_proto(query_to_proto(one))
         assert read.digest == one.digest
-        assert [same_question(read, other) for other in asks] == [other is one for other in asks]
-        assert [read.says(other) for other in asks] == [other is one for other in asks]
+        assert [is_same_query(read, other) for other in asks] == [other is one for other in asks]
+        assert [read.is_identical(other) for other in asks] == [other is one for other in asks]
 
 
 def test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan() -> None:
@@ -192,14 +193,14 @@ def test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan() -> None:
         {"key": pass_key(DIGEST, 2, 4)},
     )
     for change in others:
-        with refused(Code.OVERFLOW, "cannot ask batch"):
+        with refused(Code.OVERFLOW, "cannot query batch"):
             a_query(replace(query, batch=replace(batch, **change)), round=4)
 
 
 def test_subsamples_are_seen_through_no_frame() -> None:
     subsamples = Subsamples(centre=frozen([0] * 4), rank=2, count=6, key=pass_key(DIGEST, 0, 6))
     frame = Frame(middles=frozen([0] * 4), factors=frozen([2**20] * 4))
-    with refused(Code.OVERFLOW, "no frame shows them otherwise"):
+    with refused(Code.OVERFLOW, "a query about subsamples has no frame"):
         replace(a_query(SpanVotes(subsamples=subsamples)), frame=frame)
 
 

@@ -11,8 +11,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical, frozen
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import MOST_BYTES, ROUND_SIGNED, RoundStatement, SignedRound
+from eigenveil.protocol.rounds import MOST_BYTES, ROUND_SIGNED, Release, RoundStatement, SignedRound
 from eigenveil.protocol.wire import round_from_proto, round_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import refused
@@ -40,7 +39,7 @@ def test_a_statement_is_read_back_as_it_was_signed() -> None:
     ],
 )  # fmt: skip
 def test_a_statement_of_another_form_is_refused(change: dict[str, Any]) -> None:
-    with refused(Code.PROTOCOL, "does not fit together"):
+    with refused(Code.PROTOCOL, "has an invalid field"):
         signed(canonical(asdict(STATED) | change)).check(PUBLIC)
 
 
@@ -68,5 +67,5 @@ def test_a_release_is_believed_only_as_it_was_stated(change: dict[str, Any]) -> 
     message = round_to_proto(release, stated.signed(KEY.sign))
     assert round_from_proto(message, stated).digest == release.digest
     fields = {one.name: getattr(message, one.name) for one, _ in message.ListFields()}
-    with refused(Code.PROTOCOL, "not the one that was stated"):
+    with refused(Code.PROTOCOL, "does not match its signed statement"):
         round_from_proto(pb.SealedRound(**fields | change), stated)

@@ -20,11 +20,12 @@ from eigenveil.queries import (
     NAMES,
     ClippedSum,
     CoordinateClippedSum,
-    Coordinates,
+    CoordinateHistograms,
     Count,
     CrossCovariance,
     CrossNorms,
     CrossSpec,
+    EigenvalueVotes,
     Eigenvectors,
     Gradient,
     GradientNorms,
@@ -34,7 +35,6 @@ from eigenveil.queries import (
     RowNorms,
     Spectrum,
     SquaredNormSum,
-    Votes,
 )
 from eigenveil.queries.limits import row_norm_limit
 from eigenveil.study.grid import S
@@ -49,8 +49,8 @@ KINDS = [
     Gram,
     GradientNorms,
     Gradient,
-    Votes,
-    Coordinates,
+    EigenvalueVotes,
+    CoordinateHistograms,
     CoordinateClippedSum,
 ]
 KINDS += [Spectrum, Eigenvectors, RadiusSearch, CrossNorms, CrossCovariance]
@@ -67,7 +67,11 @@ def array(draw: st.DrawFn, low: int, high: int, *shape: int) -> Any:
 def queries(draw: st.DrawFn, kind: type[Any]) -> RoundQuery:
     """Any query of one kind."""
     d = draw(st.integers(1, 6))
-    alone = kind in (Votes, Coordinates, CoordinateClippedSum)  # these know one direction and no pull
+    alone = kind in (
+        EigenvalueVotes,
+        CoordinateHistograms,
+        CoordinateClippedSum,
+    )  # these know one direction and no pull
     k = 1 if alone else draw(st.integers(1, d))
     centre = array(draw, -S, S, d)
     field = GradientSpec(
@@ -203,7 +207,7 @@ def test_a_query_of_no_known_kind_is_refused_as_a_newer_version() -> None:
 def test_a_query_without_a_part_that_it_needs_is_refused(name: str, part: str) -> None:
     sent = message(name)
     getattr(sent, name.replace("-", "_")).ClearField(part)
-    with refused(Code.PROTOCOL, f"misses its {part}"):
+    with refused(Code.PROTOCOL, f"has no field {part}"):
         query_from_proto(sent)
 
 
@@ -211,7 +215,7 @@ def test_a_free_query_is_refused() -> None:
     """Found by these tests: a site's ledger would have charged nothing for its answer."""
     sent = message("gram")
     sent.micro_rho = 0
-    with refused(Code.BAD_STUDY, "whole price from 1"):
+    with refused(Code.BAD_STUDY, "whole cost from 1"):
         query_from_proto(sent)
 
 

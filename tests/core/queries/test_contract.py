@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.protocol import agreement
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.protocol import query as protocol_query
 from eigenveil.protocol.query import flatten
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
-from eigenveil.queries import ClippedSum, Gram, centre_of, columns_of, released
-from eigenveil.queries.describe import grid
+from eigenveil.queries import ClippedSum, Gram, centre_of, columns_of, released_length
+from eigenveil.queries.contract import describe_grid
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
@@ -32,7 +32,7 @@ def test_every_number_of_an_answer_has_a_label_and_a_unit(name: str) -> None:
     assert len(described.labels) == query.length
     assert len(described.factors) == len(described.names)
     assert len(described.factors) in (0, query.length)
-    assert len(grid(study, centre, described.radius)["columns"]) == d
+    assert len(describe_grid(study, centre, described.radius)["columns"]) == d
 
 
 @pytest.mark.parametrize("name", QUERIES)
@@ -41,14 +41,14 @@ def test_every_query_survives_the_trip_with_its_digest(name: str) -> None:
     asked = query_of(plan_of(Neighbours.ADD_REMOVE, 1), QUERIES[name], s)
     received = query_from_proto(pb.Query.FromString(query_to_proto(asked).SerializeToString()))
     assert (type(received.query), received.digest) == (type(asked.query), asked.digest)
-    assert received.says(asked)
+    assert received.is_identical(asked)
 
 
 @pytest.mark.parametrize("name", QUERIES)
 @pytest.mark.parametrize("records", [0, 17, 10**9])
 def test_an_imagined_release_is_one_that_a_release_could_hold(name: str, records: int) -> None:
-    values = QUERIES[name].imagined(records)
-    assert (values.shape, values.dtype) == ((released(QUERIES[name]),), np.dtype(np.int64))
+    values = QUERIES[name].assumed_release(records)
+    assert (values.shape, values.dtype) == ((released_length(QUERIES[name]),), np.dtype(np.int64))
 
 
 def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
@@ -63,11 +63,11 @@ def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
         unit = query.describe(study)
         np.testing.assert_allclose(site_rows.answer(query) * np.array(unit.factors), expected, atol=1e-2)
         assert unit.names == names
-        columns = grid(study, query.centre, unit.radius)["columns"]
+        columns = describe_grid(study, query.centre, unit.radius)["columns"]
         assert [column["centre"] for column in columns] == pytest.approx([4.0, 6.0])
 
 
 def test_what_floats_decide_are_fields_that_queries_have() -> None:
     """Found when `pull` became `offset`: under a name that nothing has, no rounding is forgiven."""
     fields = {name.rpartition(".")[2] for query in QUERIES.values() for name in flatten(query)}
-    assert fields >= agreement.ROUNDED | {agreement.EDGES}
+    assert fields >= protocol_query.ROUNDED_FIELDS | {protocol_query.EDGE_FIELD}

@@ -22,18 +22,17 @@ from eigenveil.algorithms import (
     PricedQuery,
     Release,
     S,
+    as_custom_algorithm,
     eigenpairs,
     midpoint,
     no_release,
-    own,
-    priced,
+    query_at_share,
     symmetric,
 )
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.agreement import same_question
 from eigenveil.protocol.plan import plan_for
-from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.query import RoundQuery, is_same_query
 from eigenveil.queries import Query
 from eigenveil.queries.cross_covariance import least_cross_radius, rest_norm_limit
 from eigenveil.queries.limits import DIRECTION_LIMIT, GRADIENT_LIMIT, WEIGHT
@@ -165,15 +164,15 @@ def test_what_leaves_too_little_of_records_is_not_honest() -> None:
 def test_numbers_that_another_machine_rounds_to_the_other_side_are_the_same_question(name: str) -> None:
     asked = a_query(CrossCovariance(spec=a_cross(4, 2), radius=2**24))
 
-    def reworded(spec: CrossSpec) -> RoundQuery:
+    def pending_differs(spec: CrossSpec) -> RoundQuery:
         return replace(asked, query=CrossCovariance(spec=spec, radius=2**24))
 
     spec = a_cross(4, 2)
     held: IntArray = getattr(spec, name)
     for by, same in ((1, True), (-1, True), (2, False)):
         there: Any = {name: frozen(held + by * (np.abs(held) == np.abs(held).min()))}
-        assert same_question(asked, reworded(replace(spec, **there))) == same
-    assert not same_question(asked, reworded(replace(spec, shift=spec.shift + 1)))
+        assert is_same_query(asked, pending_differs(replace(spec, **there))) == same
+    assert not is_same_query(asked, pending_differs(replace(spec, shift=spec.shift + 1)))
 
 
 # ---- a coordinator that feeds lies
@@ -183,7 +182,7 @@ D, K, P = 6, 2, 4
 
 def refining(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
     """Directions from a released matrix, then the question beside them at the least radius."""
-    release = yield priced(plan, Gram(centre=midpoint(plan.study), radius=2 * S), 0.5)
+    release = yield query_at_share(plan, Gram(centre=midpoint(plan.study), radius=2 * S), 0.5)
     matrix = symmetric(release.values, D)
     _, vectors = eigenpairs(matrix / max(1.0, float(np.abs(matrix).max())))
     spec = CrossSpec(
@@ -193,7 +192,7 @@ def refining(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
         kept=frozen([WEIGHT, 1]),
         shift=24,
     )
-    yield priced(plan, CrossCovariance(spec=spec, radius=least_cross_radius(D, K)), 0.4)
+    yield query_at_share(plan, CrossCovariance(spec=spec, radius=least_cross_radius(D, K)), 0.4)
     return no_release(plan, 0.0, "it was only asking")
 
 
@@ -209,7 +208,7 @@ LIES: dict[str, IntArray] = {
 def steered(matrix: IntArray) -> Query | None:
     """What is asked of a site after that lie."""
     study = a_study(d=D, sites=("a",), components=K)
-    session = Session(plan_for(study, own(refining), federation="", submission=""))
+    session = Session(plan_for(study, as_custom_algorithm(refining), federation="", submission=""))
     asked = session.pending
     assert asked is not None
     told = frozen(np.concatenate([np.diagonal(matrix), matrix[np.triu_indices(D, 1)]]))

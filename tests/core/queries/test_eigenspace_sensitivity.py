@@ -14,17 +14,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO
+from eigenveil.accounting.zcdp import ATTO, Neighbours
 from eigenveil.errors import Code
-from eigenveil.mechanisms import leading_subspace
-from eigenveil.noise.seeded import SeededNoise
+from eigenveil.mechanisms.papers import smooth_sensitivity
+from eigenveil.noise.source import SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.queries.eigenspace_sensitivity import EigenspaceSensitivity, distance, weight
-from eigenveil.queries.trusted import CAUCHY, FRAME, GAUSSIAN, TESTED, Subspace
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.queries.papers.trusted import (
+    CAUCHY,
+    ENTRY_STEPS,
+    GAUSSIAN,
+    PROPOSE_TEST_RELEASE,
+    EigenspaceSensitivity,
+    Subspace,
+    person_weight,
+    subspace_distance,
+)
+from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
-from eigenveil.study.price import micro_rho_of
 from tests.support import DIGEST, a_study, refused
 
 
@@ -36,7 +43,7 @@ def a_subspace(d: int, k: int, mechanism: str = GAUSSIAN, records: int = 1000) -
 @cache
 def a_turning(neighbours: Neighbours, d: int = 5, k: int = 2) -> EigenspaceSensitivity:
     query = a_subspace(d, k)
-    return EigenspaceSensitivity.of(query, neighbours, weight(query, 1))
+    return EigenspaceSensitivity.of(query, neighbours, person_weight(query, 1))
 
 
 def apart(left: FloatArray, right: FloatArray) -> float:
@@ -133,7 +140,9 @@ def test_without_the_right_rotation_neighbours_are_not_close() -> None:
     assert apart(old, new) <= bound
 
 
-def asking(query: Subspace, epsilon: float, delta: float, law: NoiseLaw = NoiseLaw.LAPLACE) -> RoundQuery:
+def asking(
+    query: Subspace, epsilon: float, delta: float, law: NoiseDistribution = NoiseDistribution.LAPLACE
+) -> RoundQuery:
     return RoundQuery(
         plan_digest=DIGEST,
         round=0,
@@ -150,41 +159,43 @@ def grams(*values: int) -> IntArray:
     return frozen(np.r_[np.array(values) * S**2, np.zeros(d * (d - 1) // 2, dtype=np.int64)])
 
 
-@pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, TESTED])
+@pytest.mark.parametrize("mechanism", [GAUSSIAN, CAUCHY, PROPOSE_TEST_RELEASE])
 def test_a_wide_gap_is_released_close_to_the_truth(mechanism: str) -> None:
     query = a_subspace(4, 1, mechanism, records=10**6)
-    out = leading_subspace.release(
+    out = smooth_sensitivity.release_subspace(
         asking(query, 2.0, 1e-6), query, grams(500_000, 10, 10, 0), a_study(), SeededNoise(1)
     )
-    vector = out.values[:-1] / FRAME
+    vector = out.values[:-1] / ENTRY_STEPS
     assert abs(vector[0]) / np.linalg.norm(vector) > 0.99
-    assert bool(out.values[-1] > 0) is (mechanism == TESTED)
-    assert (out.sigma > 0) is (mechanism == TESTED)  # a smooth scale is a secret
+    assert bool(out.values[-1] > 0) is (mechanism == PROPOSE_TEST_RELEASE)
+    assert (out.sigma > 0) is (mechanism == PROPOSE_TEST_RELEASE)  # a smooth scale is a secret
 
 
 def test_no_gap_is_no_release() -> None:
-    query = a_subspace(4, 1, TESTED)
-    out = leading_subspace.release(
+    query = a_subspace(4, 1, PROPOSE_TEST_RELEASE)
+    out = smooth_sensitivity.release_subspace(
         asking(query, 2.0, 1e-6), query, grams(500, 500, 3, 0), a_study(), SeededNoise(1)
     )
     assert not out.values.any()
 
 
 def test_every_direction_needs_no_gap() -> None:
-    for mechanism in (GAUSSIAN, CAUCHY, TESTED):
+    for mechanism in (GAUSSIAN, CAUCHY, PROPOSE_TEST_RELEASE):
         query = a_subspace(3, 3, mechanism)
-        out = leading_subspace.release(
+        out = smooth_sensitivity.release_subspace(
             asking(query, 2.0, 1e-6), query, grams(5, 5, 5), a_study(), SeededNoise(1)
         )
-        matrix = out.values[:-1].reshape(3, 3) / FRAME
+        matrix = out.values[:-1].reshape(3, 3) / ENTRY_STEPS
         assert np.abs(matrix.T @ matrix - np.eye(3)).max() < 0.1
-        assert out.values[-1] > 0 or mechanism != TESTED
+        assert out.values[-1] > 0 or mechanism != PROPOSE_TEST_RELEASE
 
 
 def test_a_mechanism_with_a_delta_is_not_run_without_one() -> None:
     query = a_subspace(4, 1)
     with refused(Code.BAD_STUDY, "delta"):
-        leading_subspace.release(asking(query, 1.0, 0.0), query, grams(9, 1, 1, 0), a_study(), SeededNoise(1))
+        smooth_sensitivity.release_subspace(
+            asking(query, 1.0, 0.0), query, grams(9, 1, 1, 0), a_study(), SeededNoise(1)
+        )
 
 
 def test_a_distance_is_largest_for_one_angle() -> None:
@@ -193,4 +204,4 @@ def test_a_distance_is_largest_for_one_angle() -> None:
         angles = rng.uniform(0, math.pi / 2, 3)
         sine = float(np.sqrt((np.sin(angles) ** 2).sum()))
         if sine <= 1:
-            assert math.sqrt(float((2 - 2 * np.cos(angles)).sum())) <= distance(sine) + 1e-12
+            assert math.sqrt(float((2 - 2 * np.cos(angles)).sum())) <= subspace_distance(sine) + 1e-12

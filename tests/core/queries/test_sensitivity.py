@@ -16,7 +16,7 @@ from itertools import product
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     ClippedSum,

@@ -13,19 +13,23 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenveil.accounting.amplification import CLONES, amplified, local_micro_rho, most_local
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.amplification import (
+    ORDER_SHARE,
+    amplified_epsilon,
+    local_micro_rho,
+    max_local_epsilon,
+)
+from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.errors import Code
-from eigenveil.mechanisms import local_randomizer
+from eigenveil.mechanisms.papers import single_pass
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Batch, Gradient, ShuffledRecord
-from eigenveil.queries.batch import pass_key
+from eigenveil.queries.gradients import pass_key
 from eigenveil.session import Session
 from eigenveil.simulation import simulate
-from eigenveil.site.partition import shuffled
+from eigenveil.site.batches import shuffle_slots
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
@@ -71,8 +75,8 @@ def exact_delta(local: float, n: int, epsilon: float) -> float:
 @pytest.mark.parametrize("share", [0.2, 0.6, 1.0])
 def test_the_closed_form_covers_shuffled_bits_exactly(n: int, share: float) -> None:
     delta = 1e-4
-    local = share * most_local(delta, n)
-    claim = amplified(local, delta, n)
+    local = share * max_local_epsilon(delta, n)
+    claim = amplified_epsilon(local, delta, n)
     assert exact_delta(local, n, claim) <= delta
     assert exact_delta(local, n, claim / 12) > delta  # it is no empty claim
 
@@ -81,26 +85,26 @@ def test_a_claim_of_a_hundred_times_as_many_records_is_caught() -> None:
     """Planted fault: n / 100 slots, amplified as if they were n. A tenth is not seen: the closed form is
     that loose."""
     local = 1.2
-    assert exact_delta(local, 300, amplified(local, 1e-4, 30_000)) > 1e-4
+    assert exact_delta(local, 300, amplified_epsilon(local, 1e-4, 30_000)) > 1e-4
 
 
 def test_an_epsilon_that_no_order_reaches_is_refused_in_words() -> None:
-    with refused(Code.BAD_STUDY, "no number of records"):
+    with refused(Code.BAD_STUDY, "more records than a study may have"):
         local_micro_rho(1000.0, 1e-6, 200)
 
 
 def test_more_records_amplify_more() -> None:
-    bounds = [amplified(1.0, 1e-6, n) for n in (2000, 10_000, 10**6)]
+    bounds = [amplified_epsilon(1.0, 1e-6, n) for n in (2000, 10_000, 10**6)]
     assert bounds == sorted(bounds, reverse=True)
     assert bounds[-1] < 0.05
 
 
 def test_outside_its_range_the_theorem_says_nothing() -> None:
-    with refused(Code.BAD_STUDY, "n = 5"):
-        amplified(0.5, 1e-6, 5)
-    with refused(Code.BAD_STUDY, "n = 1000"):
-        amplified(8.0, 1e-6, 1000)
-    with refused(Code.BAD_STUDY, "n = 300", "records would"):
+    with refused(Code.BAD_STUDY, "got 5"):
+        amplified_epsilon(0.5, 1e-6, 5)
+    with refused(Code.BAD_STUDY, "got 1000"):
+        amplified_epsilon(8.0, 1e-6, 1000)
+    with refused(Code.BAD_STUDY, "n = 300", "it needs about"):
         local_micro_rho(1.0, 1e-6, 300)
 
 
@@ -110,10 +114,10 @@ def test_the_local_price_adds_up_to_the_promise(epsilon: float, n: int) -> None:
     """Worked backwards: some epsilon0 within the range covers the price, and the deltas add up."""
     delta = 1e-6
     mu = math.sqrt(2e-6 * local_micro_rho(epsilon, delta, n))
-    for local in np.linspace(epsilon, most_local(CLONES * delta, n), 4000):
+    for local in np.linspace(epsilon, max_local_epsilon(ORDER_SHARE * delta, n), 4000):
         own = math.exp(log_lost(mu, local))
-        total = CLONES * delta + (math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n * own
-        if amplified(float(local), CLONES * delta, n) <= epsilon and total <= delta * 1.01:
+        total = ORDER_SHARE * delta + (math.exp(epsilon) + 1) * (1 + math.exp(-local) / 2) * n * own
+        if amplified_epsilon(float(local), ORDER_SHARE * delta, n) <= epsilon and total <= delta * 1.01:
             return
     raise AssertionError("no local epsilon keeps the promise")
 
@@ -122,16 +126,16 @@ def test_the_local_price_adds_up_to_the_promise(epsilon: float, n: int) -> None:
 
 
 def test_the_order_is_a_permutation_that_only_the_secret_tells() -> None:
-    order = shuffled(50, 50, KEY, SECRET)
+    order = shuffle_slots(50, 50, KEY, SECRET)
     assert sorted(order.tolist()) == list(range(50))
-    assert order.tolist() == shuffled(50, 50, KEY, SECRET).tolist()
-    assert order.tolist() != shuffled(50, 50, KEY, bytes(32)).tolist()
-    assert order.tolist() != shuffled(50, 50, pass_key(DIGEST, 1, 8), SECRET).tolist()
+    assert order.tolist() == shuffle_slots(50, 50, KEY, SECRET).tolist()
+    assert order.tolist() != shuffle_slots(50, 50, KEY, bytes(32)).tolist()
+    assert order.tolist() != shuffle_slots(50, 50, pass_key(DIGEST, 1, 8), SECRET).tolist()
 
 
 def test_every_record_is_as_likely_in_every_slot() -> None:
     """Chi-square over 4,000 secrets, 25 cells of 5 x 5: 16 degrees of freedom, limit at one in a million."""
-    orders = [shuffled(5, 5, KEY, i.to_bytes(32, "little")) for i in range(4000)]
+    orders = [shuffle_slots(5, 5, KEY, i.to_bytes(32, "little")) for i in range(4000)]
     counts = np.array([np.bincount(slot, minlength=5) for slot in np.array(orders).T])
     assert ((counts - 800) ** 2 / 800).sum() < stats.chi2.isf(1e-6, 16)
 
@@ -177,10 +181,12 @@ def test_no_two_records_are_further_apart_than_declared() -> None:
 def test_one_answer_gets_its_noise_under_replace_one_alone() -> None:
     study, query = a_study(neighbours=Neighbours.REPLACE_ONE), a_slot(0, 8192)
     asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=500_000, atto_delta=ATTO // 10**6)
-    outcome = local_randomizer.release(asked, query, frozen([5] * query.length), study, FixedNoise(start=6))
+    outcome = single_pass.release_shuffled_record(
+        asked, query, frozen([5] * query.length), study, FixedNoise(start=6)
+    )
     assert outcome.values.tolist() == [12] * query.length
     with refused(Code.BAD_STUDY, "replace-one"):
-        local_randomizer.spec(asked, query, replace(study, neighbours=Neighbours.ADD_REMOVE))
+        single_pass.shuffled_noise_spec(asked, query, replace(study, neighbours=Neighbours.ADD_REMOVE))
 
 
 # --- the algorithm

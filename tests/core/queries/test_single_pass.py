@@ -14,27 +14,26 @@ from itertools import product
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MICRO
+from eigenveil.accounting.zcdp import MICRO, Neighbours
 from eigenveil.errors import Code
 from eigenveil.noise.source import noise_spec
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
-    Additive,
+    AdditiveQuery,
     Batch,
     CoordinateClippedSum,
-    Coordinates,
+    CoordinateHistograms,
+    EigenvalueVotes,
     Gradient,
     GradientNorms,
+    GradientQuery,
     GradientSpec,
-    OnGradients,
-    Votes,
 )
-from eigenveil.queries.batch import pass_key
+from eigenveil.queries.gradients import pass_key
 from eigenveil.queries.limits import GRADIENT_LIMIT
-from eigenveil.queries.single_pass import MIDDLE_LIMIT, MOST_BINS, VOTE_LIMIT
+from eigenveil.queries.papers.single_pass import MIDDLE_LIMIT, MOST_BINS, VOTE_LIMIT
 from eigenveil.site import site as private_side
-from eigenveil.site.partition import deal
+from eigenveil.site.batches import assign_batches
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core.records import Case, changes, contributions, hostile_rows, judged
@@ -59,7 +58,7 @@ def coordinate_cases() -> list[Case]:
     for seed, (d, width) in enumerate(product((1, 3, 8), (1, 2**10, 2**25))):
         field = a_field(d, seed, shift=10)
         rows = hostile_rows(1200, field.centre, S, seed)
-        cases.append(Case(query=Coordinates(spec=field, width=width, half=8), rows=rows))
+        cases.append(Case(query=CoordinateHistograms(spec=field, width=width, half=8), rows=rows))
     return cases
 
 
@@ -107,8 +106,10 @@ def test_a_box_costs_its_price_and_the_noise_of_equation_15_is_caught(neighbours
     assert dearest(query, 6, neighbours) > 30 * price
 
 
-def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> Votes:
-    return Votes(spec=a_field(d, seed, shift=24), edges=frozen([4**j for j in range(1, 20)]), subsets=subsets)
+def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> EigenvalueVotes:
+    return EigenvalueVotes(
+        spec=a_field(d, seed, shift=24), edges=frozen([4**j for j in range(1, 20)]), subsets=subsets
+    )
 
 
 def test_no_record_moves_more_than_one_vote_and_no_replaced_one_more_than_two() -> None:
@@ -164,19 +165,19 @@ def test_equal_records_vote_for_the_lowest_bin() -> None:
 # --- parts
 
 
-def parts_of(query: OnGradients) -> list[OnGradients]:
+def parts_of(query: GradientQuery) -> list[GradientQuery]:
     """The whole pass: `ask` about each part."""
     key = pass_key(DIGEST, 3, PARTS)
     return [replace(query, batch=Batch(first=3, index=i, batches=PARTS, key=key)) for i in range(PARTS)]
 
 
-def questions() -> dict[str, OnGradients]:
+def questions() -> dict[str, GradientQuery]:
     field = a_field(2)
     return {
         "gradient": Gradient(spec=field, radius=2**26),
         "gradient-norms": GradientNorms(spec=field, edges=frozen([2**j for j in range(20, 44, 2)])),
-        "votes": Votes(spec=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2),
-        "coordinates": Coordinates(spec=field, width=2**8, half=16),
+        "votes": EigenvalueVotes(spec=field, edges=frozen([4**j for j in range(1, 20)]), subsets=2),
+        "coordinates": CoordinateHistograms(spec=field, width=2**8, half=16),
         "boxed": CoordinateClippedSum(
             spec=field, middles=np.zeros(2, dtype=np.int64), halves=np.full(2, 2**20)
         ),
@@ -192,7 +193,7 @@ def neighbours_of(rows: GridRows, rng: np.random.Generator) -> Iterator[GridRows
             yield rng.permutation(more)
 
 
-def touched(query: OnGradients, trials: int = 12) -> int:
+def touched(query: GradientQuery, trials: int = 12) -> int:
     """In how many parts of a pass a record more changed the answer, at most; each change within its bound."""
     most = 0
     for seed in range(trials):
@@ -205,7 +206,7 @@ def touched(query: OnGradients, trials: int = 12) -> int:
     return most
 
 
-def whole_pass(rows: GridRows, query: OnGradients) -> list[IntArray]:
+def whole_pass(rows: GridRows, query: GradientQuery) -> list[IntArray]:
     one = Site(rows)
     return [one.answer(question) for question in parts_of(query)]
 
@@ -222,7 +223,7 @@ def test_positional_batches_are_caught(kind: str, monkeypatch: pytest.MonkeyPatc
     def by_position(rows: GridRows, parts: int, key: IntArray, unit: int) -> IntArray:
         return np.arange(len(rows)) % parts
 
-    monkeypatch.setattr(private_side, "deal", by_position)
+    monkeypatch.setattr(private_side, "assign_batches", by_position)
     assert touched(questions()[kind], trials=3) > 1
 
 
@@ -237,7 +238,7 @@ def test_parts_are_disjoint_and_together_are_all() -> None:
 def test_parts_are_of_like_size_and_another_pass_deals_anew() -> None:
     """Chi-square with 4 degrees of freedom below 40: wrong by chance once in 20 million runs."""
     rows = random_rows(5000, 3)
-    first, second = (deal(rows, PARTS, pass_key(DIGEST, start, PARTS)) for start in (0, 7))
+    first, second = (assign_batches(rows, PARTS, pass_key(DIGEST, start, PARTS)) for start in (0, 7))
     for dealt in (first, second):
         counts = np.bincount(dealt, minlength=PARTS)
         assert (((counts - 1000) ** 2) / 1000).sum() < 40
@@ -246,7 +247,7 @@ def test_parts_are_of_like_size_and_another_pass_deals_anew() -> None:
 
 def test_twins_do_not_share_a_part() -> None:
     """A thousand equal records are spread over all parts, by their number among their equals."""
-    dealt = deal(np.zeros((1000, 2), dtype=np.int16), PARTS, pass_key(DIGEST, 0, PARTS))
+    dealt = assign_batches(np.zeros((1000, 2), dtype=np.int16), PARTS, pass_key(DIGEST, 0, PARTS))
     assert np.bincount(dealt).min() > 120
 
 
@@ -254,26 +255,26 @@ def test_twins_do_not_share_a_part() -> None:
 def test_replacing_is_at_least_twice_adding(kind: str) -> None:
     """[P9]: a replaced record leaves one part and joins another, each at half of the price."""
     query = questions()[kind]
-    assert isinstance(query, Additive)
+    assert isinstance(query, AdditiveQuery)
     add, replaced = Neighbours
     assert query.l2_squared(replaced) >= 2 * query.l2_squared(add)
     assert query.l1(replaced) >= 2 * query.l1(add)
 
 
-def two_directions(field: GradientSpec) -> Votes:
+def two_directions(field: GradientSpec) -> EigenvalueVotes:
     eye, zero = np.eye(2, dtype=np.int64), np.zeros((2, 2), dtype=np.int64)
-    return Votes(
+    return EigenvalueVotes(
         spec=GradientSpec(centre=field.centre, directions=eye, offset=zero, shift=0),
         edges=frozen([4]),
         subsets=1,
     )
 
 
-REFUSED: dict[str, Callable[[GradientSpec], OnGradients]] = {
+REFUSED: dict[str, Callable[[GradientSpec], GradientQuery]] = {
     "two directions": two_directions,
-    "no subset": lambda f: Votes(spec=f, edges=frozen([4]), subsets=0),
-    "no width": lambda f: Coordinates(spec=f, width=0, half=1),
-    "too many bins": lambda f: Coordinates(spec=f, width=1, half=MOST_BINS),
+    "no subset": lambda f: EigenvalueVotes(spec=f, edges=frozen([4]), subsets=0),
+    "no width": lambda f: CoordinateHistograms(spec=f, width=0, half=1),
+    "too many bins": lambda f: CoordinateHistograms(spec=f, width=1, half=MOST_BINS),
     "a box of points": lambda f: CoordinateClippedSum(spec=f, middles=frozen([0, 0]), halves=frozen([0, 0])),
     "a box inside out": lambda f: CoordinateClippedSum(
         spec=f, middles=frozen([0, 0]), halves=frozen([-1, 1])

@@ -17,15 +17,15 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import (
     BlockRanks,
     CellVotes,
-    OnSubspaces,
     Preimage,
     RankVotes,
     SpanGap,
     SpanVotes,
-    released,
+    SubspaceQuery,
+    released_length,
     total_length,
 )
-from eigenveil.queries.fingerprints import Cells, Pool, Subsamples, fingerprint
+from eigenveil.queries.papers.fingerprints import Cells, Pool, Subsamples, fingerprint
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from tests.support import DIGEST, MemoryStore, a_plan, a_query, refused
@@ -36,7 +36,7 @@ BLOCKS = Subsamples(centre=CENTRE, rank=2, count=6, key=KEY)
 CELLS = Cells(centre=CENTRE, rank=2, count=6, key=KEY, points=5, width=2**30)
 POOL = Pool(centre=CENTRE, rank=2, most=30, cut=True, key=KEY)
 PLACES = frozen([0, 1])
-QUERIES: dict[str, OnSubspaces] = {
+QUERIES: dict[str, SubspaceQuery] = {
     "block-ranks": BlockRanks(subsamples=BLOCKS),
     "span-votes": SpanVotes(subsamples=BLOCKS),
     "cell-votes": CellVotes(cells=CELLS, least=7),
@@ -63,7 +63,7 @@ def test_an_answer_has_its_length_is_accepted_and_does_not_depend_on_order(name:
     validate(a_query(query), said(query, answer), range(101))
 
 
-def said(query: OnSubspaces, values: IntArray, site: str = "anna") -> Contribution:
+def said(query: SubspaceQuery, values: IntArray, site: str = "anna") -> Contribution:
     asked = a_query(query)
     return Contribution(plan_digest=DIGEST, round=0, query=asked.digest, site=site, values=values)
 
@@ -145,7 +145,7 @@ def test_votes_pass_the_barrier_only_with_one_part_for_each_site() -> None:
     total = aggregate(asked, answers)
     store = MemoryStore()
     done = barrier.release(asked, total, ("anna", "bert"), plan=plan, journal=store, noise=Fixed(10**6))
-    assert done.values.shape == (released(asked.query),)
+    assert done.values.shape == (released_length(asked.query),)
     assert (done.micro_rho, done.atto_delta) == (1000, 10**11)
     with refused(Code.BUG, "shape"):
         barrier.release(asked, total, ("anna",), plan=plan, journal=MemoryStore(), noise=Fixed())

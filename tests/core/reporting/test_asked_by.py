@@ -11,16 +11,15 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil import simulate
-from eigenveil.analyst_signature.asked_by import asked_by
-from eigenveil.analyst_signature.authorization import authorization_from_dict
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.estimate import no_release
-from eigenveil.reporting.document import build, seal_bundle
+from eigenveil.reporting.document import release_document, signed_bundle
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
 from eigenveil.reporting.verify import load_release, verify_release
+from eigenveil.study_authorization import authorization_from_dict, release_analyst
 from tests.support import a_plan, a_study, analyst_card, refused, signed_by_analyst
 
 FEDERATION = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -33,7 +32,7 @@ SIGNED = signed_by_analyst(PLAN, expires=EXPIRED)
 def a_document(**changes: Any) -> dict[str, Any]:
     """What a federation publishes of ada's study, with `changes` to it."""
     result = result_of(PLAN, no_release(PLAN, 100.0, "no direction stood out"))
-    document = build(PLAN, result, [], rounds=[], private=True, authorization=SIGNED)
+    document = release_document(PLAN, result, [], rounds=[], private=True, authorization=SIGNED)
     read: dict[str, Any] = json.loads(canonical(document | changes))
     return read
 
@@ -41,16 +40,16 @@ def a_document(**changes: Any) -> dict[str, Any]:
 def verified(document: dict[str, Any]) -> dict[str, Any]:
     """The document, sealed by the federation and read again as offline verification does."""
     public = FEDERATION.public_key().public_bytes_raw()
-    release = load_release(seal_bundle(document, sign=FEDERATION.sign, public_key=public))
+    release = load_release(signed_bundle(document, sign=FEDERATION.sign, public_key=public))
     verify_release(release, public)
     return release.document
 
 
 def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -> None:
     card = analyst_card("ada", "test").check()
-    asked = asked_by(verified(a_document()))
+    asked = release_analyst(verified(a_document()))
     assert (asked.analyst, asked.card, asked.fingerprint) == ("ada", card.digest, card.fingerprint)
-    assert asked.words == f"whoever holds the key with the digits {card.fingerprint}, in the name of ada"
+    assert asked.words == f"the holder of the key with the fingerprint {card.fingerprint}, in the name of ada"
     assert asked.to_dict()["signed"] is True
     assert f"Asked by {asked.words}." in render(a_document())
 
@@ -64,25 +63,25 @@ def test_without_a_signature_the_name_is_said_to_be_the_coordinators_word(sectio
     document = a_document(authorization=None)
     if section != "none":
         del document["authorization"]
-    asked = asked_by(verified(document))
+    asked = release_analyst(verified(document))
     assert (asked.analyst, asked.card, asked.fingerprint) == ("ada", "", "")
-    assert "the coordinator's word alone" in asked.words
+    assert "only the coordinator states this name" in asked.words
     assert asked.to_dict()["signed"] is False
-    assert "the coordinator&#39;s word alone" in render(document)
+    assert "only the coordinator states this name" in render(document)
 
 
 def test_a_simulation_is_said_to_be_signed_by_nobody() -> None:
     plan = a_plan()
     result = result_of(plan, no_release(plan, 100.0, "no direction stood out"))
-    document = build(plan, result, [], rounds=[], private=True)
+    document = release_document(plan, result, [], rounds=[], private=True)
     assert document["authorization"] is None
-    assert "which no analyst signs" in asked_by(document).words
-    assert "which no analyst signs" in render(document)
+    assert "which is not signed" in release_analyst(document).words
+    assert "which is not signed" in render(document)
     records = {site: np.eye(3).repeat(50, axis=0) for site in plan.study.federation.sites}
     simulated = simulate(plan.study, records).document
-    assert "which no analyst signs" in asked_by(simulated).words
+    assert "which is not signed" in release_analyst(simulated).words
     simulated["plan"]["federation"] = "test"  # there is nothing in the name alone
-    assert "the coordinator's word alone" in asked_by(simulated).words
+    assert "only the coordinator states this name" in release_analyst(simulated).words
 
 
 def _flipped(where: str) -> Callable[[dict[str, Any]], None]:
@@ -117,14 +116,14 @@ def test_a_changed_authorization_is_no_good_release_though_the_federation_signed
 ) -> None:
     document = a_document()
     change(document["authorization"])
-    with refused(Code.BAD_RELEASE, "the analyst's signature in this release does not hold"):
+    with refused(Code.BAD_RELEASE, "the analyst's signature in this release is invalid"):
         verified(document)
 
 
 def test_a_signature_of_a_later_form_is_said_to_be_unchecked() -> None:
     document = a_document()
     document["authorization"]["authorization"]["form"] = 2
-    asked = asked_by(verified(document))
+    asked = release_analyst(verified(document))
     assert (asked.card, asked.fingerprint, asked.checked) == ("", "", False)
     assert asked.to_dict()["signed"] is None, "neither signed nor unsigned: not known"
     assert "the signature was not checked" in asked.words

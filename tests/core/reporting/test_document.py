@@ -10,7 +10,7 @@ import numpy as np
 from eigenveil.numerics.encoding import canonical
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.protocol.estimate import no_release
-from eigenveil.reporting.document import build
+from eigenveil.reporting.document import release_document
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
 from tests.support import a_plan
@@ -21,7 +21,7 @@ WHY = "no direction stood out"
 def declined() -> dict[str, Any]:
     """The document of a study that released nothing."""
     result = result_of(a_plan(), no_release(a_plan(), 100.0, WHY))
-    return build(a_plan(), result, [], rounds=[], private=True)
+    return release_document(a_plan(), result, [], rounds=[], private=True)
 
 
 def test_it_has_no_components_and_says_why() -> None:

@@ -9,14 +9,12 @@ from statistics import NormalDist
 
 import pytest
 
-from eigenveil.accounting.guess import most_right, most_right_gaussian
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
-from eigenveil.planning.resolve import make_plan
-from eigenveil.reporting.explain import guarantee
-from eigenveil.reporting.one_person import ever_guessed, most_guessed
+from eigenveil.accounting.budget import attack_success, attack_success_gaussian
+from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
+from eigenveil.planning.choose import make_plan
+from eigenveil.reporting.explain import budget_inference_odds, guarantee, largest_inference_odds
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.price import Composition
+from eigenveil.study.composition import Composition
 from eigenveil.study.study import Column, Federation, Study, Trust
 
 STUDY = Study(
@@ -42,9 +40,9 @@ def test_it_is_no_more_than_the_promise_over_as_many_records_and_no_less_than_a_
     algorithm: Algorithm, neighbours: Neighbours
 ) -> None:
     plan = make_plan(replace(STUDY, algorithm=algorithm, neighbours=neighbours))
-    told, said = guarantee(plan), most_guessed(plan)
+    told, said = guarantee(plan), largest_inference_odds(plan)
     chain = "other_" if neighbours is Neighbours.ADD_REMOVE else ""
-    allowed = most_right(told[f"{chain}epsilon"], min(told[f"{chain}delta"], 0.999))
+    allowed = attack_success(told[f"{chain}epsilon"], min(told[f"{chain}delta"], 0.999))
     assert said <= allowed
     steps = 2 if neighbours is Neighbours.ADD_REMOVE else 1
     pure = plan.composition is Composition.BASIC
@@ -53,16 +51,16 @@ def test_it_is_no_more_than_the_promise_over_as_many_records_and_no_less_than_a_
 
 def test_whether_somebody_is_in_is_guessed_less_often_than_what_the_record_says() -> None:
     plan = make_plan(STUDY)
-    assert most_right_gaussian(Fraction(2 * plan.micro_rho, MICRO)) < most_guessed(plan)
+    assert attack_success_gaussian(Fraction(2 * plan.micro_rho, MICRO)) < largest_inference_odds(plan)
 
 
 def test_a_budget_that_pays_for_one_study_says_what_the_study_does() -> None:
     plan = make_plan(STUDY)
     rho = Fraction(plan.micro_rho, MICRO)
-    assert ever_guessed(rho, Fraction(0), gaussian=True) == most_guessed(plan)
-    assert ever_guessed(rho, Fraction(0), gaussian=False) >= most_guessed(plan)
-    assert ever_guessed(2 * rho, Fraction(0), gaussian=True) > most_guessed(plan)
+    assert budget_inference_odds(rho, Fraction(0), gaussian=True) == largest_inference_odds(plan)
+    assert budget_inference_odds(rho, Fraction(0), gaussian=False) >= largest_inference_odds(plan)
+    assert budget_inference_odds(2 * rho, Fraction(0), gaussian=True) > largest_inference_odds(plan)
     sites = Federation(sites=("north", "south"))
     masked = make_plan(replace(STUDY, federation=sites, trust=Trust.SECURE_AGGREGATION))
     rho, own = Fraction(masked.cost.micro_rho, MICRO), Fraction(masked.cost.atto_delta, ATTO)
-    assert ever_guessed(rho, own, gaussian=True) == most_guessed(masked)
+    assert budget_inference_odds(rho, own, gaussian=True) == largest_inference_odds(masked)

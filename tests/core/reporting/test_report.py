@@ -17,16 +17,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil import simulate
-from eigenveil.reporting.figures.biplot import WIDE, Projection, biplot
-from eigenveil.reporting.figures.heatmap import Pairs, heatmap
-from eigenveil.reporting.figures.style import svg
-from eigenveil.reporting.figures.subject import Subject
-from eigenveil.reporting.figures.words import loadings_words, scree_words
-from eigenveil.reporting.report import RAISED, bound, number, render
+from eigenveil.reporting.figures.biplot import WIDE_LAYOUT, Projection, biplot
+from eigenveil.reporting.figures.captions import loadings_caption, scree_caption
+from eigenveil.reporting.figures.figure import ReleaseFigureData, render_svg
+from eigenveil.reporting.figures.heatmap import PairMatrix, heatmap
+from eigenveil.reporting.report import SUPERSCRIPTS, bound, number, render
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
 
-LOWERED = {raised: lowered for lowered, raised in RAISED.items()}
+LOWERED = {raised: lowered for lowered, raised in SUPERSCRIPTS.items()}
 VOID = {"source", "meta", "img", "br", "hr", "link", "input"}
 NASTY = ('<script>alert("1")</script>', "cost ($/$)", "température ½", "x" * 80, "名前")
 
@@ -121,7 +120,9 @@ def test_it_is_one_whole_page(algorithm: Algorithm, k: int) -> None:
     assert ('id="correlations"' in page) is known
     said = {value for name, value in checker.attributes if name == "alt"}
     assert len(said) == checker.tags["img"]
-    assert said >= {words(Subject.of(document(6, k, algorithm))) for words in (scree_words, loadings_words)}
+    assert said >= {
+        words(ReleaseFigureData.of(document(6, k, algorithm))) for words in (scree_caption, loadings_caption)
+    }
 
 
 def test_it_says_what_it_must(unpainted: None) -> None:
@@ -133,7 +134,7 @@ def test_it_says_what_it_must(unpainted: None) -> None:
     assert f"eigenveil verify release.json --key {'ab' * 32}" in text
     assert bound(source["guarantee"]["epsilon"]) in text
     assert bound(source["guarantee"]["other_epsilon"]) in text
-    assert "Technically" in text
+    assert "Formal guarantee" in text
     for site in ("site-a", "site-b"):
         assert site in text
     assert "dropped out" in text
@@ -177,7 +178,7 @@ def test_column_names_are_escaped_everywhere() -> None:
 def test_many_columns_and_components() -> None:
     page = render(document(60, 7))
     check(page)
-    assert "The picture shows the 48 strongest columns" in page
+    assert "The figure shows the 48 strongest columns" in page
     assert 'id="correlations"' not in page
 
 
@@ -185,8 +186,8 @@ def test_a_correlation_that_noise_could_show_is_grey() -> None:
     """Of two cells that show the same number, only the colour of the cell and of the number say so."""
     values, noise = np.full((3, 3), 0.9), np.zeros((3, 3), dtype=bool)
     noise[2, 1] = noise[1, 2] = True
-    both = Pairs(values=values, is_noise=noise, name="correlation", whole=False)
-    drawn = svg(8, 4, lambda axes: heatmap(axes, both, ("a", "b", "c")))
+    both = PairMatrix(values=values, is_noise=noise, name="correlation", includes_diagonal=False)
+    drawn = render_svg(8, 4, lambda axes: heatmap(axes, both, ("a", "b", "c")))
     cells = re.findall(r"fill: (#\w{6}); stroke: #ffffff", drawn)
     assert drawn.count("0.90</text>") == 3
     assert sorted(len({cell[i : i + 2] for i in (1, 3, 5)}) == 1 for cell in cells) == [False, False, True]
@@ -206,14 +207,14 @@ def test_public_records_may_be_shown() -> None:
 def test_every_arrow_is_in_the_picture(longest: tuple[float, float]) -> None:
     arrows = np.column_stack([np.full(18, 0.05), np.linspace(-0.06, 0.06, 18)])
     arrows[9] = longest  # alone up there: the labels of the others push its label down
-    drawn = svg(8, 5, lambda axes: biplot(axes, arrows, [f"c{i}" for i in range(18)], None))
+    drawn = render_svg(8, 5, lambda axes: biplot(axes, arrows, [f"c{i}" for i in range(18)], None))
     # The figure, the axes, an arrow for each column, and a leader for each label.
-    assert drawn.count('id="patch_') == 2 + 18 + WIDE.labels
+    assert drawn.count('id="patch_') == 2 + 18 + WIDE_LAYOUT.labels
 
 
 def test_dots_have_no_labels() -> None:
     arrows = np.array([[0.0, 1.0], [1e-3, 0.0], [0.5, 0.5]])
-    drawn = svg(8, 5, lambda axes: biplot(axes, arrows, ["long", "dot", "half"], None))
+    drawn = render_svg(8, 5, lambda axes: biplot(axes, arrows, ["long", "dot", "half"], None))
     assert (">long<" in drawn, ">dot<" in drawn, ">half<" in drawn) == (True, False, True)
 
 
@@ -227,7 +228,7 @@ def test_the_same_document_gives_the_same_page() -> None:
 
 def test_a_study_without_prediction_has_a_report(unpainted: None) -> None:
     source = {**document(), "result": {**document()["result"], "predicted_sin_angle": None}}
-    assert "there is no prediction" in check(render(source)).text
+    assert "There is no predicted error" in check(render(source)).text
 
 
 @pytest.mark.parametrize(

@@ -13,11 +13,11 @@ from eigenveil.derived.moments import Moments
 from eigenveil.errors import RequestError
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import MatrixNoise, no_release
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import KINDS
 from eigenveil.reporting import result
-from eigenveil.reporting.questions import WORDS
-from eigenveil.reporting.result import Result, caveats, most_variance, result_of
+from eigenveil.reporting.presentation import KIND_LABELS
+from eigenveil.reporting.result import Result, result_of, result_warnings, variance_bound
 from eigenveil.study.study import Scaling
 from tests.support import a_column, a_plan, a_study
 
@@ -37,37 +37,37 @@ def an_estimate(**changes: Any) -> Estimate:
 
 
 def test_a_good_result_has_none() -> None:
-    assert caveats(a_study(), an_estimate()) == ()
-    assert caveats(a_study(), an_estimate(sin_error=None)) == ()
-    assert caveats(a_study(), no_release(a_plan(), 100.0, "no direction stood out")) == ()
+    assert result_warnings(a_study(), an_estimate()) == ()
+    assert result_warnings(a_study(), an_estimate(sin_error=None)) == ()
+    assert result_warnings(a_study(), no_release(a_plan(), 100.0, "no direction stood out")) == ()
 
 
 def test_noise_is_named_from_where_the_report_calls_it_poor() -> None:
-    assert caveats(a_study(), an_estimate(sin_error=USABLE)) == ()
-    (sentence,) = caveats(a_study(), an_estimate(sin_error=1.01 * USABLE))
+    assert result_warnings(a_study(), an_estimate(sin_error=USABLE)) == ()
+    (sentence,) = result_warnings(a_study(), an_estimate(sin_error=1.01 * USABLE))
     assert "mostly noise" in sentence
 
 
 def test_directions_that_nobody_asked_for_are_not_noise() -> None:
-    assert caveats(a_study(), an_estimate(sin_error=1.0, records=0.0)) == ()
+    assert result_warnings(a_study(), an_estimate(sin_error=1.0, records=0.0)) == ()
 
 
 @pytest.mark.parametrize(("scaling", "most"), [(Scaling.BOUNDS, 2.0), (Scaling.NONE, 1.0625)])
 def test_variances_have_a_most(scaling: Scaling, most: float) -> None:
     study = replace(a_study(2), columns=(a_column("a", 0, 8), a_column("b", 1, 3)), scaling=scaling)
-    assert most_variance(study) == most
+    assert variance_bound(study) == most
     at_most = an_estimate(explained_variance=np.array([most, 0.1]))
-    assert caveats(study, at_most, 16.0) == ()
-    (sentence,) = caveats(study, an_estimate(explained_variance=np.array([1.01 * most, 0.1])), 16.0)
+    assert result_warnings(study, at_most, 16.0) == ()
+    (sentence,) = result_warnings(study, an_estimate(explained_variance=np.array([1.01 * most, 0.1])), 16.0)
     assert f"a variance of {16.16 * most:.4g}" in sentence
-    assert f"bounds allow, {16 * most:g} in all" in sentence
+    assert f"bounds allow in total, {16 * most:g}:" in sentence
 
 
 def test_divided_columns_vary_by_no_more_than_their_bounds_in_these_units() -> None:
     half = an_estimate(scale=np.array([0.5, 0.5, 1.0]), explained_variance=np.array([9.0, 0.1]))
-    assert caveats(a_study(), half) == ()
-    (sentence,) = caveats(a_study(), replace(half, explained_variance=np.array([9.1, 0.1])))
-    assert "bounds allow, 9 in all" in sentence
+    assert result_warnings(a_study(), half) == ()
+    (sentence,) = result_warnings(a_study(), replace(half, explained_variance=np.array([9.1, 0.1])))
+    assert "bounds allow in total, 9:" in sentence
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_a_result_is_in_the_units_of_its_study(
 ) -> None:
     columns = (a_column("a", 0, 8), a_column("b", 1, 3))
     noise = MatrixNoise(
-        law=NoiseLaw.GAUSSIAN, diagonal=0.02, off_diagonal=0.01, count=0.03, centre=0.04, kept=0.9
+        law=NoiseDistribution.GAUSSIAN, diagonal=0.02, off_diagonal=0.01, count=0.03, centre=0.04, kept=0.9
     )
     estimate = an_estimate(
         components=np.eye(1, 2), mean=np.array([0.5, -0.5]), covariance=np.diag([0.3, 0.2]), noise=noise
@@ -97,8 +97,8 @@ def test_a_result_is_in_the_units_of_its_study(
 
 
 def test_every_kind_of_question_has_words_of_its_own() -> None:
-    assert WORDS.keys() == KINDS.keys()
-    assert len(set(WORDS.values())) == len(WORDS)
+    assert KIND_LABELS.keys() == KINDS.keys()
+    assert len(set(KIND_LABELS.values())) == len(KIND_LABELS)
 
 
 @pytest.mark.parametrize("most", [2, 3])
@@ -106,7 +106,7 @@ def test_a_matrix_that_is_not_written_still_says_what_noise_alone_may_make(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = result_of(a_plan(), an_estimate(covariance=np.eye(3)))
-    monkeypatch.setattr(result, "MOST_WRITTEN", most)
+    monkeypatch.setattr(result, "MOST_COVARIANCE_COLUMNS", most)
     said = made.to_dict()
     assert (said["covariance"] is None) is said["matrix_apart"] is (most < 3)
     assert Result.from_dict(said).noise_edge == made.noise_edge is not None

@@ -17,23 +17,25 @@ from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical, digest_of, frozen
 from eigenveil.protocol.estimate import no_release
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import RoundStatement
+from eigenveil.protocol.rounds import Release, RoundStatement
 from eigenveil.protocol.wire import query_to_proto, round_to_proto
-from eigenveil.reporting.attempts import check_attempts, spent
-from eigenveil.reporting.cards import release_card, release_lines
-from eigenveil.reporting.document import RoundRecord, build, stated_of
-from eigenveil.reporting.explain import explain, guarantee, promised
-from eigenveil.reporting.one_person import most_guessed
-from eigenveil.reporting.questions import sent_as
+from eigenveil.reporting.document import (
+    RoundRecord,
+    charged_micro_rho,
+    check_attempts,
+    release_document,
+    release_row,
+)
+from eigenveil.reporting.explain import document_guarantee, explain, guarantee, largest_inference_odds
+from eigenveil.reporting.presentation import sent_kind_label
+from eigenveil.reporting.release_summary import release_summary_html, release_summary_text
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
-from eigenveil.reporting.round_log import RoundLog
-from eigenveil.reporting.trust import CENTRAL, MASKED, colluding, sights
-from eigenveil.reporting.verify import SignedRelease, verify_release
+from eigenveil.reporting.trust import CENTRAL, MASKED, colluding, visibility_table
+from eigenveil.reporting.verify import RoundLog, SignedRelease, verify_release
 from eigenveil.study.study import Federation, Trust
+from eigenveil_client.analyst.display import explanation_text
 from eigenveil_client.analyst.python.plan import plan_of
-from eigenveil_client.analyst.study_text import explanation_text
 from tests.support import a_plan, a_study, refused
 
 SITES = ("north", "south", "west")
@@ -56,7 +58,7 @@ def a_document(plan: Plan, *rounds: tuple[int, int], present: tuple[str, ...] = 
     ]  # fmt: skip
     records = [RoundRecord(kind="count", absent={}, attempts=tried) for _, tried in rounds]
     result = result_of(plan, no_release(plan, 100.0, "nothing stood out"))
-    return build(plan, result, releases, rounds=records, private=True)
+    return release_document(plan, result, releases, rounds=records, private=True)
 
 
 @pytest.mark.parametrize("attempts", [1, 3, 8])
@@ -69,7 +71,9 @@ def test_the_promise_is_of_every_attempt_and_within_the_study(epsilon: float, at
     assert (told["mu"] - 1e-6) ** 2 < 2 * told["micro_rho"] / MICRO <= told["mu"] ** 2
     # It is true: mu of all attempts, at what is left of delta, whatever shares of noise take of it.
     left = Fraction(plan.study.delta) - Fraction(plan.cost.atto_delta, ATTO)
-    assert gaussian.gives(Fraction(2 * told["micro_rho"], MICRO), told["epsilon"], float(left) * (1 - 1e-15))
+    assert gaussian.satisfies_dp(
+        Fraction(2 * told["micro_rho"], MICRO), told["epsilon"], float(left) * (1 - 1e-15)
+    )
     # And it is not loose: with one attempt more it would not hold.
     assert gaussian.epsilon_at((attempts + 1) * plan.micro_rho, plan.study.delta) > told["epsilon"]
 
@@ -77,8 +81,8 @@ def test_the_promise_is_of_every_attempt_and_within_the_study(epsilon: float, at
 def test_one_person_is_told_of_every_attempt() -> None:
     once, thrice = a_masked_plan(), a_masked_plan(attempts=3)
     paid = replace(thrice, study=replace(thrice.study, attempts=1))
-    assert most_guessed(paid) < most_guessed(thrice)
-    assert abs(most_guessed(once) - most_guessed(thrice)) < Fraction(1, 10**4)
+    assert largest_inference_odds(paid) < largest_inference_odds(thrice)
+    assert abs(largest_inference_odds(once) - largest_inference_odds(thrice)) < Fraction(1, 10**4)
 
 
 def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
@@ -92,7 +96,7 @@ def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
     assert "any one other site" in told["trust"]
     assert "without noise that hides each person" in told["trust"], "two attempts may differ by one site"
     assert "at least 2 sites" in told["trust"]
-    assert "tried 2 times" in told["trust"]
+    assert "up to 2 attempts" in told["trust"]
     assert "any one other site" in told["guarantee"]["words"]
     assert told["trips"] == len(told["rounds"]) + 1
     wider = a_masked_plan(colluding=2, federation=Federation(sites=SITES))
@@ -105,9 +109,9 @@ def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
 
 
 def test_who_adds_the_noise_is_said_of_each_question() -> None:
-    assert "coordinator" in sent_as("gram", masked=False)
-    assert "coordinator" not in sent_as("gram", masked=True)
-    assert sent_as("unheard-of", masked=True) == "unheard-of"
+    assert "coordinator" in sent_kind_label("gram", masked=False)
+    assert "coordinator" not in sent_kind_label("gram", masked=True)
+    assert sent_kind_label("unheard-of", masked=True) == "unheard-of"
 
 
 def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> None:
@@ -116,13 +120,13 @@ def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> No
     assert [row["attempts"] for row in document["rounds"]] == [2, 1]
     assert "nobody sees a site's totals" in document["trust"]
     page = render(document)
-    assert "added noise once, and is trusted" not in page
+    assert "it is trusted with this" not in page
     assert page.count("50.0 %") == 2 + len(SITES), (
         "of both attempts, in words, in a picture, and of each site"
     )
-    for sight in sights(plan.study):
+    for sight in visibility_table(plan.study):
         assert sight.party in page
-    assert "nobody saw a site's totals" in release_lines(document)
+    assert "nobody saw a site's totals" in release_summary_text(document)
     assert "attempts" not in a_document(a_plan(), (1000, 0), present=("north",))["rounds"][0]
 
 
@@ -130,27 +134,27 @@ def test_every_attempt_at_a_round_is_spent_and_a_pass_pays_each_number_once() ->
     def rows(*rounds: tuple[int, int]) -> list[dict[str, Any]]:
         return [{"micro_rho": price, "attempts": tried} for price, tried in rounds]
 
-    assert spent(rows((10, 1), (20, 3))) == 70
-    assert spent(rows((10, 1), (0, 3), (0, 2), (5, 1))) == 35
-    assert spent([{"micro_rho": 10}, {"micro_rho": 0}]) == 10
+    assert charged_micro_rho(rows((10, 1), (20, 3))) == 70
+    assert charged_micro_rho(rows((10, 1), (0, 3), (0, 2), (5, 1))) == 35
+    assert charged_micro_rho([{"micro_rho": 10}, {"micro_rho": 0}]) == 10
 
 
 def test_a_site_pays_for_attempts_that_were_made_again_without_it_and_for_a_pass_it_joined_late() -> None:
     pass_of_two = [{"micro_rho": 10, "present": ["north"]}, {"micro_rho": 0, "present": ["north", "south"]}]
-    assert [spent(pass_of_two, site) for site in ("north", "south", "west")] == [10, 10, 0]
+    assert [charged_micro_rho(pass_of_two, site) for site in ("north", "south", "west")] == [10, 10, 0]
     again = [{"micro_rho": 10, "attempts": 3, "present": ["north"]}]
-    assert [spent(again, site) for site in ("north", "south")] == [30, 20]
+    assert [charged_micro_rho(again, site) for site in ("north", "south")] == [30, 20]
 
 
 @pytest.mark.parametrize(
     ("rounds", "present", "why"),
     [
-        ([(10, 3)], SITES, "tried 3 times"),
-        ([(10, 0)], SITES, "tried 0 times"),
-        ([(10, 2**60)], SITES, f"tried {2**60} times"),
+        ([(10, 3)], SITES, "3 attempts"),
+        ([(10, 0)], SITES, "0 attempts"),
+        ([(10, 2**60)], SITES, f"{2**60} attempts"),
         ([(10, 1)], SITES[:1], "1 of the 2 sites"),
         ([(10, 1)], (*SITES, "east"), "not invited"),
-        ([(10, 1)], ("north", "north"), "named twice"),
+        ([(10, 1)], ("north", "north"), "names a site twice"),
         ([(10**12, 1)], SITES, "the plan allows"),
     ],
 )
@@ -170,11 +174,14 @@ PUBLIC = KEY.public_key().public_bytes_raw()
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        (lambda told: told["plan"]["study"]["privacy"].update(colluding=2), "not the one that its digest"),
-        (lambda told: told["plan"].update(micro_rho=1), "not the one that its digest"),
-        (lambda told: told["guarantee"].update(epsilon=0.1), "not what its plan promises"),
-        (lambda told: told["guarantee"].update(micro_rho=1), "not what its plan promises"),
-        (lambda told: told["guarantee"].pop("mu"), "not what its plan promises"),
+        (
+            lambda told: told["plan"]["study"]["privacy"].update(colluding=2),
+            "does not have the stated digest",
+        ),
+        (lambda told: told["plan"].update(micro_rho=1), "does not have the stated digest"),
+        (lambda told: told["guarantee"].update(epsilon=0.1), "does not follow from its plan"),
+        (lambda told: told["guarantee"].update(micro_rho=1), "does not follow from its plan"),
+        (lambda told: told["guarantee"].pop("mu"), "does not follow from its plan"),
     ],
 )
 def test_a_document_with_another_plan_or_promise_than_sites_agreed_to_is_refused(
@@ -191,23 +198,23 @@ def test_a_document_with_another_plan_or_promise_than_sites_agreed_to_is_refused
 def test_whom_it_holds_against_is_told_by_the_plan_and_not_by_what_a_document_says_of_itself() -> None:
     central, masked = a_document(a_plan(), (10, 0), present=("north",)), a_document(a_masked_plan(), (10, 1))
     against = "even if it works together with any one other site"
-    assert promised(masked) == masked["guarantee"]
+    assert document_guarantee(masked) == masked["guarantee"]
     central["guarantee"]["words"] = masked["guarantee"]["words"]
     assert against not in render(central)
     assert against in render(masked)
-    assert against not in promised(central)["words"]
-    assert "IN OTHER WORDS" in promised(central)["words"]
+    assert against not in document_guarantee(central)["words"]
+    assert "STATES IT DIFFERENTLY" in document_guarantee(central)["words"]
     verify_release(SignedRelease(document=central, public_key=PUBLIC), PUBLIC)
 
 
 def test_a_plan_of_another_version_is_taken_at_its_word_aloud_and_one_of_none_is_refused() -> None:
     document = a_document(a_masked_plan(), (10, 1))
     other = document | {"plan": document["plan"] | {"version": 5}}
-    assert "not checked: plan version 5" in promised(other)["words"]
-    assert "not checked: plan version 5" in render(other)
+    assert "unchecked: plan version 5" in document_guarantee(other)["words"]
+    assert "unchecked: plan version 5" in render(other)
     document["plan"] |= {"algorithm": "magic"}
     document["plan_digest"] = digest_of("plan", canonical(document["plan"]))
-    with refused(Code.BAD_RELEASE, "none that a site agrees to"):
+    with refused(Code.BAD_RELEASE, "the plan in this release is invalid"):
         verify_release(SignedRelease(document=document, public_key=PUBLIC), PUBLIC)
 
 
@@ -236,11 +243,11 @@ def test_the_noise_of_a_masked_sum_must_be_that_of_the_shares_in_it() -> None:
     assert found.result
     first, *rest = run.releases
     louder = replace(first, sigma=2 * first.sigma)
-    run.document["rounds"][0] |= stated_of(louder)
-    with refused(Code.BAD_RELEASE, "shares of 3 sites make"):
+    run.document["rounds"][0] |= release_row(louder)
+    with refused(Code.BAD_RELEASE, "shares of 3 sites add up to"):
         verify_release(honest, PUBLIC, a_log(run, (louder, *rest)))
     run.document["rounds"][0]["attempts"] = 3
-    with refused(Code.BAD_RELEASE, "tried 3 times"):
+    with refused(Code.BAD_RELEASE, "3 attempts"):
         verify_release(honest, PUBLIC)
 
 
@@ -255,8 +262,8 @@ def test_every_view_of_a_masked_study_names_with_how_many_sites_it_holds(collude
         "trust": told["trust"],
         "guarantee": told["guarantee"]["words"],
         "text": explanation_text(told),
-        "lines": release_lines(document),
-        "card": release_card(document),
+        "lines": release_summary_text(document),
+        "card": release_summary_html(document),
         "report": render(document),
         "plan in Python": repr(plan_of(plan.study)),
     }

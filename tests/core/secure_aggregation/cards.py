@@ -7,7 +7,7 @@ import hashlib
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
-from eigenveil.secure_aggregation.card import Card, SignedCard, sign_card
+from eigenveil.key_cards.owners import SignedSiteKeyCard, SiteKeyCard, sign_site_card
 
 FEDERATION = "north"
 
@@ -24,9 +24,9 @@ def agreement(seed: int) -> X25519PrivateKey:
     return X25519PrivateKey.from_private_bytes(_secret(seed))
 
 
-def a_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> Card:
+def a_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> SiteKeyCard:
     """The card whose two keys are made of `seed`."""
-    return Card(
+    return SiteKeyCard(
         federation=federation,
         site=site,
         agreement=agreement(seed).public_key().public_bytes_raw(),
@@ -34,6 +34,6 @@ def a_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION
     )
 
 
-def signed_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> SignedCard:
+def signed_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> SignedSiteKeyCard:
     """The same under its own signature."""
-    return sign_card(a_card(site, seed, federation), signing(seed).sign)
+    return sign_site_card(a_card(site, seed, federation), signing(seed).sign)

@@ -15,7 +15,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.queries import Count, batch_of
-from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
+from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt
 from eigenveil.simulation import MemoryJournal
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_SITES, Trust
@@ -94,4 +94,4 @@ def test_all_attempts_together_keep_the_promise_of_the_study(
     assert plan.cost.atto_delta == attempts * 2**12
     allowed = mu_for(epsilon, delta - own) ** 2 / 2 * MICRO
     assert (1 - 1e-9) * allowed - attempts <= plan.cost.micro_rho <= (1 + 1e-9) * allowed
-    assert plan.cost.micro_rho == attempts * plan.once.micro_rho
+    assert plan.cost.micro_rho == attempts * plan.single_attempt_cost.micro_rho

@@ -12,9 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.key_cards.card_file import MOST_BYTES, cards_from_file, cards_to_file
-from eigenveil.key_cards.fingerprint import fingerprint, typed_fingerprint
-from eigenveil.secure_aggregation.card import CARD_SIGNED, SignedCard
+from eigenveil.key_cards.key_card import (
+    MOST_BYTES,
+    cards_from_file,
+    cards_to_file,
+    fingerprint,
+    typed_fingerprint,
+)
+from eigenveil.key_cards.owners import SITE_CARD_SIGNED, SignedSiteKeyCard
 from tests.core.secure_aggregation.cards import a_card, signed_card, signing
 from tests.support import refused
 
@@ -31,10 +36,10 @@ SEEDS = st.integers(1, 2**255)
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,20}[a-z0-9]", fullmatch=True)
 
 
-def signed(stated: Any, seed: int = 7) -> SignedCard:
+def signed(stated: Any, seed: int = 7) -> SignedSiteKeyCard:
     """These plain values, or these bytes, under the signature of `seed`'s key."""
     said = stated if isinstance(stated, bytes) else json.dumps(stated, separators=(",", ":")).encode()
-    return SignedCard(said=said, signature=signing(seed).sign(CARD_SIGNED + said))
+    return SignedSiteKeyCard(said=said, signature=signing(seed).sign(SITE_CARD_SIGNED + said))
 
 
 @given(NAMES, NAMES, SEEDS)
@@ -45,8 +50,10 @@ def test_a_card_holds_after_any_way_that_changes_no_value(site: str, federation:
     turned = {name: file["cards"][0]["card"][name] for name in ("signing", "agreement", "site", "federation")}
     file["cards"][0] = dict(reversed(file["cards"][0].items())) | {"card": turned}
     mailed = json.dumps(file, indent=7).replace("\n", "\r\n").encode("utf-8-sig")
-    assert cards_from_file(mailed, SignedCard)[0] == sent
-    assert cards_from_file(mailed, SignedCard)[0].check().digest == a_card(site, seed, federation).digest
+    assert cards_from_file(mailed, SignedSiteKeyCard)[0] == sent
+    assert (
+        cards_from_file(mailed, SignedSiteKeyCard)[0].check().digest == a_card(site, seed, federation).digest
+    )
 
 
 @given(st.integers(0, 2**16), st.integers(1, 255), st.booleans())
@@ -65,7 +72,7 @@ def test_a_card_under_another_key_s_signature_is_refused() -> None:
         signed(a_card(seed=7).said, seed=8).check()
     other = signing(7).sign(b"eigenveil/ledger-checkpoint/v1\n" + a_card().said)
     with refused(Code.IDENTITY, "not signed"):
-        SignedCard(said=a_card().said, signature=other).check()
+        SignedSiteKeyCard(said=a_card().said, signature=other).check()
 
 
 @pytest.mark.parametrize(
@@ -80,7 +87,7 @@ def test_a_card_under_another_key_s_signature_is_refused() -> None:
     ],
 )  # fmt: skip
 def test_what_is_signed_but_no_card_in_its_one_form_is_refused(said: bytes) -> None:
-    with refused(Code.PROTOCOL, "not believed"):
+    with refused(Code.PROTOCOL, "rejected"):
         signed(said).check()
 
 
@@ -88,15 +95,15 @@ def test_what_is_signed_but_no_card_in_its_one_form_is_refused(said: bytes) -> N
 def test_a_key_that_gives_everybody_the_same_secret_is_refused(point: int) -> None:
     """The neutral element times whatever: such a site's masks would be known to all."""
     key = point.to_bytes(32, "little")
-    with refused(Code.PROTOCOL, "same secret to everybody"):
+    with refused(Code.PROTOCOL, "give all sites the same secret"):
         replace(a_card(), agreement=key)
-    with refused(Code.PROTOCOL, "same secret to everybody"):
+    with refused(Code.PROTOCOL, "give all sites the same secret"):
         signed(json.loads(a_card().said) | {"agreement": key.hex()}).check()
 
 
 @pytest.mark.parametrize("second", [9 + PRIME, 9 + 2**255])
 def test_a_key_is_written_in_one_way(second: int) -> None:
-    with refused(Code.PROTOCOL, "one way"):
+    with refused(Code.PROTOCOL, "canonical form"):
         replace(a_card(), agreement=second.to_bytes(32, "little"))
 
 
@@ -111,7 +118,7 @@ def test_a_key_is_written_in_one_way(second: int) -> None:
     ],
 )
 def test_names_and_lengths_are_looked_at(change: dict[str, Any]) -> None:
-    with refused(Code.PROTOCOL, "not believed"):
+    with refused(Code.PROTOCOL, "rejected"):
         replace(a_card(), **change)
 
 
@@ -152,15 +159,15 @@ def test_what_is_not_forty_digits_is_told(typed: str) -> None:
 @pytest.mark.parametrize(
     ("file", "words"),
     [
-        (b"", "no file of cards"),
-        (b"-----BEGIN PGP MESSAGE-----", "no file of cards"),
-        (b'{"cards": [{"card": {}}]}', "no file of cards"),
-        (b'{"cards": [7]}', "no file of cards"),
-        (b'{"cards": []}', "no card in this file"),
+        (b"", "not a file of key cards"),
+        (b"-----BEGIN PGP MESSAGE-----", "not a file of key cards"),
+        (b'{"cards": [{"card": {}}]}', "not a file of key cards"),
+        (b'{"cards": [7]}', "not a file of key cards"),
+        (b'{"cards": []}', "has no key card"),
         (b" " * (MOST_BYTES + 1), "too long"),
         (cards_to_file([signed_card()]).replace(b"hospital-b", b"hospital-c"), "not signed"),
     ],
 )
 def test_a_file_that_is_none_is_told(file: bytes, words: str) -> None:
     with pytest.raises(EigenveilError, match=words):
-        cards_from_file(file, SignedCard)
+        cards_from_file(file, SignedSiteKeyCard)

@@ -16,8 +16,8 @@ from flint import arb, ctx
 from scipy.special import ndtr, ndtri
 
 from eigenveil.planning.dry_run import MAX_NUMBERS
-from eigenveil.protocol.noise_ratio import QUIETEST
-from eigenveil.study.price import ALIASING
+from eigenveil.protocol.query_limits import MIN_SHARE_SCALE
+from eigenveil.study.composition import MASKED_ATTEMPT_DELTA
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_MULTIPLICITY, MAX_SITES
 from tests.core.secure_aggregation.laws import eta, rounded_sum, rounding_of_one
 
@@ -100,6 +100,6 @@ def grown(scale: float) -> arb:
 
 def test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_does() -> None:
     """Planted: half the scale would not do."""
-    assert grown(QUIETEST) < ALIASING * arb(10) ** -30
-    assert not grown(QUIETEST / 2) < ALIASING
-    assert eta(MAX_SITES, Fraction(QUIETEST)) < arb("5.3e-66")
+    assert grown(MIN_SHARE_SCALE) < MASKED_ATTEMPT_DELTA * arb(10) ** -30
+    assert not grown(MIN_SHARE_SCALE / 2) < MASKED_ATTEMPT_DELTA
+    assert eta(MAX_SITES, Fraction(MIN_SHARE_SCALE)) < arb("5.3e-66")

@@ -18,8 +18,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.secure_aggregation.masks import AT_ONCE, add_mask, mask_key, masked
+from eigenveil.secure_aggregation.masking import AT_ONCE, Attempt, add_mask, mask_key, masked
 from tests.core.secure_aggregation.test_equivocation import NAMES, repeated, ways
 from tests.core.secure_aggregation.unmasking import Answer, Shown, cancelling, laid_open
 

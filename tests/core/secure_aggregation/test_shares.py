@@ -9,13 +9,12 @@ from itertools import product
 
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import InternalError
-from eigenveil.noise.shares import released_sigma, share_spec
-from eigenveil.noise.source import Block
-from eigenveil.protocol.noise_ratio import QUIETEST
+from eigenveil.noise.source import Block, released_sigma, share_spec
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw
+from eigenveil.protocol.query import NoiseDistribution
+from eigenveil.protocol.query_limits import MIN_SHARE_SCALE
 from eigenveil.queries import NAMES
 from eigenveil.study.study import Federation, Trust
 from tests.core import specification as spec
@@ -37,7 +36,7 @@ def masked_plan(neighbours: Neighbours, sites: int, members: int, t: int) -> Pla
 
 def enough(block: Block, wanted: Noise, honest: int) -> bool:
     """Whether so many shares of this scale are the noise that is due, and no more than the least share is."""
-    due, all_of_it = block.scale == QUIETEST, honest * Fraction(block.scale) ** 2
+    due, all_of_it = block.scale == MIN_SHARE_SCALE, honest * Fraction(block.scale) ** 2
     alike = (block.law.value, block.count) == (wanted.law, wanted.count)
     return alike and wanted.square <= all_of_it and (due or all_of_it <= wanted.square * (1 + wanted.room))
 
@@ -75,4 +74,4 @@ def test_other_noise_than_gaussian_and_sets_without_an_honest_site_have_no_share
     with pytest.raises(InternalError):
         share_spec(asked, plan.study, 2)
     with pytest.raises(InternalError):
-        share_spec(query_of(plan, SUMS["gram"], s, NoiseLaw.LAPLACE), plan.study, 3)
+        share_spec(query_of(plan, SUMS["gram"], s, NoiseDistribution.LAPLACE), plan.study, 3)

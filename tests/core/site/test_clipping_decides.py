@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import ClippedSum, Gram
 from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
@@ -89,7 +89,7 @@ def test_a_gradient_is_kept_exactly_if_its_integers_fit(
     for radius in {math.isqrt(square), math.isqrt(square) + 1, max(math.isqrt(square) - 1, 1), 1}:
         if not 1 <= radius <= GRADIENT_LIMIT:
             continue
-        fits = clipping._fits(
+        fits = clipping._within_radius(
             b[None, :].astype(np.float64),
             np.array([float(u)]),
             (z @ pull)[None, :].astype(np.float64),
@@ -104,7 +104,7 @@ def test_a_gradient_is_kept_exactly_if_its_integers_fit(
 @pytest.mark.parametrize("norm2", [1, 3, 2**26, 2**38])
 def test_a_proposal_beyond_int64_is_never_kept(size: float, norm2: int) -> None:
     """Where squaring would wrap around to something small."""
-    fits = clipping._fits(
+    fits = clipping._within_radius(
         np.array([[size, -size]]), None, None, np.array([float(norm2)]), 0.0, GRADIENT_LIMIT
     )
     assert fits.tolist() == [False]
@@ -132,7 +132,7 @@ def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
     too_long("gradient_norms", monkeypatch)
     said = [Site(case.rows).answer(case.query) for case in cases]
     assert verdict(cases, Neighbours.ADD_REMOVE).worst <= 1
-    monkeypatch.setattr(clipping, "_fits", lambda b, *rest: np.ones(len(b), dtype=bool))
+    monkeypatch.setattr(clipping, "_within_radius", lambda b, *rest: np.ones(len(b), dtype=bool))
     assert any(verdict([case], Neighbours.ADD_REMOVE).worst > 1 for case in cases)
     assert any(
         (Site(case.rows).answer(case.query) != one).any() for case, one in zip(cases, said, strict=True)
@@ -146,7 +146,7 @@ def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
 def test_a_shortened_row_fits_and_points_the_same_way(radius: int, row: list[int]) -> None:
     z = np.array([row], dtype=np.float64)
     square = sum(v * v for v in row)
-    cut = clipping.shorten(z, frozen([square]), radius)[0]
+    cut = clipping.clip_rows(z, frozen([square]), radius)[0]
     assert sum(int(v) ** 2 for v in cut) <= max(radius**2, 0)
     assert (cut * z[0] >= 0).all()
     assert (np.abs(cut) <= np.abs(z[0])).all()

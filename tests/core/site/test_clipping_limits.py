@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import check_no_overflow
@@ -32,7 +32,7 @@ from eigenveil.queries import (
     RowNorms,
     SquaredNormSum,
 )
-from eigenveil.queries.cross_covariance import LONGEST
+from eigenveil.queries.cross_covariance import MAX_SQUARED_SINGULAR_VALUE
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
     EDGE_LIMIT,
@@ -82,7 +82,9 @@ def peak(d: int, k: int, sign: int) -> IntArray:
 def extreme_cross(d: int, k: int, p: int, shift: int = 0) -> CrossSpec:
     """One direction along the longest row, as long as directions may be; or p that have signs alike with what
     is longest, a step shorter than they may be, so that no power of two makes what is rounded whole."""
-    longest = math.isqrt(LONGEST // d) if p == 1 else math.isqrt(DIRECTION_LIMIT**2 // d) - 1
+    longest = (
+        math.isqrt(MAX_SQUARED_SINGULAR_VALUE // d) if p == 1 else math.isqrt(DIRECTION_LIMIT**2 // d) - 1
+    )
     halves = 2 ** np.arange(p) // 2  # 0, 1, 2, 4, ...: but for the first, a column changes sign so often
     signs = np.where(np.arange(d)[:, None] & halves, -1, 1)
     return CrossSpec(

@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
-    Additive,
+    AdditiveQuery,
     Batch,
     ClippedSum,
     ColumnHistograms,
@@ -20,10 +20,10 @@ from eigenveil.queries import (
     Gram,
     RowNorms,
 )
-from eigenveil.queries.batch import pass_key
 from eigenveil.queries.columns import LEAST_FACTOR, MOST_FACTOR
+from eigenveil.queries.gradients import pass_key
+from eigenveil.site.record_view import apply_frame
 from eigenveil.site.site import Site
-from eigenveil.site.stored import seen
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
 from tests.core.records import Case, contributions, hostile_rows, judged
@@ -53,7 +53,7 @@ HALVES = Frame(middles=frozen([0] * 3), factors=frozen([2**19] * 3))
 def test_python_integers_see_the_same(view: tuple[GridRows, Frame]) -> None:
     rows, frame = view
     shown = [reference.seen(row, frame) for row in rows.tolist()]
-    assert seen(rows, frame).tolist() == shown
+    assert apply_frame(rows, frame).tolist() == shown
     d = rows.shape[1]
     for query in (
         ColumnHistograms(columns=d),
@@ -82,7 +82,7 @@ def test_no_frame_moves_a_neighbour_farther_than_the_question_declares() -> None
         cases += [Case(query=query, rows=rows) for query in (*queries, *columns)]
     for seed in range(4):
 
-        def framed(rows: GridRows, query: Additive, s: int = seed) -> IntArray:
+        def framed(rows: GridRows, query: AdditiveQuery, s: int = seed) -> IntArray:
             return Site(rows).answer(query, frame=a_frame(rows.shape[1], s))
 
         answered = [(case.query, contributions(case, framed)) for case in cases]

@@ -13,11 +13,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries import BlockRanks, CellVotes, RankVotes, SpanVotes
-from eigenveil.queries.fingerprints import PRIME, Cells, Subsamples, fingerprint
-from eigenveil.site import modular_spans
+from eigenveil.queries.papers.fingerprints import PRIME, Cells, Subsamples, fingerprint
+from eigenveil.site import subspaces
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
 
@@ -64,15 +64,15 @@ def rank_votes(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
 def positional(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
     """Planted fault: blocks by position."""
     cuts = np.linspace(0, len(rows), parts + 1).astype(int)
-    found = (modular_spans.span(rows[a:b].astype(np.int64), k) for a, b in pairwise(cuts))
+    found = (subspaces.span(rows[a:b].astype(np.int64), k) for a, b in pairwise(cuts))
     return np.array([fingerprint(f) if f is not None and len(f) == k else [0] * 4 for f in found])
 
 
 def truncated(rows: GridRows, k: int, parts: int, key: IntArray) -> IntArray:
     """Planted fault: a block votes for the span of its first k records."""
     z, query = rows.astype(np.int64), blocks(rows, k, parts, key)
-    dealt = modular_spans.subsamples_of(rows, parts, query.key)
-    found = (modular_spans.reduced(z[mine][:k]) for mine in dealt)
+    dealt = subspaces.subsamples_of(rows, parts, query.key)
+    found = (subspaces.row_echelon_form(z[mine][:k]) for mine in dealt)
     return np.array([fingerprint(f) if len(f) == k else [0] * 4 for f in found])
 
 
@@ -178,15 +178,15 @@ def test_a_span_is_the_same_in_any_order_and_its_records_lie_in_it() -> None:
         d = int(rng.integers(1, 8))
         k = int(rng.integers(1, d + 1))
         z = rng.integers(-4, 5, (12, k)) @ rng.integers(-300, 301, (k, d))
-        form = modular_spans.span(z, d)
-        again = modular_spans.span(rng.permutation(z) * 3, d)
+        form = subspaces.span(z, d)
+        again = subspaces.span(rng.permutation(z) * 3, d)
         assert form is not None
         assert again is not None
         assert (form == again).all()
         assert len(form) == np.linalg.matrix_rank(z)
-        assert modular_spans.inside(z, form).all()
-        assert not modular_spans.inside(z + np.eye(12, d, dtype=np.int64), form).all() or len(form) == d
-        assert modular_spans.span(z, len(form) - 1) is None
+        assert subspaces.in_span(z, form).all()
+        assert not subspaces.in_span(z + np.eye(12, d, dtype=np.int64), form).all() or len(form) == d
+        assert subspaces.span(z, len(form) - 1) is None
 
 
 def test_the_check_of_membership_is_exact() -> None:
@@ -195,8 +195,8 @@ def test_the_check_of_membership_is_exact() -> None:
     for k in (1, 3, 40):
         d = k + 5
         base = rng.integers(-(2**12), 2**12 + 1, (k, d))
-        form = modular_spans.reduced(base)
-        pivots = modular_spans.pivots(form)
+        form = subspaces.row_echelon_form(base)
+        pivots = subspaces.pivot_columns(form)
         near = np.vstack([base, base + (np.arange(d) == d - 1), -base])
         wanted = [
             all(
@@ -205,5 +205,5 @@ def test_the_check_of_membership_is_exact() -> None:
             )
             for row in near
         ]  # fmt: skip
-        assert modular_spans.inside(near, form).tolist() == wanted
+        assert subspaces.in_span(near, form).tolist() == wanted
         assert sum(wanted) == 2 * k

@@ -11,9 +11,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.queries import Additive, ClippedSum, CrossCovariance, Gradient, Gram, SquaredNormSum
+from eigenveil.queries import AdditiveQuery, ClippedSum, CrossCovariance, Gradient, Gram, SquaredNormSum
 from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
@@ -39,7 +39,7 @@ def triangle(rows: FloatArray) -> FloatArray:
 def kernel(clip: Callable[[FloatArray, float], FloatArray]) -> Answer:
     """One record's answer, with `clip(vector, radius)` in place of the honest clipping."""
 
-    def answer(rows: GridRows, query: Additive) -> IntArray:
+    def answer(rows: GridRows, query: AdditiveQuery) -> IntArray:
         match query:
             case ClippedSum():
                 out = WEIGHT * clip(rows - query.centre.astype(float), query.radius)
@@ -80,7 +80,7 @@ def caught(
     kind: str,
     neighbours: Neighbours,
     answer: Answer = site_answer,
-    declared: Callable[[Additive], int] | None = None,
+    declared: Callable[[AdditiveQuery], int] | None = None,
 ) -> bool:
     """Whether the checker finds fault with any case; it need not see the others then."""
     return any(verdict([case], neighbours, answer, declared).worst > 1 for case in KINDS[kind]())
@@ -101,7 +101,7 @@ def test_the_sensitivity_of_the_other_relation_is_caught(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_half_the_sensitivity_is_caught(kind: str) -> None:
-    def half(query: Additive) -> int:
+    def half(query: AdditiveQuery) -> int:
         return max(1, query.l2_squared(Neighbours.ADD_REMOVE) // 4)
 
     assert caught(kind, Neighbours.ADD_REMOVE, declared=half)

@@ -9,15 +9,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.mechanisms import publishable
-from eigenveil.mechanisms.score_gap import reach, truncated
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.mechanisms import apply_mechanism
+from eigenveil.mechanisms.papers.subspaces import truncated_laplace, truncation_bound
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import SpanGap
-from eigenveil.queries.fingerprints import Pool
-from eigenveil.site.span_scores import best_two, chosen, flats
+from eigenveil.queries.papers.fingerprints import Pool
+from eigenveil.site.subspaces import candidate_spans, sampled_records, top_two_scores
 from eigenveil.study.grid import GridRows
 from tests.support import DIGEST, a_study
 
@@ -33,7 +33,7 @@ def rank(rows: GridRows) -> int:
     return int(np.linalg.matrix_rank(rows)) if len(rows) else 0
 
 
-def held(rows: GridRows, basis: GridRows) -> frozenset[int]:
+def members(rows: GridRows, basis: GridRows) -> frozenset[int]:
     size = rank(basis)
     return frozenset(i for i, row in enumerate(rows) if rank(np.vstack([basis, row])) == size)
 
@@ -42,10 +42,12 @@ def by_hand(rows: GridRows, k: int) -> dict[frozenset[int], int]:
     """u of every span of k records, over every choice of records, by real elimination."""
     spans: list[set[frozenset[int]]] = []
     for size in range(k + 1):
-        chosen = (rows[list(c)].reshape(size, rows.shape[1]) for c in combinations(range(len(rows)), size))
-        spans.append({held(rows, basis) for basis in chosen if rank(basis) == size})
-    smaller = set().union(*spans[:k])
-    return {s: len(s) - max((len(t) for t in smaller if t <= s), default=0) for s in spans[k]}
+        sampled_records = (
+            rows[list(c)].reshape(size, rows.shape[1]) for c in combinations(range(len(rows)), size)
+        )
+        spans.append({members(rows, basis) for basis in sampled_records if rank(basis) == size})
+    largest_subspan_count = set().union(*spans[:k])
+    return {s: len(s) - max((len(t) for t in largest_subspan_count if t <= s), default=0) for s in spans[k]}
 
 
 def some_rows(rng: np.random.Generator, most: int = 7) -> tuple[GridRows, int]:
@@ -58,25 +60,28 @@ def test_every_span_and_its_score_are_found() -> None:
     rng = np.random.default_rng(1)
     for _ in range(120):
         rows, k = some_rows(rng)
-        found = {frozenset(np.flatnonzero(f.held).tolist()): f.score for f in flats(rows, pool(rows, k))}
+        found = {
+            frozenset(np.flatnonzero(f.members).tolist()): f.score
+            for f in candidate_spans(rows, pool(rows, k))
+        }
         assert found == by_hand(rows, k)
 
 
 def lead_moves(neighbours: Neighbours, pairs: int, most: int = EVERY) -> int:
     """The most that max(0, u1 - u2 - D) moves; whoever is named on both sides must be the same."""
     rng, worst, seen = np.random.default_rng(2), 0, 0
-    changed = SpanGap(pool=pool(np.zeros((0, 1), dtype=np.int16), 1, most)).swing(neighbours)
+    changed = SpanGap(pool=pool(np.zeros((0, 1), dtype=np.int16), 1, most)).gap_sensitivity(neighbours)
     while seen < pairs:
         rows, k = some_rows(rng, 9)
         if not len(rows):
             continue
-        left = best_two(rows, pool(rows, k, most))
+        left = top_two_scores(rows, pool(rows, k, most))
         lead = max(0, int(left[0] - left[1]) - changed)
         for out in range(len(rows)):
             other = np.delete(rows, out, axis=0)
             if neighbours is Neighbours.REPLACE_ONE:
                 other = np.vstack([rng.integers(-1, 2, (1, rows.shape[1])).astype(np.int16), other])
-            right = best_two(other, pool(rows, k, most))
+            right = top_two_scores(other, pool(rows, k, most))
             moved = max(0, int(right[0] - right[1]) - changed)
             worst = max(worst, abs(moved - lead))
             assert not (lead and moved) or (left[2:] == right[2:]).all()
@@ -99,8 +104,8 @@ def test_the_records_looked_at_do_not_depend_on_their_order() -> None:
     rng = np.random.default_rng(5)
     rows = rng.integers(-3, 4, (30, 3)).astype(np.int16)
     asked = pool(rows, 2, 9)
-    assert (best_two(rows, asked) == best_two(rng.permutation(rows), asked)).all()
-    assert len(chosen(rows, asked)) == 9
+    assert (top_two_scores(rows, asked) == top_two_scores(rng.permutation(rows), asked)).all()
+    assert len(sampled_records(rows, asked)) == 9
 
 
 @pytest.mark.slow
@@ -114,20 +119,20 @@ def test_a_record_moves_the_lead_by_no_more_than_declared_in_many_pairs(
 def printed(rows: GridRows, k: int, epsilon: float, delta: float) -> IntArray | None:
     """Planted fault: Algorithm 1 as printed: line 11 adds noise to every span and names the best."""
     best, best_score = None, -np.inf
-    ranked = sorted(flats(rows, pool(rows, k)), key=lambda flat: -flat.score)
+    ranked = sorted(candidate_spans(rows, pool(rows, k)), key=lambda flat: -flat.score)
     second = ranked[1].score if len(ranked) > 1 else 0
     for place, flat in enumerate(ranked):
         lead = max(0, ranked[0].score - second - 1) if place == 0 else 0
-        noise = truncated(1 / epsilon, reach(1 / epsilon, 1, delta), OsNoise()) or 0
+        noise = truncated_laplace(1 / epsilon, truncation_bound(1 / epsilon, 1, delta), OsNoise()) or 0
         if lead + noise > best_score:
-            best, best_score = flat.form, lead + noise
+            best, best_score = flat.echelon_form, lead + noise
     return best
 
 
 def repaired(rows: GridRows, k: int) -> IntArray:
     query = SpanGap(pool=pool(rows, k))
     asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=500_000, atto_delta=10**12)
-    return publishable(asked, frozen(best_two(rows, query.pool)), a_study(), OsNoise()).values
+    return apply_mechanism(asked, frozen(top_two_scores(rows, query.pool)), a_study(), OsNoise()).values
 
 
 def test_the_printed_algorithm_names_a_records_span_and_the_repaired_one_nothing() -> None:
@@ -135,7 +140,7 @@ def test_the_printed_algorithm_names_a_records_span_and_the_repaired_one_nothing
     span of one of them always comes out; of a neighbour without it, never."""
     alone = np.array([[3, 1, 4]], dtype=np.int16)
     apart = np.array([[3, 1, 4], [1, 5, 9], [2, 6, 5]], dtype=np.int16)
-    spans = [flat.form.tolist() for flat in flats(apart, pool(apart, 1))]
+    spans = [flat.echelon_form.tolist() for flat in candidate_spans(apart, pool(apart, 1))]
     for _ in range(50):
         assert printed(alone, 1, 1.0, 1e-6) is not None
         assert printed(alone[:0], 1, 1.0, 1e-6) is None
@@ -149,13 +154,16 @@ def test_the_printed_algorithm_names_a_records_span_and_the_repaired_one_nothing
 def test_a_wide_lead_is_named() -> None:
     rng = np.random.default_rng(3)
     rows = (rng.integers(-9, 10, (60, 2)) @ rng.integers(-9, 10, (2, 5))).astype(np.int16)
-    (flat,) = (f for f in flats(rows, pool(rows, 2, 100)))
+    (flat,) = (f for f in candidate_spans(rows, pool(rows, 2, 100)))
     assert flat.score >= 50
     assert repaired(rows, 2).any()
 
 
 def test_degenerate_records_score_nothing() -> None:
     for rows in (np.zeros((0, 3)), np.zeros((8, 3)), np.ones((8, 3))):
-        assert not best_two(rows.astype(np.int16), pool(rows.astype(np.int16), 2)).any()
+        assert not top_two_scores(rows.astype(np.int16), pool(rows.astype(np.int16), 2)).any()
     square = np.vstack([np.eye(2), [[1, 1], [2, 1]]]).astype(np.int16)
-    assert best_two(square, pool(square, 2))[:2].tolist() == [3, 0]  # k = d: all records, less one in a line
+    assert top_two_scores(square, pool(square, 2))[:2].tolist() == [
+        3,
+        0,
+    ]  # k = d: all records, less one in a line

@@ -12,23 +12,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.numerics.encoding import frozen
-from eigenveil.numerics.exact_sum import ExactSum
+from eigenveil.numerics.encoding import ExactSum, frozen
 from eigenveil.queries import (
     Batch,
     ClippedSum,
     ColumnHistograms,
+    EigenvalueVotes,
     Gradient,
     GradientNorms,
     GradientSpec,
     Gram,
     Query,
     ShuffledRecord,
-    Votes,
     needs_all_rows,
 )
-from eigenveil.queries.batch import pass_key
-from eigenveil.site import rows as row_sums
+from eigenveil.queries.gradients import pass_key
+from eigenveil.site import sums as row_sums
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
@@ -90,7 +89,7 @@ def test_what_is_dealt_by_content_needs_all_rows_and_nothing_that_is_added_up_do
     assert not needs_all_rows(plain)
     batch = Batch(first=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
     alone = replace(plain.spec, offset=0 * plain.spec.offset)
-    votes = Votes(spec=alone, edges=frozen([1]), subsets=4)
+    votes = EigenvalueVotes(spec=alone, edges=frozen([1]), subsets=4)
     slot = ShuffledRecord(spec=plain.spec, radius=plain.radius, batch=batch)
     dealt: list[Query] = [replace(plain, batch=batch), votes, slot]
     assert all(needs_all_rows(query) for query in dealt)

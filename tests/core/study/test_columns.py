@@ -11,9 +11,17 @@ from eigenveil.errors import PeerError, RequestError
 from eigenveil.numerics.encoding import canonical
 from eigenveil.protocol.plan import plan_for, plan_from_json
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.columns import column_tables, columns_from, single_tables
 from eigenveil.study.study import Column
-from eigenveil.study.toml import parse_study, study_digest, study_from_dict, study_to_dict, study_to_toml
+from eigenveil.study.toml import (
+    column_tables,
+    columns_from,
+    parse_study,
+    single_tables,
+    study_digest,
+    study_from_dict,
+    study_to_dict,
+    study_to_toml,
+)
 from tests.support import a_study
 
 
@@ -60,7 +68,7 @@ def test_a_plan_that_writes_alike_columns_one_by_one_is_not_canonical() -> None:
         ({"names": "rs1"}, "a list"),
         ({"names": ["a", 1]}, "a list"),
         ({"names": [["a"]]}, "a list"),
-        ({"names": ["a"], "name": "b"}, "either name or names"),
+        ({"names": ["a"], "name": "b"}, "both name and names"),
         ({"names": ["a", " "]}, "needs a name"),
         ({"names": ["a", "b\n"]}, "printable"),
         ({"names": ["a", "a"]}, "twice"),

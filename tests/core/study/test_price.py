@@ -12,20 +12,25 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO, NOTHING, PICO, Cost, delta_at, pico_epsilon
-from eigenveil.algorithms.shared.preparation import law
+from eigenveil.accounting.zcdp import ATTO, MICRO, NO_COST, PICO, Cost, Neighbours, delta_at, pico_epsilon
+from eigenveil.algorithms.shared.preparation import noise_distribution
 from eigenveil.errors import Code
-from eigenveil.planning.dry_run import check_every_size, rehearse
-from eigenveil.protocol.budget import check_affordable, check_batch, check_composition
+from eigenveil.planning.dry_run import check_all_sizes, rehearse
 from eigenveil.protocol.plan import Plan, plan_for
-from eigenveil.protocol.query import NoiseLaw, PricedQuery, RoundQuery
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
+from eigenveil.protocol.query_limits import check_affordable, check_batch, check_composition
 from eigenveil.queries import Batch, Count, Query, RadiusSearch, Spectrum
-from eigenveil.queries.batch import pass_key
+from eigenveil.queries.gradients import pass_key
 from eigenveil.reporting.explain import explain, guarantee
 from eigenveil.session import Session
-from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, OwnAlgorithm
-from eigenveil.study.price import ALIASING, Composition, affordable, delta_without, micro_rho_of
+from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, CustomAlgorithm
+from eigenveil.study.composition import (
+    MASKED_ATTEMPT_DELTA,
+    Composition,
+    affordable,
+    micro_rho_of,
+    remaining_delta,
+)
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Federation, Trust
 from tests.core.conversions import epsilon_for, for_two_changes, gaussian_epsilon, log_lost
@@ -38,14 +43,26 @@ def a_plan_of(algorithm: Algorithm, **changes: Any) -> Plan:
     return a_plan(sites=ONE, algorithm=algorithm, **changes)
 
 
-def a_count(plan: Plan, micro_rho: int, law: NoiseLaw = NoiseLaw.LAPLACE, atto_delta: int = 0) -> RoundQuery:
+def a_count(
+    plan: Plan,
+    micro_rho: int,
+    noise_distribution: NoiseDistribution = NoiseDistribution.LAPLACE,
+    atto_delta: int = 0,
+) -> RoundQuery:
     return RoundQuery(
-        plan_digest=plan.digest, round=0, query=Count(), micro_rho=micro_rho, law=law, atto_delta=atto_delta
+        plan_digest=plan.digest,
+        round=0,
+        query=Count(),
+        micro_rho=micro_rho,
+        law=noise_distribution,
+        atto_delta=atto_delta,
     )
 
 
-def a_question(plan: Plan, query: Query, law: NoiseLaw = NoiseLaw.GAUSSIAN) -> RoundQuery:
-    return RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=1, law=law)
+def a_question(
+    plan: Plan, query: Query, noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+) -> RoundQuery:
+    return RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=1, law=noise_distribution)
 
 
 def test_every_algorithm_has_its_traits() -> None:
@@ -84,7 +101,7 @@ def test_what_a_study_may_spend_keeps_its_promise(algorithm: Algorithm, epsilon:
 def test_a_delta_that_is_set_aside_is_taken_off_exactly(delta: float, own: int) -> None:
     """To the nearest float would leave a study more than it promises, every other time."""
     assume(Fraction(own, ATTO) < Fraction(delta))  # else it is refused
-    left = Fraction(delta_without(a_study(delta=delta), own)) + Fraction(own, ATTO)
+    left = Fraction(remaining_delta(a_study(delta=delta), own)) + Fraction(own, ATTO)
     assert left <= Fraction(delta) < left + Fraction(math.ulp(delta))
 
 
@@ -92,9 +109,9 @@ def test_no_delta_means_pure_mechanisms_only() -> None:
     with refused(Code.BAD_STUDY, "dp-pca", "delta = 0"):
         a_plan_of(Algorithm.DP_PCA, delta=0.0)
     plan = a_plan_of(Algorithm.GAUSS_COV, delta=0.0)
-    assert (plan.composition, law(plan)) == (Composition.BASIC, NoiseLaw.LAPLACE)
+    assert (plan.composition, noise_distribution(plan)) == (Composition.BASIC, NoiseDistribution.LAPLACE)
     with refused(Code.BUDGET, "no epsilon"):
-        check_affordable(plan, a_count(plan, 1, NoiseLaw.GAUSSIAN), (), NOTHING, 0)
+        check_affordable(plan, a_count(plan, 1, NoiseDistribution.GAUSSIAN), (), NO_COST, 0)
 
 
 def test_a_guarantee_in_mu_is_for_gaussian_noise_alone() -> None:
@@ -107,30 +124,30 @@ def test_a_guarantee_in_mu_is_for_gaussian_noise_alone() -> None:
     search = RadiusSearch(centre=centre, edges=np.array([1, 2]), limits=np.array([3, 4]))
     for plan in (gauss, mixed):
         for query in (Count(), spectrum):
-            check_composition(plan, a_question(plan, query), NOTHING, 0)
+            check_composition(plan, a_question(plan, query), NO_COST, 0)
     for asked in (
         a_count(gauss, 1),
-        a_count(gauss, 1, NoiseLaw.STABILITY),
-        a_count(gauss, 1, NoiseLaw.GAUSSIAN, atto_delta=1),
-        a_question(gauss, spectrum, NoiseLaw.LAPLACE),
+        a_count(gauss, 1, NoiseDistribution.STABILITY),
+        a_count(gauss, 1, NoiseDistribution.GAUSSIAN, atto_delta=1),
+        a_question(gauss, spectrum, NoiseDistribution.LAPLACE),
         a_question(gauss, search),
     ):
-        check_composition(mixed, asked, NOTHING, 0)
+        check_composition(mixed, asked, NO_COST, 0)
         with refused(Code.BUDGET, "not Gaussian"):
-            check_composition(gauss, asked, NOTHING, 0)
+            check_composition(gauss, asked, NO_COST, 0)
         with refused(Code.BUDGET):
-            check_affordable(gauss, asked, (), NOTHING, 0)
+            check_affordable(gauss, asked, (), NO_COST, 0)
 
 
 def test_an_algorithm_of_ones_own_is_gaussian_only_by_its_word_and_is_held_to_it() -> None:
     """Its guarantee is in mu if it declares so, and then it can ask for no other noise."""
 
     def asks(plan: Plan) -> Any:
-        yield PricedQuery(query=Count(), micro_rho=1, law=NoiseLaw.LAPLACE)
+        yield PricedQuery(query=Count(), micro_rho=1, law=NoiseDistribution.LAPLACE)
 
     study = a_study(sites=ONE)
     silent, sworn = (
-        plan_for(study, OwnAlgorithm(steps=asks, properties=said), federation="", submission="s")
+        plan_for(study, CustomAlgorithm(steps=asks, properties=said), federation="", submission="s")
         for said in (AlgorithmProperties(), AlgorithmProperties(gaussian=True))
     )
     assert (silent.composition, sworn.composition) == (Composition.ZCDP, Composition.GAUSSIAN)
@@ -139,7 +156,7 @@ def test_an_algorithm_of_ones_own_is_gaussian_only_by_its_word_and_is_held_to_it
     with refused(Code.BUDGET, "not Gaussian"):
         Session(sworn)
     for word in ("basic", "delta"):
-        with refused(Code.BAD_ARGUMENT, "all Gaussian"):
+        with refused(Code.BAD_ARGUMENT, "Gaussian noise only"):
             AlgorithmProperties(gaussian=True, **{word: True})
 
 
@@ -156,7 +173,7 @@ def test_epsilons_add_up_as_they_are() -> None:
 def test_own_deltas_add_up() -> None:
     plan = a_plan_of(Algorithm.SUBSPACE_EXACT, delta=1e-6)
     query = a_count(plan, 1, atto_delta=plan.atto_delta)
-    check_affordable(plan, query, (), NOTHING, 0)
+    check_affordable(plan, query, (), NO_COST, 0)
     with refused(Code.BUDGET):
         check_affordable(plan, query, (), Cost(micro_rho=0, atto_delta=1), 0)
 
@@ -166,10 +183,10 @@ def test_a_part_rests_on_what_its_pass_paid() -> None:
     part = Batch(first=2, index=1, batches=4, key=pass_key(plan.digest, 2, 4))
     price = Cost(micro_rho=100)
     check_batch(plan, price, part, price)
-    with refused(Code.BUDGET, "paid"):
+    with refused(Code.BUDGET, "costs more than"):
         check_batch(plan, price, part, Cost(micro_rho=99))
-    with refused(Code.BUDGET, "paid"):
-        check_batch(plan, price, part, NOTHING)
+    with refused(Code.BUDGET, "costs more than"):
+        check_batch(plan, price, part, NO_COST)
     other = Batch(first=2, index=1, batches=5, key=pass_key(plan.digest, 2, 5))
     with refused(Code.BAD_STUDY, "4 batches"):
         check_batch(plan, price, other, price)
@@ -196,8 +213,8 @@ def test_of_several_ways_the_longest_is_told() -> None:
     ("radius", "words"),
     [
         (None, "to a radius that balances noise"),
-        (0.9, "about 90% of the records whole"),
-        (1.0, "no record is shortened"),
+        (0.9, "about 90% of the records unclipped"),
+        (1.0, "no record is clipped"),
         (PublicNorm(norm=0.5), "of at most 0.5 in scaled units"),
     ],
 )
@@ -251,9 +268,9 @@ def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: 
     laws = {(query.law, query.cost.atto_delta) for query in queries}
     assert ("-Gaussian" in words) is (traits.gaussian and not adds_epsilons)
     assert ("zCDP" in words) is not (adds_epsilons or traits.gaussian)
-    assert "-Gaussian" not in words or laws <= {(NoiseLaw.GAUSSIAN, 0)}
+    assert "-Gaussian" not in words or laws <= {(NoiseDistribution.GAUSSIAN, 0)}
     if adds_epsilons:
-        assert words == "the privacy losses of its questions, added up as they are"
+        assert words == "the sum of its queries' privacy losses"
     else:
         spent = math.sqrt(2 * plan.micro_rho / MICRO) if traits.gaussian else plan.micro_rho / MICRO
         assert 0 <= float(words.split()[-1 if "zCDP" in words else 0].split("-")[0]) - spent < 1.1e-6
@@ -263,7 +280,7 @@ def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: 
         delta > 0 and (not adds_epsilons or traits.delta)
     )
     if queries and not adds_epsilons and not own:
-        assert all(query.law is not NoiseLaw.STABILITY for query in queries)
+        assert all(query.law is not NoiseDistribution.STABILITY for query in queries)
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
@@ -287,12 +304,12 @@ def test_a_budget_too_small_for_one_share_is_refused_before_anything_is_spent() 
     """The mean's share depends on the noised count: 15 % below 5,000 records, 5 % from there on."""
     small = a_plan_of(Algorithm.GAUSS_COV, delta=1e-6, epsilon=0.08, expected_records=400)
     asked = rehearse(small)
-    with refused(Code.BAD_STUDY, "too small to be counted"):
-        check_every_size(small, asked)
+    with refused(Code.BAD_STUDY, "below one micro-rho"):
+        check_all_sizes(small, asked)
     large = a_plan_of(Algorithm.GAUSS_COV, delta=1e-6)
-    check_every_size(large, rehearse(large))
+    check_all_sizes(large, rehearse(large))
     tiny = a_plan_of(Algorithm.PRIVATE_OJA, delta=1e-6, epsilon=0.054, centring=False)
-    with refused(Code.BAD_STUDY, "too small to be counted"):
+    with refused(Code.BAD_STUDY, "below one micro-rho"):
         rehearse(tiny)
 
 
@@ -314,6 +331,6 @@ def test_under_secure_aggregation_gaussian_sums_run_and_nothing_else(algorithm: 
     plan = a_plan_of(algorithm, federation=Federation(sites=sites), attempts=3, **masked)
     asked = rehearse(plan)
     assert plan.gaussian
-    assert plan.cost == sum([plan.once] * 3, NOTHING)
-    assert all(one.atto_delta == ALIASING for one in asked)
-    assert sum((one.cost for one in asked), NOTHING).fits(plan.once)
+    assert plan.cost == sum([plan.single_attempt_cost] * 3, NO_COST)
+    assert all(one.atto_delta == MASKED_ATTEMPT_DELTA for one in asked)
+    assert sum((one.cost for one in asked), NO_COST).fits(plan.single_attempt_cost)

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO, delta_at
+from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO, Neighbours, delta_at
 from eigenveil.errors import Code, RequestError
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.study.algorithm import Algorithm
@@ -86,11 +85,11 @@ RADII: list[Any] = [0.0, 1, 1.5, -0.2, NAN, INF, "auto", True, []]
 BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
     *[("privacy.epsilon", v, ("epsilon", "above 0")) for v in (0, -1.0, NAN, INF, -INF, 2 * MAX_EPSILON)],
     ("privacy.epsilon", 10**400, ("epsilon", "64-bit")),
-    *[("privacy.delta", v, ("delta", "below 1")) for v in (1, 1.0, -0.1, 2, NAN, INF)],
+    *[("privacy.delta", v, ("delta", "between 0 and 1")) for v in (1, 1.0, -0.1, 2, NAN, INF)],
     *[("columns.0.lower", v, ("'age'", "finite")) for v in (NAN, INF, -INF)],
     *[("columns.0.upper", v, ("'age'", "finite")) for v in (NAN, INF, -INF)],
     ("columns.0.lower", 101.0, ("'age'", "below upper bound")),
-    ("columns.0.lower", 100.0, ("'age'", "cannot vary", "leave it out")),
+    ("columns.0.lower", 100.0, ("'age'", "cannot vary", "leave out")),
     ("columns.0.lower", 100.0 - 1e-13, ("'age'", "too close")),
     ("columns.0.name", "  ", ("column", "name")),
     ("columns.0.name", "pulse", ("twice", "pulse")),
@@ -111,7 +110,7 @@ BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
     *[("privacy.radius", {"norm": v}, ("norm", "above 0")) for v in (0, -1.0, NAN, INF)],
     *[("privacy.radius", {"norm": v}, ("norm", "must be a number")) for v in (True, "1", None, [1.0])],
     ("privacy.radius", {"norm": 10**400}, ("norm", "64-bit")),
-    ("privacy.radius", {}, ("radius", "misses: norm")),
+    ("privacy.radius", {}, ("radius", "has no norm")),
     ("privacy.radius", {"norm": 1.0, "unit": "mm"}, ("radius", "unknown key unit")),
     *[("privacy.max_sites_per_person", v, ("max_sites_per_person",)) for v in (0, -1, 1001, 10**30)],
     *[("records.grid_steps", v, ("power of two", "4096")) for v in (0, -4, 3, 8192)],
@@ -121,7 +120,7 @@ BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("name", "Wards", ("study name", "lower-case")),
     ("name", "a" * 64, ("study name", "63")),
     ("name", "", ("study name",)),
-    ("federation.sites", [], ("at least one site",)),
+    ("federation.sites", [], ("must invite 1 to",)),
     ("federation.sites", ["north", "north"], ("twice",)),
     ("federation.sites", ["North Ward"], ("North Ward", "lower-case")),
     ("federation.required", ["west"], ("west", "not among")),
@@ -131,7 +130,7 @@ BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
     ("algorithm", "magic", ("magic", "gauss-cov", "dp-pca")),
     ("privacy.neighbours", "both", ("both", "add-remove")),
     ("records.scaling", [], ("scaling", "bounds")),
-    ("columns", [], ("between 1 and", str(MAX_COLUMNS))),
+    ("columns", [], ("must have 1 to", str(MAX_COLUMNS))),
     ("columns", "age", ("array of tables",)),
     ("columns", ["age"], ("array of tables",)),
     ("privacy", 3, ("[privacy] must be a table",)),
@@ -188,7 +187,7 @@ def test_an_unknown_key_is_refused_at_every_level(path: str) -> None:
 def test_a_missing_key_is_named(section: str, key: str) -> None:
     data = base()
     del (data[section] if section else data)[key]
-    with refused(Code.BAD_STUDY, "misses", key):
+    with refused(Code.BAD_STUDY, "has no", key):
         study_from_dict(data)
 
 
@@ -196,7 +195,7 @@ def test_a_missing_key_is_named(section: str, key: str) -> None:
 def test_a_column_that_misses_something_else_is_told_that_alone(key: str) -> None:
     data = base()
     del data["columns"][0][key]
-    with pytest.raises(RequestError, match=f"misses: {key}$"):
+    with pytest.raises(RequestError, match=f"has no {key}$"):
         study_from_dict(data)
 
 
@@ -204,7 +203,7 @@ def test_a_column_that_misses_something_else_is_told_that_alone(key: str) -> Non
 def test_a_column_without_bounds_is_told_that_they_are_public(key: str) -> None:
     data = base()
     del data["columns"][0][key]
-    with refused(Code.BAD_STUDY, "misses", key, "never read off the data"):
+    with refused(Code.BAD_STUDY, "has no", key, "never taken from the data"):
         study_from_dict(data)
 
 
@@ -221,7 +220,7 @@ def test_attempts_that_no_round_can_use_are_warned_of() -> None:
     tried = partial(a_study, trust=Trust.SECURE_AGGREGATION, attempts=2)
     all_needed, fewer = Federation(sites=sites), Federation(sites=sites, quorum=2)
     (warning,) = tried(federation=all_needed).warnings()
-    assert "attempts = 2 cost their price" in warning
+    assert "attempts = 2 has no effect" in warning
     assert tried(federation=fewer).warnings() == ()
     assert "state a quorum below 3 and more attempts" in all_needed.further_attempts
     assert "quorum" not in fewer.further_attempts

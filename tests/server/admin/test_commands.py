@@ -52,46 +52,43 @@ def handshake(port: object, version: str) -> str:
     return (done.stdout + done.stderr).decode(errors="replace")
 
 
-def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
+async def test_from_init_to_a_clean_stop(tmp_path: Path) -> None:
     folder = tmp_path / "fed"
     config = str(folder / "coordinator.toml")
     init = ("init", "--dir", str(folder), "--federation", "fed", "--port", "0", "--enrol-port", "0")
 
-    async def scenario() -> None:
-        code, out, _ = command(*init, "--json")
-        assert (code, json.loads(out)) == (0, {"config": config})
-        assert command(*init)[0] == 9
-        secret = Ed25519PrivateKey.from_private_bytes((folder / "release.key").read_bytes())
-        release_key = secret.public_key().public_bytes_raw().hex()
-        async with process(Path(config)) as coordinator:
-            line = coordinator.serving
-            assert (line["event"], line["federation"]) == ("serving", "fed")
-            assert await exit_of_serve(Path(config)) == 9
-            assert "Cipher is (NONE)" in await asyncio.to_thread(handshake, line["port"], "-tls1_2")
-            assert "New, TLSv1.3" in await asyncio.to_thread(handshake, line["port"], "-tls1_3")
-            out_file = tmp_path / "anna.json"
-            asked = ("token", "--config", config, "--role", "site", "--name", "anna")
-            assert command(*asked, "--out", str(out_file))[0] == 0
-            assert out_file.stat().st_mode & 0o777 == 0o600
-            join = json.loads(out_file.read_text())
-            assert (join["role"], join["name"], join["federation"]) == ("site", "anna", "fed")
-            held = await joined(coordinator, join)
-            hello = a_hello()
-            anna = coordinator.connect(held)
+    code, out, _ = command(*init, "--json")
+    assert (code, json.loads(out)) == (0, {"config": config})
+    assert command(*init)[0] == 9
+    secret = Ed25519PrivateKey.from_private_bytes((folder / "release.key").read_bytes())
+    release_key = secret.public_key().public_bytes_raw().hex()
+    async with process(Path(config)) as coordinator:
+        line = coordinator.serving
+        assert (line["event"], line["federation"]) == ("serving", "fed")
+        assert await exit_of_serve(Path(config)) == 9
+        assert "Cipher is (NONE)" in await asyncio.to_thread(handshake, line["port"], "-tls1_2")
+        assert "New, TLSv1.3" in await asyncio.to_thread(handshake, line["port"], "-tls1_3")
+        out_file = tmp_path / "anna.json"
+        asked = ("token", "--config", config, "--role", "site", "--name", "anna")
+        assert command(*asked, "--out", str(out_file))[0] == 0
+        assert out_file.stat().st_mode & 0o777 == 0o600
+        join = json.loads(out_file.read_text())
+        assert (join["role"], join["name"], join["federation"]) == ("site", "anna", "fed")
+        held = await joined(coordinator, join)
+        hello = a_hello()
+        anna = coordinator.connect(held)
+        await anna.stub.Hello(hello)
+        code, out, _ = command("status", "--config", config, "--json")
+        found = json.loads(out)
+        assert found["budget"]["spent_micro_rho"] == 0
+        assert found["release_key"] == release_key
+        assert [(i["role"], i["name"]) for i in found["identities"]] == [("site", "anna")]
+        assert command("deny", "--config", config, "--role", "site", "--name", "anna")[0] == 0
+        with pytest.raises(grpc.aio.AioRpcError, match="deny-list"):
             await anna.stub.Hello(hello)
-            code, out, _ = command("status", "--config", config, "--json")
-            found = json.loads(out)
-            assert found["budget"]["spent_micro_rho"] == 0
-            assert found["release_key"] == release_key
-            assert [(i["role"], i["name"]) for i in found["identities"]] == [("site", "anna")]
-            assert command("deny", "--config", config, "--role", "site", "--name", "anna")[0] == 0
-            with pytest.raises(grpc.aio.AioRpcError, match="deny-list"):
-                await anna.stub.Hello(hello)
-            assert await coordinator.end(signal.SIGTERM) == 0
-        code, out, _ = command("status", "--config", config)
-        assert (code, "DENIED" in out, release_key in out) == (0, True, True)
-
-    asyncio.run(scenario())
+        assert await coordinator.end(signal.SIGTERM) == 0
+    code, out, _ = command("status", "--config", config)
+    assert (code, "DENIED" in out, release_key in out) == (0, True, True)
 
 
 def test_errors_have_their_exit_codes(tmp_path: Path) -> None:

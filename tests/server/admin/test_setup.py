@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_common import failpoints
+from eigenveil_common import files
 from eigenveil_server.config import CONFIG_NAME
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.storage.database import open_store
@@ -54,12 +54,12 @@ def test_an_init_that_fails_leaves_an_empty_folder(tmp_path: Path, passage: int)
         if passed[0] == passage:
             raise OSError("the disk is full")
 
-    failpoints.arm("file-replacing", fail)
+    files.arm("file-replacing", fail)
     try:
         with pytest.raises(InternalError, match="full"):
             made(folder)
     finally:
-        failpoints.disarm()
+        files.disarm()
     assert list(folder.iterdir()) == []
     made(folder)
 
@@ -103,6 +103,9 @@ def test_a_federation_of_0_1_is_refused_with_what_to_do(tmp_path: Path) -> None:
     with closing(sqlite3.connect(config.files.database)) as connection:
         connection.execute("PRAGMA user_version = 4")
     with refused(
-        Code.STORAGE, "made by eigenveil 0.1", "begin anew", "budget that leaves out what was spent"
+        Code.STORAGE,
+        "made by eigenveil 0.1",
+        "start with an empty database",
+        "budget reduced by what was spent",
     ):
         Daemon(config)

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_common.web.guard import MOST_BYTES
-from eigenveil_common.web.sessions import LONGEST_SECONDS, MOST, Sessions
+from eigenveil_common.web.sessions import LIFETIME_SECONDS, MOST_SESSIONS, Sessions
 from eigenveil_server.config import Config, Console
 from eigenveil_server.console.access import ADMITTED, BURST
 from eigenveil_server.console.federation_pages import FederationPages
@@ -24,7 +24,7 @@ from eigenveil_server.console.study_pages import StudyPages
 from eigenveil_server.console.submission_pages import SubmissionPages
 from eigenveil_server.pki.authority import Authority, new_key
 from tests.server.console.visits import Visits, visited
-from tests.server.rig import in_loop, made
+from tests.server.rig import made
 from tests.support import refused
 
 HANDSHAKE = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
@@ -49,7 +49,6 @@ def test_every_path_that_is_answered_is_in_the_table_with_roles_that_can_enrol()
     assert all(roles and roles <= {Role.ANALYST, Role.OPERATOR} for roles in ADMITTED.values())
 
 
-@in_loop
 async def test_nobody_else_opens_any_page(tmp_path: Path) -> None:
     """Every path with every method, for each of the three roles: what the table does not say is refused."""
     async with visited(tmp_path / "c") as visits:
@@ -69,7 +68,6 @@ async def test_nobody_else_opens_any_page(tmp_path: Path) -> None:
                         assert status in (200, 404), (role, method, path)
 
 
-@in_loop
 async def test_no_certificate_and_another_authoritys_get_no_page(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         other = Authority.create("test-fed", datetime.now(UTC), new_key())
@@ -82,7 +80,6 @@ async def test_no_certificate_and_another_authoritys_get_no_page(tmp_path: Path)
         assert (await elsewhere.get("/")).status == 403
 
 
-@in_loop
 async def test_tls_1_2_is_not_spoken(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         browser = await visits.visitor(Role.OPERATOR, "olga")
@@ -91,7 +88,6 @@ async def test_tls_1_2_is_not_spoken(tmp_path: Path) -> None:
             await browser.get("/")
 
 
-@in_loop
 async def test_whoever_is_denied_is_refused_at_once_on_a_connection_that_is_open(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         analyst, operator = await people(visits)
@@ -107,12 +103,12 @@ async def test_whoever_is_denied_is_refused_at_once_on_a_connection_that_is_open
         connection.close()
         assert "by operator/olga: left the hospital" in (await operator.get("/audit")).text
         told = await analyst.get("/")
-        assert "is on the deny-list; speak to the coordinator&#39;s operator" in told.text
+        assert "is on the deny-list; ask the coordinator&#39;s operator" in told.text
         assert "did not come from a page" not in told.text
         again = await visits.visitor(Role.OPERATOR, "olga")
         told = await operator.get("/")
         assert (told.status, (await again.get("/")).status) == (403, 200)
-        assert "was replaced by a later one; use that" in told.text
+        assert "was replaced by a later one; use that one" in told.text
 
 
 def kept_open(connection: http.client.HTTPConnection, port: int) -> int:
@@ -127,27 +123,25 @@ async def people(visits: Visits) -> Any:
     return await visits.visitor(Role.ANALYST, "ada"), await visits.visitor(Role.OPERATOR, "olga")
 
 
-@in_loop
 async def test_a_certificate_of_the_next_authority_is_taken_without_a_restart(tmp_path: Path) -> None:
-    from eigenveil_server.pki import rollover
+    from eigenveil_server.pki import rotation
 
     async with visited(tmp_path / "c") as visits:
         old = await visits.visitor(Role.OPERATOR, "olga")
-        await asyncio.to_thread(rollover.rotate, visits.rig.config)
-        await asyncio.to_thread(rollover.switch, visits.rig.config, anyway=True)
+        await asyncio.to_thread(rotation.rotate, visits.rig.config)
+        await asyncio.to_thread(rotation.switch, visits.rig.config, anyway=True)
         visits.rig.daemon.runtime.keys.authorities.refresh()
         new = await visits.visitor(Role.OPERATOR, "oskar")
         for browser in (old, new):
             browser.context.load_verify_locations(cadata=visits.rig.ca.decode())
             assert (await browser.get("/")).status == 200
-        await asyncio.to_thread(rollover.retire, visits.rig.config, anyway=True)
+        await asyncio.to_thread(rotation.retire, visits.rig.config, anyway=True)
         visits.rig.daemon.runtime.keys.authorities.refresh()
         assert (await new.get("/")).status == 200
         with pytest.raises(HANDSHAKE):
             await old.get("/")
 
 
-@in_loop
 async def test_a_form_needs_its_session_its_secret_and_a_page_of_ours(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         _, operator = await people(visits)
@@ -174,13 +168,12 @@ async def test_a_form_needs_its_session_its_secret_and_a_page_of_ours(tmp_path: 
 def test_whoever_keeps_no_cookie_closes_no_session_of_others() -> None:
     sessions = Sessions()
     kept = sessions.open("olga")
-    for _ in range(2 * MOST):
+    for _ in range(2 * MOST_SESSIONS):
         latest = sessions.open("mallory")
     assert sessions.find(kept.token) is kept
     assert sessions.find(latest.token) is latest
 
 
-@in_loop
 async def test_an_ended_session_sends_no_form_and_looks_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,14 +181,13 @@ async def test_an_ended_session_sends_no_form_and_looks_on(
         _, operator = await people(visits)
         path = "/people/analyst/ada/deny"
         csrf = (await operator.get(path)).csrf
-        monkeypatch.setattr("eigenveil_common.web.sessions.LONGEST_SECONDS", -LONGEST_SECONDS)
+        monkeypatch.setattr("eigenveil_common.web.sessions.LIFETIME_SECONDS", -LIFETIME_SECONDS)
         answer = await operator.post(path, [("csrf", csrf), ("why", "tests")])
         assert answer.status == 401
         monkeypatch.undo()
         assert (await operator.send(path, path, why="tests")).status == 303
 
 
-@in_loop
 async def test_a_name_that_is_not_ours_and_a_path_out_of_the_files_lead_nowhere(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         _, operator = await people(visits)
@@ -212,7 +204,6 @@ async def test_a_name_that_is_not_ours_and_a_path_out_of_the_files_lead_nowhere(
             assert (await operator.get(path)).status == 404, path
 
 
-@in_loop
 async def test_too_large_and_too_many_requests_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,7 +228,6 @@ PROXY = {
 }
 
 
-@in_loop
 async def test_a_listed_proxy_says_who_visits_and_nobody_else_does(tmp_path: Path) -> None:
     """The header from anywhere else is refused, also beside a certificate that is good."""
     async with visited(tmp_path / "c", settings=PROXY) as visits:

@@ -14,7 +14,6 @@ from eigenveil.identity import Role
 from eigenveil_server.console import listener
 from tests.server.console.test_access import PROXY
 from tests.server.console.visits import Browser, visited
-from tests.server.rig import in_loop
 from tests.torture.front.besieged import client_hello
 
 SECONDS = 100.0
@@ -56,7 +55,6 @@ async def gone(connection: Connection, *, more: bytes = b"") -> None:
         talking.cancel()
 
 
-@in_loop
 async def test_a_request_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its head, its body or the one behind it, said on and on or not at all; an answer may go on."""
     async with visited(tmp_path / "c") as visits:
@@ -81,7 +79,6 @@ async def test_a_request_that_never_ends_is_ended(tmp_path: Path, monkeypatch: p
                 await asyncio.wait_for(live.read(), 0.5)
 
 
-@in_loop
 async def test_whoever_is_no_proxy_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listener, "MOST_CONNECTIONS", 4)
     async with visited(tmp_path / "c", settings=PROXY) as visits, AsyncExitStack() as held:
@@ -96,7 +93,6 @@ async def test_whoever_is_no_proxy_takes_no_place(tmp_path: Path, monkeypatch: p
         assert count("eigenveil_console_refusals_total", {"why": "identity"}) == 6
 
 
-@in_loop
 @pytest.mark.parametrize("bound", ["MOST_OF_ONE", "MOST_OF_ADDRESS"])
 async def test_one_certificate_or_address_has_no_more_than_its_share(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bound: str
@@ -114,7 +110,6 @@ async def test_one_certificate_or_address_has_no_more_than_its_share(
         assert (await olga.get("/")).status == 200
 
 
-@in_loop
 async def test_of_all_connections_those_of_the_certificate_with_the_most_make_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,11 +126,10 @@ async def test_of_all_connections_those_of_the_certificate_with_the_most_make_ro
         assert not first[0].at_eof()
 
 
-@in_loop
 async def test_half_open_sockets_take_no_place_and_hold_no_tls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener, "MOST_STRANGERS", 5)
+    monkeypatch.setattr(listener, "MAX_PENDING_CONNECTIONS", 5)
     async with visited(tmp_path / "c") as visits, AsyncExitStack() as held:
         olga = await visits.visitor(Role.OPERATOR, "olga")
         silent = [await asyncio.open_connection("127.0.0.1", visits.port) for _ in range(20)]
@@ -146,15 +140,14 @@ async def test_half_open_sockets_take_no_place_and_hold_no_tls(
             await gone(connection)
         here = visits.rig.daemon._console
         assert here is not None
-        assert len(here._listener._strangers) <= 5
-        assert not here._listener._greetings, "nothing of TLS is made for them"
+        assert len(here._listener._pending_connections) <= 5
+        assert not here._listener._handshake_tasks, "nothing of TLS is made for them"
         count = visits.rig.daemon.runtime.metrics.registry.get_sample_value
         told = count("eigenveil_closed_connections_total", {"why": "console-handshakes", "peer": ""})
         assert told is not None
         assert told >= 15
 
 
-@in_loop
 async def test_a_socket_that_is_gone_or_no_client_of_tls_leaves_nothing(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         olga = await visits.visitor(Role.OPERATOR, "olga")
@@ -166,14 +159,14 @@ async def test_a_socket_that_is_gone_or_no_client_of_tls_leaves_nothing(tmp_path
             await asyncio.sleep(0.05)
             writer.transport.abort()
         async with asyncio.timeout(SECONDS):
-            while len(here._listener._strangers) or here._listener._greetings:
+            while len(here._listener._pending_connections) or here._listener._handshake_tasks:
                 await asyncio.sleep(0.01)
         assert (await olga.get("/")).status == 200
 
 
 def test_a_newcomer_makes_no_room_for_itself() -> None:
     """It is not idle yet, and shows the certificate of which there are most."""
-    here = listener.Listener(mock.Mock(), proxies=frozenset(), refuse=mock.Mock(), closed=mock.Mock())
+    here = listener.ConsoleListener(mock.Mock(), proxies=frozenset(), refuse=mock.Mock(), closed=mock.Mock())
     newest, busy, other = (mock.Mock(certificate=shown, idle=False) for shown in (b"eve", b"eve", b"ada"))
     assert here._make_room([newest, other, busy], newest)
     ended = [bool(one.transport.abort.mock_calls) for one in (newest, other, busy)]

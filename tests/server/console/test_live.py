@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from eigenveil.identity import Role
-from eigenveil_server.console.watching import Hub, Piece
-from eigenveil_server.studies.signal import Signal
+from eigenveil_server.console.study_pages import LivePageBroker, PageFragment
+from eigenveil_server.studies.runtime import ChangeEvent
 from tests.server.console.visits import Browser, Visits, visited
-from tests.server.rig import Client, answering, in_loop, study_toml
+from tests.server.rig import Client, answering, study_toml
 
 SECONDS = 60.0
 
@@ -54,43 +54,40 @@ async def begun(visits: Visits) -> tuple[str, Mapping[str, Client]]:
     return await analyst.submit(study_toml()), sites
 
 
-@in_loop
 async def test_a_watcher_sees_a_study_to_its_end_and_is_told_no_secret(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         digest, sites = await begun(visits)
         operator = await visits.visitor(Role.OPERATOR, "olga")
         async with watching(operator, f"/studies/{digest}/live") as reader:
             assert await status(reader) == 200
-            await until(reader, b"under way")
+            await until(reader, b">running<")
             async with answering(sites):
-                told = await until(reader, b"its result is released")
+                told = await until(reader, b"Its result is released")
                 told += await until(reader, b"\r\n0\r\n\r\n")  # the end of the answer
         assert b"csrf" not in told
         # Whoever asks again is told that there is nothing more: browsers then stop asking.
         assert (await operator.get(f"/studies/{digest}/live")).status == 204
 
 
-@in_loop
 async def test_whoever_is_denied_sees_no_more_of_a_page_that_is_open(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         digest, _ = await begun(visits)
         analyst = await visits.visitor(Role.ANALYST, "abel")
         operator = await visits.visitor(Role.OPERATOR, "olga")
         async with (
-            watching(analyst, f"/studies/{digest}/live") as shut_out,
-            watching(operator, f"/studies/{digest}/live") as stays,
+            watching(analyst, f"/studies/{digest}/live") as denied_sites,
+            watching(operator, f"/studies/{digest}/live") as check_admitted,
         ):
-            for reader in (shut_out, stays):
+            for reader in (denied_sites, check_admitted):
                 assert await status(reader) == 200
-                await until(reader, b"under way")
+                await until(reader, b">running<")
             visits.rig.daemon.registry.deny(Role.ANALYST, "abel")
-            await ended(shut_out)
-            assert not stays.at_eof()
+            await ended(denied_sites)
+            assert not check_admitted.at_eof()
         async with watching(analyst, f"/studies/{digest}/live") as again:
             assert await status(again) == 403
 
 
-@in_loop
 async def test_one_watcher_too_many_is_refused_and_one_who_leaves_makes_room(tmp_path: Path) -> None:
     most = 8
     async with visited(tmp_path / "c", settings={"max_watches": most}) as visits:
@@ -115,7 +112,6 @@ async def test_one_watcher_too_many_is_refused_and_one_who_leaves_makes_room(tmp
                 await one.__aexit__(None, None, None)
 
 
-@in_loop
 async def test_one_visitor_watches_no_more_than_a_share(tmp_path: Path) -> None:
     async with visited(tmp_path / "c", settings={"max_watches": 4}) as visits:
         digest, _ = await begun(visits)
@@ -126,20 +122,19 @@ async def test_one_visitor_watches_no_more_than_a_share(tmp_path: Path) -> None:
                 assert await status(second) == 429
 
 
-@in_loop
 async def test_a_study_is_looked_at_once_for_all_and_a_slow_reader_gets_the_latest() -> None:
     """Whoever reads one piece while a hundred are made gets the hundredth next; nothing waits for them."""
-    news, made = Signal(), [0]
+    news, made = ChangeEvent(), [0]
 
-    async def make(key: str, seen: int) -> Piece | None:
+    async def make(key: str, seen: int) -> PageFragment | None:
         made[0] += 1
-        return Piece(sequence=made[0], html=f"{key} {made[0]}", last=False)
+        return PageFragment(sequence=made[0], html=f"{key} {made[0]}", last=False)
 
-    hub = Hub(news, make, pause=0.001)
+    hub = LivePageBroker(news, make, pause=0.001)
     slow, quick = hub.pieces("s"), hub.pieces("s")
     assert await anext(slow) == await anext(quick)
     while made[0] < 100:
-        news.ring()
+        news.notify()
         await asyncio.sleep(0.001)
     latest = await anext(slow)
     assert int(latest.split()[1]) >= 100
@@ -148,21 +143,19 @@ async def test_a_study_is_looked_at_once_for_all_and_a_slow_reader_gets_the_late
         await one.aclose()
     await asyncio.sleep(0.01)
     done = made[0]
-    news.ring()
+    news.notify()
     await asyncio.sleep(0.01)
     assert made[0] == done, "nobody watches, nobody looks"
 
 
-@in_loop
 async def test_what_cannot_be_made_ends_the_watch_and_not_the_coordinator() -> None:
-    async def make(key: str, seen: int) -> Piece | None:
+    async def make(key: str, seen: int) -> PageFragment | None:
         raise RuntimeError("a defect")
 
-    found = [piece async for piece in Hub(Signal(), make).pieces("s")]
+    found = [piece async for piece in LivePageBroker(ChangeEvent(), make).pieces("s")]
     assert found == []
 
 
-@in_loop
 async def test_a_reader_that_never_reads_keeps_neither_rounds_nor_others_waiting(tmp_path: Path) -> None:
     async with visited(tmp_path / "c") as visits:
         digest, sites = await begun(visits)
@@ -179,4 +172,4 @@ async def test_a_reader_that_never_reads_keeps_neither_rounds_nor_others_waiting
             async with watching(operator, f"/studies/{digest}/live") as reader:
                 assert await status(reader) == 200
                 async with answering(sites):
-                    await until(reader, b"its result is released")
+                    await until(reader, b"Its result is released")

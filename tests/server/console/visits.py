@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
-from eigenveil.dictionary.signed import sign_dictionary
+from eigenveil.dictionary.formats import sign_dictionary
 from eigenveil.identity import Role
 from eigenveil_server.config import Config, Console
 from eigenveil_server.storage import directory

@@ -18,15 +18,13 @@ import pytest
 
 from eigenveil import Column, Federation, Study, simulate
 from eigenveil.errors import Code, InternalError
-from eigenveil.numerics.encoding import octets
+from eigenveil.numerics.encoding import to_memoryview
 from eigenveil.reporting.result import result_of
 from eigenveil.session import Session
 from eigenveil.simulation import Simulation
 from eigenveil.study.algorithm import Algorithm
-from eigenveil_server.following import session
-from eigenveil_server.following.follower import words_of
-from eigenveil_server.following.messages import Message, read, write
-from eigenveil_server.following.session import StudySession
+from eigenveil_server.rounds import study_session
+from eigenveil_server.rounds.study_session import Message, StudySession, read, release_header, write
 
 D = 150
 DYING = """
@@ -82,7 +80,7 @@ def python(words: str) -> subprocess.Popen[bytes]:
 
 @pytest.fixture(autouse=True)
 def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "WIDE", D)
+    monkeypatch.setattr(study_session, "WIDE_RELEASE_NUMBERS", D)
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.REFINED_COV])
@@ -98,7 +96,7 @@ def test_questions_and_result_are_those_of_this_process(algorithm: Algorithm) ->
             alone.feed(release)
             assert (here.pending is None) == (alone.pending is None)
             assert here.spent == alone.spent
-            assert (here._here is None) == any(one.values.size > D for one in here.releases)
+            assert (here._local_session is None) == any(one.values.size > D for one in here.releases)
         found, expected = here.result.to_dict(), result_of(told.plan, alone.result).to_dict()
         assert json.dumps(found) == json.dumps(expected)
 
@@ -132,13 +130,13 @@ def test_one_that_is_ended_again_and_again_ends_the_study(
         time.sleep(0.3)  # so that it is gone before it is told more
         return found
 
-    monkeypatch.setattr(session, "read", late)
+    monkeypatch.setattr(study_session, "read", late)
 
-    monkeypatch.setattr(session, "apart", broken)
+    monkeypatch.setattr(study_session, "start_isolated", broken)
     with wide(told) as here:
-        with pytest.raises(InternalError, match="was ended, maybe for want of memory; the release is stored"):
+        with pytest.raises(InternalError, match="possibly for lack of memory; the release is stored"):
             here.replay(told.releases)
-        assert len(started) == session.TRIES == caplog.text.count("follower-ended")
+        assert len(started) == study_session.ATTEMPTS == caplog.text.count("follower-ended")
         assert here.releases == list(told.releases[:-1])
 
 
@@ -146,7 +144,7 @@ def test_a_refusal_is_told_as_it_is() -> None:
     told = run(Algorithm.GAUSS_COV, 40)
     with wide(told) as here:
         here.replay(told.releases[:-1])
-        with pytest.raises(InternalError, match="does not answer what round 7 asks") as refused:
+        with pytest.raises(InternalError, match="does not answer the query of round 7") as refused:
             here.feed(replace(told.releases[-1], round=9))
         assert refused.value.code is Code.BUG
 
@@ -160,24 +158,24 @@ def test_a_study_that_is_stopped_waits_for_nothing_and_warns_of_nothing(
         entered.set()
         return python("import time; time.sleep(600)")
 
-    monkeypatch.setattr(session, "apart", stuck)
+    monkeypatch.setattr(study_session, "start_isolated", stuck)
     with ThreadPoolExecutor(1) as threads:
         with wide(told) as here:
             fed = threads.submit(here.replay, told.releases)
             assert entered.wait(30)
-        with pytest.raises(InternalError, match="goes on no more"):
+        with pytest.raises(InternalError, match="is closed in this process"):
             fed.result(30)
     assert "follower-ended" not in caplog.text
 
 
 def test_it_ends_with_the_coordinator_in_the_middle_of_its_work() -> None:
     told = run(Algorithm.GAUSS_COV, 40)
-    busy = "f.fed = lambda *_: time.sleep(600); f.main()"
-    process = python(f"import time; from eigenveil_server.following import follower as f; {busy}")
+    busy = "f.feed_release = lambda *_: time.sleep(600); f.main()"
+    process = python(f"import time; from eigenveil_server.rounds import study_session as f; {busy}")
     assert process.stdin is not None
     assert process.stdout is not None
     write(process.stdin, {}, told.plan.to_json())
-    write(process.stdin, words_of(told.releases[0]), octets(told.releases[0].values))
+    write(process.stdin, release_header(told.releases[0]), to_memoryview(told.releases[0].values))
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(2)
     process.stdin.close()

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil_common.apart import apart
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.concurrency import start_isolated
+from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server import compute
-from eigenveil_server.following import session
+from eigenveil_server import process
+from eigenveil_server.rounds import study_session
 from tests.server.rig import answering, made, serving, study_toml
 
 
 @pytest.fixture(autouse=True)
 def _narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session, "WIDE", 9)  # the matrix of 4 columns has 10 numbers
+    monkeypatch.setattr(study_session, "WIDE_RELEASE_NUMBERS", 9)  # the matrix of 4 columns has 10 numbers
 
 
 def test_it_is_stopped_beside_its_follower_and_goes_on_from_what_is_stored(tmp_path: Path) -> None:
@@ -53,32 +53,32 @@ def test_it_is_stopped_beside_its_follower_and_goes_on_from_what_is_stored(tmp_p
     assert len(document["result"]["components"]) == 2
 
 
-def test_a_follower_that_is_ended_ends_the_study_and_its_release_is_stored_and_charged(
+async def test_a_follower_that_is_ended_ends_the_study_and_its_release_is_stored_and_charged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(module: str) -> subprocess.Popen[bytes]:
-        process = apart(module)
+        process = start_isolated(module)
         process.kill()
         return process
 
-    monkeypatch.setattr(session, "apart", broken)
+    monkeypatch.setattr(study_session, "start_isolated", broken)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            ada = await rig.client(Role.ANALYST, "ada")
-            async with answering(await rig.sites()):
-                digest = await ada.submit(study_toml())
-                last = (await ada.events(digest))[-1]
-            assert last.state == pb.STUDY_STATE_FAILED
-            assert "maybe for want of memory; the release is stored" in last.failure
-            releases = [one.release for one in rig.daemon.runtime.repository.studies.sealed_rounds(digest)]
-            assert [one.values.size > session.WIDE for one in releases[-2:]] == [False, True]
-            assert last.spent_micro_rho == sum(one.micro_rho for one in releases)
+    async with serving(made(tmp_path / "c")) as rig:
+        ada = await rig.client(Role.ANALYST, "ada")
+        async with answering(await rig.sites()):
+            digest = await ada.submit(study_toml())
+            last = (await ada.events(digest))[-1]
+        assert last.state == pb.STUDY_STATE_FAILED
+        assert "possibly for lack of memory; the release is stored" in last.failure
+        releases = [one.release for one in rig.daemon.runtime.repository.studies.sealed_rounds(digest)]
+        assert [one.values.size > study_session.WIDE_RELEASE_NUMBERS for one in releases[-2:]] == [
+            False,
+            True,
+        ]
+        assert last.spent_micro_rho == sum(one.micro_rho for one in releases)
 
-    asyncio.run(scenario())
 
-
-def test_nothing_else_waits_for_a_follower_and_neither_does_a_stop(
+async def test_nothing_else_waits_for_a_follower_and_neither_does_a_stop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = threading.Event()
@@ -88,8 +88,8 @@ def test_nothing_else_waits_for_a_follower_and_neither_does_a_stop(
         pipe = subprocess.PIPE
         return subprocess.Popen(["sleep", "240"], stdin=pipe, stdout=pipe)
 
-    monkeypatch.setattr(session, "apart", stuck)
-    monkeypatch.setattr(compute, "ARITHMETIC_THREADS", 1)
+    monkeypatch.setattr(study_session, "start_isolated", stuck)
+    monkeypatch.setattr(process, "ARITHMETIC_THREADS", 1)
 
     async def scenario() -> float:
         async with serving(made(tmp_path / "c")) as rig:
@@ -102,4 +102,4 @@ def test_nothing_else_waits_for_a_follower_and_neither_does_a_stop(
             began = time.monotonic()
         return time.monotonic() - began
 
-    assert asyncio.run(scenario()) < 100
+    assert (await scenario()) < 100

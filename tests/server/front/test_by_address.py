@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil_server.front.by_address import ByAddress
+from eigenveil_server.front.pending_connections import ConnectionsByAddress
 
 STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0, 30)), max_size=60)
 
@@ -16,7 +16,7 @@ STEPS = st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.integers(0,
 def test_the_oldest_of_the_address_with_the_most_is_known_at_every_moment(
     steps: list[tuple[str, bool, int]],
 ) -> None:
-    found, opened = ByAddress[int](), dict[int, str]()
+    found, opened = ConnectionsByAddress[int](), dict[int, str]()
     for number, (address, comes, which) in enumerate(steps):
         if comes or not opened:
             found.add(number, address)
@@ -32,4 +32,4 @@ def test_the_oldest_of_the_address_with_the_most_is_known_at_every_moment(
             count = Counter(opened.values())
             most = max(count.values())
             firsts = {next(n for n in opened if opened[n] == one) for one in count if count[one] == most}
-            assert found.oldest_of_most() in firsts
+            assert found.oldest_of_busiest_address() in firsts

@@ -17,9 +17,9 @@ import pytest
 
 from eigenveil.identity import Role
 from eigenveil_server import daemon
-from eigenveil_server.front import connection, door, places, strangers
-from eigenveil_server.front.allowance import Allowance
-from eigenveil_server.front.frames import Frame, Frames, goaway
+from eigenveil_server.front import connection, gateway, pending_connections, quota
+from eigenveil_server.front.http2 import Frame, FrameFilter, goaway
+from eigenveil_server.front.quota import TokenBucket
 from tests.server.rig import Credentials, Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.besieged import attackers_tls
@@ -64,180 +64,158 @@ async def heard(pair: Pair, seconds: float = 60.0) -> bytes:
     return said
 
 
-def test_a_connection_without_an_admitted_call_is_closed(
+async def test_a_connection_without_an_admitted_call_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            anna = await rig.credentials(Role.SITE, "anna")
-            calling = rig.connect(anna)
-            await calling.stub.Hello(REQUEST)
-            monkeypatch.setattr(door, "CALL_SECONDS", 0.5)
-            await heard(await connected(rig, anna, tmp_path))
-            assert calling.channel.get_state() is grpc.ChannelConnectivity.READY, "who calls may stay"
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        anna = await rig.credentials(Role.SITE, "anna")
+        calling = rig.connect(anna)
+        await calling.stub.Hello(REQUEST)
+        monkeypatch.setattr(gateway, "CALL_SECONDS", 0.5)
+        await heard(await connected(rig, anna, tmp_path))
+        assert calling.channel.get_state() is grpc.ChannelConnectivity.READY, "who calls may stay"
 
 
-def test_a_denial_closes_what_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(door, "CALL_SECONDS", 600.0)
+async def test_a_denial_closes_what_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gateway, "CALL_SECONDS", 600.0)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            anna = await rig.credentials(Role.SITE, "anna")
-            pairs = [await connected(rig, anna, tmp_path) for _ in range(3)]
-            bert = await rig.client(Role.SITE, "bert")
-            await bert.stub.Hello(REQUEST)
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            for pair in pairs:
-                await heard(pair)
-            await bert.stub.Hello(REQUEST)
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        anna = await rig.credentials(Role.SITE, "anna")
+        pairs = [await connected(rig, anna, tmp_path) for _ in range(3)]
+        bert = await rig.client(Role.SITE, "bert")
+        await bert.stub.Hello(REQUEST)
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        for pair in pairs:
+            await heard(pair)
+        await bert.stub.Hello(REQUEST)
 
 
-def test_one_certificate_keeps_few_connections_and_nobody_out(
+async def test_one_certificate_keeps_few_connections_and_nobody_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(daemon, "MOST_CONNECTIONS", 8)
-    monkeypatch.setattr(places, "FOR_SITES", 4)
-    monkeypatch.setattr(places, "MOST_OF_ONE", 3)
-    monkeypatch.setattr(door, "CALL_SECONDS", 600.0)
+    monkeypatch.setattr(quota, "FOR_SITES", 4)
+    monkeypatch.setattr(quota, "MOST_OF_ONE", 3)
+    monkeypatch.setattr(gateway, "CALL_SECONDS", 600.0)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            eves = [await rig.credentials(Role.ANALYST, name) for name in ("eve", "mallory", "trudy")]
-            pairs = [await connected(rig, held, tmp_path) for held in eves for _ in range(5)]
-            ends = [asyncio.create_task(heard(pair)) for pair in pairs]
-            while len(ends) - sum(end.done() for end in ends) > 4:
-                await asyncio.sleep(0.01)
-            sites = [await rig.client(Role.SITE, f"site-{number}") for number in range(4)]
-            for site in sites:
-                await site.stub.Hello(REQUEST)
-            assert not all(end.done() for end in ends), "sites have places of their own"
-            for end in ends:
-                end.cancel()
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        eves = [await rig.credentials(Role.ANALYST, name) for name in ("eve", "mallory", "trudy")]
+        pairs = [await connected(rig, held, tmp_path) for held in eves for _ in range(5)]
+        ends = [asyncio.create_task(heard(pair)) for pair in pairs]
+        while len(ends) - sum(end.done() for end in ends) > 4:
+            await asyncio.sleep(0.01)
+        sites = [await rig.client(Role.SITE, f"site-{number}") for number in range(4)]
+        for site in sites:
+            await site.stub.Hello(REQUEST)
+        assert not all(end.done() for end in ends), "sites have places of their own"
+        for end in ends:
+            end.cancel()
 
 
-def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
+async def test_whoever_holds_handshakes_open_gives_way_to_newcomers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "MOST_STRANGERS", 5)
-    monkeypatch.setattr(strangers, "HANDSHAKE_MS", 600_000)
-
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            silent = [await asyncio.open_connection("127.0.0.1", rig.ports.port) for _ in range(20)]
-            anna = await rig.client(Role.SITE, "anna")
-            await anna.stub.Hello(REQUEST)
-            await heard(silent[0], 5.0)
-            for _, writer in silent:
-                writer.transport.abort()
-            async with asyncio.timeout(100):  # nothing is kept of whoever was let go
-                while kept() > 1:  # anna's
-                    await asyncio.sleep(0.01)
+    monkeypatch.setattr(pending_connections, "MAX_PENDING_CONNECTIONS", 5)
+    monkeypatch.setattr(pending_connections, "HANDSHAKE_MS", 600_000)
 
     def kept() -> int:
         gc.collect()
-        return sum(isinstance(thing, connection.Connection) for thing in gc.get_objects())
+        return sum(isinstance(thing, connection.GatewayConnection) for thing in gc.get_objects())
 
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        silent = [await asyncio.open_connection("127.0.0.1", rig.ports.port) for _ in range(20)]
+        anna = await rig.client(Role.SITE, "anna")
+        await anna.stub.Hello(REQUEST)
+        await heard(silent[0], 5.0)
+        for _, writer in silent:
+            writer.transport.abort()
+        async with asyncio.timeout(100):  # nothing is kept of whoever was let go
+            while kept() > 1:  # anna's
+                await asyncio.sleep(0.01)
 
 
-def test_who_takes_back_calls_is_told_to_go_and_named(
+async def test_who_takes_back_calls_is_told_to_go_and_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "eigenveil")
-    monkeypatch.setattr(door, "SHUT_SECONDS", 600.0)
+    monkeypatch.setattr(gateway, "BLOCK_SECONDS", 600.0)
     opened = head(f"{SERVICE}/Hello")
     calls = b"".join(
         frame(HEADERS, END_HEADERS, n, opened) + frame(RST_STREAM, 0, n, bytes(4)) for n in range(1, 600, 2)
     )
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
-            said = await heard(await connected(rig, anna, tmp_path, OPENING + calls))
-            assert GOAWAY in [kind for kind, *_ in parse(said)]
-            metric = rig.daemon.runtime.metrics.registry.get_sample_value
-            uri = "eigenveil://test-fed/site/anna"
-            _, again = await connected(rig, anna, tmp_path)
-            async with asyncio.timeout(100):  # not at once again
-                while not metric("eigenveil_closed_connections_total", {"why": "cut-off", "peer": uri}):
-                    await asyncio.sleep(0.01)
-            again.transport.abort()
-            await bert.stub.Hello(REQUEST)
-            assert metric("eigenveil_closed_connections_total", {"why": "resets", "peer": uri}) == 1.0
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
+        said = await heard(await connected(rig, anna, tmp_path, OPENING + calls))
+        assert GOAWAY in [kind for kind, *_ in parse(said)]
+        metric = rig.daemon.runtime.metrics.registry.get_sample_value
+        uri = "eigenveil://test-fed/site/anna"
+        _, again = await connected(rig, anna, tmp_path)
+        async with asyncio.timeout(100):  # not at once again
+            while not metric("eigenveil_closed_connections_total", {"why": "cut-off", "peer": uri}):
+                await asyncio.sleep(0.01)
+        again.transport.abort()
+        await bert.stub.Hello(REQUEST)
+        assert metric("eigenveil_closed_connections_total", {"why": "resets", "peer": uri}) == 1.0
     told = [record.getMessage() for record in caplog.records if "why=resets" in record.getMessage()]
     assert len(told) == 1
     assert "eigenveil://test-fed/site/anna" in told[0]
     assert "address='127.0.0.1:" in told[0]
 
 
-def test_a_socket_that_is_gone_before_it_is_greeted_leaves_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            here = rig.daemon._front
-            for _ in range(20):  # none is seen before the last one is gone
-                with socket.create_connection(("127.0.0.1", rig.ports.port)) as one:
-                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            bert = await rig.client(Role.SITE, "bert")
-            await bert.stub.Hello(REQUEST)
-            async with asyncio.timeout(100):
-                while len(here._sockets) > 1 or here._greetings or len(here._strangers):
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(scenario())
+async def test_a_socket_that_is_gone_before_it_is_greeted_leaves_nothing(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        here = rig.daemon._main_gateway
+        for _ in range(20):  # none is seen before the last one is gone
+            with socket.create_connection(("127.0.0.1", rig.ports.port)) as one:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        bert = await rig.client(Role.SITE, "bert")
+        await bert.stub.Hello(REQUEST)
+        async with asyncio.timeout(100):
+            while len(here._sockets) > 1 or here._handshake_tasks or len(here._pending_connections):
+                await asyncio.sleep(0.01)
 
 
-def test_whoever_does_not_take_its_answers_is_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_whoever_does_not_take_its_answers_is_let_go(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connection, "STUCK_SECONDS", 0.3)
     greeting = message(REQUEST.SerializeToString())
     windows = settings((4, 2**31 - 1)) + window_update(0, 2**30) + frame(SETTINGS, ACK, 0)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            anna = await rig.credentials(Role.SITE, "anna")
-            _, writer = await connected(rig, anna, tmp_path, OPENING + windows)
-            while not (found := tuple(rig.daemon._front._connections.values())):
+    async with serving(made(tmp_path / "c")) as rig:
+        anna = await rig.credentials(Role.SITE, "anna")
+        _, writer = await connected(rig, anna, tmp_path, OPENING + windows)
+        while not (found := tuple(rig.daemon._main_gateway._connections.values())):
+            await asyncio.sleep(0.01)
+        (stuck,) = found
+        assert stuck.connection_info is not None
+        for transport in (writer.transport, stuck.outer):
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+            transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        stuck.outer.set_write_buffer_limits(high=4096)
+        stuck.connection_info.gateway_client.allowance = TokenBucket(burst=1e6, rate=1e6)
+        cast(asyncio.Transport, writer.transport).pause_reading()
+        async with asyncio.timeout(100):
+            for stream in range(1, 2001, 2):
+                writer.write(call(stream, "Hello", greeting))
+                await asyncio.sleep(0.02 if stream % 40 == 1 else 0)
+                if stuck.ended:
+                    break
+            while rig.daemon._main_gateway._sockets:
                 await asyncio.sleep(0.01)
-            (stuck,) = found
-            assert stuck.arrival is not None
-            for transport in (writer.transport, stuck.outer):
-                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
-                transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            stuck.outer.set_write_buffer_limits(high=4096)
-            stuck.arrival.guest.allowance = Allowance(burst=1e6, rate=1e6)
-            cast(asyncio.Transport, writer.transport).pause_reading()
-            async with asyncio.timeout(100):
-                for stream in range(1, 2001, 2):
-                    writer.write(call(stream, "Hello", greeting))
-                    await asyncio.sleep(0.02 if stream % 40 == 1 else 0)
-                    if stuck.ended:
-                        break
-                while rig.daemon._front._sockets:
-                    await asyncio.sleep(0.01)
-            writer.transport.abort()
-
-    asyncio.run(scenario())
+        writer.transport.abort()
 
 
-def test_a_caller_that_the_door_does_not_know_is_refused(tmp_path: Path) -> None:
+async def test_a_caller_that_the_door_does_not_know_is_refused(tmp_path: Path) -> None:
     """gRPC's own socket lies in a folder of the owner's; and whoever reached it would still be nobody."""
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            folder = rig.config.state / "front.door"
-            assert folder.stat().st_mode & 0o077 == 0
-            async with grpc.aio.insecure_channel(f"unix:{folder}/grpc") as channel:
-                with pytest.raises(grpc.aio.AioRpcError, match="never came in by the door"):
-                    await pb_hello(channel)
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        folder = rig.config.state / "front.door"
+        assert folder.stat().st_mode & 0o077 == 0
+        async with grpc.aio.insecure_channel(f"unix:{folder}/grpc") as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="did not come through the gateway"):
+                await pb_hello(channel)
 
 
 async def pb_hello(channel: grpc.aio.Channel) -> object:
@@ -255,34 +233,34 @@ def test_frames_pass_whole_and_in_order_however_they_are_cut(size: int) -> None:
         seen.append(one.kind)
         return True
 
-    frames, passed = Frames(look, preface=8), b""
+    frames, passed = FrameFilter(look, preface=8), b""
     for at in range(0, len(data), size):
-        frames.keep(data[at : at + size])
-        passed += frames.cut()
-    assert (passed, frames.between) == (data, True)
+        frames.feed(data[at : at + size])
+        passed += frames.data_to_send()
+    assert (passed, frames.at_boundary) == (data, True)
     assert seen == [*range(20), 7]
 
 
 def test_a_frame_that_may_not_pass_is_held_back_with_all_behind_it() -> None:
     allowed = {1}
-    frames = Frames(lambda one: one.kind in allowed)
+    frames = FrameFilter(lambda one: one.kind in allowed)
     first, second = frame(1, 0, 1, b"abc"), frame(3, 0, 1, bytes(4))
-    frames.keep(first + second + first)
-    assert (frames.cut(), frames.stopped) == (first, True)
+    frames.feed(first + second + first)
+    assert (frames.data_to_send(), frames.stopped) == (first, True)
     allowed.add(3)
-    assert (frames.cut(), frames.stopped) == (second + first, False)
+    assert (frames.data_to_send(), frames.stopped) == (second + first, False)
 
 
 def test_an_allowance_is_waited_for_and_a_fine_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    allowance = Allowance(burst=10, rate=2)
+    allowance = TokenBucket(burst=10, rate=2)
     assert [allowance.spend(6) for _ in range(3)] == [True, True, False]
     assert allowance.seconds == 1.0
     now[0] += 1.5
     assert allowance.spend(1)
     for _ in range(9):
-        allowance.fine(20)
+        allowance.penalise(20)
     assert allowance.seconds == 10.0
     now[0] += 100
     assert allowance.full

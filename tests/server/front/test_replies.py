@@ -12,12 +12,12 @@ import pytest
 
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
-from eigenveil_server.front import replies, streams
-from eigenveil_server.front.replies import MOST_BYTES, READS_AT_ONCE, Replies
-from eigenveil_server.rpc import calls
-from eigenveil_server.rpc.calls import Calls
+from eigenveil_server.front import http2, message_quota
+from eigenveil_server.front.message_quota import MOST_REPLY_BYTES, READS_AT_ONCE, UnreadReplies
+from eigenveil_server.rpc import callers
+from eigenveil_server.rpc.callers import Calls
 from tests.server.front.test_door import connected, heard
-from tests.server.rig import in_loop, made, serving
+from tests.server.rig import made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import PREFACE, call, message, settings
 
@@ -46,15 +46,14 @@ class Tasks:
         await asyncio.sleep(0)
 
 
-@in_loop
 async def test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken() -> None:
-    here, tasks = Replies(), Tasks()
+    here, tasks = UnreadReplies(), Tasks()
     for _ in range(2 * READS_AT_ONCE):
-        await tasks.start(partial(here.turn, "GetDictionary", "eve"))
+        await tasks.start(partial(here.wait_to_read, "GetDictionary", "eve"))
     assert tasks.begun == READS_AT_ONCE
-    await tasks.start(partial(here.turn, "Hello", "eve"))
-    await tasks.start(partial(here.turn, "GetRelease", "ada"))
-    await tasks.start(partial(here.turn, "GetDictionary", "ada"))
+    await tasks.start(partial(here.wait_to_read, "Hello", "eve"))
+    await tasks.start(partial(here.wait_to_read, "GetRelease", "ada"))
+    await tasks.start(partial(here.wait_to_read, "GetDictionary", "ada"))
     assert tasks.begun == READS_AT_ONCE + 3, "what is small and what is another's need not wait"
     await tasks.taken(tasks.all[0], tasks.all[READS_AT_ONCE])  # one that reads, and one that waits
     assert tasks.begun == READS_AT_ONCE + 4
@@ -62,51 +61,48 @@ async def test_of_one_caller_few_read_at_a_time_until_their_replies_are_taken() 
     assert not here._of
 
 
-@in_loop
 async def test_bytes_that_were_not_taken_are_bounded() -> None:
-    here, tasks = Replies(), Tasks()
+    here, tasks = UnreadReplies(), Tasks()
 
-    async def owe(caller: str, size: int) -> None:
-        here.owe(caller, size)
+    async def add_unread(caller: str, size: int) -> None:
+        here.add_unread(caller, size)
 
-    first = await tasks.start(partial(owe, "eve", MOST_BYTES))
-    refused = await tasks.start(partial(owe, "eve", 1))
+    first = await tasks.start(partial(add_unread, "eve", MOST_REPLY_BYTES))
+    refused = await tasks.start(partial(add_unread, "eve", 1))
     with pytest.raises(RequestError, match="were not read yet") as caught:
         await asyncio.wait_for(refused, 30)
     assert caught.value.code is Code.NOT_READY
-    await tasks.start(partial(owe, "ada", 2 * MOST_BYTES))
+    await tasks.start(partial(add_unread, "ada", 2 * MOST_REPLY_BYTES))
     assert tasks.begun == 2, "one reply alone is always sent"
     await tasks.taken(first)
-    await tasks.start(partial(owe, "eve", MOST_BYTES))
+    await tasks.start(partial(add_unread, "eve", MOST_REPLY_BYTES))
     assert tasks.begun == 3
     await tasks.taken()
     assert not here._of
 
 
-@in_loop
 async def test_a_call_that_ends_takes_nothing_from_what_the_others_of_its_caller_are_held_to() -> None:
-    here, tasks = Replies(), Tasks()
+    here, tasks = UnreadReplies(), Tasks()
 
-    async def owe(size: int) -> None:
-        here.owe("eve", size)
+    async def add_unread(size: int) -> None:
+        here.add_unread("eve", size)
 
     for _ in range(READS_AT_ONCE):
-        await tasks.start(partial(here.turn, "GetDictionary", "eve"))
-    await tasks.start(partial(owe, MOST_BYTES - 1))
-    await tasks.taken(await tasks.start(partial(owe, 1)))
-    await tasks.start(partial(here.turn, "GetDictionary", "eve"))
+        await tasks.start(partial(here.wait_to_read, "GetDictionary", "eve"))
+    await tasks.start(partial(add_unread, MOST_REPLY_BYTES - 1))
+    await tasks.taken(await tasks.start(partial(add_unread, 1)))
+    await tasks.start(partial(here.wait_to_read, "GetDictionary", "eve"))
     assert tasks.begun == READS_AT_ONCE + 2, "its turn has not come"
     with pytest.raises(RequestError, match="were not read yet"):
-        await asyncio.wait_for(await tasks.start(partial(owe, 2)), 30)
+        await asyncio.wait_for(await tasks.start(partial(add_unread, 2)), 30)
     await tasks.taken()
     assert not here._of
 
 
-@in_loop
 async def test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_only_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(calls, "MOST_CALLS_OF_ONE", 2)
+    monkeypatch.setattr(callers, "MAX_CALLS_PER_CALLER", 2)
     here, tasks, denied = Calls(), Tasks(), False
 
     def check() -> None:
@@ -121,7 +117,7 @@ async def test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_
         await tasks.start(call)
     await asyncio.sleep(0.01)
     assert tasks.begun == 2
-    assert not here.elsewhere("eve", "another"), "nothing of it is in progress"
+    assert not here.has_call_elsewhere("eve", "another"), "nothing of it is in progress"
     with pytest.raises(RequestError, match="not read yet"):
         await asyncio.wait_for(await tasks.start(call), 30)
     denied = True
@@ -138,11 +134,11 @@ async def test_a_call_counts_until_its_reply_is_taken_and_is_ended_from_outside_
     assert not here._of
 
 
-def test_what_a_caller_does_not_take_counts_against_its_next_reply(
+async def test_what_a_caller_does_not_take_counts_against_its_next_reply(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replies, "MOST_BYTES", 1)
-    monkeypatch.setattr(streams, "STUCK_SECONDS", 1.5)
+    monkeypatch.setattr(message_quota, "MOST_REPLY_BYTES", 1)
+    monkeypatch.setattr(http2, "STUCK_SECONDS", 1.5)
     window = 4  # INITIAL_WINDOW_SIZE
     greeting = message(a_hello().SerializeToString())
     said = PREFACE + settings((window, 0)) + call(1, "Hello", greeting) + call(3, "Hello", greeting)
@@ -152,4 +148,4 @@ def test_what_a_caller_does_not_take_counts_against_its_next_reply(
             eve = await rig.credentials(Role.ANALYST, "eve")
             return await heard(await connected(rig, eve, tmp_path, said))
 
-    assert b"answers to you were not read yet" in asyncio.run(scenario())
+    assert b"answers to you were not read yet" in (await scenario())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +12,16 @@ from hypothesis import strategies as st
 from eigenveil.identity import Role
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.front import requests
-from eigenveil_server.front.admission import Guest
-from eigenveil_server.front.requests import (
+from eigenveil_server.front import message_quota
+from eigenveil_server.front.message_quota import (
     FREE_BYTES,
     LONG_SECONDS,
     LOOK_SECONDS,
-    MOST_BYTES,
-    MOST_OF_ONE_BYTES,
-    Requests,
+    MAX_BYTES_PER_CLIENT,
+    MOST_REQUEST_BYTES,
+    RequestQuota,
 )
+from eigenveil_server.front.quota import GatewayClient
 from tests.server.front.test_door import connected, heard
 from tests.server.rig import made, serving
 from tests.support import a_hello
@@ -40,58 +39,58 @@ from tests.torture.front.frames import (
     window_update,
 )
 
-GUESTS = [Guest(name=f"guest {n}", role=Role.SITE) for n in range(100)]
+GUESTS = [GatewayClient(name=f"guest {n}", role=Role.SITE) for n in range(100)]
 WHOLE = MESSAGE_BYTES
 
 
-class Desk:
+class PageContext:
     """Requests of one door whose clock is set by hand; who is cut gives back what it holds."""
 
     def __init__(self) -> None:
         self.now = 0.0
         self.cut: list[str] = []
         self.sent: dict[str, int] = {}
-        self.requests = Requests(self._cut, clock=lambda: self.now)
+        self.requests = RequestQuota(self._cut, clock=lambda: self.now)
 
-    def _cut(self, guest: Guest) -> None:
-        self.cut.append(guest.name)
-        self.requests.give(guest, self.sent.pop(guest.name, 0))
+    def _cut(self, gateway_client: GatewayClient) -> None:
+        self.cut.append(gateway_client.name)
+        self.requests.give_back(gateway_client, self.sent.pop(gateway_client.name, 0))
 
-    def take(self, guest: Guest, count: int) -> bool:
-        may = self.requests.take(guest, count)
+    def take(self, gateway_client: GatewayClient, count: int) -> bool:
+        may = self.requests.take(gateway_client, count)
         if may:
-            self.sent[guest.name] = self.sent.get(guest.name, 0) + count
+            self.sent[gateway_client.name] = self.sent.get(gateway_client.name, 0) + count
         return may
 
 
 def test_a_guest_with_more_than_four_messages_is_cut_and_all_of_it_given_back() -> None:
-    desk = Desk()
-    assert desk.take(GUESTS[0], MOST_OF_ONE_BYTES)
+    desk = PageContext()
+    assert desk.take(GUESTS[0], MAX_BYTES_PER_CLIENT)
     assert not desk.take(GUESTS[0], 1)
     assert desk.cut == [GUESTS[0].name]
-    assert desk.take(GUESTS[0], MOST_OF_ONE_BYTES), "of what it held nothing is left"
+    assert desk.take(GUESTS[0], MAX_BYTES_PER_CLIENT), "of what it held nothing is left"
 
 
 def test_while_all_room_is_taken_others_wait_but_for_small_requests() -> None:
-    desk = Desk()
-    for guest in GUESTS[: MOST_BYTES // WHOLE]:
-        assert desk.take(guest, FREE_BYTES + 1)
+    desk = PageContext()
+    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
+        assert desk.take(gateway_client, FREE_BYTES + 1)
     assert not desk.take(GUESTS[-1], FREE_BYTES + 1)
     assert desk.take(GUESTS[-1], FREE_BYTES)
     assert desk.take(GUESTS[0], WHOLE - FREE_BYTES - 1), "whoever has begun a message can end it"
-    desk.requests.give(GUESTS[1], FREE_BYTES + 1)
+    desk.requests.give_back(GUESTS[1], FREE_BYTES + 1)
     assert desk.take(GUESTS[-1], 1)
     assert not desk.cut
 
 
 def test_who_holds_several_messages_or_one_for_long_makes_room_for_others() -> None:
-    desk = Desk()
-    for guest in GUESTS[: MOST_BYTES // WHOLE - 1]:
-        assert desk.take(guest, WHOLE)
+    desk = PageContext()
+    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
+        assert desk.take(gateway_client, WHOLE)
         desk.now += 0.1
     assert not desk.take(GUESTS[9], WHOLE + 1)
     assert desk.take(GUESTS[-1], WHOLE)
-    desk.requests.give(GUESTS[3], WHOLE)
+    desk.requests.give_back(GUESTS[3], WHOLE)
     assert desk.take(GUESTS[9], 1)
     desk.now += 2 * LOOK_SECONDS
     assert desk.take(GUESTS[-2], WHOLE), "nine had two"
@@ -104,17 +103,17 @@ def test_who_holds_several_messages_or_one_for_long_makes_room_for_others() -> N
     assert desk.cut == [GUESTS[9].name, GUESTS[0].name], "the oldest"
 
 
-def full(desk: Desk) -> None:
+def full(desk: PageContext) -> None:
     """All room is taken by guests with one message each, the first of them by the oldest."""
-    for guest in GUESTS[: MOST_BYTES // WHOLE]:
-        assert desk.take(guest, WHOLE)
+    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
+        assert desk.take(gateway_client, WHOLE)
         desk.now += 0.001
 
 
 def test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second() -> None:
-    desk, visits = Desk(), 0
+    desk, visits = PageContext(), 0
 
-    class Counted(dict[str, requests._Held]):
+    class Counted(dict[str, message_quota._ClientBytes]):
         def values(self) -> Any:
             nonlocal visits
             visits += 1
@@ -123,14 +122,14 @@ def test_however_many_wait_for_room_the_guests_are_visited_ten_times_a_second() 
     desk.requests._of = Counted()
     full(desk)
     for _ in range(10):
-        for guest in GUESTS[MOST_BYTES // WHOLE :]:
-            assert not desk.take(guest, WHOLE)
+        for gateway_client in GUESTS[MOST_REQUEST_BYTES // WHOLE :]:
+            assert not desk.take(gateway_client, WHOLE)
         desk.now += 1.01 * LOOK_SECONDS
     assert 10 <= visits <= 2 * 10, "a look may visit them twice"
 
 
 def test_who_was_refused_room_and_has_sent_nothing_is_forgotten() -> None:
-    desk = Desk()
+    desk = PageContext()
     full(desk)
     assert not desk.take(GUESTS[-1], WHOLE)
     assert GUESTS[-1].name not in desk.requests._of
@@ -140,22 +139,22 @@ def test_who_was_refused_room_and_has_sent_nothing_is_forgotten() -> None:
 
 
 def test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now() -> None:
-    shut: list[Guest] = []
-    held = Requests(shut.append, clock=lambda: 0.0)
-    old, new = (Guest(name="eve", role=Role.SITE) for _ in range(2))
+    shut: list[GatewayClient] = []
+    held = RequestQuota(shut.append, clock=lambda: 0.0)
+    old, new = (GatewayClient(name="eve", role=Role.SITE) for _ in range(2))
     assert held.take(old, 1)
-    assert held.take(new, MOST_OF_ONE_BYTES - 1)
+    assert held.take(new, MAX_BYTES_PER_CLIENT - 1)
     assert not held.take(new, 1)
     assert len(shut) == 1
     assert shut[0] is new
 
 
 def test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slow() -> None:
-    desk = Desk()
+    desk = PageContext()
     full(desk)
-    slow = GUESTS[MOST_BYTES // WHOLE - 1]
-    for guest in GUESTS[: MOST_BYTES // WHOLE - 1]:
-        desk.requests.complete(guest, WHOLE)
+    slow = GUESTS[MOST_REQUEST_BYTES // WHOLE - 1]
+    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE - 1]:
+        desk.requests.complete(gateway_client, WHOLE)
     desk.now = 0.9 * LONG_SECONDS
     assert not desk.take(GUESTS[-1], WHOLE)
     desk.now += LONG_SECONDS
@@ -164,16 +163,16 @@ def test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slo
     desk.requests.complete(GUESTS[-1], WHOLE)
     desk.now += 10 * LONG_SECONDS
     assert not desk.take(slow, WHOLE), "complete requests keep their room: gRPC keeps their bytes"
-    desk.requests.give(GUESTS[0], WHOLE, whole=WHOLE)
+    desk.requests.give_back(GUESTS[0], WHOLE, whole=WHOLE)
     assert desk.take(slow, WHOLE)
     assert desk.cut == [slow.name]
 
 
 def test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time() -> None:
-    desk = Desk()
-    for guest in GUESTS[: MOST_BYTES // WHOLE]:
-        assert desk.take(guest, WHOLE - 10)
-        desk.requests.complete(guest, WHOLE - 10)
+    desk = PageContext()
+    for gateway_client in GUESTS[: MOST_REQUEST_BYTES // WHOLE]:
+        assert desk.take(gateway_client, WHOLE - 10)
+        desk.requests.complete(gateway_client, WHOLE - 10)
     desk.now = 2 * LONG_SECONDS
     assert desk.take(GUESTS[0], 1)
     assert not desk.take(GUESTS[-1], WHOLE)
@@ -188,23 +187,25 @@ def test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time() -> Non
     )
 )
 def test_what_is_held_never_passes_its_bounds(steps: list[tuple[int, int, bool]]) -> None:
-    desk = Desk()
+    desk = PageContext()
     for number, count, answered in steps:
-        guest = GUESTS[number]
+        gateway_client = GUESTS[number]
         if answered:
-            desk.requests.give(guest, desk.sent.pop(guest.name, 0))
+            desk.requests.give_back(gateway_client, desk.sent.pop(gateway_client.name, 0))
         else:
-            desk.take(guest, count)
+            desk.take(gateway_client, count)
         desk.now += 0.5
-        assert all(sent <= MOST_OF_ONE_BYTES for sent in desk.sent.values())
-        assert sum(sent for sent in desk.sent.values() if sent > FREE_BYTES) <= MOST_BYTES
+        assert all(sent <= MAX_BYTES_PER_CLIENT for sent in desk.sent.values())
+        assert sum(sent for sent in desk.sent.values() if sent > FREE_BYTES) <= MOST_REQUEST_BYTES
     for name, sent in tuple(desk.sent.items()):
-        desk.requests.give(next(guest for guest in GUESTS if guest.name == name), sent)
+        desk.requests.give_back(
+            next(gateway_client for gateway_client in GUESTS if gateway_client.name == name), sent
+        )
     assert desk.requests._reserved == 0
     assert not desk.requests._of
 
 
-def test_messages_that_never_end_cost_one_guest_its_connections_and_the_coordinator_little(
+async def test_messages_that_never_end_cost_one_guest_its_connections_and_the_coordinator_little(
     tmp_path: Path,
 ) -> None:
     """100 MiB of one connection, before they were counted."""
@@ -214,32 +215,26 @@ def test_messages_that_never_end_cost_one_guest_its_connections_and_the_coordina
         frame(HEADERS, END_HEADERS, n, opened) + data(n, half, end=False) for n in range(1, 60, 2)
     )
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
-            await bert.stub.Hello(a_hello())
-            pair = await connected(rig, anna, tmp_path, HELLO + window_update(0, 2**24))
-            pair[1].write(said)
-            answer = await heard(pair)
-            assert GOAWAY in [kind for kind, *_ in parse(answer)]
-            assert b"too many bytes of requests" in answer
-            await bert.stub.Hello(a_hello())
-            assert not rig.daemon._front.requests._of
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
+        await bert.stub.Hello(a_hello())
+        pair = await connected(rig, anna, tmp_path, HELLO + window_update(0, 2**24))
+        pair[1].write(said)
+        answer = await heard(pair)
+        assert GOAWAY in [kind for kind, *_ in parse(answer)]
+        assert b"too many bytes of unanswered requests" in answer
+        await bert.stub.Hello(a_hello())
+        assert not rig.daemon._main_gateway.requests._of
 
 
-def test_a_request_is_counted_until_its_answer_and_no_longer(
+async def test_a_request_is_counted_until_its_answer_and_no_longer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(requests, "MOST_OF_ONE_BYTES", 200_000)
+    monkeypatch.setattr(message_quota, "MAX_BYTES_PER_CLIENT", 200_000)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            ada = await rig.client(Role.ANALYST, "ada")
-            for _ in range(5):
-                with pytest.raises(Exception, match="not valid TOML"):
-                    await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml="?" * 150_000))
-            assert not rig.daemon._front.requests._of
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        ada = await rig.client(Role.ANALYST, "ada")
+        for _ in range(5):
+            with pytest.raises(Exception, match="not valid TOML"):
+                await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml="?" * 150_000))
+        assert not rig.daemon._main_gateway.requests._of

@@ -10,12 +10,16 @@ from unittest import mock
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil_server.front import streams
-from eigenveil_server.front.admission import Arrival, Guest
-from eigenveil_server.front.connection import Connection
-from eigenveil_server.front.requests import FREE_BYTES, MOST_BYTES, MOST_OF_ONE_BYTES, Requests
-from eigenveil_server.front.streams import UNFINISHED
-from tests.server.rig import in_loop
+from eigenveil_server.front import http2
+from eigenveil_server.front.connection import GatewayConnection
+from eigenveil_server.front.http2 import UNFINISHED
+from eigenveil_server.front.message_quota import (
+    FREE_BYTES,
+    MAX_BYTES_PER_CLIENT,
+    MOST_REQUEST_BYTES,
+    RequestQuota,
+)
+from eigenveil_server.front.quota import ConnectionInfo, GatewayClient
 from tests.torture.front.frames import END_HEADERS, HEADERS, PREFACE, RST_STREAM, data, frame
 
 
@@ -23,39 +27,45 @@ class Host:
     """A door with one connection, whose other guests can take all room."""
 
     def __init__(self) -> None:
-        self.requests = Requests(lambda guest: None)
-        self.room = memoryview(bytearray(2**20))
+        self.requests = RequestQuota(lambda gateway_client: None)
+        self.read_buffer = memoryview(bytearray(2**20))
         self.may = True
         self.closed = mock.Mock()
 
     def __getattr__(self, name: str) -> mock.Mock:
         return mock.Mock()
 
-    def may_open(self, connection: Connection) -> bool:
+    def may_open(self, connection: GatewayConnection) -> bool:
         return self.may
 
     def fill(self) -> None:
-        for number in range(MOST_BYTES // MOST_OF_ONE_BYTES):
-            assert self.requests.take(Guest(name=f"other {number}", role=Role.SITE), MOST_OF_ONE_BYTES)
+        for number in range(MOST_REQUEST_BYTES // MAX_BYTES_PER_CLIENT):
+            assert self.requests.take(
+                GatewayClient(name=f"other {number}", role=Role.SITE), MAX_BYTES_PER_CLIENT
+            )
 
     def clear(self) -> None:
-        for number in range(MOST_BYTES // MOST_OF_ONE_BYTES):
-            self.requests.give(Guest(name=f"other {number}", role=Role.SITE), MOST_OF_ONE_BYTES)
+        for number in range(MOST_REQUEST_BYTES // MAX_BYTES_PER_CLIENT):
+            self.requests.give_back(
+                GatewayClient(name=f"other {number}", role=Role.SITE), MAX_BYTES_PER_CLIENT
+            )
 
 
 @contextmanager
-def connected(host: Host) -> Iterator[tuple[Connection, mock.Mock]]:
+def connected(host: Host) -> Iterator[tuple[GatewayConnection, mock.Mock]]:
     """The connection and gRPC's end of it, which is told nothing that does not pass."""
-    made, inner = Connection(host), mock.Mock()
+    made, inner = GatewayConnection(host), mock.Mock()
     made.connection_made(mock.Mock())
-    made.arrival = Arrival(peer="", certificate=b"", guest=Guest(name="eve", role=Role.SITE))
+    made.connection_info = ConnectionInfo(
+        peer="", certificate=b"", gateway_client=GatewayClient(name="eve", role=Role.SITE)
+    )
     made.begin(inner)
     said(made, PREFACE)
     yield made, inner
     made.end()
 
 
-def said(made: Connection, *frames: bytes) -> None:
+def said(made: GatewayConnection, *frames: bytes) -> None:
     text = b"".join(frames)
     for at in range(0, len(text), 2**20):
         piece = text[at : at + 2**20]
@@ -67,7 +77,6 @@ def opened(number: int = 1) -> bytes:
     return frame(HEADERS, END_HEADERS, number, b"x")
 
 
-@in_loop
 async def test_who_is_kept_waiting_for_room_is_not_cut_for_it_and_has_its_time_afterwards() -> None:
     host, begun = Host(), time.monotonic()
     with connected(host) as (made, _), mock.patch.object(time, "monotonic") as now:
@@ -77,17 +86,16 @@ async def test_who_is_kept_waiting_for_room_is_not_cut_for_it_and_has_its_time_a
         assert made.overdue() == "", "it has moved enough for now"
         said(made, data(1, bytes(1000), end=False))
         for _ in range(100):
-            now.return_value += streams.STUCK_SECONDS / 10
+            now.return_value += http2.STUCK_SECONDS / 10
             assert made.overdue() == ""
         host.clear()
-        made._go_on()
-        now.return_value += streams.STUCK_SECONDS - 1.0
+        made._resume_passing()
+        now.return_value += http2.STUCK_SECONDS - 1.0
         assert made.overdue() == ""
         now.return_value += 2.0
         assert made.overdue() == UNFINISHED
 
 
-@in_loop
 async def test_who_stands_at_the_limit_of_streams_is_not_excused() -> None:
     host, begun = Host(), time.monotonic()
     with connected(host) as (made, _), mock.patch.object(time, "monotonic") as now:
@@ -96,12 +104,11 @@ async def test_who_stands_at_the_limit_of_streams_is_not_excused() -> None:
         host.may = False
         said(made, opened(3))
         assert made._inward.stopped
-        now.return_value += 1.0 + streams.STUCK_SECONDS
+        now.return_value += 1.0 + http2.STUCK_SECONDS
         assert made.overdue() == UNFINISHED
 
 
 @pytest.mark.parametrize("answer", [True, False])
-@in_loop
 async def test_a_request_is_complete_when_its_last_byte_has_passed(answer: bool) -> None:
     host = Host()
     with connected(host) as (made, _):
@@ -114,12 +121,11 @@ async def test_a_request_is_complete_when_its_last_byte_has_passed(answer: bool)
         said(made, opened(3), data(3, bytes(1000), end=False))
         assert (held.sent, held.whole) == (101_000, 100_000)
         if answer:
-            made.say(frame(HEADERS, END_HEADERS, 1, b"x"))
+            made.send_to_caller(frame(HEADERS, END_HEADERS, 1, b"x"))
             assert (held.sent, held.whole) == (1000, 0)
     assert not host.requests._of
 
 
-@in_loop
 async def test_a_request_that_is_taken_back_leaves_its_room_and_its_stream_to_others() -> None:
     host = Host()
     with connected(host) as (made, _):

@@ -15,7 +15,7 @@ from unittest import mock
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil_server.front import strangers, turns
+from eigenveil_server.front import handshake_limiter, pending_connections
 from tests.server.rig import made, serving
 from tests.support import a_hello
 from tests.torture.front.besieged import client_hello
@@ -32,7 +32,7 @@ class Crowd:
         self.loop = VirtualLoop(0)
         monkeypatch.setattr(time, "monotonic", self.loop.time)
         self.begun, self.ended = list[str](), list[str]()
-        self.turns = turns.Turns[str](self.ended.append)
+        self.turns = handshake_limiter.HandshakeLimiter[str](self.ended.append)
 
     def come(self, *names: str) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(self._come(name)) for name in names]
@@ -49,8 +49,8 @@ class Crowd:
 def test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_waits_for_those_who_left(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turns, "HANDSHAKES", 1.5)
-    monkeypatch.setattr(turns, "HANDSHAKES_A_SECOND", 20.0)
+    monkeypatch.setattr(handshake_limiter, "HANDSHAKES", 1.5)
+    monkeypatch.setattr(handshake_limiter, "HANDSHAKES_A_SECOND", 20.0)
     crowd = Crowd(monkeypatch)
 
     async def scenario() -> None:
@@ -113,7 +113,7 @@ def test_no_crowd_of_addresses_keeps_another_from_its_turn(
     crowd = Crowd(monkeypatch)
 
     async def scenario() -> None:
-        comers = Comers(crowd, crowd.turns.passed if good else crowd.turns.leave)
+        comers = Comers(crowd, crowd.turns.succeeded if good else crowd.turns.leave)
         for name in ("w1", "x1"):
             assert await comers.until_begun(name) <= 15, "a newcomer waits for about one turn of each"
         await comers.passes(200)
@@ -126,7 +126,7 @@ def test_no_crowd_of_addresses_keeps_another_from_its_turn(
 
 
 def test_whoever_is_known_waits_for_nobody_whose_handshakes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "HANDSHAKES", 10_000.0)
+    monkeypatch.setattr(handshake_limiter, "HANDSHAKES", 10_000.0)
     crowd = Crowd(monkeypatch)
 
     async def scenario() -> None:
@@ -134,14 +134,14 @@ def test_whoever_is_known_waits_for_nobody_whose_handshakes_fail(monkeypatch: py
         for number in range(20):
             await comers.passes(40)
             assert number == 0 or await comers.until_begun(f"w{number}") <= 3
-            crowd.turns.passed(f"w{number}", "w")
+            crowd.turns.succeeded(f"w{number}", "w")
         await comers.until_begun("w20")
         crowd.leave("w20")
         assert await comers.until_begun("w21") <= 3, "one failure is not what others have by the dozen"
         for number in range(22, 122):
             crowd.leave(f"w{number - 1}")
             await comers.until_begun(f"w{number}")
-        crowd.turns.passed("w121", "w")
+        crowd.turns.succeeded("w121", "w")
         assert await comers.until_begun("w122") <= 3, "a good one makes up for those that failed"
         await comers.leave()
 
@@ -157,7 +157,7 @@ def test_the_address_with_the_fewest_in_progress_is_next(monkeypatch: pytest.Mon
         await asyncio.sleep(0.01)
         crowd.come("b1")
         await asyncio.sleep(0.01)
-        crowd.turns.passed("b1", "b")
+        crowd.turns.succeeded("b1", "b")
         crowd.come("a3", "b2")
         await asyncio.sleep(0.01)
         assert crowd.begun[3:] == ["b2", "a3"]
@@ -169,7 +169,7 @@ def test_the_address_with_the_fewest_in_progress_is_next(monkeypatch: pytest.Mon
 def test_slow_handshakes_make_room_first_those_of_the_address_with_the_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(turns, "MOST_HANDSHAKES", 4)
+    monkeypatch.setattr(handshake_limiter, "MOST_HANDSHAKES", 4)
     crowd = Crowd(monkeypatch)
 
     async def scenario() -> None:
@@ -207,69 +207,65 @@ def test_slow_handshakes_make_room_first_those_of_the_address_with_the_most(
     ],
 )
 def test_of_a_first_record_its_kind_and_length_count(header: str, length: int) -> None:
-    assert strangers.record_bytes(bytes.fromhex(header)) == length
+    assert pending_connections.record_bytes(bytes.fromhex(header)) == length
 
 
-def test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it(
+async def test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(strangers, "HANDSHAKE_MS", 600_000)
+    monkeypatch.setattr(pending_connections, "HANDSHAKE_MS", 600_000)
     hello = client_hello()
-
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            where = ("127.0.0.1", rig.ports.port)
-            here = rig.daemon._front
-            with socket.create_connection(where) as slow, socket.create_connection(where):
-                anna = await rig.client(Role.SITE, "anna")
-                for first, last in ((0, 3), (3, 5), (5, len(hello) - 1)):
-                    slow.sendall(hello[first:last])
-                    await anna.stub.Hello(REQUEST)
-                    assert (len(here._strangers), len(here._greetings)) == (2, 0)
-                before = handshakes()
-                slow.sendall(hello[-1:])
-                while not here._turns._begun or handshakes() == before:
-                    await asyncio.sleep(0.01)
-                gc.disable()
-                here._strangers.end(next(iter(here._turns._begun)))
-                while here._greetings:
-                    await asyncio.sleep(0.01)
-                await anna.stub.Hello(REQUEST)
-                assert handshakes() == before, "what failed waits for no collection of garbage"
-                assert len(here._strangers) == 1
 
     def handshakes() -> int:
         return sum(isinstance(thing, sslproto.SSLProtocol) for thing in gc.get_objects())
 
     try:
-        asyncio.run(scenario())
+        async with serving(made(tmp_path / "c")) as rig:
+            where = ("127.0.0.1", rig.ports.port)
+            here = rig.daemon._main_gateway
+            with socket.create_connection(where) as slow, socket.create_connection(where):
+                anna = await rig.client(Role.SITE, "anna")
+                for first, last in ((0, 3), (3, 5), (5, len(hello) - 1)):
+                    slow.sendall(hello[first:last])
+                    await anna.stub.Hello(REQUEST)
+                    assert (len(here._pending_connections), len(here._handshake_tasks)) == (2, 0)
+                before = handshakes()
+                slow.sendall(hello[-1:])
+                while not here._handshakes._in_progress or handshakes() == before:
+                    await asyncio.sleep(0.01)
+                gc.disable()
+                here._pending_connections.end(next(iter(here._handshakes._in_progress)))
+                while here._handshake_tasks:
+                    await asyncio.sleep(0.01)
+                await anna.stub.Hello(REQUEST)
+                assert handshakes() == before, "what failed waits for no collection of garbage"
+                assert len(here._pending_connections) == 1
     finally:
         gc.enable()
 
 
-def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            where = ("127.0.0.1", rig.ports.port)
-            for said in (b"GET / HTTP/1.1\r\n", b"", client_hello()[:100]):
-                with socket.create_connection(where) as one:
-                    one.sendall(said)
-                    if said[:1] != b"G":
-                        one.shutdown(socket.SHUT_WR)
-                    one.setblocking(False)
-                    async with asyncio.timeout(5):
-                        with contextlib.suppress(ConnectionResetError):
-                            assert await asyncio.get_running_loop().sock_recv(one, 1) == b""
-            async with asyncio.timeout(5):
-                while len(rig.daemon._front._strangers):
-                    await asyncio.sleep(0.01)
-
-    asyncio.run(scenario())
+async def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        where = ("127.0.0.1", rig.ports.port)
+        for said in (b"GET / HTTP/1.1\r\n", b"", client_hello()[:100]):
+            with socket.create_connection(where) as one:
+                one.sendall(said)
+                if said[:1] != b"G":
+                    one.shutdown(socket.SHUT_WR)
+                one.setblocking(False)
+                async with asyncio.timeout(5):
+                    with contextlib.suppress(ConnectionResetError):
+                        assert await asyncio.get_running_loop().sock_recv(one, 1) == b""
+        async with asyncio.timeout(5):
+            while len(rig.daemon._main_gateway._pending_connections):
+                await asyncio.sleep(0.01)
 
 
-def test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(strangers, "HANDSHAKE_MS", 600)
-    monkeypatch.setattr(strangers, "SWEEP_SECONDS", 0.05)
+async def test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pending_connections, "HANDSHAKE_MS", 600)
+    monkeypatch.setattr(pending_connections, "SWEEP_SECONDS", 0.05)
 
     async def until_closed(one: socket.socket) -> float:
         began = time.monotonic()
@@ -278,25 +274,24 @@ def test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier(monkeypatch
                 assert await asyncio.get_running_loop().sock_recv(one, 1) == b""
         return time.monotonic() - began
 
-    async def scenario() -> None:
-        here = strangers.Strangers(mock.Mock(), mock.Mock(), most=4)
-        where = ("127.0.0.1", await here.open("127.0.0.1", 0))
-        with socket.create_connection(where) as first, socket.create_connection(where) as second:
-            first.setblocking(False)
-            second.setblocking(False)
-            second.sendall(client_hello()[:100])
-            assert min(await asyncio.gather(until_closed(first), until_closed(second))) > 0.5
-        assert len(here) == 0
-        here.close()
-
-    asyncio.run(scenario())
+    here = pending_connections.PendingConnections(mock.Mock(), mock.Mock(), most=4)
+    where = ("127.0.0.1", await here.open("127.0.0.1", 0))
+    with socket.create_connection(where) as first, socket.create_connection(where) as second:
+        first.setblocking(False)
+        second.setblocking(False)
+        second.sendall(client_hello()[:100])
+        assert min(await asyncio.gather(until_closed(first), until_closed(second))) > 0.5
+    assert len(here) == 0
+    here.close()
 
 
 def test_of_all_strangers_the_oldest_of_the_address_with_the_most_makes_room() -> None:
     told, tasks = mock.Mock(), [mock.Mock() for _ in range(4)]
-    here = strangers.Strangers(mock.Mock(), told, most=4)
+    here = pending_connections.PendingConnections(mock.Mock(), told, most=4)
     for network, task in zip("abbc", tasks, strict=True):
-        here._all.add(strangers.Stranger(mock.Mock(), network, 1, network, 0.0, task=task), network)
+        here._all.add(
+            pending_connections.PendingConnection(mock.Mock(), network, 1, network, 0.0, task=task), network
+        )
     here._make_room()
     assert [bool(task.cancel.mock_calls) for task in tasks] == [False, True, False, False]
     assert told.mock_calls == [mock.call()]
@@ -306,12 +301,12 @@ def test_an_address_is_not_forgotten_before_its_allowance_is_full_again() -> Non
     """Forgotten with each look of the watchdog, it would have all of its handshakes anew."""
     with mock.patch.object(time, "monotonic") as now:
         now.return_value = 0.0
-        here = turns.Turns[str](mock.Mock())
-        here._addresses["crowd"] = crowd = turns._Address[str](last=0)
+        here = handshake_limiter.HandshakeLimiter[str](mock.Mock())
+        here._addresses["crowd"] = crowd = handshake_limiter._AddressQueue[str](last=0)
         while crowd.allowance.spend(1):
             pass
         here.forget()
         assert "crowd" in here._addresses
-        now.return_value += 1 + turns.HANDSHAKES / turns.HANDSHAKES_A_SECOND
+        now.return_value += 1 + handshake_limiter.HANDSHAKES / handshake_limiter.HANDSHAKES_A_SECOND
         here.forget()
         assert not here._addresses

@@ -9,13 +9,20 @@ from unittest import mock
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil_server.front import places, streams
-from eigenveil_server.front.admission import Arrival, Guest
-from eigenveil_server.front.connection import Connection
-from eigenveil_server.front.door import Door, House
-from eigenveil_server.front.frames import Frame, Frames
-from eigenveil_server.front.places import Places, Share
-from eigenveil_server.front.streams import LEAST_BYTES, STUCK_SECONDS, UNFINISHED, UNREAD, Misframed, Streams
+from eigenveil_server.front import http2, quota
+from eigenveil_server.front.connection import GatewayConnection
+from eigenveil_server.front.gateway import Gateway, GatewayOptions
+from eigenveil_server.front.http2 import (
+    LEAST_BYTES,
+    STUCK_SECONDS,
+    UNFINISHED,
+    UNREAD,
+    Frame,
+    FrameFilter,
+    Http2Streams,
+    InvalidFrame,
+)
+from eigenveil_server.front.quota import ConnectionInfo, ConnectionQuota, GatewayClient, ListenerLimits
 from tests.server.front.test_door import connected, heard
 from tests.server.rig import made, serving
 from tests.support import a_hello
@@ -51,12 +58,12 @@ class Line:
     """One connection, told of frames as bytes; the clock stands until it is moved."""
 
     def __init__(self) -> None:
-        self.streams, self.now, self.open = Streams(), 0.0, 0
-        self._inward, self._outward = Frames(self._enters), Frames(self._leaves)
+        self.streams, self.now, self.open = Http2Streams(), 0.0, 0
+        self._inward, self._outward = FrameFilter(self._may_enter), FrameFilter(self._leaves)
 
-    def _enters(self, one: Frame) -> bool:
+    def _may_enter(self, one: Frame) -> bool:
         if one.kind == RST_STREAM:
-            self.open -= self.streams.take_back(one.stream)
+            self.open -= self.streams.cancel_stream(one.stream)
         self.open += self.streams.enter(one, self.now)
         return True
 
@@ -65,14 +72,14 @@ class Line:
         return True
 
     def client(self, *frames: bytes) -> Line:
-        self._inward.keep(b"".join(frames))
-        self._inward.cut()
+        self._inward.feed(b"".join(frames))
+        self._inward.data_to_send()
         assert self.open == len(self.streams)
         return self
 
     def server(self, *frames: bytes) -> Line:
-        self._outward.keep(b"".join(frames))
-        self._outward.cut()
+        self._outward.feed(b"".join(frames))
+        self._outward.data_to_send()
         assert self.open == len(self.streams)
         return self
 
@@ -141,7 +148,7 @@ def test_a_stream_that_the_client_takes_back_is_closed_once() -> None:
     ],
 )
 def test_what_no_client_may_send_does_not_pass(wrong: bytes) -> None:
-    with pytest.raises(Misframed):
+    with pytest.raises(InvalidFrame):
         Line().client(wrong)
 
 
@@ -225,35 +232,37 @@ def test_a_request_that_never_ends_is_overdue() -> None:
 class Calling:
     """A connection of a guest, with so many open streams."""
 
-    def __init__(self, guest: Guest) -> None:
-        self.arrival: Arrival | None = Arrival(peer="", certificate=b"", guest=guest)
+    def __init__(self, gateway_client: GatewayClient) -> None:
+        self.connection_info: ConnectionInfo | None = ConnectionInfo(
+            peer="", certificate=b"", gateway_client=gateway_client
+        )
         self.streams, self.why = 0, ""
-        guest.open.add(self)
+        gateway_client.open.add(self)
 
     def end(self, why: str = "") -> None:
         self.why = why
 
 
 def test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room() -> None:
-    share = Share(strangers=1, connections=9, calls=40, for_sites=3)
-    here = Places(lambda one, why: one.end(why), share)
+    limits = ListenerLimits(strangers=1, connections=9, calls=40, for_sites=3)
+    here = ConnectionQuota(lambda one, why: one.end(why), limits)
     eve, ada, anna = (
-        Guest(name=name, role=role)
+        GatewayClient(name=name, role=role)
         for name, role in (("eve", Role.ANALYST), ("ada", Role.ANALYST), ("anna", Role.SITE))
     )
-    here._guests = {guest.name: guest for guest in (eve, ada, anna)}
-    callers = {guest.name: Calling(guest) for guest in (eve, ada, anna)}
+    here._guests = {gateway_client.name: gateway_client for gateway_client in (eve, ada, anna)}
+    callers = {gateway_client.name: Calling(gateway_client) for gateway_client in (eve, ada, anna)}
 
-    def opened(guest: Guest) -> None:
-        here.opened(guest)
-        callers[guest.name].streams += 1
+    def opened(gateway_client: GatewayClient) -> None:
+        here.opened(gateway_client)
+        callers[gateway_client.name].streams += 1
 
     for _ in range(10):
         assert here.may_open(eve)
         opened(eve)
     assert not here.may_open(eve), "a quarter of all calls"
-    for guest in [anna] * 30 + [ada] * 10:
-        opened(guest)
+    for gateway_client in [anna] * 30 + [ada] * 10:
+        opened(gateway_client)
     assert [one.why for one in callers.values()] == ["", "", ""], "half of all calls, and none beyond"
     eve.streams += 5
     here._others += 5
@@ -264,13 +273,16 @@ def test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room() -> N
 
 
 def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of_several_the_oldest() -> None:
-    share = Share(strangers=1, connections=9, calls=40, for_sites=3)
-    here, eve = Places(lambda one, why: one.end(why), share), Guest(name="eve", role=Role.ANALYST)
+    limits = ListenerLimits(strangers=1, connections=9, calls=40, for_sites=3)
+    here, eve = (
+        ConnectionQuota(lambda one, why: one.end(why), limits),
+        GatewayClient(name="eve", role=Role.ANALYST),
+    )
     here._guests = {"eve": eve}
     callers = [Calling(eve) for _ in range(3)]
     for number, one in enumerate(callers):
-        assert one.arrival is not None
-        one.arrival.began, one.streams = float(number), 9
+        assert one.connection_info is not None
+        one.connection_info.began, one.streams = float(number), 9
     callers[0].streams = 2
     for _ in range(20):
         here.opened(eve)
@@ -280,69 +292,69 @@ def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of
 
 def test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet() -> None:
     """Whoever came next under that name would have all of its limits anew."""
-    here = Places(lambda one, why: one.end(why), Share(strangers=1, connections=9, calls=40, for_sites=3))
-    guest = here.guest(None, "::1")
-    Calling(guest)
+    here = ConnectionQuota(
+        lambda one, why: one.end(why), ListenerLimits(strangers=1, connections=9, calls=40, for_sites=3)
+    )
+    gateway_client = here.gateway_client(None, "::1")
+    Calling(gateway_client)
     here.forget()
-    assert here.guest(None, "::1") is guest
-    guest.open.clear()
+    assert here.gateway_client(None, "::1") is gateway_client
+    gateway_client.open.clear()
     here.forget()
-    assert here.guest(None, "::1") is not guest
+    assert here.gateway_client(None, "::1") is not gateway_client
 
 
-def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_connections(tmp_path: Path) -> None:
-    share = Share(strangers=1, connections=9, calls=40, for_sites=3)
+async def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_connections(
+    tmp_path: Path,
+) -> None:
+    limits = ListenerLimits(strangers=1, connections=9, calls=40, for_sites=3)
     refuse = mock.Mock()
-    house = House(tls=refuse, name=refuse, stays=refuse, closed=refuse, share=share)
-    door, eve = Door(tmp_path / "door", house), Guest(name="eve", role=Role.ANALYST)
-    one, other = Connection(door), Connection(door)
+    gateway_options = GatewayOptions(
+        tls=refuse, name=refuse, check_admitted=refuse, closed=refuse, limits=limits
+    )
+    door, eve = Gateway(tmp_path / "door", gateway_options), GatewayClient(name="eve", role=Role.ANALYST)
+    one, other = GatewayConnection(door), GatewayConnection(door)
     for connection in (one, other):
-        connection.arrival = Arrival(peer="", certificate=b"", guest=eve)
-    for _ in range(share.streams_of_one):
+        connection.connection_info = ConnectionInfo(peer="", certificate=b"", gateway_client=eve)
+    for _ in range(limits.streams_per_client):
         assert door.may_open(other)
         door.opened(one)
     assert not door.may_open(other)
-    asyncio.run(door.close())
+    await door.close()
 
 
-def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams(
+async def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_streams(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "STUCK_SECONDS", 1.5)
-    monkeypatch.setattr(places, "MOST_STREAMS_OF_ONE", 10)
+    monkeypatch.setattr(http2, "STUCK_SECONDS", 1.5)
+    monkeypatch.setattr(quota, "MAX_STREAMS_PER_CLIENT", 10)
     said = PREFACE + settings((WINDOW, 0)) + frame(SETTINGS, ACK, 0)
     calls = b"".join(call(number, "Hello", GREETING) for number in range(1, 60, 2))
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            eve, bert = await rig.credentials(Role.ANALYST, "eve"), await rig.client(Role.SITE, "bert")
-            listening = asyncio.create_task(heard(await connected(rig, eve, tmp_path, said + calls), 30.0))
-            guests = rig.daemon._front._places._guests
-            uri, held = "eigenveil://test-fed/analyst/eve", 0
-            while not listening.done():
-                await bert.stub.Hello(a_hello())
-                held = max(held, guests[uri].streams if uri in guests else 0)
-                await asyncio.sleep(0.01)
-            goaway = [payload for kind, _, _, payload in parse(listening.result()) if kind == GOAWAY]
-            assert b"an answer was not read in time" in goaway[-1]
-            assert held == 10
-            assert guests[uri].streams == 0
-            assert rig.daemon._front._places._others == 0
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        eve, bert = await rig.credentials(Role.ANALYST, "eve"), await rig.client(Role.SITE, "bert")
+        listening = asyncio.create_task(heard(await connected(rig, eve, tmp_path, said + calls), 30.0))
+        guests = rig.daemon._main_gateway._quota._guests
+        uri, held = "eigenveil://test-fed/analyst/eve", 0
+        while not listening.done():
+            await bert.stub.Hello(a_hello())
+            held = max(held, guests[uri].streams if uri in guests else 0)
+            await asyncio.sleep(0.01)
+        goaway = [payload for kind, _, _, payload in parse(listening.result()) if kind == GOAWAY]
+        assert b"an answer was not read in time" in goaway[-1]
+        assert held == 10
+        assert guests[uri].streams == 0
+        assert rig.daemon._main_gateway._quota._others == 0
 
 
 @pytest.mark.parametrize("number", [2, 2**31 - 2])
-def test_one_even_number_ends_the_connection(tmp_path: Path, number: int) -> None:
+async def test_one_even_number_ends_the_connection(tmp_path: Path, number: int) -> None:
     opened = frame(HEADERS, END_HEADERS, number, head(f"{SERVICE}/Hello"))
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            eve = await rig.credentials(Role.ANALYST, "eve")
-            calls = settings() + opened + call(1, "Hello", GREETING)
-            said = await heard(await connected(rig, eve, tmp_path, PREFACE + calls))
-            goaway = [payload for kind, _, _, payload in parse(said) if kind == GOAWAY]
-            assert b"a frame came that no client may send" in goaway[-1]
-            assert HEADERS not in [kind for kind, *_ in parse(said)]
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        eve = await rig.credentials(Role.ANALYST, "eve")
+        calls = settings() + opened + call(1, "Hello", GREETING)
+        said = await heard(await connected(rig, eve, tmp_path, PREFACE + calls))
+        goaway = [payload for kind, _, _, payload in parse(said) if kind == GOAWAY]
+        assert b"a frame is not valid HTTP/2" in goaway[-1]
+        assert HEADERS not in [kind for kind, *_ in parse(said)]

@@ -12,12 +12,10 @@ import grpc
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.noise.shares import share_spec
-from eigenveil.noise.source import OsNoise
+from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.numerics.encoding import FloatArray, digest
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
-from eigenveil.secure_aggregation.masks import masked
+from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
 from eigenveil.secure_aggregation.simulated import secret
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
@@ -65,7 +63,7 @@ class MaskedSite:
         """The next question, with the attempt that it comes with."""
         while True:
             found = await self.client.stub.NextWork(self.client.wish())
-            query = self.client.hear(found)
+            query = self.client.receive(found)
             if query is not None:
                 return query, self.attempt_of(query, found)
 

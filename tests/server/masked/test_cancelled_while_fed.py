@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil_common.failpoints import disarm
+from eigenveil_common.files import disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.masked.sites import attempts_of, charges_of, masked_toml, serving_sites, site_of
-from tests.server.rig import in_loop, made, serving
+from tests.server.rig import made, serving
 from tests.server.studies.test_next_question import Held
 
 
@@ -22,7 +22,6 @@ def _disarmed() -> Iterator[None]:
     disarm()
 
 
-@in_loop
 async def test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         ada, clients = await rig.client(Role.ANALYST, "ada"), await rig.sites()

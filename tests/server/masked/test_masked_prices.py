@@ -8,22 +8,22 @@ from pathlib import Path
 import pytest
 
 from eigenveil.accounting.ledger import replay
-from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import RequestError
 from eigenveil.identity import Role
-from eigenveil.planning.dry_run import courses
+from eigenveil.planning.dry_run import possible_rehearsals
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import batch_of
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil_server.masked.price import price_of
-from eigenveil_server.planning.limits import check_price
-from eigenveil_server.recovery.accept_loss import lost
+from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil_server.planning.submissions import check_cost_limits
+from eigenveil_server.recovery.accept_loss import lost_cost
 from eigenveil_server.recovery.checkpoints import read_checkpoint
+from eigenveil_server.rounds.masked_driver import cost_of_attempt
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from tests.server.masked.sites import card_of, charges_of, masked_toml
-from tests.server.rig import FEDERATION, SITES, in_loop, made, serving
+from tests.server.rig import FEDERATION, SITES, made, serving
 
 CARDS = {site: card_of(site) for site in SITES}
 
@@ -36,12 +36,11 @@ def tried(repository: Repository, asked: RoundQuery, times: int) -> None:
         attempt = Attempt.at(asked, number, CARDS)
         repository.ledger.attempt(
             asked,
-            price_of(asked, number, repository),
-            lambda change, tip, attempt=attempt: study_writes.fix_set(change, attempt, 0),  # type: ignore[misc]
+            cost_of_attempt(asked, number, repository),
+            lambda change, tip, attempt=attempt: study_writes.store_attempt(change, attempt, 0),  # type: ignore[misc]
         )
 
 
-@in_loop
 async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(tmp_path: Path) -> None:
     toml = masked_toml(attempts=3, algorithm="private-oja", components=1)
     toml = f"batches = 4\n{toml}".replace("[records]", "[records]\nexpected_records = 400")
@@ -51,10 +50,10 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(tmp_path: Path)
         ada = await rig.client(Role.ANALYST, "ada")
         digest, repository = await ada.submit(toml, agreed=False), rig.daemon.runtime.repository
         plan = repository.studies.plan_of(repository.studies.get(digest))
-        (way,) = courses(plan)
+        (way,) = possible_rehearsals(plan)
         batches = [one for one in way if batch_of(one.query) is not None]
         assert len(batches) == 4
-        (price,) = {one.price for one in batches}
+        (price,) = {one.answer_cost for one in batches}
         for asked, times in zip(batches, (1, 2, 3, 2), strict=True):
             tried(repository, asked, times)
         first = batches[0].round
@@ -63,22 +62,23 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(tmp_path: Path)
         ledger = repository.ledger.ledger
         assert ledger.spent == Cost(micro_rho=3 * price.micro_rho, atto_delta=3 * price.atto_delta)
         assert replay(ledger.budget, repository.ledger.entries()).spent == ledger.spent
-        await rig.daemon.checkpoints.look()
-        signed, entries = rig.daemon.checkpoints.other_than(b""), repository.ledger.entries()
+        await rig.daemon.checkpoints.refresh()
+        signed, entries = rig.daemon.checkpoints.checkpoint_if_newer(b""), repository.ledger.entries()
         assert signed is not None
         checkpoint = read_checkpoint(signed, rig.daemon.runtime.keys, FEDERATION)
         assert checkpoint.committed == ledger.committed()
-        shared = checkpoint.parted([one.digest for one in entries])
+        shared = checkpoint.last_shared_row([one.digest for one in entries])
         assert any(one.kind.spends for one in entries[:shared])
-        assert lost(checkpoint, entries, []) == sum(
-            (one.cost for one in entries[shared:] if one.kind.spends), sum(ledger.reserved.values(), NOTHING)
+        assert lost_cost(checkpoint, entries, []) == sum(
+            (one.cost for one in entries[shared:] if one.kind.spends), sum(ledger.reserved.values(), NO_COST)
         )
         cheaper = replace(batches[3], micro_rho=1)
-        assert price_of(cheaper, 4, repository) == price, "whichever batch is first to need that number"
-        assert price_of(way[0], 2, repository) == way[0].price
+        assert cost_of_attempt(cheaper, 4, repository) == price, (
+            "whichever batch is first to need that number"
+        )
+        assert cost_of_attempt(way[0], 2, repository) == way[0].answer_cost
 
 
-@in_loop
 async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Path) -> None:
     """What is reserved, shown, and held against the operator's limits is all that attempts can cost."""
     async with serving(made(tmp_path / "c", max_epsilon_per_study=1.0)) as rig:
@@ -92,6 +92,6 @@ async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Pat
         assert repository.ledger.ledger.committed() == plan.cost
         assert stored.micro_rho == plan.cost.micro_rho == 4 * plan.micro_rho
         assert repository.lists.get(digest).summary.atto_delta == plan.cost.atto_delta == 4 * plan.atto_delta
-        check_price(plan, rig.config)
+        check_cost_limits(plan, rig.config)
         with pytest.raises(RequestError, match=r"costs epsilon 1 \(add-remove\) at delta"):
-            check_price(plan, replace(rig.config, max_epsilon_per_study=0.99))
+            check_cost_limits(plan, replace(rig.config, max_epsilon_per_study=0.99))

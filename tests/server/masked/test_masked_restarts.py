@@ -12,7 +12,7 @@ import pytest
 
 from eigenveil.identity import Role
 from eigenveil.reporting.verify import load_release
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.deadlines import pass_without
 from tests.server.masked.sites import (
@@ -23,7 +23,7 @@ from tests.server.masked.sites import (
     serving_sites,
     site_of,
 )
-from tests.server.rig import SITES, Credentials, Rig, in_loop, made, serving
+from tests.server.rig import SITES, Credentials, Rig, made, serving
 
 
 class Died(BaseException):
@@ -74,7 +74,6 @@ OTHERS = [
 @pytest.mark.parametrize(
     ("name", "passage"), [*QUICK, *(pytest.param(*one, marks=pytest.mark.slow) for one in OTHERS)]
 )
-@in_loop
 async def test_an_attempt_is_gone_on_with_as_it_was_charged(
     name: str, passage: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

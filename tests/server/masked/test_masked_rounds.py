@@ -16,14 +16,14 @@ from eigenveil.identity import Role
 from eigenveil.numerics.encoding import digest, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.reporting.verify import load_release
-from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.study.study import Federation, Trust
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from eigenveil_common.rpc import error_from
-from eigenveil_common.storage.ledger_store import Also, LedgerStore
+from eigenveil_common.storage.ledger_store import ExtraWrite, LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.masked.masked_round import MaskedRound
-from eigenveil_server.storage.study_reads import Answers
+from eigenveil_server.rounds.masked_round import MaskedRound
+from eigenveil_server.storage.study_reads import RoundAnswers
 from tests.server.deadlines import Place, pass_when, pass_without
 from tests.server.masked.sites import (
     ROWS,
@@ -34,7 +34,7 @@ from tests.server.masked.sites import (
     masked_toml,
     serving_sites,
 )
-from tests.server.rig import SITES, Client, Rig, in_loop, made, refusal, serving, study_toml
+from tests.server.rig import SITES, Client, Rig, made, refusal, serving, study_toml
 from tests.support import a_plan
 
 ROUNDS = 7
@@ -62,7 +62,6 @@ def prices(rig: Rig, digest: str) -> dict[int, int]:
     return {one.release.round: one.release.micro_rho for one in sealed}
 
 
-@in_loop
 async def test_a_masked_study_is_released_after_one_trip_a_round(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
@@ -89,7 +88,6 @@ async def test_a_masked_study_is_released_after_one_trip_a_round(tmp_path: Path)
         assert {one.attempts for one in repository.studies.records(digest)} == {1}
 
 
-@in_loop
 async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,12 +125,12 @@ async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(
     ("toml", "why", "charged"),
     [
         ({"attempts": 1}, "round 1 lost carl in attempt 1 of 1, and what was attempted stays charged", 1),
-        ({"attempts": 2, "quorum": 3}, "2 of the 3 sites needed answered; 1 attempt stays charged", 1),
-        ({"attempts": 2, "required": ["carl"]}, "did not answer: carl; 1 attempt stays charged", 1),
-        ({"attempts": 3, "quorum": 2}, "0 of the 2 sites needed answered; 2 attempts stay charged", 2),
+        ({"attempts": 2, "quorum": 3}, "2 of the 3 sites needed answered; 1 attempt remains charged", 1),
+        ({"attempts": 2, "required": ["carl"]}, "did not answer: carl; 1 attempt remains charged", 1),
+        ({"attempts": 3, "quorum": 2}, "0 of the 2 sites needed answered; 2 attempts remain charged", 2),
     ],
 )
-def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
+async def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
     toml: dict[str, object],
     why: str,
     charged: int,
@@ -149,8 +147,7 @@ def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
     gone: list[int] = []
     pass_without(monkeypatch, loses)
 
-    @in_loop
-    async def scenario() -> None:
+    try:
         async with serving(made(tmp_path / "c")) as rig:
             sites, ada = await masked_sites(rig, loses), await rig.client(Role.ANALYST, "ada")
             async with serving_sites(sites):
@@ -164,14 +161,10 @@ def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
             assert last.spent_micro_rho == sum(rho for _, _, rho in charges_of(rig, digest)) > 0
             ledger = rig.daemon.runtime.repository.ledger.ledger
             assert ledger.committed() == ledger.spent
-
-    try:
-        scenario()
     finally:
         disarm()
 
 
-@in_loop
 async def test_too_few_that_are_ready_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = asyncio.Event()
     pass_when(monkeypatch, lambda opened: told.is_set())
@@ -189,7 +182,6 @@ async def test_too_few_that_are_ready_cost_nothing(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("how", ["declines", "denied"])
-@in_loop
 async def test_an_attempt_is_worthless_at_once_without_a_member(how: str, tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
@@ -207,7 +199,7 @@ async def test_an_attempt_is_worthless_at_once_without_a_member(how: str, tmp_pa
             else:
                 await carl.decline(asked)
                 refused = await refusal(carl.ready(asked))
-                assert (refused.code, "cannot be taken back" in str(refused)) == (Code.CONFLICT, True)
+                assert (refused.code, "a decline is final" in str(refused)) == (Code.CONFLICT, True)
                 carl.loses = lambda site, place: place[0] < 2
                 sites["carl"] = carl
             async with asyncio.timeout(50), serving_sites({"carl": carl} if how == "declines" else {}):
@@ -219,7 +211,6 @@ async def test_an_attempt_is_worthless_at_once_without_a_member(how: str, tmp_pa
 
 
 @pytest.mark.parametrize("after", ["ready", "answer"])
-@in_loop
 async def test_a_site_that_is_denied_is_in_no_later_set_that_is_charged(after: str, tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
@@ -238,7 +229,6 @@ async def test_a_site_that_is_denied_is_in_no_later_set_that_is_charged(after: s
         assert attempts_of(rig, digest) == {(round, 1): PAIR for round in range(ROUNDS)} | first
 
 
-@in_loop
 async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_at_once() -> None:
     """Found here: it was refused, and asked for an attempt that was paid and that it declined again."""
     plan = a_plan(trust=Trust.SECURE_AGGREGATION, attempts=3, federation=Federation(sites=SITES, quorum=2))
@@ -246,24 +236,24 @@ async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_
     cards = {site: card_of(site) for site in SITES}
     first = Attempt.at(asked, 1, cards)
     few = Attempt.at(asked, 2, {site: cards[site] for site in SITES[1:]})
-    without = MaskedRound(asked, plan.study.federation, Answers(macs={}, declined={}), few)
+    without = MaskedRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}), few)
     assert without.statuses() == {"anna": "absent", "bert": "waiting", "carl": "waiting"}
-    last = MaskedRound(asked, plan.study.federation, Answers(macs={}, declined={}), first)
+    last = MaskedRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}), first)
     await last.close()
     last.decline("anna", "policy")
-    assert last.able() == {site: card for site, card in cards.items() if site != "anna"}
-    stage = last.fixed(Attempt.at(asked, 2, last.able()))
+    assert last.eligible() == {site: card for site, card in cards.items() if site != "anna"}
+    stage = last.next_stage(Attempt.at(asked, 2, last.eligible()))
     last.decline("bert", "policy")
     stage.take_over(last)
-    assert (stage.wants("bert"), stage.wants("carl"), stage.ready.is_set()) == (False, True, True)
+    assert (stage.awaits("bert"), stage.awaits("carl"), stage.ready.is_set()) == (False, True, True)
 
 
-def test_what_the_reservation_does_not_hold_is_not_attempted(
+async def test_what_the_reservation_does_not_hold_is_not_attempted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = LedgerStore.reserve
 
-    def half(self: LedgerStore, study: str, cost: Cost, *also: Also, gaussian: bool) -> None:
+    def half(self: LedgerStore, study: str, cost: Cost, *also: ExtraWrite, gaussian: bool) -> None:
         less = Cost(micro_rho=cost.micro_rho // 2, atto_delta=cost.atto_delta)
         real(self, study, less, *also, gaussian=gaussian)
 
@@ -273,24 +263,19 @@ def test_what_the_reservation_does_not_hold_is_not_attempted(
     monkeypatch.setattr(LedgerStore, "reserve", half)
     pass_without(monkeypatch, loses)
 
-    @in_loop
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await masked_sites(rig, loses)
-            ada = await rig.client(Role.ANALYST, "ada")
-            async with serving_sites(sites):
-                digest, last = await ends(rig, ada, masked_toml())
-            assert last.state == pb.STUDY_STATE_FAILED
-            assert "of the study's reservation would exceed it" in last.failure
-            places = sorted(attempts_of(rig, digest))
-            assert [round for round, _ in places] == [round for round, _, _ in charges_of(rig, digest)]
-            ledger = rig.daemon.runtime.repository.ledger.ledger
-            assert last.spent_micro_rho == ledger.spent.micro_rho
-
-    scenario()
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await masked_sites(rig, loses)
+        ada = await rig.client(Role.ANALYST, "ada")
+        async with serving_sites(sites):
+            digest, last = await ends(rig, ada, masked_toml())
+        assert last.state == pb.STUDY_STATE_FAILED
+        assert "of the study's reservation would exceed it" in last.failure
+        places = sorted(attempts_of(rig, digest))
+        assert [round for round, _ in places] == [round for round, _, _ in charges_of(rig, digest)]
+        ledger = rig.daemon.runtime.repository.ledger.ledger
+        assert last.spent_micro_rho == ledger.spent.micro_rho
 
 
-@in_loop
 async def test_a_study_that_is_called_off_keeps_what_its_attempts_cost(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites = await masked_sites(rig, lambda site, place: place == (1, 1))
@@ -307,7 +292,6 @@ async def test_a_study_that_is_called_off_keeps_what_its_attempts_cost(tmp_path:
         assert ledger.committed() == ledger.spent
 
 
-@in_loop
 async def test_who_may_get_ready_for_what(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
@@ -355,7 +339,7 @@ def test_every_attempt_before_is_known_as_one_that_has_passed() -> None:
     asked = rehearse(plan)[0]
     cards = dict.fromkeys(SITES, "ab" * 32)
     attempts = [Attempt.at(asked, number, cards) for number in (1, 2, 3)]
-    stage = MaskedRound(asked, plan.study.federation, Answers(macs={}, declined={}))
+    stage = MaskedRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}))
     for number, attempt in enumerate(attempts):
-        stage = stage.fixed(attempt)
-        assert [stage.passed(one.digest) for one in attempts] == [at < number for at in range(3)]
+        stage = stage.next_stage(attempt)
+        assert [stage.is_earlier_attempt(one.digest) for one in attempts] == [at < number for at in range(3)]

@@ -12,11 +12,10 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.identity import CALLERS, Identity, Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import unix_ms
 from eigenveil_server.pki.authority import new_key
 from eigenveil_server.pki.keys import load_keys
-from eigenveil_server.pki.registry import Registry
-from eigenveil_server.pki.standing import standing
+from eigenveil_server.pki.registry import Registry, current_enrolments
+from eigenveil_server.process import unix_ms
 from eigenveil_server.storage.database import open_store
 from tests.server.process import command
 from tests.server.rig import HOUR, Rig, made, refusal, request_for, serving, study_toml
@@ -26,35 +25,29 @@ HELLO = a_hello()
 DAY_MS = 86_400_000
 
 
-def test_a_new_token_and_a_denial_void_the_unused_ones(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            first = rig.token(Role.SITE, "anna")
-            kept = rig.token(Role.SITE, "bert"), rig.token(Role.ANALYST, "anna")
-            second = rig.token(Role.SITE, "anna")
-            assert "was replaced" in str(await refusal(rig.enrol(first, request_for(new_key()))))
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            third = rig.daemon.registry.new_token(Role.SITE, "anna", 60_000, lift_denial=True)
-            for stolen in (first, second):
-                assert (await refusal(rig.enrol(stolen, request_for(new_key())))).code is Code.IDENTITY
-            for token in (*kept, third):
-                await rig.enrol(token, request_for(new_key()))
-
-    asyncio.run(scenario())
-
-
-def test_a_stolen_join_file_does_not_outlive_a_denial(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            rig.token(Role.SITE, "anna")
-            stolen = rig.token(Role.SITE, "anna")
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            hospital = await rig.client(Role.SITE, "anna", lift_denial=True)
-            await hospital.stub.Hello(HELLO)
+async def test_a_new_token_and_a_denial_void_the_unused_ones(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        first = rig.token(Role.SITE, "anna")
+        kept = rig.token(Role.SITE, "bert"), rig.token(Role.ANALYST, "anna")
+        second = rig.token(Role.SITE, "anna")
+        assert "was replaced" in str(await refusal(rig.enrol(first, request_for(new_key()))))
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        third = rig.daemon.registry.new_token(Role.SITE, "anna", 60_000, lift_denial=True)
+        for stolen in (first, second):
             assert (await refusal(rig.enrol(stolen, request_for(new_key())))).code is Code.IDENTITY
-            await hospital.stub.Hello(HELLO)
+        for token in (*kept, third):
+            await rig.enrol(token, request_for(new_key()))
 
-    asyncio.run(scenario())
+
+async def test_a_stolen_join_file_does_not_outlive_a_denial(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        rig.token(Role.SITE, "anna")
+        stolen = rig.token(Role.SITE, "anna")
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        hospital = await rig.client(Role.SITE, "anna", lift_denial=True)
+        await hospital.stub.Hello(HELLO)
+        assert (await refusal(rig.enrol(stolen, request_for(new_key())))).code is Code.IDENTITY
+        await hospital.stub.Hello(HELLO)
 
 
 def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -> None:
@@ -63,19 +56,19 @@ def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -
     authority, life = load_keys(config.files).authority, 90.0
     with closing(open_store(config.files.database)) as store:
         registry = Registry(store, config.federation, lambda: now)
-        seen = [standing(store.reader, None)]
+        seen = [current_enrolments(store.reader, None)]
 
         def look() -> None:
-            seen.append(standing(store.reader, seen[-1]))
-            assert seen[-1] == standing(store.reader, None)
+            seen.append(current_enrolments(store.reader, seen[-1]))
+            assert seen[-1] == current_enrolments(store.reader, None)
             assert (seen[-1].denied, seen[-1].certificates) != (seen[-2].denied, seen[-2].certificates)
 
         def enrolled() -> str:
             token = registry.new_token(Role.SITE, "anna", HOUR)
             registry.enrol(token, request_for(new_key()), authority, lambda role: life)
             look()
-            ((_, prints),) = seen[-1].certificates.items()
-            return next(print for print, held in prints.items() if not held.superseded)
+            ((_, fingerprints),) = seen[-1].certificates.items()
+            return next(print for print, held in fingerprints.items() if not held.superseded)
 
         anna, shown = Identity(federation=config.federation, role=Role.SITE, name="anna"), enrolled()
         shown = enrolled()  # anew: the first one is superseded
@@ -83,8 +76,8 @@ def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -
         for _ in range(2):  # the answer to the first is lost, and it is replaced
             registry.renew(anna, shown, request_for(new_key()), authority, life)
             look()
-        (_, prints), *_ = seen[-1].certificates.items()
-        registry.take_up(anna, next(print for print, held in prints.items() if held.unused))
+        (_, fingerprints), *_ = seen[-1].certificates.items()
+        registry.mark_used(anna, next(print for print, held in fingerprints.items() if held.unused))
         look()
         registry.deny(Role.SITE, "anna")
         look()
@@ -92,49 +85,40 @@ def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -
         look()
 
 
-def test_a_denied_name_is_not_invited_or_enrolled_until_the_operator_says_so(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            csr = request_for(new_key())
-            used = rig.token(Role.SITE, "anna")
-            await rig.enrol(used, csr)
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            assert "deny-list" in str(await refusal(rig.enrol(used, csr)))
-            with pytest.raises(RequestError, match="--lift-denial") as refused:
-                rig.token(Role.SITE, "anna")
-            assert refused.value.code is Code.CONFLICT
-            with pytest.raises(RequestError, match="no site zoe"):
-                rig.daemon.registry.deny(Role.SITE, "zoe")
-
-    asyncio.run(scenario())
+async def test_a_denied_name_is_not_invited_or_enrolled_until_the_operator_says_so(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        csr = request_for(new_key())
+        used = rig.token(Role.SITE, "anna")
+        await rig.enrol(used, csr)
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        assert "deny-list" in str(await refusal(rig.enrol(used, csr)))
+        with pytest.raises(RequestError, match="--lift-denial") as refused:
+            rig.token(Role.SITE, "anna")
+        assert refused.value.code is Code.CONFLICT
+        with pytest.raises(RequestError, match="no site zoe"):
+            rig.daemon.registry.deny(Role.SITE, "zoe")
 
 
-def test_a_key_that_was_certified_before_is_not_enrolled_again_for_anybody(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            csr = request_for(new_key())
-            await rig.enrol(rig.token(Role.SITE, "anna"), csr)
-            for role, name in ((Role.SITE, "anna"), (Role.SITE, "bert"), (Role.ANALYST, "anna")):
-                assert "certified before" in str(await refusal(rig.enrol(rig.token(role, name), csr)))
-
-    asyncio.run(scenario())
+async def test_a_key_that_was_certified_before_is_not_enrolled_again_for_anybody(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        csr = request_for(new_key())
+        await rig.enrol(rig.token(Role.SITE, "anna"), csr)
+        for role, name in ((Role.SITE, "anna"), (Role.SITE, "bert"), (Role.ANALYST, "anna")):
+            assert "certified before" in str(await refusal(rig.enrol(rig.token(role, name), csr)))
 
 
-def test_an_analyst_may_be_away_for_weeks_and_is_shut_out_at_once_all_the_same(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        away = [0]
-        async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + away[0]) as rig:
-            people = {role: await rig.client(role, "ada") for role in CALLERS}
-            for one in people.values():
-                await one.stub.Hello(HELLO)
-            away[0] = 30 * 24 * HOUR
-            assert (await refusal(people[Role.SITE].stub.Hello(HELLO))).code is Code.IDENTITY
-            assert (await refusal(people[Role.OPERATOR].stub.Hello(HELLO))).code is Code.IDENTITY
-            await people[Role.ANALYST].stub.Hello(HELLO)
-            rig.daemon.registry.deny(Role.ANALYST, "ada")
-            assert "deny-list" in str(await refusal(people[Role.ANALYST].stub.Hello(HELLO)))
-
-    asyncio.run(scenario())
+async def test_an_analyst_may_be_away_for_weeks_and_is_shut_out_at_once_all_the_same(tmp_path: Path) -> None:
+    away = [0]
+    async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + away[0]) as rig:
+        people = {role: await rig.client(role, "ada") for role in CALLERS}
+        for one in people.values():
+            await one.stub.Hello(HELLO)
+        away[0] = 30 * 24 * HOUR
+        assert (await refusal(people[Role.SITE].stub.Hello(HELLO))).code is Code.IDENTITY
+        assert (await refusal(people[Role.OPERATOR].stub.Hello(HELLO))).code is Code.IDENTITY
+        await people[Role.ANALYST].stub.Hello(HELLO)
+        rig.daemon.registry.deny(Role.ANALYST, "ada")
+        assert "deny-list" in str(await refusal(people[Role.ANALYST].stub.Hello(HELLO)))
 
 
 def test_token_says_how_to_lift_a_denial(tmp_path: Path) -> None:
@@ -159,99 +143,82 @@ async def opened(rig: Rig) -> str:
     return await ada.submit(study_toml(sites=("anna",)))
 
 
-def test_a_denied_analyst_watches_nothing_more(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", max_watches=1)) as rig:
-            anna = await rig.client(Role.SITE, "anna")
-            eve = await rig.client(Role.ANALYST, "eve")
-            digest = await opened(rig)
-            query = await anna.query()
-            seen = []
+async def test_a_denied_analyst_watches_nothing_more(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c", max_watches=1)) as rig:
+        anna = await rig.client(Role.SITE, "anna")
+        eve = await rig.client(Role.ANALYST, "eve")
+        digest = await opened(rig)
+        query = await anna.query()
+        seen = []
 
-            async def watch() -> None:
-                request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
-                async for event in eve.stub.WatchStudy(request):
-                    seen.append(event)
+        async def watch() -> None:
+            request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
+            async for event in eve.stub.WatchStudy(request):
+                seen.append(event)
 
-            watching = asyncio.create_task(watch())
-            while len(seen) < 2:
-                await asyncio.sleep(0.01)
-            rig.daemon.registry.deny(Role.ANALYST, "eve")
-            await anna.contribute(query, frozen([60]))
-            assert (await refusal(watching)).code is Code.IDENTITY
-            told = {(event.round, site.status) for event in seen for site in event.sites}
-            assert told <= {(0, "waiting")}, "news of before the denial"
-
-    asyncio.run(scenario())
+        watching = asyncio.create_task(watch())
+        while len(seen) < 2:
+            await asyncio.sleep(0.01)
+        rig.daemon.registry.deny(Role.ANALYST, "eve")
+        await anna.contribute(query, frozen([60]))
+        assert (await refusal(watching)).code is Code.IDENTITY
+        told = {(event.round, site.status) for event in seen for site in event.sites}
+        assert told <= {(0, "waiting")}, "news of before the denial"
 
 
-def test_a_silent_stream_of_a_denied_analyst_ends(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", long_poll_seconds=0.3)) as rig:
-            await rig.client(Role.SITE, "anna")
-            eve = await rig.client(Role.ANALYST, "eve")
-            digest = await opened(rig)
-            watching = asyncio.create_task(eve.events(digest))
-            await asyncio.sleep(0.2)
-            rig.daemon.registry.deny(Role.ANALYST, "eve")
-            refused = await refusal(asyncio.wait_for(watching, 60))
-            assert refused.code is Code.IDENTITY
-
-    asyncio.run(scenario())
+async def test_a_silent_stream_of_a_denied_analyst_ends(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c", long_poll_seconds=0.3)) as rig:
+        await rig.client(Role.SITE, "anna")
+        eve = await rig.client(Role.ANALYST, "eve")
+        digest = await opened(rig)
+        watching = asyncio.create_task(eve.events(digest))
+        await asyncio.sleep(0.2)
+        rig.daemon.registry.deny(Role.ANALYST, "eve")
+        refused = await refusal(asyncio.wait_for(watching, 60))
+        assert refused.code is Code.IDENTITY
 
 
-def test_a_denial_by_another_process_ends_calls_under_way(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        config = made(tmp_path / "c", long_poll_seconds=50.0)
-        async with serving(config) as rig:
-            anna, bert = [await rig.client(Role.SITE, name) for name in ("anna", "bert")]
-            eve = await rig.client(Role.ANALYST, "eve")
-            digest = await opened(rig)
-            query = await anna.query()
-            await anna.contribute(query, frozen([60]))
-            calls = [asyncio.create_task(call) for call in (bert.query(), eve.events(digest))]
-            polling = asyncio.create_task(anna.query())
-            await asyncio.sleep(0.3)
-            where = ("--config", str(config.files.folder / "coordinator.toml"))
-            for role, name in (("site", "bert"), ("analyst", "eve")):
-                code, _, err = await asyncio.to_thread(
-                    command, "deny", *where, "--role", role, "--name", name
-                )
-                assert code == 0, err
-            for call in calls:
-                assert "deny-list" in str(await refusal(asyncio.wait_for(call, 45)))
-            assert not polling.done() or polling.exception() is None, "nobody else is disturbed"
-            polling.cancel()
-
-    asyncio.run(scenario())
+async def test_a_denial_by_another_process_ends_calls_under_way(tmp_path: Path) -> None:
+    config = made(tmp_path / "c", long_poll_seconds=50.0)
+    async with serving(config) as rig:
+        anna, bert = [await rig.client(Role.SITE, name) for name in ("anna", "bert")]
+        eve = await rig.client(Role.ANALYST, "eve")
+        digest = await opened(rig)
+        query = await anna.query()
+        await anna.contribute(query, frozen([60]))
+        calls = [asyncio.create_task(call) for call in (bert.query(), eve.events(digest))]
+        polling = asyncio.create_task(anna.query())
+        await asyncio.sleep(0.3)
+        where = ("--config", str(config.files.folder / "coordinator.toml"))
+        for role, name in (("site", "bert"), ("analyst", "eve")):
+            code, _, err = await asyncio.to_thread(command, "deny", *where, "--role", role, "--name", name)
+            assert code == 0, err
+        for call in calls:
+            assert "deny-list" in str(await refusal(asyncio.wait_for(call, 45)))
+        assert not polling.done() or polling.exception() is None, "nobody else is disturbed"
+        polling.cancel()
 
 
-def test_a_call_that_outlives_its_certificate_is_ended(tmp_path: Path) -> None:
+async def test_a_call_that_outlives_its_certificate_is_ended(tmp_path: Path) -> None:
     ahead = [0]
 
-    async def scenario() -> None:
-        config = made(tmp_path / "c", long_poll_seconds=50.0)
-        async with serving(config, clock=lambda: unix_ms() + ahead[0]) as rig:
-            anna = await rig.client(Role.SITE, "anna")
-            polling = asyncio.create_task(anna.query())
-            await asyncio.sleep(0.3)
-            ahead[0] = 8 * 24 * HOUR
-            assert "not valid now" in str(await refusal(asyncio.wait_for(polling, 45)))
-
-    asyncio.run(scenario())
+    config = made(tmp_path / "c", long_poll_seconds=50.0)
+    async with serving(config, clock=lambda: unix_ms() + ahead[0]) as rig:
+        anna = await rig.client(Role.SITE, "anna")
+        polling = asyncio.create_task(anna.query())
+        await asyncio.sleep(0.3)
+        ahead[0] = 8 * 24 * HOUR
+        assert "not valid now" in str(await refusal(asyncio.wait_for(polling, 45)))
 
 
-def test_a_long_poll_under_way_tells_a_denied_site_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", long_poll_seconds=50.0)) as rig:
-            anna = await rig.client(Role.SITE, "anna")
-            polling = asyncio.create_task(anna.query())
-            ada = await rig.client(Role.ANALYST, "ada")
-            await asyncio.sleep(0.2)
-            sites = rig.daemon.registry.sites()
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            rig.daemon.registry.sites = lambda: sites  # type: ignore[method-assign]  # submitted just before
-            await ada.submit(study_toml(sites=("anna",)))
-            assert (await refusal(asyncio.wait_for(polling, 45))).code is Code.IDENTITY
-
-    asyncio.run(scenario())
+async def test_a_long_poll_under_way_tells_a_denied_site_nothing(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c", long_poll_seconds=50.0)) as rig:
+        anna = await rig.client(Role.SITE, "anna")
+        polling = asyncio.create_task(anna.query())
+        ada = await rig.client(Role.ANALYST, "ada")
+        await asyncio.sleep(0.2)
+        sites = rig.daemon.registry.sites()
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        rig.daemon.registry.sites = lambda: sites  # type: ignore[method-assign]  # submitted just before
+        await ada.submit(study_toml(sites=("anna",)))
+        assert (await refusal(asyncio.wait_for(polling, 45))).code is Code.IDENTITY

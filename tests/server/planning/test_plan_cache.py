@@ -10,15 +10,13 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.dictionary.admission import Directory, directory_to_dict
-from eigenveil.dictionary.statement import SiteStatement
+from eigenveil.dictionary.directory import Directory, SiteStatement, directory_to_dict
 from eigenveil.identity import Role
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.planning import plan_cache, planner
-from eigenveil_server.planning.plan_cache import MOST_PLANS, PlanCache
-from eigenveil_server.planning.pool import PlanningPool
-from tests.server.rig import in_loop, made, serving, study_toml
+from eigenveil_server.planning import planner, pool
+from eigenveil_server.planning.pool import MAX_CACHED_PLANS, PlanCache, PlanningPool
+from tests.server.rig import made, serving, study_toml
 
 WORDS = {"study_toml": "a study", "submission": "one", "analyst": "ada", "directory": {}, "most_columns": 9}
 
@@ -73,7 +71,6 @@ def test_a_plan_of_another_directory_is_not_found_and_not_kept() -> None:
     assert cache.take(WORDS | {"directory": later, "submission": "two"}) is not None
 
 
-@in_loop
 async def test_a_directory_is_spelled_out_in_the_thread_that_asks_for_a_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,11 +90,11 @@ async def test_a_directory_is_spelled_out_in_the_thread_that_asks_for_a_plan(
 
 def test_the_oldest_plans_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     cache = PlanCache()
-    for number in range(MOST_PLANS + 1):
+    for number in range(MAX_CACHED_PLANS + 1):
         cache.put(WORDS | {"submission": str(number)}, planned())
     assert cache.take(WORDS | {"submission": "0"}) is None
     assert cache.take(WORDS | {"submission": "1"}) is not None
-    monkeypatch.setattr(plan_cache, "MOST_BYTES", 10)
+    monkeypatch.setattr(pool, "MAX_CACHED_BYTES", 10)
     cache.put(WORDS, planned("ten bytes."))
     assert cache.take(WORDS) is not None
     cache.put(WORDS, planned("eleven byte"))
@@ -105,7 +102,6 @@ def test_the_oldest_plans_give_way(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cache.take(WORDS | {"submission": "2"}) is None
 
 
-@in_loop
 async def test_a_submission_runs_the_plan_that_was_explained_and_plans_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
-from eigenveil_common.apart import apart, ended
+from eigenveil_common.concurrency import kill_process, start_isolated
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner, pool
 from eigenveil_server.planning.pool import PlanningPool
@@ -32,25 +32,22 @@ async def ask(here: PlanningPool, analyst: str, toml: str, most_columns: int = 4
     return await here.ask(analyst, "explained", **words)
 
 
-def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
+async def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pool, "LINGER_SECONDS", 0.0)
 
-    async def scenario() -> None:
-        here = PlanningPool(4096)
-        await ask(here, "ada", SMALL)  # its process has started by now
-        wide = [asyncio.create_task(ask(here, name, SLOW)) for name in ("eve", "mallory")]
-        await asyncio.sleep(0.1)
-        assert await ask(here, "ada", SMALL)
-        assert not any(wish.done() for wish in wide)
-        for wish in wide:
-            wish.cancel()
-        await asyncio.gather(*wide, return_exceptions=True)
-        assert await ask(here, "ada", SMALL + "\n" * pool.SMALL_BYTES), "the wide lane is free again"
-        here.close()
-
-    asyncio.run(scenario())
+    here = PlanningPool(4096)
+    await ask(here, "ada", SMALL)  # its process has started by now
+    wide = [asyncio.create_task(ask(here, name, SLOW)) for name in ("eve", "mallory")]
+    await asyncio.sleep(0.1)
+    assert await ask(here, "ada", SMALL)
+    assert not any(wish.done() for wish in wide)
+    for wish in wide:
+        wish.cancel()
+    await asyncio.gather(*wide, return_exceptions=True)
+    assert await ask(here, "ada", SMALL + "\n" * pool.SMALL_BYTES), "the wide lane is free again"
+    here.close()
 
 
 def peak(process: int) -> int:
@@ -62,7 +59,7 @@ def peak(process: int) -> int:
 def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned() -> None:
     words = {"most_columns": 4096, "directory": a_directory(), "submission": "draft", "analyst": "eve"}
     wide = words | {"study_toml": study_toml(columns=500, components=480, algorithm="dp-pca")}
-    process = apart("eigenveil_server.planning.planner")
+    process = start_isolated("eigenveil_server.planning.planner")
     assert process.stdin is not None
     assert process.stdout is not None
     answers = []
@@ -71,14 +68,14 @@ def test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_pl
         planner.write(process.stdin, asked)
         answers.append(planner.read(process.stdout))
     most = peak(process.pid)
-    ended(process)
+    kill_process(process)
     assert answers[0].keys() == {"memory", "resident"}
     assert "done" in answers[1]
     assert most < LITTLE
     assert answers[1]["resident"] < pool.IDLE_BYTES
 
 
-def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there(
+async def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[int] = []
@@ -90,7 +87,7 @@ def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_wi
 
     monkeypatch.setattr(pool.Worker, "__init__", lambda self, lane: None)
     monkeypatch.setattr(pool.Worker, "idle", [])
-    monkeypatch.setattr(pool.Worker, "ready", classmethod(lambda cls, lane: cls(lane)))
+    monkeypatch.setattr(pool.Worker, "acquire", classmethod(lambda cls, lane: cls(lane)))
     monkeypatch.setattr(pool.Worker, "ask", plan)
     monkeypatch.setattr(pool.Worker, "serves", False)
     wide = pool.wide_memory(2048)
@@ -109,12 +106,12 @@ def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_wi
         here.close()
         return refused.value
 
-    refused = asyncio.run(scenario())
+    refused = await scenario()
     small = pool.SMALL_MEMORY
     assert asked == [small, small, wide, small, wide, wide, small, small], "bob waits with the wide"
     assert refused.code is Code.BAD_STUDY
     assert f"over {wide // 2**20} MiB of memory" in str(refused)
-    assert "ask for fewer columns or components" in str(refused)
+    assert "choose fewer columns or components" in str(refused)
 
 
 def test_a_process_that_keeps_much_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +129,7 @@ def test_a_process_that_keeps_much_memory_is_not_kept(monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize("deep", ["a" + ".a" * 50_000, "a" + ".a" * 14_000], ids=["wide", "small"])
-def test_a_deep_key_is_refused_in_next_to_no_memory(monkeypatch: pytest.MonkeyPatch, deep: str) -> None:
+async def test_a_deep_key_is_refused_in_next_to_no_memory(monkeypatch: pytest.MonkeyPatch, deep: str) -> None:
     """4 GiB and 13 s of the wide lane, and 949 MiB of the small one, before its bounds were held first."""
     monkeypatch.setattr(pool.Worker, "idle", [])
 
@@ -144,12 +141,12 @@ def test_a_deep_key_is_refused_in_next_to_no_memory(monkeypatch: pytest.MonkeyPa
         (worker,) = pool.Worker.idle
         return peak(worker._process.pid)
 
-    assert asyncio.run(scenario()) < pool.IDLE_BYTES
-    pool._end_the_idle()
+    assert (await scenario()) < pool.IDLE_BYTES
+    pool._end_idle_workers()
     pool.Worker.idle.clear()
 
 
-def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_start(
+async def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_start(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     started: list[pool.Worker] = []
@@ -180,14 +177,14 @@ def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_star
             assert await ask(here, "ada", SMALL)
             counts.append(len(started))
         here.close()
-        pool._end_the_idle()
+        pool._end_idle_workers()
         return counts
 
     # One of each lane; then each small one ends its own, and finds the next process ready.
-    assert asyncio.run(scenario()) == [1, 2, 2, 3, 4]
+    assert (await scenario()) == [1, 2, 2, 3, 4]
 
 
-def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "SMALL_SECONDS", 0.01)
     monkeypatch.setattr(pool, "WIDE_SECONDS", 0.01)
     monkeypatch.setattr(pool, "SMALL_BYTES", 2 * len(SLOW))
@@ -203,10 +200,10 @@ def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.Mo
         there.close()
         return refused.value
 
-    assert asyncio.run(scenario()).code is Code.BAD_STUDY
+    assert (await scenario()).code is Code.BAD_STUDY
 
 
-def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.MonkeyPatch) -> None:
     planned: list[str] = []
 
     def plan(self: object, wish: dict[str, dict[str, str]]) -> dict[str, str]:
@@ -216,18 +213,15 @@ def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(pool.Worker, "__init__", lambda self, lane: None)
     monkeypatch.setattr(pool.Worker, "idle", [])
-    monkeypatch.setattr(pool.Worker, "ready", classmethod(lambda cls, lane: cls(lane)))
+    monkeypatch.setattr(pool.Worker, "acquire", classmethod(lambda cls, lane: cls(lane)))
     monkeypatch.setattr(pool.Worker, "ask", plan)
     monkeypatch.setattr(pool.Worker, "serves", True)
 
-    async def scenario() -> None:
-        here = PlanningPool(4096)
-        names = ["ada's 0", "ada's 1", "ada's 2", "bob's"]
-        await asyncio.gather(*(ask(here, name.partition("'")[0], name) for name in names))
-        here.close()
-        pool.Worker.idle.clear()
-
-    asyncio.run(scenario())
+    here = PlanningPool(4096)
+    names = ["ada's 0", "ada's 1", "ada's 2", "bob's"]
+    await asyncio.gather(*(ask(here, name.partition("'")[0], name) for name in names))
+    here.close()
+    pool.Worker.idle.clear()
     assert planned == ["ada's 0", "bob's", "ada's 1", "ada's 2"]
 
 
@@ -246,7 +240,7 @@ def test_who_goes_away_ends_no_work_but_their_own() -> None:
     lane.close()
 
 
-def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_password(
+async def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_password(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trap = 'import os; open("sprung", "w").write(os.environ.get("PGPASSWORD", ""))'
@@ -261,48 +255,47 @@ def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_passwo
         here.close()
         (worker,) = pool.Worker.idle
         said = Path(f"/proc/{worker._process.pid}/environ").read_bytes()
-        pool._end_the_idle()
+        pool._end_idle_workers()
         return said
 
-    assert b"PGPASSWORD" not in asyncio.run(scenario())
+    assert b"PGPASSWORD" not in (await scenario())
     assert not (tmp_path / "sprung").exists()
 
 
-def test_a_process_that_was_ended_while_idle_is_nobodys_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_process_that_was_ended_while_idle_is_nobodys_refusal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(pool.Worker, "idle", [pool.Worker("small")])
     (idle,) = pool.Worker.idle
     idle.end()
     idle._process.wait()
 
-    async def scenario() -> None:
-        here = PlanningPool(4096)
-        assert await ask(here, "ada", SMALL)
-        here.close()
-        pool._end_the_idle()
-
-    asyncio.run(scenario())
+    here = PlanningPool(4096)
+    assert await ask(here, "ada", SMALL)
+    here.close()
+    pool._end_idle_workers()
 
 
-def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -> None:
+async def test_a_study_is_refused_for_its_size_before_any_work(tmp_path: Path) -> None:
     async def scenario() -> tuple[EigenveilError, EigenveilError]:
         async with serving(made(tmp_path / "c", max_columns=5)) as rig:
             ada = await rig.client(Role.ANALYST, "ada")
-            asked = [study_toml(columns=6), "#" * (pool.MOST_BYTES + 1)]
+            asked = [study_toml(columns=6), "#" * (pool.MAX_STUDY_BYTES + 1)]
             wide, long = [
                 await refusal(ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=toml)))
                 for toml in asked
             ]
             return wide, long
 
-    wide, long = asyncio.run(scenario())
+    wide, long = await scenario()
     assert (wide.code, long.code) == (Code.BAD_STUDY, Code.BAD_STUDY)
     assert "max_columns" in str(wide)
     assert "KiB" in str(long)
 
 
 def test_a_defect_of_planning_is_told_by_its_type_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(planner, "WORKS", {"broken": {}.pop})
-    assert planner.answer("broken", {}) == {"code": Code.BUG.value, "why": "planning met TypeError"}
+    monkeypatch.setattr(planner, "TASKS", {"broken": {}.pop})
+    assert planner.answer("broken", {}) == {"code": Code.BUG.value, "why": "planning failed: TypeError"}
 
 
 def test_the_time_of_a_wish_is_counted_from_its_own_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +312,7 @@ def test_the_time_of_a_wish_is_counted_from_its_own_beginning(monkeypatch: pytes
     assert spans == [(signal.ITIMER_PROF, seconds) for seconds in (3.0, 0.0, 5.0, 0.0)]
 
 
-def test_only_what_took_too_much_is_planned_with_the_wide_ones_from_then_on(
+async def test_only_what_took_too_much_is_planned_with_the_wide_ones_from_then_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A process that dies of something else is nobody's fault."""
@@ -335,19 +328,16 @@ def test_only_what_took_too_much_is_planned_with_the_wide_ones_from_then_on(
 
     monkeypatch.setattr(pool.Worker, "ask", ask_of)
 
-    async def scenario() -> None:
-        here = PlanningPool(4096)
-        for _ in range(2):
-            assert await ask(here, "ada", SMALL)
-        monkeypatch.setattr(pool, "SMALL_BYTES", 2 * len(SLOW))
-        monkeypatch.setattr(here._small, "_seconds", 0.01)
-        monkeypatch.setattr(here._wide, "_seconds", 0.02)
-        with pytest.raises(RequestError, match="was stopped"):
-            await ask(here, "eve", SLOW)
-        monkeypatch.setattr(here._wide, "_seconds", 60.0)
-        assert await ask(here, "eve", SMALL)
-        here.close()
-        pool._end_the_idle()
-
-    asyncio.run(scenario())
+    here = PlanningPool(4096)
+    for _ in range(2):
+        assert await ask(here, "ada", SMALL)
+    monkeypatch.setattr(pool, "SMALL_BYTES", 2 * len(SLOW))
+    monkeypatch.setattr(here._small, "_seconds", 0.01)
+    monkeypatch.setattr(here._wide, "_seconds", 0.02)
+    with pytest.raises(RequestError, match="was stopped"):
+        await ask(here, "eve", SLOW)
+    monkeypatch.setattr(here._wide, "_seconds", 60.0)
+    assert await ask(here, "eve", SMALL)
+    here.close()
+    pool._end_idle_workers()
     assert taken == ["small", "wide", "small", "small", "wide", "wide"]

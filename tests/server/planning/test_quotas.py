@@ -13,8 +13,8 @@ from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
+from eigenveil_server.process import unix_ms
 from eigenveil_server.studies.consent import HOUR_MS
 from tests.server.process import command
 from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
@@ -36,23 +36,20 @@ async def decided(config: Config, verb: str, study: str) -> tuple[int, str]:
     return code, err
 
 
-def test_one_analyst_has_so_many_studies_under_way_and_leaves_room_for_others(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        config = made(tmp_path / "c", max_studies_per_analyst=3, max_share_per_analyst=0.5)
-        async with serving(config) as rig:
-            await rig.sites()
-            eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
-            await eve.submit(study_toml(name="s0", epsilon=5.0), "0")
-            many = await refusal(eve.submit(study_toml(name="s1", epsilon=5.0), "1"))
-            assert (many.code, "max_share_per_analyst" in str(many)) == (Code.BUDGET, True)
-            assert 2 * reserved(rig) <= config.budget.mixed.micro_rho
-            for number in (2, 3):
-                await eve.submit(study_toml(name=f"s{number}"), str(number))
-            more = await refusal(eve.submit(study_toml(name="s4"), "4"))
-            assert (more.code, "max_studies_per_analyst" in str(more)) == (Code.CONFLICT, True)
-            await ada.submit(study_toml(name="other", epsilon=5.0), "other")
-
-    asyncio.run(scenario())
+async def test_one_analyst_has_so_many_studies_under_way_and_leaves_room_for_others(tmp_path: Path) -> None:
+    config = made(tmp_path / "c", max_studies_per_analyst=3, max_share_per_analyst=0.5)
+    async with serving(config) as rig:
+        await rig.sites()
+        eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
+        await eve.submit(study_toml(name="s0", epsilon=5.0), "0")
+        many = await refusal(eve.submit(study_toml(name="s1", epsilon=5.0), "1"))
+        assert (many.code, "max_share_per_analyst" in str(many)) == (Code.BUDGET, True)
+        assert 2 * reserved(rig) <= config.budget.mixed.micro_rho
+        for number in (2, 3):
+            await eve.submit(study_toml(name=f"s{number}"), str(number))
+        more = await refusal(eve.submit(study_toml(name="s4"), "4"))
+        assert (more.code, "max_studies_per_analyst" in str(more)) == (Code.CONFLICT, True)
+        await ada.submit(study_toml(name="other", epsilon=5.0), "other")
 
 
 def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
@@ -61,7 +58,7 @@ def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
     caplog.set_level(logging.INFO, "eigenveil")
     config = made(tmp_path / "c", approve_above_epsilon=0.5)
 
-    async def submitted() -> tuple[str, str]:
+    async def analyst_usage() -> tuple[str, str]:
         async with serving(config) as rig:
             await rig.sites()
             ada = await rig.client(Role.ANALYST, "ada")
@@ -82,16 +79,16 @@ def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
             assert await state(ada, other) == pb.STUDY_STATE_AWAITING_APPROVAL
             assert (await decided(config, "refuse", other))[0] == 0
             code, err = await decided(config, "refuse", "ffffff")
-            assert (code != 0, "waits for approval" in err) == (True, True)
+            assert (code != 0, "waiting study" in err) == (True, True)
             async with answering(sites):
                 assert (await ada.events(large))[-1].state == pb.STUDY_STATE_RELEASED
             end = (await ada.events(other))[-1]
             assert (end.state, end.failure) == (pb.STUDY_STATE_CANCELLED, "refused by the operator")
 
-    large, other = asyncio.run(submitted())
+    large, other = asyncio.run(analyst_usage())
     assert asyncio.run(decided(config, "approve", large[:8])) == (0, "")
     code, err = asyncio.run(decided(config, "refuse", large[:8]))
-    assert (code != 0, "was decided on before" in err) == (True, True)
+    assert (code != 0, "is decided already" in err) == (True, True)
     asyncio.run(after_a_restart(large, other))
     told = [one.getMessage() for one in caplog.records if large[:12] in one.getMessage()]
     assert [line.split()[0] for line in told if "analyst=ada" in line][:2] == [
@@ -100,45 +97,39 @@ def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
     ], "it was submitted once"
 
 
-def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_path: Path) -> None:
+async def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_path: Path) -> None:
     config = made(tmp_path / "c", approve_above_epsilon=4.9, max_share_per_analyst=1.0)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            large = await ada.submit(study_toml(epsilon=5.0), "large")
-            for number in range(4):
-                await ada.submit(study_toml(name=f"s{number}", epsilon=4.1), str(number))
-            assert (await decided(config, "approve", large[:12]))[0] == 0
-            end = (await ada.events(large))[-1]
-            assert end.state == pb.STUDY_STATE_FAILED
-            assert "budget" in end.failure
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        large = await ada.submit(study_toml(epsilon=5.0), "large")
+        for number in range(4):
+            await ada.submit(study_toml(name=f"s{number}", epsilon=4.1), str(number))
+        assert (await decided(config, "approve", large[:12]))[0] == 0
+        end = (await ada.events(large))[-1]
+        assert end.state == pb.STUDY_STATE_FAILED
+        assert "budget" in end.failure
 
 
-def test_an_approved_study_that_another_version_planned_ends_and_stops_nobody(
+async def test_an_approved_study_that_another_version_planned_ends_and_stops_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = made(tmp_path / "c", approve_above_epsilon=0.5)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            await rig.sites()
-            ada = await rig.credentials(Role.ANALYST, "ada")
-            digest = await rig.connect(ada).submit(study_toml())
-        assert (await decided(config, "approve", digest[:12]))[0] == 0
-        newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
-        monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
-        async with serving(config) as rig:
-            again = rig.connect(ada)
-            end = (await again.events(digest))[-1]
-            assert (end.state, "revision 99" in end.failure) == (pb.STUDY_STATE_FAILED, True)
-            monkeypatch.undo()
-            assert await again.submit(study_toml(name="next", epsilon=0.4), "next") != digest
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        await rig.sites()
+        ada = await rig.credentials(Role.ANALYST, "ada")
+        digest = await rig.connect(ada).submit(study_toml())
+    assert (await decided(config, "approve", digest[:12]))[0] == 0
+    newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
+    monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
+    async with serving(config) as rig:
+        again = rig.connect(ada)
+        end = (await again.events(digest))[-1]
+        assert (end.state, "revision 99" in end.failure) == (pb.STUDY_STATE_FAILED, True)
+        monkeypatch.undo()
+        assert await again.submit(study_toml(name="next", epsilon=0.4), "next") != digest
 
 
 def test_hours_for_persons_count_from_the_operator_s_word_and_not_anew_after_a_restart(
@@ -175,7 +166,7 @@ def test_hours_for_persons_count_from_the_operator_s_word_and_not_anew_after_a_r
         run = rig.daemon.engine.running(digest)
         assert run is not None
         row = pb.StudyRow()
-        run.consent.tell(row)
+        run.consent.add_consent_status(row)
         return (row.consent_ends_unix_ms - clock()) / HOUR_MS
 
     digest = asyncio.run(approved_late())

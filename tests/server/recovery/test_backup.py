@@ -145,7 +145,7 @@ def test_nothing_is_overwritten(tmp_path: Path, backup: Path) -> None:
     ):
         code, _, err = command(*arguments)
         assert code == 9
-        assert "nothing is overwritten" in err.replace("\n", " ")
+        assert "nothing was overwritten" in err.replace("\n", " ")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 

@@ -12,9 +12,9 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.accounting.budget import Budget, NoiseRule
+from eigenveil.accounting.budget import NoiseRule, PrivacyBudget
 from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
-from eigenveil.accounting.ledger import Entry, Ledger
+from eigenveil.accounting.ledger import Ledger, LedgerEntry
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.identity import Role
@@ -24,8 +24,8 @@ from eigenveil_server.admin.status import report
 from eigenveil_server.config import Config, Files
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki.keys import load_keys
-from eigenveil_server.recovery.accept_loss import accept_loss, lost
-from eigenveil_server.recovery.checkpoints import Chain
+from eigenveil_server.recovery.accept_loss import accept_loss, lost_cost
+from eigenveil_server.recovery.checkpoints import LedgerDigests
 from eigenveil_server.storage.database import open_store
 from tests.server.rig import Client, Rig, answering, made, no_fatal, refusal, serving, study_toml
 from tests.support import a_hello, refused
@@ -43,7 +43,7 @@ async def released(rig: Rig, study: str = STUDY) -> pb.SignedCheckpoint:
     async with answering(sites):
         events = await ada.events(await ada.submit(study))
     assert events[-1].state == pb.STUDY_STATE_RELEASED
-    found = rig.daemon.checkpoints.other_than(b"")
+    found = rig.daemon.checkpoints.checkpoint_if_newer(b"")
     assert found is not None
     return found
 
@@ -83,29 +83,24 @@ async def greeted(rig: Rig, checkpoint: pb.SignedCheckpoint | None) -> Client:
     return anna
 
 
-def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            public = rig.daemon.runtime.keys.release_public
-            anna = await rig.client(Role.SITE, "anna")
-            await anna.stub.Hello(hello(None))
-            ada = await rig.client(Role.ANALYST, "ada")
-            for name in ("bert", "carl"):
-                await rig.client(Role.SITE, name)
-            await ada.submit(STUDY)
-            found = await anna.stub.NextWork(pb.NextWorkRequest())
-            checkpoint = verify_checkpoint(
-                found.checkpoint.checkpoint_json, found.checkpoint.signature, public
-            )
-            (price,) = rig.daemon.runtime.repository.store.reader.rows("SELECT micro_rho FROM ledger")
-            assert (checkpoint.size, checkpoint.committed) == (1, Cost(micro_rho=price["micro_rho"]))
-            held = bytes.fromhex(checkpoint.digest)
-            again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
-            assert again.HasField("query")
-            assert not again.HasField("checkpoint")
-            await anna.stub.Hello(hello(found.checkpoint))  # its own checkpoint is well known
-
-    asyncio.run(scenario())
+async def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        public = rig.daemon.runtime.keys.release_public
+        anna = await rig.client(Role.SITE, "anna")
+        await anna.stub.Hello(hello(None))
+        ada = await rig.client(Role.ANALYST, "ada")
+        for name in ("bert", "carl"):
+            await rig.client(Role.SITE, name)
+        await ada.submit(STUDY)
+        found = await anna.stub.NextWork(pb.NextWorkRequest())
+        checkpoint = verify_checkpoint(found.checkpoint.checkpoint_json, found.checkpoint.signature, public)
+        (price,) = rig.daemon.runtime.repository.store.reader.rows("SELECT micro_rho FROM ledger")
+        assert (checkpoint.size, checkpoint.committed) == (1, Cost(micro_rho=price["micro_rho"]))
+        held = bytes.fromhex(checkpoint.digest)
+        again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
+        assert again.HasField("query")
+        assert not again.HasField("checkpoint")
+        await anna.stub.Hello(hello(found.checkpoint))  # its own checkpoint is well known
 
 
 def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: Path) -> None:
@@ -149,33 +144,31 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
 
 
 @pytest.mark.parametrize("study", [STUDY, STUDY.replace("1e-6", "0.0")])
-def test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any(tmp_path: Path, study: str) -> None:
+async def test_what_was_lost_where_any_noise_was_admitted_is_charged_as_of_any(
+    tmp_path: Path, study: str
+) -> None:
     """Laplace noise, and Gaussian that was admitted where other could have been: zCDP's total holds for ever,
     also if the rule says Gaussian noise alone by then."""
     config = made(tmp_path / "c", noise=NoiseRule.ANY)
 
-    async def scenario() -> None:
-        later = await behind(config, study)
-        async with serving(config) as rig:
-            await refusal(greeted(rig, later))
-
-    asyncio.run(scenario())
+    later = await behind(config, study)
+    async with serving(config) as rig:
+        await refusal(greeted(rig, later))
     assert not accept_loss(config).checkpoint.gaussian
     told = report(replace(config, noise=NoiseRule.GAUSSIAN))["budget"]
     assert not told["exact"]
     assert told["micro_rho"] == config.budget.mixed.micro_rho
 
 
-def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(tmp_path: Path) -> None:
+async def test_a_coordinator_that_cannot_write_down_that_it_is_behind_ends_all_the_same(
+    tmp_path: Path,
+) -> None:
     config = made(tmp_path / "c")
 
-    async def scenario() -> None:
-        later = await behind(config)
-        async with serving(config) as rig:
-            with mock.patch("tempfile.mkstemp", side_effect=OSError("read-only")):
-                assert "accept-loss" in str(await refusal(greeted(rig, later)))
-
-    asyncio.run(scenario())
+    later = await behind(config)
+    async with serving(config) as rig:
+        with mock.patch("tempfile.mkstemp", side_effect=OSError("read-only")):
+            assert "accept-loss" in str(await refusal(greeted(rig, later)))
     assert not config.files.marker.exists()
 
 
@@ -190,38 +183,32 @@ def public_key(config: Config) -> bytes:
     return load_keys(config.files).release_public
 
 
-def test_a_newer_database_ends_the_refusal(tmp_path: Path) -> None:
+async def test_a_newer_database_ends_the_refusal(tmp_path: Path) -> None:
     config = made(tmp_path / "c")
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            await rig.client(Role.SITE, "anna")
-        early, late = tmp_path / "early", tmp_path / "late"
-        shutil.copy(config.files.database, early)
-        async with serving(config) as rig:
-            later = await released(rig)
-        shutil.copy(config.files.database, late)
-        put_back(config, early)
-        async with serving(config) as rig:
-            await refusal(greeted(rig, later))
-        assert config.files.marker.exists()
-        put_back(config, late)
-        async with serving(config) as rig:
-            await greeted(rig, later)
-        assert not config.files.marker.exists()
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        await rig.client(Role.SITE, "anna")
+    early, late = tmp_path / "early", tmp_path / "late"
+    shutil.copy(config.files.database, early)
+    async with serving(config) as rig:
+        later = await released(rig)
+    shutil.copy(config.files.database, late)
+    put_back(config, early)
+    async with serving(config) as rig:
+        await refusal(greeted(rig, later))
+    assert config.files.marker.exists()
+    put_back(config, late)
+    async with serving(config) as rig:
+        await greeted(rig, later)
+    assert not config.files.marker.exists()
 
 
-def test_accepting_a_loss_that_does_not_fit_the_budget_changes_nothing(tmp_path: Path) -> None:
+async def test_accepting_a_loss_that_does_not_fit_the_budget_changes_nothing(tmp_path: Path) -> None:
     config = made(tmp_path / "c")
 
-    async def scenario() -> None:
-        later = await behind(config)
-        async with serving(config) as rig:
-            await refusal(greeted(rig, later))
-
-    asyncio.run(scenario())
+    later = await behind(config)
+    async with serving(config) as rig:
+        await refusal(greeted(rig, later))
     poor = Config(federation=config.federation, state=config.state, budget_epsilon=0.01)
     with pytest.raises(RequestError, match="restore a newer backup, or raise budget_epsilon") as problem:
         accept_loss(poor)
@@ -230,29 +217,26 @@ def test_accepting_a_loss_that_does_not_fit_the_budget_changes_nothing(tmp_path:
         Daemon(config, fatal=no_fatal)
 
 
-def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            keys = rig.daemon.runtime.keys
-            strange = checkpoint_of("fed", ["ab" * 32], [], gaussian=True).to_json()
-            forged = pb.SignedCheckpoint(checkpoint_json=strange, signature=bytes(64))
-            assert (await refusal(greeted(rig, forged))).code is Code.IDENTITY
-            other = pb.SignedCheckpoint(
-                checkpoint_json=strange, signature=keys.release.sign(CHECKPOINT_SIGNED + strange)
-            )
-            problem = await refusal(greeted(rig, other))
-            assert isinstance(problem, PeerError)
-            assert problem.code is Code.PROTOCOL
-            await greeted(rig, None)
-
-    asyncio.run(scenario())
+async def test_a_head_that_nobody_here_signed_stops_nothing(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        keys = rig.daemon.runtime.keys
+        strange = checkpoint_of("fed", ["ab" * 32], [], gaussian=True).to_json()
+        forged = pb.SignedCheckpoint(checkpoint_json=strange, signature=bytes(64))
+        assert (await refusal(greeted(rig, forged))).code is Code.IDENTITY
+        other = pb.SignedCheckpoint(
+            checkpoint_json=strange, signature=keys.release.sign(CHECKPOINT_SIGNED + strange)
+        )
+        problem = await refusal(greeted(rig, other))
+        assert isinstance(problem, PeerError)
+        assert problem.code is Code.PROTOCOL
+        await greeted(rig, None)
     assert not Files(tmp_path / "c").marker.exists()
 
 
 # ------------------------------------------------------------ how much was lost
 
 
-def grown(ledger: Ledger, entries: list[Entry], random: Random, count: int) -> None:
+def grown(ledger: Ledger, entries: list[LedgerEntry], random: Random, count: int) -> None:
     """Add `count` rounds of studies to a ledger."""
     for number in range(count):
         study = f"{random.getrandbits(200):064x}"
@@ -268,7 +252,7 @@ def grown(ledger: Ledger, entries: list[Entry], random: Random, count: int) -> N
             entries.append(entry)
 
 
-def checkpoint(entries: list[Entry]) -> Checkpoint:
+def checkpoint(entries: list[LedgerEntry]) -> Checkpoint:
     """As specified: charges, and of each study that is not settled what it has left."""
     committed = Cost(micro_rho=0)
     for study in {entry.study for entry in entries}:
@@ -280,8 +264,8 @@ def checkpoint(entries: list[Entry]) -> Checkpoint:
     return checkpoint_of("fed", [entry.digest for entry in entries], [committed], gaussian=False)
 
 
-def ledger_of(entries: list[Entry]) -> Ledger:
-    ledger = Ledger(budget=Budget(mixed=Cost(micro_rho=10**9, atto_delta=10**9)))
+def ledger_of(entries: list[LedgerEntry]) -> Ledger:
+    ledger = Ledger(budget=PrivacyBudget(mixed=Cost(micro_rho=10**9, atto_delta=10**9)))
     for entry in entries:
         ledger.apply(entry)
     return ledger
@@ -291,7 +275,7 @@ def ledger_of(entries: list[Entry]) -> Ledger:
 def test_what_is_charged_is_never_less_than_what_was_lost(seed: int) -> None:
     """Also when the ledger went on after it was put back, and when a second checkpoint follows."""
     random = Random(seed)
-    common: list[Entry] = []
+    common: list[LedgerEntry] = []
     grown(ledger_of(common), common, random, random.choice((0, 1, 20, 60)))
     lost_one, here = list(common), list(common)
     grown(ledger_of(common), lost_one, random, random.randint(1, 30))
@@ -301,8 +285,8 @@ def test_what_is_charged_is_never_less_than_what_was_lost(seed: int) -> None:
     grown(ledger_of(common), here, random, random.choice((0, 0, 5)))
     before = ledger_of(common).spent
     owed = [Cost(micro_rho=one.committed.micro_rho - before.micro_rho) for one in (first, second)]
-    assert owed[0].micro_rho <= lost(first, here, ()).micro_rho
-    charged = lost(first, here, ()).micro_rho + lost(second, here, (first,)).micro_rho
+    assert owed[0].micro_rho <= lost_cost(first, here, ()).micro_rho
+    charged = lost_cost(first, here, ()).micro_rho + lost_cost(second, here, (first,)).micro_rho
     assert owed[1].micro_rho <= charged
     if len(here) == len(common) and len(lost_one) - len(common) <= 16:
         assert charged == owed[1].micro_rho, "of a few rows exactly what was lost"
@@ -312,12 +296,12 @@ def test_what_is_charged_is_never_less_than_what_was_lost(seed: int) -> None:
 def test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_for_them(seed: int) -> None:
     """A site that answered the last round, and whose coordinator was put back before the site's next call."""
     random = Random(seed)
-    common: list[Entry] = []
+    common: list[LedgerEntry] = []
     grown(ledger_of(common), common, random, 3)
     there = list(common)
     ledger, study = ledger_of(there), f"{random.getrandbits(200):064x}"
 
-    def append(entry: Entry | None) -> None:
+    def append(entry: LedgerEntry | None) -> None:
         assert entry is not None
         ledger.apply(entry)
         there.append(entry)
@@ -329,15 +313,15 @@ def test_rounds_that_no_site_has_seen_charged_are_lost_with_what_was_set_aside_f
     seen = checkpoint(there)
     append(ledger.charge(study, 7, "q", Cost(micro_rho=10, atto_delta=1), at=0))
     owed = ledger.spent - ledger_of(common).spent
-    charged = lost(seen, common, ())
+    charged = lost_cost(seen, common, ())
     assert owed.fits(charged)
     assert charged.fits(price)
     append(ledger.settle(study, at=0))
-    assert lost(checkpoint(there), common, (seen,)) == Cost(micro_rho=0), "it was charged with the first"
+    assert lost_cost(checkpoint(there), common, (seen,)) == Cost(micro_rho=0), "it was charged with the first"
 
 
 def test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside() -> None:
-    random, entries = Random(1), list[Entry]()
+    random, entries = Random(1), list[LedgerEntry]()
     grown(ledger_of(entries), entries, random, 4)
     ledger = ledger_of(entries)
     price = Cost(micro_rho=30, atto_delta=3)
@@ -353,12 +337,12 @@ def test_after_every_row_a_checkpoint_says_what_was_spent_and_what_is_set_aside(
                 entries.append(entry)
     stored = list[dict[str, object]]()
     reader = mock.Mock(rows=lambda _, after: stored[after[0] :])
-    chain = Chain(reader, lambda: len(stored))
+    chain = LedgerDigests(reader, lambda: len(stored))
     for entry in entries:
         stored.append({
             "kind": entry.kind.value, "study": entry.study, "micro_rho": entry.micro_rho,
             "atto_delta": str(entry.atto_delta), "digest": entry.digest,
         })  # fmt: skip
-        chain.read_on()
-        assert chain.tally.committed == checkpoint(entries[: len(stored)]).committed
-    assert chain.tally.committed == ledger.committed() != ledger.spent
+        chain.catch_up()
+        assert chain.totals.committed == checkpoint(entries[: len(stored)]).committed
+    assert chain.totals.committed == ledger.committed() != ledger.spent

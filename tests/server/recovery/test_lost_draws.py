@@ -14,7 +14,7 @@ from eigenveil import barrier
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.session import Session
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from tests.server.recovery.test_restart import Died, charges, dying, sealed
@@ -94,7 +94,7 @@ def test_a_draw_that_failed_and_was_paid_is_not_drawn_again(
 
     try:
         with monkeypatch.context() as patched:
-            patched.setattr(barrier, "publishable", failing)
+            patched.setattr(barrier, "apply_mechanism", failing)
             arm("failure-charged", dying)
             digest = asyncio.run(lives_until_its_death(config, held))
     finally:
@@ -104,7 +104,7 @@ def test_a_draw_that_failed_and_was_paid_is_not_drawn_again(
         async with serving(config) as rig:
             last = (await rig.connect(held["ada"]).events(digest))[-1]
             assert last.state == pb.STUDY_STATE_FAILED
-            assert "failed in an earlier process" in last.failure
+            assert "failed earlier and is charged" in last.failure
 
     asyncio.run(ends())
     assert (list(charges(config)), sealed(config.state)) == ([(digest, 0)], {})

@@ -38,7 +38,7 @@ NO_PLAN = digest("plan", [])
         ),
     ],
 )
-def test_studies_that_cannot_be_resumed_after_the_last_head_end_the_process(
+async def test_studies_that_cannot_be_resumed_after_the_last_head_end_the_process(
     tmp_path: Path, damage: str, code: Code
 ) -> None:
     """Found here: the process went on, drove no study, and said nothing."""
@@ -48,18 +48,15 @@ def test_studies_that_cannot_be_resumed_after_the_last_head_end_the_process(
         ended.append(problem.code)
         raise problem
 
-    async def scenario() -> None:
-        config = made(tmp_path / "c")
-        async with serving(config) as rig:
-            await rig.client(Role.SITE, "anna")
-            ada = await rig.client(Role.ANALYST, "ada")
-            await ada.submit(study_toml(sites=("anna",)))
-        statement(config, "INSERT INTO awaited VALUES ('anna')")
-        async with serving(config, fatal=noted):
-            statement(config, damage)
-            async with asyncio.timeout(20):
-                while not ended:
-                    await asyncio.sleep(0.05)
-
-    asyncio.run(scenario())
+    config = made(tmp_path / "c")
+    async with serving(config) as rig:
+        await rig.client(Role.SITE, "anna")
+        ada = await rig.client(Role.ANALYST, "ada")
+        await ada.submit(study_toml(sites=("anna",)))
+    statement(config, "INSERT INTO awaited VALUES ('anna')")
+    async with serving(config, fatal=noted):
+        statement(config, damage)
+        async with asyncio.timeout(20):
+            while not ended:
+                await asyncio.sleep(0.05)
     assert ended == [code]

@@ -21,9 +21,9 @@ from eigenveil.reporting.verify import load_release
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
+from eigenveil_server.process import unix_ms
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import open_store
 from tests.server.process import process
@@ -38,10 +38,10 @@ from tests.server.rig import (
     study_toml,
 )
 
-Sealed = dict[int, tuple[bytes, str]]
+SealedRelease = dict[int, tuple[bytes, str]]
 
 
-def sealed(folder: Path) -> Sealed:
+def sealed(folder: Path) -> SealedRelease:
     """Every sealed release of the only study: bytes and digest."""
     connection = sqlite3.connect(folder / "state.db")
     try:
@@ -76,7 +76,7 @@ async def enrolled_at(rig: Rig) -> dict[str, Credentials]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["dp-pca", "auto"])
-def test_a_study_survives_kill_after_kill(algorithm: str, tmp_path: Path) -> None:
+async def test_a_study_survives_kill_after_kill(algorithm: str, tmp_path: Path) -> None:
     """Kills at different moments of a study of many rounds, before and after its first releases chose what
     follows; its end is waited for in the last run."""
     config = made(tmp_path / "c")
@@ -106,7 +106,7 @@ def test_a_study_survives_kill_after_kill(algorithm: str, tmp_path: Path) -> Non
 
     async def scenario() -> None:
         held = await enrolled(config)
-        before: Sealed = {}
+        before: SealedRelease = {}
         for rounds in (0, 4):
             await one_life(held, rounds)
             now = sealed(config.state)
@@ -124,31 +124,28 @@ def test_a_study_survives_kill_after_kill(algorithm: str, tmp_path: Path) -> Non
             again = await coordinator.connect(held["ada"]).release(document["plan_digest"])
             assert again == documents[0]
 
-    asyncio.run(scenario())
+    await scenario()
 
 
-def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spent(
+async def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = made(tmp_path / "c")
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            held = await enrolled_at(rig)
-            digest = await rig.connect(held["ada"]).submit(study_toml())
-        newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
-        monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
-        async with serving(config) as rig:
-            row = rig.daemon.runtime.repository.studies.get(digest)
-            assert (row.state.value, "this is revision 99" in row.failure) == ("failed", True)
-            assert (
-                rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
-                == rig.daemon.runtime.repository.ledger.ledger.spent.micro_rho
-            )
-            monkeypatch.undo()
-            assert await rig.connect(held["ada"]).submit(study_toml(), submission="another") != digest
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        held = await enrolled_at(rig)
+        digest = await rig.connect(held["ada"]).submit(study_toml())
+    newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
+    monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
+    async with serving(config) as rig:
+        row = rig.daemon.runtime.repository.studies.get(digest)
+        assert (row.state.value, "this program has revision 99" in row.failure) == ("failed", True)
+        assert (
+            rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
+            == rig.daemon.runtime.repository.ledger.ledger.spent.micro_rho
+        )
+        monkeypatch.undo()
+        assert await rig.connect(held["ada"]).submit(study_toml(), submission="another") != digest
 
 
 class Died(BaseException):
@@ -262,10 +259,12 @@ def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
 
     async def next_round(held: dict[str, Credentials]) -> int:
         async with serving(config, noise=noise) as rig:
-            offer = await rig.connect(held["anna"]).stub.NextWork(pb.NextWorkRequest())
+            assignment = await rig.connect(held["anna"]).stub.NextWork(pb.NextWorkRequest())
             # With the words of its question, which a site that missed it may have otherwise.
-            assert query_from_proto(offer.release.query).digest in offer.release.stated.said.decode()
-            return int(offer.query.round)
+            assert (
+                query_from_proto(assignment.release.query).digest in assignment.release.stated.said.decode()
+            )
+            return int(assignment.query.round)
 
     held = asyncio.run(first_round())
     before = sealed(config.state)
@@ -276,27 +275,24 @@ def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
     assert noise.draws <= 3
 
 
-def test_declines_survive_a_restart(tmp_path: Path) -> None:
+async def test_declines_survive_a_restart(tmp_path: Path) -> None:
     config = made(tmp_path / "c", long_poll_seconds=0.3)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
-            ada = await rig.client(Role.ANALYST, "ada")
-            anna = rig.connect(held["anna"])
-            await ada.submit(study_toml(quorum=1))
-            query = await anna.query()
-            request = pb.DeclineRequest(
-                plan_digest=bytes.fromhex(query.plan_digest),
-                round=0,
-                reason=pb.DECLINE_REASON_FAILURE,
-            )
-            await anna.stub.Decline(request)
-        async with serving(config) as rig:
-            assert (await rig.connect(held["bert"]).query()).digest == query.digest
-            assert await rig.connect(held["anna"]).work() is None
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
+        ada = await rig.client(Role.ANALYST, "ada")
+        anna = rig.connect(held["anna"])
+        await ada.submit(study_toml(quorum=1))
+        query = await anna.query()
+        request = pb.DeclineRequest(
+            plan_digest=bytes.fromhex(query.plan_digest),
+            round=0,
+            reason=pb.DECLINE_REASON_FAILURE,
+        )
+        await anna.stub.Decline(request)
+    async with serving(config) as rig:
+        assert (await rig.connect(held["bert"]).query()).digest == query.digest
+        assert await rig.connect(held["anna"]).work() is None
 
 
 def test_sealed_releases_cannot_be_changed_in_the_database(tmp_path: Path) -> None:
@@ -332,31 +328,25 @@ def test_a_coordinator_whose_database_is_gone_does_not_start_anew(tmp_path: Path
         Daemon(config)
 
 
-def test_a_budget_below_what_is_reserved_is_refused_at_the_start(tmp_path: Path) -> None:
+async def test_a_budget_below_what_is_reserved_is_refused_at_the_start(tmp_path: Path) -> None:
     config = made(tmp_path / "c")
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            await rig.sites()
-            await (await rig.client(Role.ANALYST, "ada")).submit(study_toml(epsilon=5.0))
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        await rig.sites()
+        await (await rig.client(Role.ANALYST, "ada")).submit(study_toml(epsilon=5.0))
     with pytest.raises(RequestError, match="budget"):
         Daemon(replace(config, budget_epsilon=2.0))
 
 
-def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:
+async def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:
     config = made(tmp_path / "c")
 
-    async def scenario() -> None:
-        held = await enrolled(config)
-        async with process(config.state / "coordinator.toml") as coordinator:
-            ada = coordinator.connect(held["ada"])
-            # From here on, no file of the process may grow.
-            resource.prlimit(coordinator.process.pid, resource.RLIMIT_FSIZE, (0, 0))
-            await refusal(ada.submit(study_toml()))
-            assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
-        async with serving(config) as rig:
-            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
-
-    asyncio.run(scenario())
+    held = await enrolled(config)
+    async with process(config.state / "coordinator.toml") as coordinator:
+        ada = coordinator.connect(held["ada"])
+        # From here on, no file of the process may grow.
+        resource.prlimit(coordinator.process.pid, resource.RLIMIT_FSIZE, (0, 0))
+        await refusal(ada.submit(study_toml()))
+        assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
+    async with serving(config) as rig:
+        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0

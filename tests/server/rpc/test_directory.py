@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eigenveil.dictionary.signed import SignedDictionary
-from eigenveil.dictionary.statement import SiteStatement
+from eigenveil.dictionary.directory import SiteStatement
+from eigenveil.dictionary.formats import SignedDictionary
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.reporting.verify import load_release
@@ -45,102 +44,90 @@ async def listed(caller: Client) -> dict[str, pb.SiteRow]:
     return found
 
 
-def test_a_site_states_for_itself_alone_and_may_take_it_back(tmp_path: Path) -> None:
+async def test_a_site_states_for_itself_alone_and_may_take_it_back(tmp_path: Path) -> None:
     config = made(tmp_path / "c")
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            await rig.credentials(Role.SITE, "dora")
-            first, second = stated(("c0",)), stated(("c1",), asks=True)
-            await state(sites["anna"], first)
-            await state(sites["bert"], second)
-            rows = await listed(ada)
-            assert sorted(rows) == ["anna", "bert", "carl", "dora"]
-            assert (rows["anna"].statement, rows["bert"].statement) == (first.to_proto(), second.to_proto())
-            assert not rows["carl"].HasField("statement")
-            assert all(
-                rows[name].seen_unix_ms % HOUR == 0 < rows[name].seen_unix_ms for name in ("anna", "bert")
-            )
-            assert rows["dora"].seen_unix_ms == 0
-            assert rows == await listed(await rig.client(Role.OPERATOR, "olga"))
-            assert (await refusal(sites["anna"].stub.ListSites(pb.ListSitesRequest()))).code is Code.IDENTITY
-            rig.daemon.registry.deny(Role.SITE, "bert")
-            assert "bert" not in await listed(ada)
-        async with serving(config) as rig:  # durable; when a site was heard is not
-            ada = await rig.client(Role.ANALYST, "ada")
-            rows = await listed(ada)
-            assert (rows["anna"].statement, rows["anna"].seen_unix_ms) == (first.to_proto(), 0)
-            anna = await rig.client(Role.SITE, "anna")  # enrolled anew: its generations begin anew
-            await state(anna, None)
-            assert not (await listed(ada))["anna"].HasField("statement")
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        await rig.credentials(Role.SITE, "dora")
+        first, second = stated(("c0",)), stated(("c1",), asks=True)
+        await state(sites["anna"], first)
+        await state(sites["bert"], second)
+        rows = await listed(ada)
+        assert sorted(rows) == ["anna", "bert", "carl", "dora"]
+        assert (rows["anna"].statement, rows["bert"].statement) == (first.to_proto(), second.to_proto())
+        assert not rows["carl"].HasField("statement")
+        assert all(rows[name].seen_unix_ms % HOUR == 0 < rows[name].seen_unix_ms for name in ("anna", "bert"))
+        assert rows["dora"].seen_unix_ms == 0
+        assert rows == await listed(await rig.client(Role.OPERATOR, "olga"))
+        assert (await refusal(sites["anna"].stub.ListSites(pb.ListSitesRequest()))).code is Code.IDENTITY
+        rig.daemon.registry.deny(Role.SITE, "bert")
+        assert "bert" not in await listed(ada)
+    async with serving(config) as rig:  # durable; when a site was heard is not
+        ada = await rig.client(Role.ANALYST, "ada")
+        rows = await listed(ada)
+        assert (rows["anna"].statement, rows["anna"].seen_unix_ms) == (first.to_proto(), 0)
+        anna = await rig.client(Role.SITE, "anna")  # enrolled anew: its generations begin anew
+        await state(anna, None)
+        assert not (await listed(ada))["anna"].HasField("statement")
 
 
-def test_who_is_no_sites_daemon_states_nothing(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            said = stated(("c0",)).to_proto()
-            ada, anna = await rig.client(Role.ANALYST, "ada"), await rig.client(Role.SITE, "anna")
-            olga = await rig.client(Role.OPERATOR, "olga")
-            for caller, more in ((ada, {"next_generation": bytes(32)}), (olga, {}), (anna, {})):
-                refused = await refusal(caller.stub.Hello(a_hello(statement=said, **more)))
-                assert (refused.code, "only a site's daemon" in str(refused)) == (Code.PROTOCOL, True)
-            hostile = pb.SiteStatement(offers_stated=True, offers=["\x1b[2J"])
-            large = pb.SiteStatement(offers_stated=True, offers=["x" * 200] * 400)
-            for bad in (hostile, large):
-                greeting = a_hello(next_generation=bytes(32), statement=bad)
-                assert (await refusal(anna.stub.Hello(greeting))).code is Code.PROTOCOL
-            assert not (await listed(ada))["anna"].HasField("statement")
-
-    asyncio.run(scenario())
+async def test_who_is_no_sites_daemon_states_nothing(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        said = stated(("c0",)).to_proto()
+        ada, anna = await rig.client(Role.ANALYST, "ada"), await rig.client(Role.SITE, "anna")
+        olga = await rig.client(Role.OPERATOR, "olga")
+        for caller, more in ((ada, {"next_generation": bytes(32)}), (olga, {}), (anna, {})):
+            refused = await refusal(caller.stub.Hello(a_hello(statement=said, **more)))
+            assert (refused.code, "only a site's daemon" in str(refused)) == (Code.PROTOCOL, True)
+        hostile = pb.SiteStatement(offers_stated=True, offers=["\x1b[2J"])
+        large = pb.SiteStatement(offers_stated=True, offers=["x" * 200] * 400)
+        for bad in (hostile, large):
+            greeting = a_hello(next_generation=bytes(32), statement=bad)
+            assert (await refusal(anna.stub.Hello(greeting))).code is Code.PROTOCOL
+        assert not (await listed(ada))["anna"].HasField("statement")
 
 
-def test_a_list_that_no_message_holds_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_that_no_message_holds_comes_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(directory, "ROOM", 300)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            wide = stated(tuple("x" * 150 for _ in range(3)))
-            for site in sites.values():
-                await state(site, wide)
-            first = await ada.stub.ListSites(pb.ListSitesRequest())
-            assert (len(first.sites), first.more) == (1, True)
-            assert len(await listed(ada)) == len(sites)
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        wide = stated(tuple("x" * 150 for _ in range(3)))
+        for site in sites.values():
+            await state(site, wide)
+        first = await ada.stub.ListSites(pb.ListSitesRequest())
+        assert (len(first.sites), first.more) == (1, True)
+        assert len(await listed(ada)) == len(sites)
 
 
-def test_the_coordinator_refuses_what_the_federation_does_not_have(tmp_path: Path) -> None:
+async def test_the_coordinator_refuses_what_the_federation_does_not_have(tmp_path: Path) -> None:
     """Whoever calls: a client is not trusted to have looked."""
     config = made(tmp_path / "c", approval_hours=0.5)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            await state(sites["anna"], stated(COLUMNS[:3]))
-            for call in (
-                ada.submit(study_toml()),
-                ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml())),
-            ):
-                refused = await refusal(call)
-                told = (Code.BAD_STUDY, "anna states that it does not offer 'c3'")
-                assert (refused.code, str(refused)) == told
-            await ada.submit(study_toml(columns=3), "three")
-            await state(sites["bert"], stated(asks=True))
-            slow = study_toml(columns=3, name="slow")
-            assert "at bert a person decides" in str(await refusal(ada.submit(slow, "slow")))
-            await ada.submit(study_toml(columns=3, name="slow", deadline_seconds=3600.0), "slow")
-            # Carl states nothing, and nobody is held to it.
-            await ada.submit(study_toml(sites=("carl",), name="carls"), "carls")
-            assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho > 0
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        await state(sites["anna"], stated(COLUMNS[:3]))
+        for call in (
+            ada.submit(study_toml()),
+            ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml())),
+        ):
+            refused = await refusal(call)
+            told = (Code.BAD_STUDY, "anna does not offer 'c3'")
+            assert (refused.code, str(refused)) == told
+        await ada.submit(study_toml(columns=3), "three")
+        await state(sites["bert"], stated(asks=True))
+        slow = study_toml(columns=3, name="slow")
+        assert "at bert a person decides" in str(await refusal(ada.submit(slow, "slow")))
+        await ada.submit(study_toml(columns=3, name="slow", deadline_seconds=3600.0), "slow")
+        # Carl states nothing, and nobody is held to it.
+        await ada.submit(study_toml(sites=("carl",), name="carls"), "carls")
+        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho > 0
 
 
-def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: Path) -> None:
+async def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: Path) -> None:
     config = made(tmp_path / "c")
     where = ("--config", str(config.files.folder / "coordinator.toml"))
 
@@ -149,62 +136,56 @@ def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: Path) 
         path.write_text(text.replace("version = 1", f"version = {version}"))
         return command("dictionary", "publish", str(path), *where)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            asked = pb.GetDictionaryRequest()
-            assert not (await ada.stub.GetDictionary(asked)).HasField("dictionary")
-            assert "No dictionary" in command("dictionary", "history", *where)[1]
-            assert command("dictionary", "show", *where)[0] == 8
-            await ada.submit(study_toml(), "before")  # no dictionary, no rule
-            assert published(example("dictionary"), 2)[0] == 0
-            code, _, said = published(example("dictionary"), 2)
-            assert (code, "raise it to 3" in said) == (9, True)
-            code, _, said = published(example("dictionary").replace("upper = 120", 'upper = "fill in"', 1), 3)
-            assert (code, "filled in, for 'age'" in said) == (2, True)
-            for caller in (ada, await rig.client(Role.SITE, "anna"), await rig.client(Role.OPERATOR, "olga")):
-                sent = (await caller.stub.GetDictionary(asked)).dictionary
-                signed = SignedDictionary(said=sent.said, signature=sent.signature)
-                found = signed.check(rig.daemon.runtime.keys.release_public, FEDERATION)
-                assert (found.name, found.version) == ("clinical", 2)
-            unknown = await refusal(ada.submit(study_toml(), "after"))
-            assert "neither in the dictionary of test-fed nor offered by a site: 'c0'" in str(unknown)
-            toml = study_toml(columns=1, components=1).replace('"c0"', '"age"')
-            await ada.submit(toml, "age")
-            forged = {"version": 9, "said": sent.said, "signature": bytes(64), "at": 0}
-            with rig.daemon.runtime.repository.store.writer.transaction() as change:
-                change.insert("dictionaries", forged)
-            assert (await refusal(ada.submit(toml, "later"))).code is Code.NOT_READY
-            with rig.daemon.runtime.repository.store.writer.transaction() as change:
-                change.execute("DELETE FROM dictionaries WHERE version = 9")
-            code, out, _ = command("dictionary", "show", "--version", "2", *where)
-            assert (code, 'name = "clinical"' in out) == (0, True)
-            assert "version 2  clinical" in command("dictionary", "history", *where)[1]
-            assert published(out.replace("version = 2", "version = 1"), 3)[0] == 0
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        asked = pb.GetDictionaryRequest()
+        assert not (await ada.stub.GetDictionary(asked)).HasField("dictionary")
+        assert "No dictionary" in command("dictionary", "history", *where)[1]
+        assert command("dictionary", "show", *where)[0] == 8
+        await ada.submit(study_toml(), "before")  # no dictionary, no rule
+        assert published(example("dictionary"), 2)[0] == 0
+        code, _, said = published(example("dictionary"), 2)
+        assert (code, "raise it to 3" in said) == (9, True)
+        code, _, said = published(example("dictionary").replace("upper = 120", 'upper = "fill in"', 1), 3)
+        assert (code, "filled in, for 'age'" in said) == (2, True)
+        for caller in (ada, await rig.client(Role.SITE, "anna"), await rig.client(Role.OPERATOR, "olga")):
+            sent = (await caller.stub.GetDictionary(asked)).dictionary
+            signed = SignedDictionary(said=sent.said, signature=sent.signature)
+            found = signed.check(rig.daemon.runtime.keys.release_public, FEDERATION)
+            assert (found.name, found.version) == ("clinical", 2)
+        unknown = await refusal(ada.submit(study_toml(), "after"))
+        assert "neither in the dictionary of test-fed nor offered by a site: 'c0'" in str(unknown)
+        toml = study_toml(columns=1, components=1).replace('"c0"', '"age"')
+        await ada.submit(toml, "age")
+        forged = {"version": 9, "said": sent.said, "signature": bytes(64), "at": 0}
+        with rig.daemon.runtime.repository.store.writer.transaction() as change:
+            change.insert("dictionaries", forged)
+        assert (await refusal(ada.submit(toml, "later"))).code is Code.NOT_READY
+        with rig.daemon.runtime.repository.store.writer.transaction() as change:
+            change.execute("DELETE FROM dictionaries WHERE version = 9")
+        code, out, _ = command("dictionary", "show", "--version", "2", *where)
+        assert (code, 'name = "clinical"' in out) == (0, True)
+        assert "version 2  clinical" in command("dictionary", "history", *where)[1]
+        assert published(out.replace("version = 2", "version = 1"), 3)[0] == 0
 
 
-def test_a_release_says_which_rules_each_site_had_stated(tmp_path: Path) -> None:
+async def test_a_release_says_which_rules_each_site_had_stated(tmp_path: Path) -> None:
     """As of the submission, and verified like the rest of it; what was offered matters no more."""
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            shown = await state(sites["anna"], stated(COLUMNS))
-            await state(sites["bert"], stated(asks=True))
-            digest = await ada.submit(study_toml())
-            await state(sites["anna"], stated(COLUMNS[:1], asks=True), shown)
-            async with answering(sites):
-                await ada.events(digest)
-            document = load_release(await ada.release(digest)).document
-            rules = stated().rules
-            said: dict[str, Any] = {
-                "anna": {"approval": "auto", "rules": rules},
-                "bert": {"approval": "ask", "rules": rules},
-                "carl": None,
-            }
-            assert document["sites"] == said
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        shown = await state(sites["anna"], stated(COLUMNS))
+        await state(sites["bert"], stated(asks=True))
+        digest = await ada.submit(study_toml())
+        await state(sites["anna"], stated(COLUMNS[:1], asks=True), shown)
+        async with answering(sites):
+            await ada.events(digest)
+        document = load_release(await ada.release(digest)).document
+        rules = stated().rules
+        said: dict[str, Any] = {
+            "anna": {"approval": "auto", "rules": rules},
+            "bert": {"approval": "ask", "rules": rules},
+            "carl": None,
+        }
+        assert document["sites"] == said

@@ -9,9 +9,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from eigenveil_server.rpc import health as probes
-from eigenveil_server.rpc.health import CONNECTIONS, Health
-from tests.server.rig import in_loop
+from eigenveil_server.rpc import listeners as probes
+from eigenveil_server.rpc.listeners import CONNECTIONS, Health
 
 SOCKETS = 4 * CONNECTIONS
 OURS = 8  # of gRPC and the loop, which come and go
@@ -19,7 +18,6 @@ HOUR_MS = 3_600_000
 PATIENT = {"grpc.server_handshake_timeout_ms": HOUR_MS, "grpc.http2.settings_timeout": HOUR_MS}
 
 
-@in_loop
 async def test_sockets_beyond_the_share_are_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once, and not because they were silent for too long."""
     assert PATIENT.keys() <= dict(probes.OPTIONS).keys()

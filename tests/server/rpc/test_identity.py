@@ -13,14 +13,13 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import as_datetime, unix_ms
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key
-from eigenveil_server.rpc import calls
+from eigenveil_server.process import as_datetime, unix_ms
+from eigenveil_server.rpc import callers
 from eigenveil_server.rpc.interceptor import ROLES
 from tests.server.rig import (
     FEDERATION,
     HOUR,
-    in_loop,
     made,
     refusal,
     request_for,
@@ -37,88 +36,72 @@ def test_every_method_has_a_row_in_the_role_table() -> None:
     assert set(ROLES) == {method.name for method in service.methods}
 
 
-def test_hello_tells_version_and_limits(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            site = await rig.client(Role.SITE, "anna")
-            asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
-            hello = await site.stub.Hello(asked)
-            assert (hello.version, hello.federation) == (VERSION_MAX, FEDERATION)
-            assert abs(hello.unix_time_ms - unix_ms()) < 60_000
-            newer = pb.HelloRequest(version_min=VERSION_MAX + 1, version_max=VERSION_MAX + 2)
-            assert (await refusal(site.stub.Hello(newer))).code is Code.VERSION
-
-    asyncio.run(scenario())
+async def test_hello_tells_version_and_limits(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        site = await rig.client(Role.SITE, "anna")
+        asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
+        hello = await site.stub.Hello(asked)
+        assert (hello.version, hello.federation) == (VERSION_MAX, FEDERATION)
+        assert abs(hello.unix_time_ms - unix_ms()) < 60_000
+        newer = pb.HelloRequest(version_min=VERSION_MAX + 1, version_max=VERSION_MAX + 2)
+        assert (await refusal(site.stub.Hello(newer))).code is Code.VERSION
 
 
-def test_roles_are_kept_apart(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            site = await rig.client(Role.SITE, "anna")
-            analyst = await rig.client(Role.ANALYST, "anna")
-            submitted = await refusal(
-                site.stub.SubmitStudy(pb.SubmitStudyRequest(study_toml=study_toml(), submission="x"))
-            )
-            worked = await refusal(analyst.stub.NextWork(pb.NextWorkRequest()))
-        assert (submitted.code, worked.code) == (Code.IDENTITY, Code.IDENTITY)
-        assert "not for a certificate of role site" in str(submitted)
-        assert "not for a certificate of role analyst" in str(worked)
-
-    asyncio.run(scenario())
+async def test_roles_are_kept_apart(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        site = await rig.client(Role.SITE, "anna")
+        analyst = await rig.client(Role.ANALYST, "anna")
+        submitted = await refusal(
+            site.stub.SubmitStudy(pb.SubmitStudyRequest(study_toml=study_toml(), submission="x"))
+        )
+        worked = await refusal(analyst.stub.NextWork(pb.NextWorkRequest()))
+    assert (submitted.code, worked.code) == (Code.IDENTITY, Code.IDENTITY)
+    assert "not allowed for a certificate of role site" in str(submitted)
+    assert "not allowed for a certificate of role analyst" in str(worked)
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({}, "not known here"),
+        ({}, "is unknown here"),
         ({"federation": "other-fed"}, "does not belong to federation"),
         ({"hosts": ("localhost",)}, "exactly one name"),
     ],
 )
-def test_certificates_of_our_ca_that_were_not_enrolled_are_refused(
+async def test_certificates_of_our_ca_that_were_not_enrolled_are_refused(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            await rig.client(Role.SITE, "anna")
-            refused = await refusal(rig.connect(rig.forged(**changes)).stub.Hello(HELLO))
-        assert refused.code is Code.IDENTITY
-        assert message in str(refused)
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.client(Role.SITE, "anna")
+        refused = await refusal(rig.connect(rig.forged(**changes)).stub.Hello(HELLO))
+    assert refused.code is Code.IDENTITY
+    assert message in str(refused)
 
 
-def test_a_foreign_an_expired_and_a_server_certificate_do_not_get_through_tls(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            foreign = Authority.create(FEDERATION, as_datetime(unix_ms()))
-            for held in (
-                rig.forged(foreign),
-                rig.forged(now=unix_ms() - 48 * HOUR, days=1.0),
-                rig.forged(role=Role.COORDINATOR),
-            ):
-                refused = await refusal(rig.connect(held).stub.Hello(HELLO))
-                assert refused.code is Code.UNREACHABLE
-
-    asyncio.run(scenario())
+async def test_a_foreign_an_expired_and_a_server_certificate_do_not_get_through_tls(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        foreign = Authority.create(FEDERATION, as_datetime(unix_ms()))
+        for held in (
+            rig.forged(foreign),
+            rig.forged(now=unix_ms() - 48 * HOUR, days=1.0),
+            rig.forged(role=Role.COORDINATOR),
+        ):
+            refused = await refusal(rig.connect(held).stub.Hello(HELLO))
+            assert refused.code is Code.UNREACHABLE
 
 
-def test_a_certificate_that_expires_is_refused_on_the_connection_it_opened(tmp_path: Path) -> None:
+async def test_a_certificate_that_expires_is_refused_on_the_connection_it_opened(tmp_path: Path) -> None:
     ahead = [0]
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + ahead[0]) as rig:
-            site = await rig.client(Role.SITE, "anna")
-            await site.stub.Hello(HELLO)
-            ahead[0] = 8 * 24 * HOUR
-            refused = await refusal(site.stub.Hello(HELLO))
-            assert refused.code is Code.IDENTITY
-            assert "not valid now" in str(refused)
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + ahead[0]) as rig:
+        site = await rig.client(Role.SITE, "anna")
+        await site.stub.Hello(HELLO)
+        ahead[0] = 8 * 24 * HOUR
+        refused = await refusal(site.stub.Hello(HELLO))
+        assert refused.code is Code.IDENTITY
+        assert "not valid now" in str(refused)
 
 
-@in_loop
 async def test_the_first_call_with_a_renewed_certificate_shuts_out_the_one_before(tmp_path: Path) -> None:
     age = [4 * 24 * HOUR]
     config = made(tmp_path / "c", analyst_certificate_days=7.0)
@@ -132,63 +115,51 @@ async def test_the_first_call_with_a_renewed_certificate_shuts_out_the_one_befor
         assert (await refusal(old.stub.ListStudies(nothing))).code is Code.IDENTITY
 
 
-def test_who_enrols_again_shuts_out_the_old_certificate(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            old, new = await rig.client(Role.SITE, "anna"), await rig.client(Role.SITE, "anna")
-            await new.stub.Hello(HELLO)
-            assert "replaced by a later one" in str(await refusal(old.stub.Hello(HELLO)))
-
-    asyncio.run(scenario())
+async def test_who_enrols_again_shuts_out_the_old_certificate(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        old, new = await rig.client(Role.SITE, "anna"), await rig.client(Role.SITE, "anna")
+        await new.stub.Hello(HELLO)
+        assert "replaced by a later one" in str(await refusal(old.stub.Hello(HELLO)))
 
 
-def test_the_deny_list_holds_from_the_next_call_on(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            site = await rig.client(Role.SITE, "anna")
-            await site.stub.Hello(HELLO)
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            refused = await refusal(site.stub.Hello(HELLO))
-            assert refused.code is Code.IDENTITY
-            assert "deny-list" in str(refused)
-            assert "anna" not in rig.daemon.registry.sites()
-            with pytest.raises(RequestError, match="--lift-denial"):
-                rig.token(Role.SITE, "anna")
-            again = await rig.client(Role.SITE, "anna", lift_denial=True)
-            await again.stub.Hello(HELLO)
-
-    asyncio.run(scenario())
+async def test_the_deny_list_holds_from_the_next_call_on(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        site = await rig.client(Role.SITE, "anna")
+        await site.stub.Hello(HELLO)
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        refused = await refusal(site.stub.Hello(HELLO))
+        assert refused.code is Code.IDENTITY
+        assert "deny-list" in str(refused)
+        assert "anna" not in rig.daemon.registry.sites()
+        with pytest.raises(RequestError, match="--lift-denial"):
+            rig.token(Role.SITE, "anna")
+        again = await rig.client(Role.SITE, "anna", lift_denial=True)
+        await again.stub.Hello(HELLO)
 
 
-def test_the_coordinator_renews_its_own_certificate_while_serving(tmp_path: Path) -> None:
+async def test_the_coordinator_renews_its_own_certificate_while_serving(tmp_path: Path) -> None:
     behind = [6 * 24 * HOUR]
 
-    async def scenario() -> None:
-        config = made(tmp_path / "c")
-        async with serving(config, clock=lambda: unix_ms() - behind[0]) as rig:
-            held = await rig.credentials(Role.SITE, "anna")
-            await rig.connect(held).stub.Hello(HELLO)
-            first = config.files.server.read_bytes()
-            behind[0] = 0
-            await rig.connect(held).stub.Hello(HELLO)
-            assert config.files.server.read_bytes() != first
-
-    asyncio.run(scenario())
+    config = made(tmp_path / "c")
+    async with serving(config, clock=lambda: unix_ms() - behind[0]) as rig:
+        held = await rig.credentials(Role.SITE, "anna")
+        await rig.connect(held).stub.Hello(HELLO)
+        first = config.files.server.read_bytes()
+        behind[0] = 0
+        await rig.connect(held).stub.Hello(HELLO)
+        assert config.files.server.read_bytes() != first
 
 
-def test_one_caller_cannot_take_every_call(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            anna = await rig.client(Role.SITE, "anna")
-            polls = [
-                asyncio.ensure_future(anna.stub.NextWork(pb.NextWorkRequest()))
-                for _ in range(calls.MOST_CALLS_OF_ONE + 1)
-            ]
-            done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
-            assert (await refusal(done.pop())).code is Code.NOT_READY
-            bert = await rig.client(Role.SITE, "bert")
-            await bert.stub.Hello(HELLO)
-            for poll in waiting:
-                poll.cancel()
-
-    asyncio.run(scenario())
+async def test_one_caller_cannot_take_every_call(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        anna = await rig.client(Role.SITE, "anna")
+        polls = [
+            asyncio.ensure_future(anna.stub.NextWork(pb.NextWorkRequest()))
+            for _ in range(callers.MAX_CALLS_PER_CALLER + 1)
+        ]
+        done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+        assert (await refusal(done.pop())).code is Code.NOT_READY
+        bert = await rig.client(Role.SITE, "bert")
+        await bert.stub.Hello(HELLO)
+        for poll in waiting:
+            poll.cancel()

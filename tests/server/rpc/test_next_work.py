@@ -13,7 +13,7 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.rpc import WITH_NEXT_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.storage.consents import UNHEARD
+from eigenveil_server.storage.states import NO_CONSENT
 from eigenveil_server.studies import contributions
 from tests.server.rig import Client, refusal, study_toml
 from tests.server.studies.test_contributions import FULL, first_round
@@ -28,106 +28,93 @@ def along(site: Client, asked: RoundQuery, wish: pb.NextWorkRequest | None = Non
     return message
 
 
-def test_the_reply_to_an_answer_is_the_next_question_and_comes_no_sooner(tmp_path: Path) -> None:
+async def test_the_reply_to_an_answer_is_the_next_question_and_comes_no_sooner(tmp_path: Path) -> None:
     """Nobody learns from it who else has answered: it comes with the release, as NextWork does [P27]."""
 
-    async def scenario() -> None:
-        async with first_round(tmp_path / "c") as (rig, sites, _, query):
-            calls = {
-                name: asyncio.ensure_future(site.stub.Contribute(along(site, query)))
-                for name, site in sites.items()
-                if name != "carl"
-            }
-            studies = rig.daemon.runtime.repository.studies
-            while studies.answers(query.plan_digest, 0).macs.keys() != calls.keys():  # until they are durable
-                await asyncio.sleep(0.01)
-            await asyncio.sleep(SOON)
-            assert not any(call.done() for call in calls.values())
-            calls["carl"] = asyncio.ensure_future(sites["carl"].stub.Contribute(along(sites["carl"], query)))
-            for name, taken in zip(calls, await asyncio.gather(*calls.values()), strict=True):
-                asked = sites[name].hear(taken.next)
-                assert (taken.repeated, asked and asked.round) == (False, 1)
-
-    asyncio.run(scenario())
+    async with first_round(tmp_path / "c") as (rig, sites, _, query):
+        calls = {
+            name: asyncio.ensure_future(site.stub.Contribute(along(site, query)))
+            for name, site in sites.items()
+            if name != "carl"
+        }
+        studies = rig.daemon.runtime.repository.studies
+        while studies.answers(query.plan_digest, 0).macs.keys() != calls.keys():  # until they are durable
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(SOON)
+        assert not any(call.done() for call in calls.values())
+        calls["carl"] = asyncio.ensure_future(sites["carl"].stub.Contribute(along(sites["carl"], query)))
+        for name, taken in zip(calls, await asyncio.gather(*calls.values()), strict=True):
+            asked = sites[name].receive(taken.next)
+            assert (taken.repeated, asked and asked.round) == (False, 1)
 
 
-def test_who_sends_the_same_again_is_told_so_and_what_it_would_have_been_told(tmp_path: Path) -> None:
+async def test_who_sends_the_same_again_is_told_so_and_what_it_would_have_been_told(tmp_path: Path) -> None:
     """The first call was taken back while it waited, the second after the release."""
 
-    async def scenario() -> None:
-        async with first_round(tmp_path / "c") as (rig, sites, _, query):
-            anna, studies = sites["anna"], rig.daemon.runtime.repository.studies
-            message = along(anna, query)
-            first = anna.stub.Contribute(message)
-            while not studies.answers(query.plan_digest, 0).macs:
-                await asyncio.sleep(0.01)
-            first.cancel()
-            second = asyncio.ensure_future(anna.stub.Contribute(message))
-            for name in ("bert", "carl"):
-                await sites[name].contribute(query, FULL)
-            for taken in (await second, await anna.stub.Contribute(message)):
-                asked = anna.hear(taken.next)
-                assert (taken.repeated, asked and asked.round) == (True, 1)
-
-    asyncio.run(scenario())
+    async with first_round(tmp_path / "c") as (rig, sites, _, query):
+        anna, studies = sites["anna"], rig.daemon.runtime.repository.studies
+        message = along(anna, query)
+        first = anna.stub.Contribute(message)
+        while not studies.answers(query.plan_digest, 0).macs:
+            await asyncio.sleep(0.01)
+        first.cancel()
+        second = asyncio.ensure_future(anna.stub.Contribute(message))
+        for name in ("bert", "carl"):
+            await sites[name].contribute(query, FULL)
+        for taken in (await second, await anna.stub.Contribute(message)):
+            asked = anna.receive(taken.next)
+            assert (taken.repeated, asked and asked.round) == (True, 1)
 
 
 @pytest.mark.parametrize("wrong", ["answer", "wish", "size"])
-def test_what_is_said_beside_an_answer_that_is_not_taken_was_not_said(tmp_path: Path, wrong: str) -> None:
-    async def scenario() -> None:
-        async with first_round(tmp_path / "c") as (rig, sites, analyst, query):
-            anna = sites["anna"]
-            other = await analyst.submit(study_toml(name="other"), "two", agreed=False)
-            plan = bytes.fromhex(other)
-            wish = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
-            message = along(anna, query, wish)
-            if wrong == "answer":
-                message.values = bytes(8)
-            elif wrong == "wish":
-                message.next.awaiting.append(plan)
-            else:
-                message.values = bytes(WITH_NEXT_BYTES + 8)
-            code = Code.BAD_CONTRIBUTION if wrong == "answer" else Code.PROTOCOL
-            assert (await refusal(anna.stub.Contribute(message))).code is code
-            consent = rig.daemon.engine._runs[other].consent
-            assert consent.word("anna") == UNHEARD
-            assert not rig.daemon.runtime.repository.studies.answers(query.plan_digest, 0).macs
-            assert not (await anna.contribute(query, FULL)).repeated
+async def test_what_is_said_beside_an_answer_that_is_not_taken_was_not_said(
+    tmp_path: Path, wrong: str
+) -> None:
+    async with first_round(tmp_path / "c") as (rig, sites, analyst, query):
+        anna = sites["anna"]
+        other = await analyst.submit(study_toml(name="other"), "two", agreed=False)
+        plan = bytes.fromhex(other)
+        wish = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
+        message = along(anna, query, wish)
+        if wrong == "answer":
+            message.values = bytes(8)
+        elif wrong == "wish":
+            message.next.awaiting.append(plan)
+        else:
+            message.values = bytes(WITH_NEXT_BYTES + 8)
+        code = Code.BAD_CONTRIBUTION if wrong == "answer" else Code.PROTOCOL
+        assert (await refusal(anna.stub.Contribute(message))).code is code
+        consent = rig.daemon.engine._runs[other].consent
+        assert consent.consent_of_site("anna") == NO_CONSENT
+        assert not rig.daemon.runtime.repository.studies.answers(query.plan_digest, 0).macs
+        assert not (await anna.contribute(query, FULL)).repeated
 
-    asyncio.run(scenario())
 
-
-def test_what_is_said_counts_once_the_answer_is_durable(
+async def test_what_is_said_counts_once_the_answer_is_durable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(contributions, "GATHER", 2 * SOON)
+    monkeypatch.setattr(contributions, "GATHER_SECONDS", 2 * SOON)
 
-    async def scenario() -> None:
-        async with first_round(tmp_path / "c") as (rig, sites, analyst, query):
-            anna, studies = sites["anna"], rig.daemon.runtime.repository.studies
-            plan = bytes.fromhex(await analyst.submit(study_toml(name="other"), "two", agreed=False))
-            wish = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
-            call = asyncio.ensure_future(anna.stub.Contribute(along(anna, query, wish)))
-            consent = rig.daemon.engine._runs[plan.hex()].consent
-            while consent.word("anna") == UNHEARD:
-                await asyncio.sleep(0.01)
-            assert studies.answers(query.plan_digest, 0).macs.keys() == {"anna"}
-            call.cancel()
-
-    asyncio.run(scenario())
+    async with first_round(tmp_path / "c") as (rig, sites, analyst, query):
+        anna, studies = sites["anna"], rig.daemon.runtime.repository.studies
+        plan = bytes.fromhex(await analyst.submit(study_toml(name="other"), "two", agreed=False))
+        wish = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
+        call = asyncio.ensure_future(anna.stub.Contribute(along(anna, query, wish)))
+        consent = rig.daemon.engine._runs[plan.hex()].consent
+        while consent.consent_of_site("anna") == NO_CONSENT:
+            await asyncio.sleep(0.01)
+        assert studies.answers(query.plan_digest, 0).macs.keys() == {"anna"}
+        call.cancel()
 
 
-def test_who_is_shut_out_while_it_waits_gets_no_question(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with first_round(tmp_path / "c", study_toml(quorum=2)) as (rig, sites, _, query):
-            anna, studies = sites["anna"], rig.daemon.runtime.repository.studies
-            call = asyncio.ensure_future(anna.stub.Contribute(along(anna, query)))
-            while not studies.answers(query.plan_digest, 0).macs:
-                await asyncio.sleep(0.01)
-            rig.daemon._calls.sweep = lambda: None  # type: ignore[method-assign]  # which ends it as well
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            for name in ("bert", "carl"):
-                await sites[name].contribute(query, frozen([60]))
-            assert (await refusal(call)).code is Code.IDENTITY
-
-    asyncio.run(scenario())
+async def test_who_is_shut_out_while_it_waits_gets_no_question(tmp_path: Path) -> None:
+    async with first_round(tmp_path / "c", study_toml(quorum=2)) as (rig, sites, _, query):
+        anna, studies = sites["anna"], rig.daemon.runtime.repository.studies
+        call = asyncio.ensure_future(anna.stub.Contribute(along(anna, query)))
+        while not studies.answers(query.plan_digest, 0).macs:
+            await asyncio.sleep(0.01)
+        rig.daemon._calls.sweep = lambda: None  # type: ignore[method-assign]  # which ends it as well
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        for name in ("bert", "carl"):
+            await sites[name].contribute(query, frozen([60]))
+        assert (await refusal(call)).code is Code.IDENTITY

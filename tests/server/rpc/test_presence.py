@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil_server.rpc.presence import EVERY_MS, Presence, last_heard
+from eigenveil_server.rpc.callers import EVERY_MS, Presence, last_call_times
 
 
 def test_who_was_heard_is_remembered_beyond_the_process_and_readable_by_its_owner_only(
@@ -14,12 +14,12 @@ def test_who_was_heard_is_remembered_beyond_the_process_and_readable_by_its_owne
 ) -> None:
     path, now = tmp_path / "presence.json", [10 * EVERY_MS]
     first = Presence(path, lambda: now[0])
-    first.heard("anna")
+    first.note_call("anna")
     now[0] += EVERY_MS
-    first.heard("bert")
+    first.note_call("bert")
     now[0] += EVERY_MS
-    Presence(path, lambda: now[0]).heard("anna")
-    assert last_heard(path) == {"anna": now[0], "bert": now[0] - EVERY_MS}
+    Presence(path, lambda: now[0]).note_call("anna")
+    assert last_call_times(path) == {"anna": now[0], "bert": now[0] - EVERY_MS}
     assert path.stat().st_mode & 0o077 == 0
     assert [one.name for one in tmp_path.iterdir()] == [path.name]
 
@@ -30,7 +30,7 @@ def test_many_calls_write_once_in_a_while(tmp_path: Path, monkeypatch: pytest.Mo
     now = [10 * EVERY_MS]
     kept = Presence(tmp_path / "presence.json", lambda: now[0])
     for _ in range(10):
-        kept.heard("anna")
+        kept.note_call("anna")
         now[0] += EVERY_MS // 5
     assert len(written) == 2
 
@@ -41,5 +41,5 @@ def test_a_file_that_is_not_whole_is_as_none_and_one_that_cannot_be_written_stop
 ) -> None:
     path = tmp_path / "presence.json"
     path.write_bytes(held)
-    assert last_heard(path) == {}
-    Presence(tmp_path / "gone" / "presence.json", lambda: 10 * EVERY_MS).heard("anna")
+    assert last_call_times(path) == {}
+    Presence(tmp_path / "gone" / "presence.json", lambda: 10 * EVERY_MS).note_call("anna")

@@ -10,18 +10,16 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import from_bytes
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import SignedRound
+from eigenveil.protocol.rounds import Release, SignedRound
 from eigenveil_client.connection.channel import call, fetch_round
 from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import service
-from eigenveil_server.storage.sealed import Sealed
-from tests.server.rig import answering, in_loop, made, refusal, serving, study_toml
+from eigenveil_server.storage.sealed import SealedRelease
+from tests.server.rig import answering, made, refusal, serving, study_toml
 from tests.support import DIGEST
 
 
-@in_loop
 async def test_whoever_may_fetches_each_released_round_as_it_was_sealed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,12 +63,12 @@ def test_a_round_comes_in_pieces_that_fit_messages_however_long_its_question_is(
         atto_delta=0,
         present=(),
     )
-    sealed = Sealed(release=long, stated=SignedRound(said=b"{}", signature=b""))
+    sealed = SealedRelease(release=long, stated=SignedRound(said=b"{}", signature=b""))
     gradient = pb.Gradient(spec=pb.GradientSpec(centre=bytes(asked)))
     question = pb.Query(gradient=gradient).SerializeToString()
     while len(joined) < len(values):
         tracemalloc.start()
-        said = service.part_of(sealed, question, len(joined))
+        said = service.release_part(sealed, question, len(joined))
         _, most = tracemalloc.get_traced_memory()
         tracemalloc.stop()
         assert most < len(values)  # a long release is not copied for each part of it

@@ -9,16 +9,15 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.study.toml import parse_study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.planning.submissions import Submission, Submissions
-from tests.server.rig import in_loop, made, refusal, serving, study_toml
+from eigenveil_server.planning.submissions import Submission, SubmissionPlanner
+from tests.server.rig import made, refusal, serving, study_toml
 from tests.support import signed_by_analyst, signed_request
 
 
-@in_loop
 async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(tmp_path: Path) -> None:
     """[R31] Nobody signed it, it is another plan's signature, of another key, or over."""
     async with serving(made(tmp_path / "c")) as rig:
@@ -55,10 +54,9 @@ async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(tmp_path: Path
                 )
             )
         )
-        assert "the plan changed since it was signed; explain the study, and sign it again" in str(changed)
+        assert "another plan, which has changed since; explain the study, and sign it again" in str(changed)
 
 
-@in_loop
 async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
@@ -78,7 +76,7 @@ async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(tmp
             request.authorization.CopyFrom(signed_by_analyst(plan, expires=ends + later).to_proto())
             same = await ada.stub.SubmitStudy(request)
             assert same.plan == answer.plan
-            told = [sentence for sentence in same.warnings if "does not count" in sentence]
+            told = [sentence for sentence in same.warnings if "which still counts" in sentence]
             assert len(told) == warned, "a later end is not dropped without a word"
         again = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
         assert (await ada.stub.ExplainStudy(again)).plan_json == answer.plan.plan_json
@@ -86,18 +84,17 @@ async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(tmp
         assert (await refusal(ada.stub.ExplainStudy(other))).code is Code.CONFLICT
 
 
-@in_loop
 async def test_a_study_is_explained_also_while_the_same_one_is_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was not there yet when it was looked for, and it is reserved when its cost is checked."""
-    looks, look = list[bool](), Submissions._is_submitted
+    looks, look = list[bool](), SubmissionPlanner._is_submitted
 
-    async def early(self: Submissions, submission: Submission, plan: Plan) -> bool:
+    async def early(self: SubmissionPlanner, submission: Submission, plan: Plan) -> bool:
         looks.append(await look(self, submission, plan))
         return looks[-1] and len(looks) != 2
 
-    monkeypatch.setattr(Submissions, "_is_submitted", early)
+    monkeypatch.setattr(SubmissionPlanner, "_is_submitted", early)
     async with serving(made(tmp_path / "c")) as rig:
         await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
@@ -106,7 +103,6 @@ async def test_a_study_is_explained_also_while_the_same_one_is_taken(
         assert looks == [False, True, True]
 
 
-@in_loop
 async def test_a_plan_that_was_signed_unexplained_costs_no_more_than_one_study_may(tmp_path: Path) -> None:
     """An analyst can make the plan that the coordinator will make, and sign it without asking."""
     toml = study_toml(epsilon=1.0)

@@ -12,12 +12,11 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rpc import study_list
-from eigenveil_server.rpc.study_list import StudyList
-from tests.server.rig import Client, in_loop, made, serving, study_toml
+from eigenveil_server.rpc import responses
+from eigenveil_server.rpc.responses import StudyList
+from tests.server.rig import Client, made, serving, study_toml
 
 
-@in_loop
 async def test_calls_at_once_share_a_look_that_begins_after_they_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,14 +34,14 @@ async def test_calls_at_once_share_a_look_that_begins_after_they_came(
         ada = await rig.client(Role.ANALYST, "ada")
         await ada.submit(study_toml(name="first"), "first")
         calls = [asyncio.ensure_future(listed(ada)) for _ in range(60)]
-        while not looks or max(turn.waiting for turn in looks[0]._turns.values()) < 60:
+        while not looks or max(turn.waiting for turn in looks[0]._queues.values()) < 60:
             await asyncio.sleep(0.005)
         await ada.submit(study_toml(name="second"), "second")
         go.set()
         answers = await asyncio.gather(*calls)
         assert len(looks) == 2
         assert set(map(tuple, answers)) == {("first", "second")}
-        assert looks[0]._turns == {}, "nothing is held when nobody waits"
+        assert looks[0]._queues == {}, "nothing is held when nobody waits"
 
 
 async def listed(client: Client) -> list[str]:
@@ -51,11 +50,10 @@ async def listed(client: Client) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [4, 5])
-@in_loop
 async def test_a_part_is_bounded_and_the_parts_make_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    monkeypatch.setattr(study_list, "STUDIES_AT_ONCE", 2)
+    monkeypatch.setattr(responses, "STUDIES_AT_ONCE", 2)
     async with serving(made(tmp_path / "c")) as rig:
         await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
@@ -71,14 +69,13 @@ async def test_a_part_is_bounded_and_the_parts_make_the_whole(
         assert found == [f"s{number}" for number in range(count)]
 
 
-@in_loop
 async def test_after_a_burst_a_caller_has_so_many_looks_a_second_and_others_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the time but the looks are counted: with no rate nothing comes after the burst."""
-    monkeypatch.setattr(study_list, "BURST", 2.5)
-    monkeypatch.setattr(study_list, "RATE", 1e-9)
-    monkeypatch.setattr(study_list, "LEAST_PAUSE", 3600.0)
+    monkeypatch.setattr(responses, "BURST", 2.5)
+    monkeypatch.setattr(responses, "RATE", 1e-9)
+    monkeypatch.setattr(responses, "LEAST_PAUSE", 3600.0)
     async with serving(made(tmp_path / "c")) as rig:
         eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
         for _ in range(3):
@@ -90,7 +87,6 @@ async def test_after_a_burst_a_caller_has_so_many_looks_a_second_and_others_thei
         more.cancel()
 
 
-@in_loop
 async def test_calls_that_are_taken_back_leave_nothing_and_the_next_has_its_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -105,14 +101,14 @@ async def test_calls_that_are_taken_back_leave_nothing_and_the_next_has_its_turn
         return pb.ListStudiesResponse()
 
     monkeypatch.setattr(StudyList, "_part", held)
-    monkeypatch.setattr(study_list, "BURST", 3.0)
-    monkeypatch.setattr(study_list, "RATE", 1e-9)
-    monkeypatch.setattr(study_list, "LEAST_PAUSE", 3600.0)
+    monkeypatch.setattr(responses, "BURST", 3.0)
+    monkeypatch.setattr(responses, "RATE", 1e-9)
+    monkeypatch.setattr(responses, "LEAST_PAUSE", 3600.0)
     studies = StudyList(mock.Mock(), mock.Mock(), 1e-6)
     eve = Identity(federation="test-fed", role=Role.ANALYST, name="eve")
     before = len(asyncio.all_tasks())
 
-    async def taken_back(names: range) -> None:
+    async def cancelled_early(names: range) -> None:
         calls = [asyncio.ensure_future(studies.part(eve, f"none-{name}")) for name in names]
         await asyncio.sleep(0)
         for call in calls:
@@ -121,22 +117,21 @@ async def test_calls_that_are_taken_back_leave_nothing_and_the_next_has_its_turn
         await asyncio.sleep(0.01)
 
     first = asyncio.ensure_future(studies.part(eve, ""))
-    await taken_back(range(500))
+    await cancelled_early(range(500))
     assert len(asyncio.all_tasks()) == before + 2, "the call that waits, and its look"
     first.cancel()
-    await taken_back(range(500, 501))
+    await cancelled_early(range(500, 501))
     second = asyncio.ensure_future(studies.part(eve, ""))
     await asyncio.sleep(0.01)
     go.set()
     await second
     assert at_once == [0, 1], "one part at a time"
-    await taken_back(range(501, 1000))  # the first of them has the last look there is
-    await taken_back(range(1000, 1500))  # and of these the first waits for the allowance
+    await cancelled_early(range(501, 1000))  # the first of them has the last look there is
+    await cancelled_early(range(1000, 1500))  # and of these the first waits for the allowance
     assert len(asyncio.all_tasks()) == before
-    assert studies._turns == {}
+    assert studies._queues == {}
 
 
-@in_loop
 async def test_a_refusal_that_nobody_waits_for_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
     begun, go, logged = asyncio.Event(), asyncio.Event(), list[object]()
 
@@ -156,7 +151,7 @@ async def test_a_refusal_that_nobody_waits_for_is_not_logged(monkeypatch: pytest
     await asyncio.gather(call, return_exceptions=True)
     del call  # its traceback holds the look
     go.set()
-    while studies._turns:
+    while studies._queues:
         await asyncio.sleep(0)
     gc.collect()
     assert not logged

@@ -10,13 +10,13 @@ import pytest
 
 from eigenveil.errors import Code, InternalError
 from eigenveil_server.pki.authority_files import Authorities
-from eigenveil_server.pki.server_certificate import ServerCertificate
-from eigenveil_server.rpc import watchdog
-from eigenveil_server.rpc.watchdog import Watchdog
+from eigenveil_server.pki.keys import ServerCertificate
+from eigenveil_server.rpc import callers
+from eigenveil_server.rpc.callers import Watchdog
 
 
 @pytest.mark.parametrize("problem", [InternalError(Code.STORAGE, "disk"), OSError("inodes"), TypeError("x")])
-def test_whatever_stops_the_guard_ends_the_process(
+async def test_whatever_stops_the_guard_ends_the_process(
     problem: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended = asyncio.Event()
@@ -28,15 +28,12 @@ def test_whatever_stops_the_guard_ends_the_process(
     async def swept() -> None:
         pass
 
-    async def scenario() -> None:
-        leaf = mock.Mock(renew=mock.Mock(side_effect=problem))
-        authorities = mock.Mock(refresh=mock.Mock(return_value=False))
-        looking = Watchdog(cast("Authorities", authorities), cast("ServerCertificate", leaf), swept, fatal)
-        looking.start()
-        async with asyncio.timeout(10):
-            await ended.wait()
-        with pytest.raises(InternalError):
-            await looking.stop()
-
-    monkeypatch.setattr(watchdog, "EVERY_SECONDS", 0.01)
-    asyncio.run(scenario())
+    monkeypatch.setattr(callers, "EVERY_SECONDS", 0.01)
+    leaf = mock.Mock(renew=mock.Mock(side_effect=problem))
+    authorities = mock.Mock(refresh=mock.Mock(return_value=False))
+    looking = Watchdog(cast("Authorities", authorities), cast("ServerCertificate", leaf), swept, fatal)
+    looking.start()
+    async with asyncio.timeout(10):
+        await ended.wait()
+    with pytest.raises(InternalError):
+        await looking.stop()

@@ -9,15 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from eigenveil import barrier
-from eigenveil.accounting.budget import Budget
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import Cost
+from eigenveil.accounting.budget import PrivacyBudget
+from eigenveil.accounting.zcdp import Cost, Neighbours
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import total_length
 from eigenveil_common.storage.ledger_store import LedgerStore
-from eigenveil_server.metrics import _Standing
-from eigenveil_server.rpc.answers import federation_budget
+from eigenveil_server.metrics import _StateCollector
+from eigenveil_server.rpc.responses import federation_budget
 from eigenveil_server.storage.database import open_store
 from tests.core.recorder import QUERIES, Recorder, in_a_pass, plan_of, query_of
 from tests.core.specification import Setting
@@ -45,14 +44,14 @@ def test_the_books_are_charged_the_price_and_nothing_for_later_parts(name: str, 
     s = Setting(adds=False, sites=1, micro_rho=500_000, atto_delta=10**12)
     paid, free = in_a_pass(plan, query_of(plan, QUERIES[name], s))
     asked, store = [paid[-1], *free], open_store(tmp_path / "coordinator.db")
-    books = LedgerStore(store.writer, Budget(mixed=PLENTY), lambda: 0)
+    books = LedgerStore(store.writer, PrivacyBudget(mixed=PLENTY), lambda: 0)
     books.reserve(plan.digest, PLENTY, lambda change: None)
     for query in asked:
         zeros = frozen([0] * total_length(query.query, 1))
         barrier.release(
             query, zeros, plan.study.federation.sites, plan=plan, journal=OnBooks(books), noise=Recorder()
         )
-    entries = LedgerStore(store.reader, Budget(mixed=PLENTY), lambda: 0).entries()
+    entries = LedgerStore(store.reader, PrivacyBudget(mixed=PLENTY), lambda: 0).entries()
     store.close()
     assert [(e.round, e.cost) for e in entries[1:]] == [
         (query.round, Cost(micro_rho=500_000, atto_delta=10**12) if query in paid else Cost(micro_rho=0))
@@ -72,6 +71,6 @@ def test_what_is_told_of_the_budget_reads_no_ledger_that_another_thread_may_chan
         monkeypatch.setattr(books, "ledger", None)
         told = federation_budget(SimpleNamespace(ledger=books), 1e-6)  # type: ignore[arg-type]
         assert told.committed_micro_rho == 7
-        (budget, *_) = _Standing(config, store, books).collect()
+        (budget, *_) = _StateCollector(config, store, books).collect()
         parts = {one.labels["part"]: one.value for one in budget.samples}
         assert (parts["spent"], parts["reserved"], parts["total"]) == (3, 4, told.micro_rho)

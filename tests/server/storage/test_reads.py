@@ -14,8 +14,7 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil_common.storage.database import Connection, Database, Row
-from eigenveil_common.storage.readers import Readers
+from eigenveil_common.storage.database import Connection, Database, ReaderPool, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server import daemon
 from eigenveil_server.config import Config
@@ -65,74 +64,63 @@ async def far_away(config: Config, monkeypatch: pytest.MonkeyPatch) -> AsyncIter
         yield rig, found[0]
 
 
-def test_a_study_from_its_plan_to_its_release_reads_nothing_on_the_event_loop(
+async def test_a_study_from_its_plan_to_its_release_reads_nothing_on_the_event_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with far_away(made(tmp_path / "c", approve_above_epsilon=0.0), monkeypatch) as (rig, _):
-            sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
-            await asyncio.gather(
-                *(one.stub.Hello(a_hello(next_generation=b"g" * 32)) for one in sites.values())
-            )
-            carl = sites.pop("carl")
-            async with answering(sites):
-                digest = await ada.submit(study_toml(sites=("anna", "bert")), agreed=False)
-                with rig.daemon.runtime.repository.store.writer.transaction() as change:
-                    row = {"at": 0, "kind": "study-approved", "subject": digest, "detail": ""}
-                    change.insert("audit", row)
-                rig.daemon.registry.deny(Role.SITE, "carl")
-                assert (await refusal(carl.work())).code is Code.IDENTITY
-                assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-            await ada.release(digest)
-            listed = await ada.stub.ListStudies(pb.ListStudiesRequest())
-            assert [one.plan_digest.hex() for one in listed.studies] == [digest]
-            await ada.stub.ListSites(pb.ListSitesRequest())
-            await ada.stub.GetDictionary(pb.GetDictionaryRequest())
-            cancelled = ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
-            assert (await refusal(cancelled)).code is Code.CONFLICT
-
-    asyncio.run(scenario())
+    async with far_away(made(tmp_path / "c", approve_above_epsilon=0.0), monkeypatch) as (rig, _):
+        sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
+        await asyncio.gather(*(one.stub.Hello(a_hello(next_generation=b"g" * 32)) for one in sites.values()))
+        carl = sites.pop("carl")
+        async with answering(sites):
+            digest = await ada.submit(study_toml(sites=("anna", "bert")), agreed=False)
+            with rig.daemon.runtime.repository.store.writer.transaction() as change:
+                row = {"at": 0, "kind": "study-approved", "subject": digest, "detail": ""}
+                change.insert("audit", row)
+            rig.daemon.registry.deny(Role.SITE, "carl")
+            assert (await refusal(carl.work())).code is Code.IDENTITY
+            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+        await ada.release(digest)
+        listed = await ada.stub.ListStudies(pb.ListStudiesRequest())
+        assert [one.plan_digest.hex() for one in listed.studies] == [digest]
+        await ada.stub.ListSites(pb.ListSitesRequest())
+        await ada.stub.GetDictionary(pb.GetDictionaryRequest())
+        cancelled = ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+        assert (await refusal(cancelled)).code is Code.CONFLICT
 
 
-def test_while_one_caller_waits_for_the_database_the_others_are_answered(
+async def test_while_one_caller_waits_for_the_database_the_others_are_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with far_away(made(tmp_path / "c"), monkeypatch) as (rig, far):
-            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            far.held = "FROM studies s LEFT JOIN"
-            listing = asyncio.ensure_future(ada.stub.ListStudies(pb.ListStudiesRequest()))
-            assert await asyncio.to_thread(far.waiting.wait, 60)
-            for site in sites.values():
-                await site.stub.Hello(a_hello())
-            assert not listing.done()
-            far.go.set()
-            assert not (await listing).studies
-
-    asyncio.run(scenario())
+    async with far_away(made(tmp_path / "c"), monkeypatch) as (rig, far):
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        far.held = "FROM studies s LEFT JOIN"
+        listing = asyncio.ensure_future(ada.stub.ListStudies(pb.ListStudiesRequest()))
+        assert await asyncio.to_thread(far.waiting.wait, 60)
+        for site in sites.values():
+            await site.stub.Hello(a_hello())
+        assert not listing.done()
+        far.go.set()
+        assert not (await listing).studies
 
 
-def test_whoever_asks_who_may_call_hears_of_a_denial_that_came_before(
+async def test_whoever_asks_who_may_call_hears_of_a_denial_that_came_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also of one that came while the database was being read for another caller."""
 
-    async def scenario() -> None:
-        async with far_away(made(tmp_path / "c"), monkeypatch) as (rig, far):
-            sites = await rig.sites()
-            await sites["bert"].stub.Hello(a_hello())
-            far.held = "MAX(id)"
-            first = asyncio.ensure_future(sites["bert"].stub.Hello(a_hello()))
-            assert await asyncio.to_thread(far.waiting.wait, 60)
-            far.held = ""
-            rig.daemon.registry.deny(Role.SITE, "anna")
-            second = asyncio.ensure_future(refusal(sites["anna"].stub.Hello(a_hello())))
-            await asyncio.sleep(0.1)
-            far.go.set()
-            assert (await second).code is Code.IDENTITY
-            await first
-
-    asyncio.run(scenario())
+    async with far_away(made(tmp_path / "c"), monkeypatch) as (rig, far):
+        sites = await rig.sites()
+        await sites["bert"].stub.Hello(a_hello())
+        far.held = "MAX(id)"
+        first = asyncio.ensure_future(sites["bert"].stub.Hello(a_hello()))
+        assert await asyncio.to_thread(far.waiting.wait, 60)
+        far.held = ""
+        rig.daemon.registry.deny(Role.SITE, "anna")
+        second = asyncio.ensure_future(refusal(sites["anna"].stub.Hello(a_hello())))
+        await asyncio.sleep(0.1)
+        far.go.set()
+        assert (await second).code is Code.IDENTITY
+        await first
 
 
 def test_readers_open_no_more_connections_than_are_needed_at_once(tmp_path: Path) -> None:
@@ -143,7 +131,7 @@ def test_readers_open_no_more_connections_than_are_needed_at_once(tmp_path: Path
             opened.append(Far(store.writer))
             return opened[-1]
 
-        readers = Readers(connect, 2)
+        readers = ReaderPool(connect, 2)
         for _ in range(5):
             readers.rows("SELECT 1")
         assert len(opened) == 1

@@ -15,13 +15,18 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.storage.database import Row
-from eigenveil_server.clock import as_datetime
+from eigenveil_server.process import as_datetime
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import Store, open_store
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.study_lists import StudyLists
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.storage.submissions import DAY_MS, SubmissionQuota, submitted, summary_of
+from eigenveil_server.storage.submissions import (
+    DAY_MS,
+    StudyLists,
+    SubmissionQuota,
+    analyst_usage,
+    summary_of,
+)
 from tests.server.rig import UNLIMITED
 
 QUOTA = SubmissionQuota(studies=3, bytes=1000)
@@ -71,7 +76,7 @@ def test_bytes_count_as_studies_do(store: Store) -> None:
     with pytest.raises(RequestError, match="max_submitted_mib_per_day"):
         add(store, a_study(1, 1, bytes(401 - rest)))
     add(store, a_study(2, 1, bytes(400 - rest)))
-    with pytest.raises(RequestError, match="ask for fewer columns"):
+    with pytest.raises(RequestError, match="choose fewer columns"):
         add(store, a_study(3, 10 * DAY_MS, bytes(1001 - rest)))
 
 
@@ -155,13 +160,13 @@ def test_lists_read_no_plan_and_say_what_the_plan_says(store: Store, monkeypatch
         study_writes.add_study(change, a_study(2, 2), "submitted", UNLIMITED, summary)
         change.execute("UPDATE studies SET plan_json = ?", (b"not read",))
     lists = StudyLists(store.reader)
-    assert [one.summary for one in lists.behind("", 9)] == [summary, summary]
-    assert [one.name for one in lists.behind(f"{1:064x}", 9)] == ["s2"]
-    assert [one.name for one in lists.before("", 1)] == ["s2"]
-    assert [one.name for one in lists.before(f"{2:064x}", 9)] == ["s1"]
+    assert [one.summary for one in lists.list_after("", 9)] == [summary, summary]
+    assert [one.name for one in lists.list_after(f"{1:064x}", 9)] == ["s2"]
+    assert [one.name for one in lists.list_before("", 1)] == ["s2"]
+    assert [one.name for one in lists.list_before(f"{2:064x}", 9)] == ["s1"]
     assert [one.name for one in lists.of_analyst("ada", StudyState)] == ["s2", "s1"]
     with pytest.raises(RequestError) as refused:
-        lists.behind("f" * 64, 1)
+        lists.list_after("f" * 64, 1)
     assert refused.value.code is Code.NOT_FOUND
 
 
@@ -180,6 +185,6 @@ def test_what_each_analyst_submitted_is_told(store: Store) -> None:
     rest = a_study(0, 0, b"").size
     add(store, a_study(0, 0, bytes(100 - rest)))
     add(store, a_study(1, 2 * DAY_MS, bytes(200 - rest)))
-    (told,) = submitted(store.reader, 2 * DAY_MS + 1)
+    (told,) = analyst_usage(store.reader, 2 * DAY_MS + 1)
     assert (told.analyst, told.studies, told.bytes, told.unrun) == ("ada", 2, 300, 300)
     assert (told.studies_today, told.bytes_today) == (1, 200)

@@ -12,25 +12,23 @@ import pytest
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.study.study import Federation
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.config import Config
 from eigenveil_server.storage import study_writes
-from eigenveil_server.storage.consents import Consent, Standing
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.repository import Repository
-from eigenveil_server.storage.states import StudyState
+from eigenveil_server.storage.states import ConsentState, SiteConsent, StudyState
 from eigenveil_server.storage.study_reads import StoredStudy
-from eigenveil_server.studies.consent import ConsentPhase, Patience
-from eigenveil_server.studies.poll import Poll, poll_of
-from eigenveil_server.studies.signal import Signal
+from eigenveil_server.studies.consent import ConsentPhase, ConsentTimeouts
+from eigenveil_server.studies.runtime import ChangeEvent, Poll, parse_poll
 from tests.server.rig import SITES, UNLIMITED
 from tests.support import refused
 from tests.torture.programs.virtual import VirtualLoop, play
 
 STUDY = "ab" * 32
 MINUTE, HOUR = 60.0, 3600.0
-REFUSED = Consent(standing=Standing.DECLINED, reason="purpose")
+REFUSED = SiteConsent(state=ConsentState.DECLINED, reason="purpose")
 
 
 def says(agreed: bool | None = None, *, waits: bool = False, known: bool = True) -> Poll:
@@ -55,8 +53,8 @@ class Life:
     phase: ConsentPhase
     repository: Repository
 
-    async def hear(self, site: str, poll: Poll) -> None:
-        said = self.phase.heard(site, poll)
+    async def receive(self, site: str, poll: Poll) -> None:
+        said = self.phase.newly_stated(site, poll)
         if said is not None:
             await self.phase.note(site, said)
 
@@ -87,8 +85,8 @@ def a_life(loop: VirtualLoop, folder: Path, **federation: Any) -> Life:
         with store.writer.transaction() as change:
             study_writes.add_study(change, stored, "submitted", UNLIMITED, None)
     invited = replace(Federation(sites=SITES, deadline_seconds=MINUTE), **federation)
-    patience = Patience(approval=int(2000 * HOUR), start=int(10_000 * MINUTE))
-    return Life(loop, ConsentPhase(stored, invited, repository, Signal(), patience), repository)
+    consent_timeouts = ConsentTimeouts(approval=int(2000 * HOUR), start=int(10_000 * MINUTE))
+    return Life(loop, ConsentPhase(stored, invited, repository, ChangeEvent(), consent_timeouts), repository)
 
 
 Script = Callable[[Life], Coroutine[Any, Any, Any]]
@@ -110,7 +108,7 @@ def lived(folder: Path, *scripts: Script, **federation: Any) -> list[Any]:
 
 async def said(life: Life, **polls: Poll) -> None:
     for site, poll in polls.items():
-        await life.hear(site, poll)
+        await life.receive(site, poll)
 
 
 # ---------------------------------------------------------------- when it starts
@@ -149,7 +147,7 @@ def test_the_start_is_a_whole_minute_and_never_earlier_than_the_window(tmp_path:
         await asyncio.sleep(12.345)
         await said(life, anna=RULES, bert=RULES, carl=PERSON)
         row = pb.StudyRow()
-        life.phase.tell(row)
+        life.phase.add_consent_status(row)
         assert await life.started() == pytest.approx(row.starts_unix_ms / 1000, abs=0.1)
         return row.starts_unix_ms
 
@@ -160,14 +158,14 @@ def test_who_withdraws_in_the_window_is_not_asked_and_who_is_required_ends_the_s
     async def withdrawn(life: Life) -> Any:
         await said(life, anna=RULES, bert=RULES, carl=PERSON)
         await life.phase.note("carl", REFUSED)
-        assert life.phase.offer("carl", says()) is None
+        assert life.phase.assignment("carl", says()) is None
         return await life.started(), life.repository.studies.declined(STUDY)
 
     (first,) = lived(tmp_path, withdrawn, quorum=2)
     assert first == (pytest.approx(0, abs=0.1), {"carl": "purpose"})
 
     async def required(life: Life) -> None:
-        with refused(Code.STUDY_FAILED, "carl: declined: purpose; nothing was asked of any site"):
+        with refused(Code.STUDY_FAILED, "carl: declined: purpose; no query was sent to any site"):
             await withdrawn(life)
         assert life.loop.time() < MINUTE
 
@@ -190,7 +188,7 @@ def test_a_person_is_waited_for_until_the_operators_hours_are_over(tmp_path: Pat
 
 def test_a_study_that_needs_a_person_who_never_decides_says_whom_it_waited_for(tmp_path: Path) -> None:
     async def script(life: Life) -> float:
-        with refused(Code.STUDY_FAILED, "waited for approval at carl until 1970-01-01 02:00 (UTC); nothing"):
+        with refused(Code.STUDY_FAILED, "waited for approval at carl until 1970-01-01 02:00 (UTC); no query"):
             await waits(life)
         return life.loop.time()
 
@@ -209,7 +207,7 @@ def test_a_study_that_rules_end_names_every_site_that_declined_and_what_to_do(tm
     async def script(life: Life) -> None:
         await life.phase.note("bert", replace(REFUSED, reason="policy"))
         await life.phase.note("carl", REFUSED)
-        told = "bert: declined: policy; carl: declined: purpose; nothing was asked of any site"
+        told = "bert: declined: policy; carl: declined: purpose; no query was sent to any site"
         with refused(Code.STUDY_FAILED, f"{told}; not decided yet: anna; the rules of bert do not allow"):
             await life.started()
 
@@ -219,7 +217,7 @@ def test_a_study_that_rules_end_names_every_site_that_declined_and_what_to_do(tm
 def test_a_silent_site_where_nobody_is_asked_has_the_deadline_of_the_study(tmp_path: Path) -> None:
     async def script(life: Life) -> float:
         await said(life, anna=RULES, carl=RULES)
-        with refused(Code.STUDY_FAILED, "bert: not heard of; nothing was asked"):
+        with refused(Code.STUDY_FAILED, "bert: not heard of; no query was sent"):
             await life.started()
         return life.loop.time()
 
@@ -271,12 +269,14 @@ def test_after_a_restart_a_silent_site_has_an_hour_from_then(tmp_path: Path) -> 
     assert lived(tmp_path, agreed, Life.started, quorum=2)[-1] == pytest.approx(1.5 * HOUR, abs=0.1)
 
 
-@pytest.mark.parametrize(("word", "quorum"), [(None, 2), (WAITS, 2), (WAITS, 3), (PERSON, 3)])
+@pytest.mark.parametrize(("consent_of_site", "quorum"), [(None, 2), (WAITS, 2), (WAITS, 3), (PERSON, 3)])
 def test_a_site_that_is_denied_holds_nothing_up_and_is_not_counted(
-    tmp_path: Path, word: Poll | None, quorum: int
+    tmp_path: Path, consent_of_site: Poll | None, quorum: int
 ) -> None:
     async def script(life: Life) -> float:
-        await said(life, anna=RULES, bert=RULES, **({} if word is None else {"carl": word}))
+        await said(
+            life, anna=RULES, bert=RULES, **({} if consent_of_site is None else {"carl": consent_of_site})
+        )
         started = asyncio.create_task(life.started())
         await asyncio.sleep(2 * MINUTE)
         assert not started.done()
@@ -285,7 +285,7 @@ def test_a_site_that_is_denied_holds_nothing_up_and_is_not_counted(
         life.phase.wake()
         if quorum == 2:
             return await started
-        with refused(Code.STUDY_FAILED, "carl: shut out by the coordinator's operator; nothing was asked"):
+        with refused(Code.STUDY_FAILED, "carl: denied by the coordinator's operator; no query was sent"):
             await started
         return life.loop.time()
 
@@ -312,11 +312,11 @@ def test_to_and_fro_neither_starts_a_study_early_nor_holds_it_up_nor_fills_the_d
 def test_only_an_invited_site_that_holds_the_plan_has_a_word(tmp_path: Path) -> None:
     async def script(life: Life) -> None:
         for site, poll in (("dora", RULES), ("dora", WAITS), ("carl", says(known=False, waits=True))):
-            assert life.phase.heard(site, poll) is None
-        assert life.phase.offer("dora", says(known=False)) is None
-        offer = life.phase.offer("carl", says(known=False))
-        assert offer is not None
-        assert offer.consent.hex() == STUDY
+            assert life.phase.newly_stated(site, poll) is None
+        assert life.phase.assignment("dora", says(known=False)) is None
+        assignment = life.phase.assignment("carl", says(known=False))
+        assert assignment is not None
+        assert assignment.consent.hex() == STUDY
 
     lived(tmp_path, script)
 
@@ -333,7 +333,7 @@ def test_only_an_invited_site_that_holds_the_plan_has_a_word(tmp_path: Path) -> 
 )
 def test_who_contradicts_itself_is_refused(request_: pb.NextWorkRequest) -> None:
     with refused(Code.PROTOCOL, ""):
-        poll_of(request_)
+        parse_poll(request_)
 
 
 def test_what_is_not_durable_does_not_count(tmp_path: Path) -> None:
@@ -352,8 +352,8 @@ def test_what_is_not_durable_does_not_count(tmp_path: Path) -> None:
         started.cancel()
 
     async def again(life: Life) -> float:
-        assert life.phase.word("bert").standing is Standing.WAITING
-        assert life.phase.word("anna").standing is Standing.AGREED
+        assert life.phase.consent_of_site("bert").state is ConsentState.WAITING
+        assert life.phase.consent_of_site("anna").state is ConsentState.AGREED
         await said(life, bert=RULES)
         return await life.started()
 

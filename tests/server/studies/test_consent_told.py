@@ -14,31 +14,28 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
 
 
-def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", long_poll_seconds=0.1)) as rig:
-            sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
-            carl = sites.pop("carl")
-            async with answering(sites):
-                digest = await ada.submit(study_toml(quorum=2), agreed=False)
-                while not carl.known:
-                    await carl.work()
-                waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
-                for _ in range(3):
-                    found = await carl.stub.NextWork(waiting)
-                    assert (found.consent, found.HasField("query")) == (b"", False), "nothing to do meanwhile"
-                row = next(iter((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies))
-                assert {one.site: one.status for one in row.consent}["carl"] == "waiting for a person"
-                assert row.consent_ends_unix_ms > row.submitted_unix_ms
-                assert rig.daemon.runtime.repository.studies.rounds(digest) == 0, "nothing was asked"
-                async with answering({"carl": carl}):
-                    events = await ada.events(digest)
-            assert events[-1].state == pb.STUDY_STATE_RELEASED
-            words = [{one.site: one.status for one in event.consent} for event in events]
-            assert [word["carl"] for word in words if word][-1] == "agreed"
-            assert not any(words[-3:]), "once a round is open, its answers are shown"
-
-    asyncio.run(scenario())
+async def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c", long_poll_seconds=0.1)) as rig:
+        sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
+        carl = sites.pop("carl")
+        async with answering(sites):
+            digest = await ada.submit(study_toml(quorum=2), agreed=False)
+            while not carl.known:
+                await carl.work()
+            waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
+            for _ in range(3):
+                found = await carl.stub.NextWork(waiting)
+                assert (found.consent, found.HasField("query")) == (b"", False), "nothing to do meanwhile"
+            row = next(iter((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies))
+            assert {one.site: one.status for one in row.consent}["carl"] == "waiting for a person"
+            assert row.consent_ends_unix_ms > row.submitted_unix_ms
+            assert rig.daemon.runtime.repository.studies.rounds(digest) == 0, "nothing was asked"
+            async with answering({"carl": carl}):
+                events = await ada.events(digest)
+        assert events[-1].state == pb.STUDY_STATE_RELEASED
+        words = [{one.site: one.status for one in event.consent} for event in events]
+        assert [word["carl"] for word in words if word][-1] == "agreed"
+        assert not any(words[-3:]), "once a round is open, its answers are shown"
 
 
 async def row_of(caller: Client, site: str) -> tuple[str, str]:
@@ -51,26 +48,23 @@ def words(messages: Iterable[pb.StudyEvent | pb.StudyRow]) -> dict[str, tuple[st
     return {one.site: (one.status, one.text) for message in messages for one in message.consent}
 
 
-def test_who_is_denied_is_waited_for_no_more_though_a_person_there_was_asked(
+async def test_who_is_denied_is_waited_for_no_more_though_a_person_there_was_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("eigenveil_server.studies.consent.LOOK_SECONDS", 1e6)  # only by being woken
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c", long_poll_seconds=0.1)) as rig:
-            sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
-            carl = sites.pop("carl")
-            async with answering(sites):
-                digest = await ada.submit(study_toml(quorum=2), agreed=False)
-                while not carl.known:
-                    await carl.work()
-                waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
-                await carl.stub.NextWork(waiting)
-                rig.daemon.registry.deny(Role.SITE, "carl")
-                while rig.daemon.runtime.repository.studies.rounds(digest) == 0:
-                    await asyncio.sleep(0.05)
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c", long_poll_seconds=0.1)) as rig:
+        sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
+        carl = sites.pop("carl")
+        async with answering(sites):
+            digest = await ada.submit(study_toml(quorum=2), agreed=False)
+            while not carl.known:
+                await carl.work()
+            waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
+            await carl.stub.NextWork(waiting)
+            rig.daemon.registry.deny(Role.SITE, "carl")
+            while rig.daemon.runtime.repository.studies.rounds(digest) == 0:
+                await asyncio.sleep(0.05)
 
 
 async def declined(
@@ -79,37 +73,34 @@ async def declined(
     return pb.DeclineRequest(plan_digest=bytes.fromhex(digest), reason=reason, text=text)
 
 
-def test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothing(tmp_path: Path) -> None:
+async def test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothing(tmp_path: Path) -> None:
     config = made(tmp_path / "c", long_poll_seconds=0.1)
 
-    async def scenario() -> None:
-        async with serving(config) as rig:
-            sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
-            bea, operator = await rig.client(Role.ANALYST, "bea"), await rig.client(Role.OPERATOR, "ada")
-            carl = sites.pop("carl")
-            digest = await ada.submit(study_toml(quorum=2), agreed=False)
-            no = await declined(rig, digest, pb.DECLINE_REASON_PERSON_PURPOSE, "ask our board")
-            await carl.stub.Decline(no)
-            await carl.stub.Decline(no)  # the first reply was lost
-            dora = await rig.client(Role.SITE, "dora")
-            assert (await refusal(dora.stub.Decline(no))).code is Code.NOT_FOUND
-            for odd in (
-                await declined(rig, digest, pb.DECLINE_REASON_POLICY, "a machine has no words"),
-                await declined(rig, digest, pb.DECLINE_REASON_PERSON_TIMING, "two\nlines"),
-            ):
-                assert (await refusal(sites["anna"].stub.Decline(odd))).code is Code.PROTOCOL
-            listed = [await row_of(one, "carl") for one in (ada, bea, operator)]
-            async with answering(sites):
-                events = await ada.events(digest)
-            assert events[-1].state == pb.STUDY_STATE_RELEASED
-            told = [words(await one.events(digest))["carl"] for one in (ada, bea)]
-            mine, theirs = ("declined: purpose", "ask our board"), ("declined: purpose", "")
-            assert (listed, told) == ([mine, theirs, theirs], [mine, theirs]), "to its analyst alone"
-            assert (await carl.work()) is None
-            assert carl.plans == {}, "no question, no plan"
-            (line,) = rig.daemon.runtime.repository.store.reader.rows(
-                "SELECT detail FROM audit WHERE kind = 'declined'"
-            )
-            assert line["detail"].endswith(": purpose")
-
-    asyncio.run(scenario())
+    async with serving(config) as rig:
+        sites, ada = dict(await rig.sites()), await rig.client(Role.ANALYST, "ada")
+        bea, operator = await rig.client(Role.ANALYST, "bea"), await rig.client(Role.OPERATOR, "ada")
+        carl = sites.pop("carl")
+        digest = await ada.submit(study_toml(quorum=2), agreed=False)
+        no = await declined(rig, digest, pb.DECLINE_REASON_PERSON_PURPOSE, "ask our board")
+        await carl.stub.Decline(no)
+        await carl.stub.Decline(no)  # the first reply was lost
+        dora = await rig.client(Role.SITE, "dora")
+        assert (await refusal(dora.stub.Decline(no))).code is Code.NOT_FOUND
+        for odd in (
+            await declined(rig, digest, pb.DECLINE_REASON_POLICY, "a machine has no words"),
+            await declined(rig, digest, pb.DECLINE_REASON_PERSON_TIMING, "two\nlines"),
+        ):
+            assert (await refusal(sites["anna"].stub.Decline(odd))).code is Code.PROTOCOL
+        listed = [await row_of(one, "carl") for one in (ada, bea, operator)]
+        async with answering(sites):
+            events = await ada.events(digest)
+        assert events[-1].state == pb.STUDY_STATE_RELEASED
+        told = [words(await one.events(digest))["carl"] for one in (ada, bea)]
+        mine, theirs = ("declined: purpose", "ask our board"), ("declined: purpose", "")
+        assert (listed, told) == ([mine, theirs, theirs], [mine, theirs]), "to its analyst alone"
+        assert (await carl.work()) is None
+        assert carl.plans == {}, "no question, no plan"
+        (line,) = rig.daemon.runtime.repository.store.reader.rows(
+            "SELECT detail FROM audit WHERE kind = 'declined'"
+        )
+        assert line["detail"].endswith(": purpose")

@@ -17,11 +17,10 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.reporting.verify import load_release
 from eigenveil_common.storage.database import Connection
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.clock import unix_ms
-from eigenveil_server.storage.consents import Standing
-from eigenveil_server.storage.states import Decline
+from eigenveil_server.process import unix_ms
+from eigenveil_server.storage.states import ConsentState, SiteDeclineReason
 from eigenveil_server.studies.contributions import Contributions
-from eigenveil_server.studies.poll import Poll
+from eigenveil_server.studies.runtime import Poll
 from tests.server.deadlines import Place, Tick, pass_when, pass_without
 from tests.server.rig import DEADLINE, Client, Rig, answering, made, refusal, serving, study_toml
 
@@ -73,55 +72,49 @@ async def second_round(folder: Path) -> AsyncIterator[tuple[Rig, dict[str, Clien
         yield rig, sites, ada, digest, missed
 
 
-def test_a_late_answer_is_refused_audited_once_and_not_kept(
+async def test_a_late_answer_is_refused_audited_once_and_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pass_without(monkeypatch, misses_the_first)
 
-    async def scenario() -> None:
-        async with second_round(tmp_path / "c") as (rig, sites, _, digest, missed):
-            carl = sites["carl"]
-            for _ in range(2):
-                refused = await refusal(carl.contribute(missed, frozen([MARK])))
-                assert (refused.code, "was closed before" in str(refused)) == (Code.CONFLICT, True)
-            await refusal(carl.contribute(missed, frozen([MARK + 1])))
-            mac = mac_of(rig, carl, missed, MARK)
-            assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
-            sealed = rig.daemon.runtime.repository.studies.sealed(digest, 0)
-            assert sealed is not None
-            assert sealed.release.present == ("anna", "bert")
-
-    asyncio.run(scenario())
+    async with second_round(tmp_path / "c") as (rig, sites, _, digest, missed):
+        carl = sites["carl"]
+        for _ in range(2):
+            refused = await refusal(carl.contribute(missed, frozen([MARK])))
+            assert (refused.code, "was closed before" in str(refused)) == (Code.CONFLICT, True)
+        await refusal(carl.contribute(missed, frozen([MARK + 1])))
+        mac = mac_of(rig, carl, missed, MARK)
+        assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
+        sealed = rig.daemon.runtime.repository.studies.sealed(digest, 0)
+        assert sealed is not None
+        assert sealed.release.present == ("anna", "bert")
     stored = b"".join(path.read_bytes() for path in (tmp_path / "c").glob("state.db*"))
     assert MARK.to_bytes(8, "little") not in stored
 
 
-def test_an_answer_between_the_close_and_the_seal_is_late(
+async def test_an_answer_between_the_close_and_the_seal_is_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick = Tick(monkeypatch)
     pass_without(monkeypatch, misses_the_first)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml(quorum=2))
-            queries = {name: await site.query() for name, site in sites.items()}
-            for name in ("anna", "bert"):
-                await sites[name].contribute(queries[name], frozen([60]))
-            await tick.due()
-            assert rig.daemon.runtime.repository.studies.sealed(digest, 0) is None
-            refused = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
-            assert "was closed before" in str(refused)
-            assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
-            assert [subject for subject, _ in late_rows(rig)] == ["site/carl"]
-            tick.go.set()
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        digest = await ada.submit(study_toml(quorum=2))
+        queries = {name: await site.query() for name, site in sites.items()}
+        for name in ("anna", "bert"):
+            await sites[name].contribute(queries[name], frozen([60]))
+        await tick.due()
+        assert rig.daemon.runtime.repository.studies.sealed(digest, 0) is None
+        refused = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
+        assert "was closed before" in str(refused)
+        assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
+        assert [subject for subject, _ in late_rows(rig)] == ["site/carl"]
+        tick.go.set()
 
 
-def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(
+async def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pass_without(monkeypatch, lambda site, place: site != "anna")
@@ -148,30 +141,27 @@ def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(
             wrong.round = 7
             assert (await refusal(sites["carl"].stub.Contribute(wrong))).code is Code.NOT_FOUND
 
-    asyncio.run(scenario())
+    await scenario()
 
 
-def test_a_site_that_returns_goes_on_with_the_next_round(
+async def test_a_site_that_returns_goes_on_with_the_next_round(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pass_without(monkeypatch, misses_the_first)
 
-    async def scenario() -> None:
-        async with second_round(tmp_path / "c") as (_, sites, ada, digest, _missed):
-            async with answering(sites):
-                assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-            rounds = load_release(await ada.release(digest)).document["rounds"]
-            assert (rounds[0]["present"], rounds[0]["absent"]) == (
-                ["anna", "bert"],
-                {"carl": "did not answer"},
-            )
-            assert [one["present"] for one in rounds[1:]] == [["anna", "bert", "carl"]] * (len(rounds) - 1)
-            assert all(one["absent"] == {} for one in rounds[1:])
-
-    asyncio.run(scenario())
+    async with second_round(tmp_path / "c") as (_, sites, ada, digest, _missed):
+        async with answering(sites):
+            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+        rounds = load_release(await ada.release(digest)).document["rounds"]
+        assert (rounds[0]["present"], rounds[0]["absent"]) == (
+            ["anna", "bert"],
+            {"carl": "did not answer"},
+        )
+        assert [one["present"] for one in rounds[1:]] == [["anna", "bert", "carl"]] * (len(rounds) - 1)
+        assert all(one["absent"] == {} for one in rounds[1:])
 
 
-def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
+async def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Carl agrees while the round is open; that is written once it is closed, and not released [P27]."""
@@ -179,73 +169,65 @@ def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
     pass_when(monkeypatch, lambda opened: late.is_set())
     ahead = [0]
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + ahead[0]) as rig:
-            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml(quorum=2), agreed=False)
-            engine, repository = rig.daemon.engine, rig.daemon.runtime.repository
-            agrees = Poll(
-                known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False}
-            )
-            for name in ("anna", "bert"):
-                await engine.hear(name, agrees)
-            ahead[0] = int(2000 * DEADLINE)  # nobody waits for carl's word any longer
-            run = await engine.run(digest)
-            run.consent.wake()
-            for name in ("anna", "bert"):
-                await sites[name].contribute(await sites[name].query(), frozen([60]))
-            opened = run.opened
-            assert opened is not None
-            holding = asyncio.create_task(repository.writer.write(busy))
-            assert await asyncio.to_thread(busy.writes.wait, 60)
-            hearing = asyncio.create_task(engine.hear("carl", agrees))
-            while run.consent.word("carl").standing is not Standing.AGREED:
-                await asyncio.sleep(0)
-            assert not opened.closed, "he agrees in time"
-            late.set()
-            await tick.due()
-            busy.go.set()
-            await asyncio.gather(holding, hearing)
-            assert repository.studies.sealed(digest, 0) is None
-            *_, last = repository.studies.events(digest, 0)
-            assert last.round_state == "open"
-            assert {one.site: one.status for one in last.sites}["carl"] == "waiting"
-            tick.go.set()
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + ahead[0]) as rig:
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        digest = await ada.submit(study_toml(quorum=2), agreed=False)
+        engine, repository = rig.daemon.engine, rig.daemon.runtime.repository
+        agrees = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
+        for name in ("anna", "bert"):
+            await engine.receive(name, agrees)
+        ahead[0] = int(2000 * DEADLINE)  # nobody waits for carl's word any longer
+        run = await engine.run(digest)
+        run.consent.wake()
+        for name in ("anna", "bert"):
+            await sites[name].contribute(await sites[name].query(), frozen([60]))
+        opened = run.opened
+        assert opened is not None
+        holding = asyncio.create_task(repository.writer.write(busy))
+        assert await asyncio.to_thread(busy.writes.wait, 60)
+        hearing = asyncio.create_task(engine.receive("carl", agrees))
+        while run.consent.consent_of_site("carl").state is not ConsentState.AGREED:
+            await asyncio.sleep(0)
+        assert not opened.closed, "he agrees in time"
+        late.set()
+        await tick.due()
+        busy.go.set()
+        await asyncio.gather(holding, hearing)
+        assert repository.studies.sealed(digest, 0) is None
+        *_, last = repository.studies.events(digest, 0)
+        assert last.round_state == "open"
+        assert {one.site: one.status for one in last.sites}["carl"] == "waiting"
+        tick.go.set()
 
 
-def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_close(
+async def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_close(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick, busy, late = Tick(monkeypatch), Busy(), threading.Event()
     pass_when(monkeypatch, lambda opened: late.is_set())
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml(quorum=1))
-            await sites["anna"].contribute(await sites["anna"].query(), frozen([60]))
-            repository = rig.daemon.runtime.repository
-            run = await rig.daemon.engine.run(digest)
-            contributions, said = (
-                Contributions(rig.daemon.runtime),
-                Decline(reason="policy", person=False, text=""),
-            )
-            holding = asyncio.create_task(repository.writer.write(busy))
-            assert await asyncio.to_thread(busy.writes.wait, 60)
-            first = asyncio.create_task(contributions.decline(run, "carl", 0, said))
-            await asyncio.sleep(0)
-            late.set()
-            await tick.due()
-            again = asyncio.create_task(contributions.decline(run, "carl", 0, said))
-            await asyncio.sleep(0.05)
-            busy.go.set()
-            await asyncio.gather(holding, first, again)
-            sealed, events = repository.studies.sealed(digest, 0), repository.studies.events(digest, 0)
-            tick.go.set()
-            assert sealed is None
-            for event in events:
-                assert {one.site: one.status for one in event.sites}.get("bert") in (None, "waiting")
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        digest = await ada.submit(study_toml(quorum=1))
+        await sites["anna"].contribute(await sites["anna"].query(), frozen([60]))
+        repository = rig.daemon.runtime.repository
+        run = await rig.daemon.engine.run(digest)
+        contributions, said = (
+            Contributions(rig.daemon.runtime),
+            SiteDeclineReason(reason="policy", person=False, text=""),
+        )
+        holding = asyncio.create_task(repository.writer.write(busy))
+        assert await asyncio.to_thread(busy.writes.wait, 60)
+        first = asyncio.create_task(contributions.decline(run, "carl", 0, said))
+        await asyncio.sleep(0)
+        late.set()
+        await tick.due()
+        again = asyncio.create_task(contributions.decline(run, "carl", 0, said))
+        await asyncio.sleep(0.05)
+        busy.go.set()
+        await asyncio.gather(holding, first, again)
+        sealed, events = repository.studies.sealed(digest, 0), repository.studies.events(digest, 0)
+        tick.go.set()
+        assert sealed is None
+        for event in events:
+            assert {one.site: one.status for one in event.sites}.get("bert") in (None, "waiting")

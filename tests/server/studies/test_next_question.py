@@ -14,15 +14,15 @@ import pytest
 from eigenveil.errors import InternalError
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rounds.offer import check_wording, stated
+from eigenveil_server.rounds.driver import check_same_query, round_statement
 from eigenveil_server.storage.sealed import add_release
 from eigenveil_server.studies import contributions
 from tests.server.masked.sites import masked_toml, serving_sites, site_of
-from tests.server.rig import answering, in_loop, made, serving, study_toml
+from tests.server.rig import answering, made, serving, study_toml
 from tests.server.studies.test_one_sync import books
 
 
@@ -53,7 +53,6 @@ def _disarmed() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("masked", [False, True], ids=["central", "masked"])
-@in_loop
 async def test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since(
     masked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,12 +76,11 @@ async def test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_
     assert seen == [(list(range(round + 1)),) * 3 for round in range(len(seen))]
 
 
-@in_loop
 async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sites hear that their answers are in, and watchers of the release, and of no question after it."""
-    for limit in ("GATHER", "PATIENCE"):
+    for limit in ("GATHER_SECONDS", "RELEASE_WAIT_SECONDS"):
         monkeypatch.setattr(contributions, limit, 60.0)  # answers are stored with the release
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
@@ -99,7 +97,6 @@ async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
         assert (await sites["anna"].query()).round == 1
 
 
-@in_loop
 async def test_a_stored_release_is_as_long_whatever_was_drawn(tmp_path: Path) -> None:
     """So what its transaction takes, of a disk or of memory, depends on the question alone."""
     async with serving(made(tmp_path / "c")) as rig:
@@ -109,7 +106,7 @@ async def test_a_stored_release_is_as_long_whatever_was_drawn(tmp_path: Path) ->
         lengths = set()
         for drawn in (0, -1, 2**62, -(2**63) + 1):
             release = Release.of(asked, frozen([drawn]), 3.5, ("anna", "bert"))
-            said = stated(asked, ("0" * 64, 5), "", release.digest).signed(lambda _: bytes(64))
+            said = round_statement(asked, ("0" * 64, 5), "", release.digest).signed(lambda _: bytes(64))
             with suppress(Undone), store.writer.transaction() as change:
                 add_release(change, digest, release, said)
                 (row,) = change.execute("SELECT * FROM releases")
@@ -122,13 +119,12 @@ class Undone(Exception):
     """Ends a transaction that shall change nothing."""
 
 
-@in_loop
 async def test_a_round_is_never_opened_in_other_words(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
         await ada.submit(study_toml())
         asked, studies = await sites["anna"].query(), rig.daemon.runtime.repository.studies
-        check_wording(studies, asked)
-        check_wording(studies, replace(asked, round=1))  # which is not open
+        check_same_query(studies, asked)
+        check_same_query(studies, replace(asked, round=1))  # which is not open
         with pytest.raises(InternalError, match="opened with another query before"):
-            check_wording(studies, replace(asked, micro_rho=asked.micro_rho + 1))
+            check_same_query(studies, replace(asked, micro_rho=asked.micro_rho + 1))

@@ -71,12 +71,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     count(Session, "__init__")
     count(dry_run, "rehearsed")
     count(plans, "plan_to_dict")
-    monkeypatch.setattr(Worker, "ready", Here)
+    monkeypatch.setattr(Worker, "acquire", Here)
     monkeypatch.setattr(Worker, "idle", [])
     return counts
 
 
-def test_a_submission_is_rehearsed_once(tmp_path: Path, counted: Counter[str]) -> None:
+async def test_a_submission_is_rehearsed_once(tmp_path: Path, counted: Counter[str]) -> None:
     async def submitted(ada: Client, sites: Mapping[str, Client]) -> None:
         before = Counter(counted)
         signed = await signed_request(ada.stub, study_toml(), "one")
@@ -99,33 +99,30 @@ def test_a_submission_is_rehearsed_once(tmp_path: Path, counted: Counter[str]) -
             assert (counted["rehearsed"], counted["__init__"]) == (1, 1)
             await submitted(ada, sites)
 
-    asyncio.run(scenario())
+    await scenario()
 
 
-def test_a_study_that_ends_while_it_is_taken_up_again_is_not_run_again(
+async def test_a_study_that_ends_while_it_is_taken_up_again_is_not_run_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            await rig.sites()
-            ada, engine = await rig.client(Role.ANALYST, "ada"), rig.daemon.engine
-            digest = await ada.submit(study_toml())
-            run, reads, go = await engine.run(digest), asyncio.Event(), asyncio.Event()
+    async with serving(made(tmp_path / "c")) as rig:
+        await rig.sites()
+        ada, engine = await rig.client(Role.ANALYST, "ada"), rig.daemon.engine
+        digest = await ada.submit(study_toml())
+        run, reads, go = await engine.run(digest), asyncio.Event(), asyncio.Event()
 
-            async def slowly(work: Callable[..., Any], *args: Any) -> Any:
-                found = work(*args)
-                if work is StudyRun:
-                    reads.set()
-                    await go.wait()
-                return found
+        async def slowly(work: Callable[..., Any], *args: Any) -> Any:
+            found = work(*args)
+            if work is StudyRun:
+                reads.set()
+                await go.wait()
+            return found
 
-            monkeypatch.setattr(engine, "_read", slowly)
-            again = asyncio.create_task(engine._launch(run.stored, run.plan))
-            await reads.wait()
-            await engine.cancel(digest, "ada")
-            go.set()
-            await again
-            assert engine.running(digest) is None
-            assert engine._states[digest] is StudyState.CANCELLED
-
-    asyncio.run(scenario())
+        monkeypatch.setattr(engine, "_read", slowly)
+        again = asyncio.create_task(engine._launch(run.stored, run.plan))
+        await reads.wait()
+        await engine.cancel(digest, "ada")
+        go.set()
+        await again
+        assert engine.running(digest) is None
+        assert engine._states[digest] is StudyState.CANCELLED

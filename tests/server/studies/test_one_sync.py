@@ -18,11 +18,11 @@ from eigenveil.identity import Role
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import frozen
 from eigenveil.session import Session
-from eigenveil_common.failpoints import arm, disarm
-from eigenveil_common.storage.transactions import Transactions
+from eigenveil_common.files import arm, disarm
+from eigenveil_common.storage.database import Transactions
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.studies import consent, contributions
-from eigenveil_server.studies.poll import Poll
+from eigenveil_server.studies.runtime import Poll
 from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
 
 
@@ -34,10 +34,10 @@ def books(rig: Rig, digest: str) -> tuple[list[int], list[int], list[int]]:
     return charged, released, list(range(repository.studies.rounds(digest)))
 
 
-def test_a_release_is_one_transaction_with_its_charge_and_the_next_question_another_one(
+async def test_a_release_is_one_transaction_with_its_charge_and_the_next_question_another_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for limit in ("GATHER", "PATIENCE"):
+    for limit in ("GATHER_SECONDS", "RELEASE_WAIT_SECONDS"):
         monkeypatch.setattr(contributions, limit, 60.0)
     seen: dict[str, object] = {}
 
@@ -66,47 +66,42 @@ def test_a_release_is_one_transaction_with_its_charge_and_the_next_question_anot
             assert macs.keys() == sites.keys()
 
     try:
-        asyncio.run(asyncio.wait_for(scenario(), 30))
+        await asyncio.wait_for(scenario(), 30)
     finally:
         disarm()
     assert seen == {"round-sealing": ([], [], [0]), "round-followed": ([0], [0], [0])}
 
 
-def test_what_sites_say_in_the_same_moment_is_one_transaction_one_event_and_one_line_of_the_log(
+async def test_what_sites_say_in_the_same_moment_is_one_transaction_one_event_and_one_line_of_the_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Each event says where every site stands: one for each word would grow with their number squared."""
     caplog.set_level(logging.INFO, "eigenveil")
-    monkeypatch.setattr(contributions, "GATHER", 0.5)
-    monkeypatch.setattr(consent, "GATHER_EACH", 0.2)
+    monkeypatch.setattr(contributions, "GATHER_SECONDS", 0.5)
+    monkeypatch.setattr(consent, "GATHER_SECONDS_PER_SITE", 0.2)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            commits = mock.patch.object(
-                Transactions, "_commit", autospec=True, side_effect=Transactions._commit
-            )
-            studies = rig.daemon.runtime.repository.studies
-            digest = await ada.submit(study_toml(), agreed=False)
-            poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
-            with commits as counted:
-                await asyncio.gather(*(rig.daemon.engine.hear(site, poll) for site in sites))
-                asked = {name: await site.query() for name, site in sites.items()}
-                assert counted.call_count == 2  # and the first question
-            before = studies.events(digest, 0)
-            assert [len(one.consent) for one in before] == [0, 3, 0]
-            with commits as counted:
-                early = ("anna", "bert")
-                await asyncio.gather(*(sites[one].contribute(asked[one], frozen([60])) for one in early))
-                assert counted.call_count == 1
-            (told,) = studies.events(digest, before[-1].sequence)
-            assert [one.status for one in told.sites] == ["answered", "answered", "waiting"]
-            assert studies.answers(digest, 0).macs.keys() == set(early)
-            said = [line.message for line in caplog.records if line.message.startswith("answered")]
-            assert said == [f"answered study={digest[:12]} round=0 sites='anna,bert'"]
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        commits = mock.patch.object(Transactions, "_commit", autospec=True, side_effect=Transactions._commit)
+        studies = rig.daemon.runtime.repository.studies
+        digest = await ada.submit(study_toml(), agreed=False)
+        poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
+        with commits as counted:
+            await asyncio.gather(*(rig.daemon.engine.receive(site, poll) for site in sites))
+            asked = {name: await site.query() for name, site in sites.items()}
+            assert counted.call_count == 2  # and the first question
+        before = studies.events(digest, 0)
+        assert [len(one.consent) for one in before] == [0, 3, 0]
+        with commits as counted:
+            early = ("anna", "bert")
+            await asyncio.gather(*(sites[one].contribute(asked[one], frozen([60])) for one in early))
+            assert counted.call_count == 1
+        (told,) = studies.events(digest, before[-1].sequence)
+        assert [one.status for one in told.sites] == ["answered", "answered", "waiting"]
+        assert studies.answers(digest, 0).macs.keys() == set(early)
+        said = [line.message for line in caplog.records if line.message.startswith("answered")]
+        assert said == [f"answered study={digest[:12]} round=0 sites='anna,bert'"]
 
 
 def failing(*_: object, **__: object) -> None:
@@ -154,19 +149,16 @@ def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_ar
     assert heard == [{pb.STUDY_STATE_RUNNING}]
 
 
-def test_a_release_that_leads_nowhere_is_released_and_the_study_ends(
+async def test_a_release_that_leads_nowhere_is_released_and_the_study_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            ada = await rig.client(Role.ANALYST, "ada")
-            async with answering(await rig.sites()):
-                digest = await ada.submit(study_toml())
-                monkeypatch.setattr(Session, "feed", leads_nowhere(Session.feed))
-                last = (await ada.events(digest))[-1]
-            assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "released")
-            assert "the algorithm stopped" in last.failure
-            assert books(rig, digest) == ([0], [0], [0])
-            assert last.spent_micro_rho == rig.daemon.runtime.repository.ledger.spent(digest) > 0
-
-    asyncio.run(scenario())
+    async with serving(made(tmp_path / "c")) as rig:
+        ada = await rig.client(Role.ANALYST, "ada")
+        async with answering(await rig.sites()):
+            digest = await ada.submit(study_toml())
+            monkeypatch.setattr(Session, "feed", leads_nowhere(Session.feed))
+            last = (await ada.events(digest))[-1]
+        assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "released")
+        assert "the algorithm stopped" in last.failure
+        assert books(rig, digest) == ([0], [0], [0])
+        assert last.spent_micro_rho == rig.daemon.runtime.repository.ledger.spent(digest) > 0

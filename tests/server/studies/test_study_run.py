@@ -18,21 +18,19 @@ from eigenveil.queries import Count
 from eigenveil.study.study import Federation
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.sqlite import Database
-from eigenveil_server.clock import unix_ms
 from eigenveil_server.config import Config
-from eigenveil_server.front.admission import Arrival, Guest
+from eigenveil_server.front.quota import ConnectionInfo, GatewayClient
 from eigenveil_server.pki.registry import Registry
-from eigenveil_server.rounds.open_round import DifferentAnswer, OpenRound
-from eigenveil_server.rounds.prepared_noise import NoiseAhead
-from eigenveil_server.rpc.admissions import Admissions
-from eigenveil_server.rpc.calls import Calls
-from eigenveil_server.rpc.interceptor import Peers, anybody
+from eigenveil_server.process import unix_ms
+from eigenveil_server.rounds.open_round import DifferentAnswer, OpenRound, PreparedNoise
+from eigenveil_server.rpc.callers import Admissions, Calls
+from eigenveil_server.rpc.interceptor import Authenticator, admit_uncertified
 from eigenveil_server.rpc.site_sessions import SiteSessions
 from eigenveil_server.storage.database import open_store
-from eigenveil_server.storage.group_commit import GroupCommit
+from eigenveil_server.storage.repository import GroupCommit
 from eigenveil_server.storage.states import DECLINES
-from eigenveil_server.storage.study_reads import Answers
-from eigenveil_server.studies.contributions import _at_once
+from eigenveil_server.storage.study_reads import RoundAnswers
+from eigenveil_server.studies.contributions import _run_inline
 
 SPEC = NoiseSpec(blocks=(Block(count=3, scale=2.0),))
 OTHER = NoiseSpec(blocks=(Block(count=3, scale=2.5),))
@@ -55,14 +53,14 @@ class Ones(OsNoise):
 def test_prepared_noise_is_handed_out_once_and_only_as_specified() -> None:
     source = Ones()
     with ThreadPoolExecutor(1) as threads:
-        ahead = NoiseAhead(source, threads)
+        ahead = PreparedNoise(source, threads)
         assert ahead.private is False
         ahead.prepare(SPEC)
         assert ahead.draw(SPEC).tolist() == [1, 1, 1]
         for prepared, asked in ((None, SPEC), (SPEC, OTHER), (OTHER, SPEC)):
             if prepared is not None:
                 ahead.prepare(prepared)
-            with pytest.raises(InternalError, match="not the noise that was prepared"):
+            with pytest.raises(InternalError, match="not the prepared noise"):
                 ahead.draw(asked)
             with pytest.raises(InternalError):
                 ahead.draw(asked)
@@ -73,7 +71,7 @@ def test_prepared_noise_is_handed_out_once_and_only_as_specified() -> None:
     assert source.draws <= 4
 
 
-def test_changes_that_arrive_together_share_a_transaction(tmp_path: Path) -> None:
+async def test_changes_that_arrive_together_share_a_transaction(tmp_path: Path) -> None:
     database = Database(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
     batches: list[int] = []
 
@@ -82,16 +80,13 @@ def test_changes_that_arrive_together_share_a_transaction(tmp_path: Path) -> Non
             batches.append(len(changes))
             super()._commit(changes)
 
-    async def scenario() -> None:
-        writer = Counting(database)
+    writer = Counting(database)
 
-        def insert(i: int) -> Any:
-            return lambda change: change.execute("INSERT INTO t VALUES (?)", (i,))
+    def insert(i: int) -> Any:
+        return lambda change: change.execute("INSERT INTO t VALUES (?)", (i,))
 
-        await asyncio.gather(*(writer.write(insert(i)) for i in range(20)))
-        writer.close()
-
-    asyncio.run(scenario())
+    await asyncio.gather(*(writer.write(insert(i)) for i in range(20)))
+    writer.close()
     assert [row["i"] for row in database.rows("SELECT i FROM t ORDER BY i")] == list(range(20))
     assert sum(batches) == 20
     assert len(batches) <= 2
@@ -127,13 +122,13 @@ def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> OpenRound:
     return OpenRound(
         query,
         Federation(sites=("a", "b", "c"), **federation),
-        Answers(macs=macs or {}, declined={}),
+        RoundAnswers(macs=macs or {}, declined={}),
     )
 
 
-def put(box: OpenRound, site: str, mac: bytes) -> bool:
+def add_answer(box: OpenRound, site: str, mac: bytes) -> bool:
     """Add an answer; whether it was here before."""
-    return asyncio.run(box.put(site, mac, frozen([1]), _at_once))
+    return asyncio.run(box.add_answer(site, mac, frozen([1]), _run_inline))
 
 
 def declines(box: OpenRound, site: str, reason: str) -> None:
@@ -144,8 +139,8 @@ def declines(box: OpenRound, site: str, reason: str) -> None:
 
 def test_a_round_is_ready_when_nobody_is_awaited() -> None:
     box = inbox(quorum=2)
-    put(box, "a", b"m")
-    put(box, "b", b"m")
+    add_answer(box, "a", b"m")
+    add_answer(box, "b", b"m")
     assert not box.ready.is_set()
     box.decline("c", "policy")
     assert not box.ready.is_set()  # a decline counts once it is stored
@@ -167,93 +162,86 @@ def test_a_round_is_ready_when_it_cannot_succeed() -> None:
     assert few.ready.is_set()
 
 
-def test_what_is_here_at_the_close_is_in_and_stored_by_it() -> None:
-    async def scenario() -> None:
-        box = inbox()
-        await box.put("a", b"m", frozen([1]), _at_once)
-        await box.put("b", b"n", frozen([1]), _at_once)
-        assert list(await box.close()) == ["a", "b"]
-        assert box.macs() == {"a": b"m", "b": b"n"}
-        assert box.statuses() == {"a": "answered", "b": "answered", "c": "absent"}
-        waiting = asyncio.create_task(box.stored_with_the_rest(60))
-        await asyncio.sleep(0)
-        assert not waiting.done()
-        box.settle(durable=True)
-        assert await waiting
-        assert await box.put("a", b"m", frozen([1]), _at_once)
-        with pytest.raises(RequestError, match="was closed"):
-            await box.put("c", b"m", frozen([1]), _at_once)
-
-    asyncio.run(scenario())
+async def test_what_is_here_at_the_close_is_in_and_stored_by_it() -> None:
+    box = inbox()
+    await box.add_answer("a", b"m", frozen([1]), _run_inline)
+    await box.add_answer("b", b"n", frozen([1]), _run_inline)
+    assert list(await box.close()) == ["a", "b"]
+    assert box.macs() == {"a": b"m", "b": b"n"}
+    assert box.statuses() == {"a": "answered", "b": "answered", "c": "absent"}
+    waiting = asyncio.create_task(box.wait_until_settled(60))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    box.settle(durable=True)
+    assert await waiting
+    assert await box.add_answer("a", b"m", frozen([1]), _run_inline)
+    with pytest.raises(RequestError, match="was closed"):
+        await box.add_answer("c", b"m", frozen([1]), _run_inline)
 
 
-def test_nothing_is_released_of_a_sum_to_which_one_answer_was_not_added_to_its_end() -> None:
+async def test_nothing_is_released_of_a_sum_to_which_one_answer_was_not_added_to_its_end() -> None:
     async def fails(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
         raise MemoryError
 
-    async def scenario() -> None:
-        box = inbox()
-        with pytest.raises(MemoryError):
-            await box.put("a", b"m", frozen([1]), fails)
-        await box.put("b", b"n", frozen([1]), _at_once)
-        await box.close()
-        with pytest.raises(InternalError, match="added in part"):
-            box.total()
-
-    asyncio.run(scenario())
+    box = inbox()
+    with pytest.raises(MemoryError):
+        await box.add_answer("a", b"m", frozen([1]), fails)
+    await box.add_answer("b", b"n", frozen([1]), _run_inline)
+    await box.close()
+    with pytest.raises(InternalError, match="added only in part"):
+        box.total()
 
 
-def test_whoever_waits_is_told_what_was_not_stored_and_waits_no_longer_than_agreed() -> None:
-    async def scenario() -> None:
-        box = inbox()
-        await box.put("a", b"m", frozen([1]), _at_once)
-        await box.close()
-        assert not await box.stored_with_the_rest(0.01)
-        box.settle(durable=False)
-        assert not await box.stored_with_the_rest(60)
-
-    asyncio.run(scenario())
+async def test_whoever_waits_is_told_what_was_not_stored_and_waits_no_longer_than_agreed() -> None:
+    box = inbox()
+    await box.add_answer("a", b"m", frozen([1]), _run_inline)
+    await box.close()
+    assert not await box.wait_until_settled(0.01)
+    box.settle(durable=False)
+    assert not await box.wait_until_settled(60)
 
 
 def test_after_a_restart_a_site_sends_the_same_or_declines() -> None:
     box = inbox({"a": b"m", "b": b"m"})
-    assert box.wants("a")
+    assert box.awaits("a")
     with pytest.raises(DifferentAnswer):
-        put(box, "a", b"x")
-    assert put(box, "a", b"m")
+        add_answer(box, "a", b"x")
+    assert add_answer(box, "a", b"m")
     box.decline("b", "failure")
-    assert not box.wants("b")
+    assert not box.awaits("b")
 
 
 @pytest.mark.parametrize("reason", sorted(DECLINES.values()))
-def test_what_analysts_see_of_a_decline_does_not_depend_on_records(reason: str) -> None:
+async def test_what_analysts_see_of_a_decline_does_not_depend_on_records(reason: str) -> None:
     box = inbox(quorum=2)
     declines(box, "a", reason)
     told = {"policy", "budget", "protocol"} & {reason}
     assert box.statuses()["a"] == ":".join(["declined", *told])
-    asyncio.run(box.close())
+    await box.close()
     assert box.absent()["a"] == ": ".join(["declined", *told])
 
 
 def test_the_gate_insists_on_tls_1_3_and_a_certificate(tmp_path: Path) -> None:
     store = open_store(tmp_path / "state.db")
     sessions = SiteSessions(store, Calls(), unix_ms)
-    peers = Peers(Admissions(store, Registry(store, "fed", unix_ms)), sessions, "fed", unix_ms)
+    peers = Authenticator(Admissions(store, Registry(store, "fed", unix_ms)), sessions, "fed", unix_ms)
 
-    def arrival(tls: str, certificate: bytes = b"") -> Arrival:
-        return Arrival(peer="x:1", certificate=certificate, tls=tls, guest=Guest(name="x", role=None))
+    def connection_info(tls: str, certificate: bytes = b"") -> ConnectionInfo:
+        return ConnectionInfo(
+            peer="x:1", certificate=certificate, tls=tls, gateway_client=GatewayClient(name="x", role=None)
+        )
 
-    old = arrival("TLSv1.2", b"irrelevant")
+    old = connection_info("TLSv1.2", b"irrelevant")
     with pytest.raises(PeerError, match=r"TLS 1\.3 is required"):
         asyncio.run(peers.admit("Hello", old))
     with pytest.raises(PeerError, match="a client certificate is required"):
-        asyncio.run(peers.admit("Hello", arrival("TLSv1.3")))
+        asyncio.run(peers.admit("Hello", connection_info("TLSv1.3")))
     with pytest.raises(PeerError, match="is required"):
-        asyncio.run(peers.admit("Hello", arrival("")))
+        asyncio.run(peers.admit("Hello", connection_info("")))
     with pytest.raises(PeerError):
-        asyncio.run(anybody("Enrol", old))
+        asyncio.run(admit_uncertified("Enrol", old))
     with pytest.raises(PeerError):
-        asyncio.run(anybody("Hello", arrival("TLSv1.3")))
+        asyncio.run(admit_uncertified("Hello", connection_info("TLSv1.3")))
     store.close()
 
 

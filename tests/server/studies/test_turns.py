@@ -10,9 +10,15 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
 from eigenveil_common.rpc import CHUNK_BYTES, MESSAGE_BYTES
-from eigenveil_server.studies import turns, uploads
-from eigenveil_server.studies.turns import AWAY_SECONDS, GRACE_SECONDS, PRESENT_SECONDS, Turns
-from eigenveil_server.studies.uploads import Upload, Uploads
+from eigenveil_server.studies import uploads
+from eigenveil_server.studies.uploads import (
+    AWAY_SECONDS,
+    GRACE_SECONDS,
+    PRESENT_SECONDS,
+    Upload,
+    UploadQueue,
+    Uploads,
+)
 
 CHUNK = 16
 
@@ -20,8 +26,8 @@ CHUNK = 16
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(uploads, "CHUNK_BYTES", CHUNK)
-    monkeypatch.setattr(turns, "GLANCE_SECONDS", 0.001)
-    monkeypatch.setattr(turns, "TURN_SECONDS", 0.0)
+    monkeypatch.setattr(uploads, "CHECK_SECONDS", 0.001)
+    monkeypatch.setattr(uploads, "SLOT_WAIT_SECONDS", 0.0)
 
 
 @dataclass
@@ -33,7 +39,7 @@ class Hall:
     most: int = 100
 
     def __post_init__(self) -> None:
-        self.turns = Turns(place_bytes=4 * CHUNK, clock=lambda: self.now)
+        self.turns = UploadQueue(slot_bytes=4 * CHUNK, clock=lambda: self.now)
         self.uploads = Uploads(self.most, lambda study, round, attempt: round not in self.over, self.turns)
 
     def upload(self, site: str, chunks: int, round: int = 0) -> Upload:
@@ -47,7 +53,7 @@ class Hall:
         """Open an upload of so many chunks; None if it has to wait."""
         wanted = self.upload(site, chunks, round)
         try:
-            asyncio.run(self.uploads.turn(wanted, due_bytes=chunks * CHUNK))
+            asyncio.run(self.uploads.wait_for_slot(wanted, due_bytes=chunks * CHUNK))
         except RequestError as problem:
             if problem.code is not Code.NOT_READY:
                 raise
@@ -61,7 +67,7 @@ class Hall:
 
     def open(self) -> Iterator[str]:
         """Whose uploads take memory."""
-        return (one.site for one in self.uploads._by_id.values() if one.held_bytes)
+        return (one.site for one in self.uploads._by_id.values() if one.memory_bytes)
 
 
 def done(hall: Hall, upload: Upload) -> None:
@@ -110,14 +116,14 @@ def test_whoever_asked_first_is_next_and_nobody_overtakes() -> None:
 def test_whoever_asks_twice_holds_no_second_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     hall = Hall()
     first = taken(hall, "a", 4)
-    monkeypatch.setattr(turns, "TURN_SECONDS", 60.0)
+    monkeypatch.setattr(uploads, "SLOT_WAIT_SECONDS", 60.0)
 
     async def scenario() -> None:
         async def asking() -> None:
             wanted = Upload(
                 study="s", round=0, site="b", query_digest=b"", contribution_digest=b"", total_bytes=4 * CHUNK
             )
-            await hall.uploads.turn(wanted, due_bytes=4 * CHUNK)
+            await hall.uploads.wait_for_slot(wanted, due_bytes=4 * CHUNK)
             hall.uploads.open(wanted)
 
         twice = [asyncio.create_task(asking()) for _ in range(2)]
@@ -157,10 +163,10 @@ def test_a_stalled_upload_makes_room_for_others_and_for_nobody_else() -> None:
     stalled = taken(hall, "a", 4)
     hall.puts(stalled, 0)
     hall.now += 100 * GRACE_SECONDS
-    assert taken(hall, "a", 4).have() == [0]  # nobody waited: what came is still there
+    assert taken(hall, "a", 4).received_chunks() == [0]  # nobody waited: what came is still there
     assert hall.asks("b", 4) is not None
     assert list(hall.open()) == ["b"]
-    with pytest.raises(RequestError, match="no such upload"):
+    with pytest.raises(RequestError, match="this upload is not open"):
         hall.uploads.get(stalled.id, "a")
 
 
@@ -179,7 +185,7 @@ def test_a_place_is_not_held_by_sending_as_little_as_possible_now_and_then(chunk
 
 
 def test_whoever_keeps_the_pace_or_is_in_nobodys_way_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "LEAST_RATE", CHUNK)  # one a second
+    monkeypatch.setattr(uploads, "LEAST_RATE", CHUNK)  # one a second
     hall = Hall()
     steady, idle = taken(hall, "a", 100), Hall()
     for index in range(99):
@@ -199,7 +205,7 @@ def test_the_time_in_which_one_waits_is_not_taken_off_its_turn() -> None:
     hall.now += 100 * GRACE_SECONDS
     done(hall, first)
     hall.uploads.open(wanted)
-    assert hall.uploads.moving(wanted.key)
+    assert hall.uploads.is_in_progress(wanted.key)
     assert hall.asks("c", 4) is None
 
 
@@ -215,8 +221,8 @@ def test_slow_lines_that_wait_for_each_other_get_through_in_the_end() -> None:
             if upload is not held[site]:
                 held[site] = upload
             elif hall.now - upload.moved_at >= pace:
-                hall.puts(upload, len(upload.here))
-                if len(upload.here) == upload.count:
+                hall.puts(upload, len(upload.received))
+                if len(upload.received) == upload.count:
                     done(hall, upload)
                     through.append(site)
     assert sorted(through) == ["a", "b"]
@@ -233,7 +239,7 @@ def test_one_that_is_being_decided_on_is_not_taken_for_stalled() -> None:
                 study="s", round=0, site="b", query_digest=b"", contribution_digest=b"", total_bytes=4 * CHUNK
             )
             with pytest.raises(RequestError):
-                await hall.uploads.turn(wanted, due_bytes=4 * CHUNK)
+                await hall.uploads.wait_for_slot(wanted, due_bytes=4 * CHUNK)
 
     asyncio.run(deciding())
     assert list(hall.open()) == ["a"]

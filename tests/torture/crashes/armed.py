@@ -27,11 +27,11 @@ from typing import Any, ClassVar
 
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_client import cli as analyst_cli
-from eigenveil_client.connection import channel, renewal
+from eigenveil_client.connection import channel, session_start
 from eigenveil_client.site.commands import main as site_cli
-from eigenveil_client.site.daemon import connection, masked
-from eigenveil_common.failpoints import arm
-from eigenveil_common.storage.ledger_store import AlsoAt, LedgerStore
+from eigenveil_client.site.daemon import answers, connection
+from eigenveil_common.files import arm
+from eigenveil_common.storage.ledger_store import LedgerStore, PositionedWrite
 from eigenveil_server import cli as coordinator_cli
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.rpc import service
@@ -141,9 +141,9 @@ def hasten() -> None:
     smaller: tuple[tuple[object, str, object], ...] = (
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
         (channel, "LONGEST_PAUSE", SHORT_PAUSE), (connection, "QUICK_SECONDS", SHORT_PAUSE),
-        (contributions, "GATHER", 0.0), (renewal, "datetime", Early),
-        (renewal, "LONGEST_SLEEP", 1.0), (renewal, "RETRY_SECONDS", 1.0),
-        (Registry, "_check_due", lambda self, shown: None), (masked, "OsNoise", KnownShare),
+        (contributions, "GATHER", 0.0), (session_start, "datetime", Early),
+        (session_start, "LONGEST_SLEEP", 1.0), (session_start, "RETRY_SECONDS", 1.0),
+        (Registry, "_check_due", lambda self, shown: None), (answers, "OsNoise", KnownShare),
     )  # fmt: skip
     for where, name, value in smaller:
         setattr(where, name, value)
@@ -168,14 +168,14 @@ def publish_before_charging() -> None:
     later."""
     honest = LedgerStore.charge_round
 
-    def charge(self: LedgerStore, asked: RoundQuery, also: AlsoAt) -> None:
+    def charge(self: LedgerStore, round_query: RoundQuery, also: PositionedWrite) -> None:
         with self._database.transaction() as change:
-            also(change, self.tip)
-        threading.Timer(LATE, late, (self, asked)).start()
+            also(change, self.ledger_position)
+        threading.Timer(LATE, late, (self, round_query)).start()
 
     def late(ledger: LedgerStore, asked: RoundQuery) -> None:
         with suppress(Exception):  # the study may have been settled
-            honest(ledger, asked, lambda change, tip: None)
+            honest(ledger, asked, lambda change, ledger_position: None)
 
     LedgerStore.charge_round = charge  # type: ignore[method-assign]
 

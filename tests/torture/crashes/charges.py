@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
-from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.storage.database import Database
@@ -29,7 +29,7 @@ Charge = Callable[[int, int], None]  # of a client, its n-th
 def exact(database: Database, budget: int) -> Charge:
     """As the product does it. Even clients charge one study's reservation, which is half of the budget;
     odd ones reserve and charge studies of their own from the other half."""
-    store = LedgerStore(database, Budget(mixed=Cost(micro_rho=budget)), lambda: 0)
+    store = LedgerStore(database, PrivacyBudget(mixed=Cost(micro_rho=budget)), lambda: 0)
 
     def charge(client: int, number: int) -> None:
         place = client * 1_000_000 + number
@@ -93,13 +93,15 @@ def spend(kind: str, where: Path | str, tries: int, budget: int) -> tuple[int, i
     place = Place(where)
     database = place.open(LEDGER)
     if kind == "exact":
-        store = LedgerStore(database, Budget(mixed=Cost(micro_rho=budget)), lambda: 0)
+        store = LedgerStore(database, PrivacyBudget(mixed=Cost(micro_rho=budget)), lambda: 0)
         store.reserve(SHARED, Cost(micro_rho=budget // 2))
     with multiprocessing.get_context("spawn").Pool(PROCESSES) as pool:
         lines = [(kind, where, process, tries, budget) for process in range(PROCESSES)]
         told = sum(pool.starmap(_process, lines))
     if kind == "exact":
-        stored = LedgerStore(database, Budget(mixed=Cost(micro_rho=budget)), lambda: 0).ledger.spent.micro_rho
+        stored = LedgerStore(
+            database, PrivacyBudget(mixed=Cost(micro_rho=budget)), lambda: 0
+        ).ledger.spent.micro_rho
     else:
         stored = database.rows("SELECT COUNT(*) FROM ledger WHERE kind = 'charge'")[0][0]
     place.close()

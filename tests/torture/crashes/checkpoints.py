@@ -177,7 +177,7 @@ async def _all(folder: Path, ways: Sequence[bool]) -> list[str]:
 
 def faults(*, by_hand: Sequence[bool] = (False, True)) -> list[str]:
     """What is wrong with how restored coordinators behave, restored by the command or by hand."""
-    quick = mock.patch.object(channel, "LONGEST_PAUSE", SHORT_PAUSE)
+    quick = mock.patch.object(channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE)
     with tempfile.TemporaryDirectory(prefix="eigenveil-checkpoints-") as folder, quick:
         return asyncio.run(_all(Path(folder), by_hand))
 

@@ -18,7 +18,7 @@ from eigenveil_client.demo.federation import free_ports
 from tests.server.masked.sites import masked_toml
 from tests.server.rig import records, study_toml
 from tests.torture.crashes.armed import Command, Kill
-from tests.torture.masked.known import introduce
+from tests.torture.masked.known import greet_coordinator
 
 SITES = ("anna", "bert")
 COORDINATOR, OPERATOR, ANALYST = "coordinator", "operator", "ada"
@@ -149,7 +149,7 @@ class Federation:
         for seed, name in enumerate(SITES):
             await self.make_site(name, seed)
             await self._well(name, "enrol", "--config", self.config(name), "--join", await self.join(name))
-        introduce({name: self.folder / name / "identity" for name in SITES})
+        greet_coordinator({name: self.folder / name / "identity" for name in SITES})
         join = await self.join(ANALYST, "analyst")
         await self._well(ANALYST, "enrol", "--join", join, "--profile", str(self.folder / ANALYST))
 

@@ -311,7 +311,7 @@ async def kill_all(root: Path, plans: list[dict[str, list[Kill]]], *, planted: b
         folder = root / str(index)
         folder.mkdir()
         work.append(federation(folder, due, planted=planted))
-    with mock.patch.object(channel, "LONGEST_PAUSE", SHORT_PAUSE):
+    with mock.patch.object(channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE):
         return await asyncio.gather(*work)
 
 

@@ -19,33 +19,31 @@ from unittest import mock
 
 import numpy as np
 
-from eigenveil.accounting.budget import Budget
+from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.ledger import EntryKind
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import EigenveilError
 from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import Count
-from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.study.study import Federation
 from eigenveil_common.storage import sqlite
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.storage.sqlite import FULL, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.fatal import end_process
-from eigenveil_server.rounds.journal import RoundJournal
-from eigenveil_server.rounds.offer import Opening
+from eigenveil_server.process import end_process
+from eigenveil_server.rounds.driver import RoundDispatch, RoundJournal
 from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import MIGRATIONS, SCHEMA, VERSION, Store
-from eigenveil_server.storage.group_commit import GroupCommit
-from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.repository import GroupCommit, Repository
 from eigenveil_server.storage.states import StudyState
-from eigenveil_server.storage.study_lists import StudyLists
-from eigenveil_server.storage.study_reads import Answers, StoredStudy, Studies
+from eigenveil_server.storage.study_reads import RoundAnswers, StoredStudy, Studies
+from eigenveil_server.storage.submissions import StudyLists
 from tests.server.rig import UNLIMITED
 from tests.torture.crashes.vfs import Disk, powered
 from tests.torture.line import Line
@@ -115,7 +113,7 @@ class Outside:
 
     def lost(self, database: Database) -> list[str]:
         """What of it `database` does not know."""
-        books = LedgerStore(database, Budget(mixed=BUDGET), lambda: 0)
+        books = LedgerStore(database, PrivacyBudget(mixed=BUDGET), lambda: 0)
         ledger, entries = books.ledger, books.entries()
         studies, found = Studies(database), []
         if not self.taken <= set(ledger.spent_by_study):
@@ -149,9 +147,9 @@ class Work:
         self._outside = outside
         self._random = random
         self._repository = Repository(
-            store=Store(writer=database, reader=database, claim=lambda: None, check_whole=lambda: None),
+            store=Store(writer=database, reader=database, acquire_server_lock=lambda: None, check_whole=lambda: None),
             studies=Studies(database), lists=StudyLists(database),
-            ledger=LedgerStore(database, Budget(mixed=BUDGET), lambda: 0),
+            ledger=LedgerStore(database, PrivacyBudget(mixed=BUDGET), lambda: 0),
             writer=GroupCommit(database), clock=lambda: 0, fatal=end_process,
         )  # fmt: skip
 
@@ -203,7 +201,7 @@ class Work:
             study=study, attempt=TRIES * masked, macs={"anna": bytes(32), "bert": bytes(32)}, absent={},
             query=query_to_proto(asked), after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(),
             repository=self._repository,
-            book=lambda asked, also: ledger.beside(also) if masked else ledger.charge_round(asked, also),
+            book=lambda asked, also: ledger.write_alongside(also) if masked else ledger.charge_round(asked, also),
         )  # fmt: skip
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
@@ -230,7 +228,7 @@ class Work:
                 card = digest("torture", {"card": self._random.getrandbits(50)})
                 stored.append(Attempt.at(asked, number, {"anna": card, "bert": card}))
                 self._repository.ledger.attempt(
-                    asked, PRICE, lambda change, _: study_writes.fix_set(change, stored[-1], 0)
+                    asked, PRICE, lambda change, _: study_writes.store_attempt(change, stored[-1], 0)
                 )
             self._outside.fixed[place] = [one.digest for one in stored[:number]]
 
@@ -239,10 +237,10 @@ def _asked(study: str, round: int) -> RoundQuery:
     return RoundQuery(plan_digest=study, round=round, query=Count(), micro_rho=PRICE.micro_rho)
 
 
-def _opening(asked: RoundQuery, after: str) -> Opening:
-    opened = OpenRound(asked, Federation(sites=("anna", "bert")), Answers(macs={}, declined={}))
+def _opening(asked: RoundQuery, after: str) -> RoundDispatch:
+    opened = OpenRound(asked, Federation(sites=("anna", "bert")), RoundAnswers(macs={}, declined={}))
     query = query_to_proto(asked)
-    return Opening(opened=opened, query=query, at=0, event=pb.StudyEvent(), after=after)
+    return RoundDispatch(opened=opened, query=query, at=0, event=pb.StudyEvent(), after=after)
 
 
 def opened(path: Path, mode: Mode, vfs: str | None = None) -> Database:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -18,22 +17,19 @@ def test_a_coordinator_that_was_put_back_stops_and_charges_what_it_lost() -> Non
 
 
 @pytest.mark.slow
-def test_one_that_goes_on_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_goes_on_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: sites that have forgotten what they saw."""
     monkeypatch.setattr(checkpoints, "END_SECONDS", 4.0)
 
-    async def scenario() -> None:
-        here = Federation(tmp_path, renews=False)
-        try:
-            await here.set_up()
-            source = await checkpoints.back_up(here, "backup")
-            await checkpoints.put_back_by_hand(here, source)
-            for name in SITES:
-                here.start(name)
-            with pytest.raises(TimeoutError):
-                await checkpoints.refuses(here)
-            assert here.processes[COORDINATOR].is_alive()
-        finally:
-            here.stop()
-
-    asyncio.run(scenario())
+    here = Federation(tmp_path, renews=False)
+    try:
+        await here.set_up()
+        source = await checkpoints.back_up(here, "backup")
+        await checkpoints.put_back_by_hand(here, source)
+        for name in SITES:
+            here.start(name)
+        with pytest.raises(TimeoutError):
+            await checkpoints.refuses(here)
+        assert here.processes[COORDINATOR].is_alive()
+    finally:
+        here.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import asyncio
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
-from eigenveil_common.failpoints import arm, disarm, failpoint
+from eigenveil_common.files import arm, disarm, failpoint
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.repo.tree import files
 from tests.server.deadlines import pass_without
@@ -38,7 +37,7 @@ from tests.torture.crashes.kills import (
     undisturbed,
     verdict,
 )
-from tests.torture.model import Charge, Sealed, Snapshot, Witness
+from tests.torture.model import Charge, SealedRelease, Snapshot, Witness
 
 KILLED = AT_COORDINATOR.keys() | AT_SITE.keys() | AT_ENROLMENT.keys() | AT_OPERATOR.keys()
 IN_PROCESS = {"study-cancelling", "answer-late"}  # below
@@ -92,32 +91,31 @@ def test_the_plan_has_more_than_200_kills() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_everybody_passes_every_failpoint_and_a_resumption_after_a_kill(tmp_path: Path) -> None:
+async def test_everybody_passes_every_failpoint_and_a_resumption_after_a_kill(tmp_path: Path) -> None:
     toll = Toll(due={COORDINATOR: [Kill(name=RESUMED)], SITES[0]: [], NEWCOMER: [], OPERATOR: []})
 
-    async def scenario() -> None:
-        here = Federation(tmp_path, noted=tuple(KILLED))
-        try:
-            await here.set_up()
-            await here.make_site(NEWCOMER, len(SITES))
-            enrol = ("enrol", "--config", here.config(NEWCOMER), "--join", await here.join(NEWCOMER))
-            assert await here.done(NEWCOMER, *enrol) == 0
-            await undisturbed(here, toll)
-            copy, made = str(tmp_path / "copy"), str(tmp_path / "made")
-            backup = ("backup", "--config", here.config(COORDINATOR), "--out", copy)
-            assert await here.done(OPERATOR, *backup) == 0
-            assert await here.done(OPERATOR, "restore", "--from", copy, "--dir", made) == 0
-            await disturbed(here, toll)
-        finally:
-            here.stop()
-        assert set(here.notes.read_text().split()) == KILLED
-
-    asyncio.run(scenario())
+    here = Federation(tmp_path, noted=tuple(KILLED))
+    try:
+        await here.set_up()
+        await here.make_site(NEWCOMER, len(SITES))
+        enrol = ("enrol", "--config", here.config(NEWCOMER), "--join", await here.join(NEWCOMER))
+        assert await here.done(NEWCOMER, *enrol) == 0
+        await undisturbed(here, toll)
+        copy, made = str(tmp_path / "copy"), str(tmp_path / "made")
+        backup = ("backup", "--config", here.config(COORDINATOR), "--out", copy)
+        assert await here.done(OPERATOR, *backup) == 0
+        assert await here.done(OPERATOR, "restore", "--from", copy, "--dir", made) == 0
+        await disturbed(here, toll)
+    finally:
+        here.stop()
+    assert set(here.notes.read_text().split()) == KILLED
     assert toll.faults == []
     assert toll.done == {MIDDLE.name: 1, RESUMED: 1}
 
 
-def test_cancelling_and_late_answers_pass_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_cancelling_and_late_answers_pass_theirs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pass_without(monkeypatch, lambda site, place: site != "anna" and place[0] == 0)
     config, passed = made(tmp_path / "c"), set()
     for name in IN_PROCESS:
@@ -141,7 +139,7 @@ def test_cancelling_and_late_answers_pass_theirs(tmp_path: Path, monkeypatch: py
                     await ada.stub.CancelStudy(cancel)
 
     try:
-        asyncio.run(scenario())
+        await scenario()
     finally:
         disarm()
     assert passed == IN_PROCESS
@@ -166,16 +164,16 @@ def test_a_kill_at_a_resumption_waits_until_a_study_is_under_way(
 
 @pytest.mark.timeout(300)
 @pytest.mark.slow
-def test_a_coordinator_that_publishes_before_it_charges_is_caught(tmp_path: Path) -> None:
+async def test_a_coordinator_that_publishes_before_it_charges_is_caught(tmp_path: Path) -> None:
     kills = [Kill(name="round-sealed", passage=passage) for passage in (1, 2, 3)]
     due = {COORDINATOR: kills, SITES[0]: [], NEWCOMER: [], OPERATOR: []}
-    toll = asyncio.run(federation(tmp_path, due, planted=True))
+    toll = await federation(tmp_path, due, planted=True)
     assert any(fault.startswith("under-charge: the coordinator") for fault in toll.faults), toll.faults
     assert not verdict([toll]).passed
 
 
 def books(
-    sealed: Mapping[int, Sealed], charged: Mapping[int, Charge], paid: Mapping[int, Charge]
+    sealed: Mapping[int, SealedRelease], charged: Mapping[int, Charge], paid: Mapping[int, Charge]
 ) -> Snapshot:
     """One study of one site."""
     site = {"anna": {(STUDY, round): charge for round, charge in paid.items()}}
@@ -190,7 +188,7 @@ def books(
     )
 
 
-ROUNDS = {n: Sealed(query=f"q{n}", micro_rho=7, present=("anna",), digest=f"d{n}") for n in (0, 1)}
+ROUNDS = {n: SealedRelease(query=f"q{n}", micro_rho=7, present=("anna",), digest=f"d{n}") for n in (0, 1)}
 PAID = {n: Charge(query=f"q{n}", micro_rho=7) for n in (0, 1)}
 GOOD = books(ROUNDS, PAID, PAID)
 

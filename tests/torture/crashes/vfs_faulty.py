@@ -23,8 +23,8 @@ import apsw
 from eigenveil.errors import InternalError
 from eigenveil_client.site.state import store
 from eigenveil_common.storage import sqlite
-from eigenveil_common.storage.transactions import Transactions
-from eigenveil_server import fatal
+from eigenveil_common.storage.database import Transactions
+from eigenveil_server import process
 from tests.torture.crashes import armed
 from tests.torture.crashes.armed import Command
 
@@ -131,17 +131,17 @@ def _defect(planted: Planted) -> Any:
     """Build the defect into this process."""
     match planted:
         case Planted.FAILED_COMMIT_TAKEN_FOR_GOOD:
-            return mock.patch.object(Transactions, "_commit", _go_on)
+            return mock.patch.object(Transactions, "_commit", _resume_passing)
         case Planted.NO_EXIT:
-            return mock.patch.object(fatal, "os", SimpleNamespace(_exit=lambda code: None))
+            return mock.patch.object(process, "os", SimpleNamespace(_exit=lambda code: None))
         case Planted.EXIT_CODE_0:
-            return mock.patch.object(fatal, "os", SimpleNamespace(_exit=lambda code: os._exit(0)))
+            return mock.patch.object(process, "os", SimpleNamespace(_exit=lambda code: os._exit(0)))
 
 
 _commit = Transactions._commit
 
 
-def _go_on(self: Transactions) -> None:
+def _resume_passing(self: Transactions) -> None:
     with suppress(InternalError):
         _commit(self)
     self._in_doubt = None

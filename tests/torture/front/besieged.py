@@ -23,7 +23,7 @@ import grpc
 from eigenveil.identity import Role
 from eigenveil_client.connection.tls import CLIENT_OPTIONS
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
-from eigenveil_server.front.admission import CONNECTIONS_A_SECOND
+from eigenveil_server.front.quota import CONNECTIONS_A_SECOND
 from tests.fuzz.hunt import resident_bytes
 from tests.server.process import ENVIRONMENT
 from tests.server.rig import Credentials, Rig, made, serving

@@ -29,7 +29,7 @@ from eigenveil.identity import Role
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server import daemon
 from eigenveil_server.console import listener
-from eigenveil_server.front import strangers
+from eigenveil_server.front import pending_connections
 from tests.fuzz.hunt import resident_bytes
 from tests.server.rig import Credentials
 from tests.torture.front.besieged import HELLO, Siege, attackers_tls, besieged, client_hello
@@ -43,16 +43,16 @@ ADDRESSES = tuple(f"127.0.0.{number}" for number in range(2, 34))
 MOST_GROWTH = 96 * 2**20
 HONEST = 32  # descriptors for whoever is honest, and for files that are open for a moment
 # Whoever had to make room in the midst of a handshake is closed in the next pass of the event loop.
-LEAVING = strangers.AT_ONCE
+LEAVING = pending_connections.AT_ONCE
 SECONDS, LEAST_SECONDS = 30.0, 10.0
 PAUSE = 0.15  # whoever opens more than ten connections a second is no honest caller
 CLIENT_HELLO = client_hello()
 # A handshake that has begun costs more, and its turn is waited for: one in sixteen.
 SAID = (b"", CLIENT_HELLO[:100]) * 7 + (b"", CLIENT_HELLO)
 SHARES: Mapping[str, int] = {
-    "console": listener.MOST_STRANGERS,
-    "main": strangers.MOST_STRANGERS,
-    "enrolment": daemon.ENROL_STRANGERS,
+    "console": listener.MAX_PENDING_CONNECTIONS,
+    "main": pending_connections.MAX_PENDING_CONNECTIONS,
+    "enrolment": daemon.ENROL_PENDING_CONNECTIONS,
 }
 
 

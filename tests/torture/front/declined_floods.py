@@ -24,11 +24,11 @@ import grpc
 from eigenveil.identity import Role
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SCHEMA as SITE_SCHEMA
 from eigenveil_client.site.state.store import VERSION as SITE_VERSION
 from eigenveil_client.site.state.store import SiteStore
@@ -173,7 +173,7 @@ def decline(folder: Path, port: int) -> None:
     config = config_of(identity, approval=Approval.AUTO, analysts=("ada",))
     reached = replace(load_identity(identity), coordinator=f"127.0.0.1:{port}")
     store = SiteStore(config.state, config.policy.budget, RollbackGuard(config.identity))
-    daemon = SiteDaemon(SiteWorker(reached, config.policy, store, engine(config)), lambda: reached)
+    daemon = SiteDaemon(SiteWorker(reached, config.policy, store, make_engine(config)), lambda: reached)
     asyncio.run(daemon.run())
 
 

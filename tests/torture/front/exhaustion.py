@@ -22,7 +22,7 @@ from typing import cast
 from eigenveil_common.rpc import HANDSHAKE_MS, MESSAGE_BYTES, METADATA_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
-from eigenveil_server.rpc.calls import MOST_CALLS_OF_ONE
+from eigenveil_server.rpc.callers import MAX_CALLS_PER_CALLER
 from tests.torture.front.besieged import HELLO as HELLO_MESSAGE
 from tests.torture.front.besieged import Siege, Watch, besieged, client_hello
 from tests.torture.front.frames import (
@@ -211,7 +211,7 @@ async def streams(siege: Siege, scale: float) -> str:
         if kind == RST_STREAM or (kind == HEADERS and flags & END_STREAM)
     }
     pair[1].transport.abort()
-    if not end and STREAMS - len(over) > MOST_CALLS_OF_ONE:
+    if not end and STREAMS - len(over) > MAX_CALLS_PER_CALLER:
         raise NotHeld(f"{STREAMS - len(over)} calls of one site wait at a time")
     return f"{len(over)} of {STREAMS} streams refused"
 
@@ -231,7 +231,7 @@ async def unread(siege: Siege, scale: float) -> str:
         over = {stream for kind, flags, stream, _ in frames if kind == HEADERS and flags & END_STREAM}
         waiting += 0 if end else len(begun - over)
     _leave(pairs)
-    if waiting > MOST_CALLS_OF_ONE:
+    if waiting > MAX_CALLS_PER_CALLER:
         raise NotHeld(f"{waiting} replies to one site wait at a time")
     return f"{waiting} replies wait to be read"
 
@@ -244,7 +244,7 @@ async def long_polls(siege: Siege, scale: float) -> str:
     refused = sum(poll.done() for poll in polls)
     for poll in polls:
         poll.cancel()
-    if POLLS - refused > MOST_CALLS_OF_ONE:
+    if POLLS - refused > MAX_CALLS_PER_CALLER:
         raise NotHeld(f"{POLLS - refused} long polls of one site wait at a time")
     return f"{refused} of {POLLS} polls refused"
 

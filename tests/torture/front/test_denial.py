@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,6 @@ def test_what_honest_callers_saw_decides() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_a_coordinator_without_places_is_found_out(tmp_path: Path) -> None:
-    line = asyncio.run(deny(tmp_path, ("rapid resets",), 0.25, ("tests.torture.front.unlimited", "places")))
+async def test_a_coordinator_without_places_is_found_out(tmp_path: Path) -> None:
+    line = await deny(tmp_path, ("rapid resets",), 0.25, ("tests.torture.front.unlimited", "places"))
     assert not line.passed, str(line)

@@ -26,18 +26,15 @@ from tests.torture.front.sequences import GOOD, SEQUENCES, Sequence
 
 
 @pytest.mark.slow
-def test_a_coordinator_survives_a_hundred_and_fifty(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        async with besieged(tmp_path, UNLIMITED) as siege:
-            async with siege.watched() as watch:
-                given = (siege.port, siege.attacker, siege.folder, 150, 1)
-                ended = await asyncio.to_thread(attack, *given)
-            assert siege.fate == ""
-            assert watch.calls > 0
-            assert watch.failures == 0
-            assert ended > 0
-
-    asyncio.run(scenario())
+async def test_a_coordinator_survives_a_hundred_and_fifty(tmp_path: Path) -> None:
+    async with besieged(tmp_path, UNLIMITED) as siege:
+        async with siege.watched() as watch:
+            given = (siege.port, siege.attacker, siege.folder, 150, 1)
+            ended = await asyncio.to_thread(attack, *given)
+        assert siege.fate == ""
+        assert watch.calls > 0
+        assert watch.failures == 0
+        assert ended > 0
 
 
 @pytest.mark.parametrize("sequence", SEQUENCES)

@@ -16,10 +16,10 @@ def main() -> int:
     if name == "handshakes":
         rpc.HANDSHAKE_MS = 600_000
     elif name == "places":
-        from eigenveil_server.front import admission, places, strangers
+        from eigenveil_server.front import pending_connections, quota
 
-        places.MOST_OF_ONE = strangers.MOST_STRANGERS = 10_000
-        admission.BURST = admission.RATE = admission.RESETS = admission.CONNECTIONS = 10**9
+        quota.MOST_OF_ONE = pending_connections.MAX_PENDING_CONNECTIONS = 10_000
+        quota.BURST = quota.RATE = quota.RESETS = quota.CONNECTIONS = 10**9
     else:
         _forget(name)
     from eigenveil_server import cli  # reads the limits when it is imported

@@ -23,11 +23,11 @@ from pathlib import Path
 import grpc
 
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
-from eigenveil.dictionary.signed import sign_dictionary
+from eigenveil.dictionary.formats import sign_dictionary
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
-from eigenveil_server.front.streams import STUCK_SECONDS
+from eigenveil_server.front.http2 import STUCK_SECONDS
 from eigenveil_server.storage import directory
 from tests.fuzz.hunt import resident_bytes
 from tests.server.rig import Credentials, Rig

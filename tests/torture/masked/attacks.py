@@ -10,9 +10,9 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.protocol.statements import ROUND_SIGNED
+from eigenveil.protocol.rounds import ROUND_SIGNED
 from eigenveil.queries import RowNorms
-from eigenveil.secure_aggregation.attempt import ATTEMPT_SIGNED, MOST_BYTES, SignedAttempt
+from eigenveil.secure_aggregation.masking import ATTEMPT_SIGNED, MOST_BYTES, SignedAttempt
 from eigenveil.study.study import MAX_SITES, Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import ATTEMPTS, EVERY, OTHERS

@@ -27,7 +27,13 @@ from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.demo.federation import COORDINATOR, DemoFederation
-from eigenveil_client.demo.layout import Layout, demo_study, prepared, public_records, write_records
+from eigenveil_client.demo.layout import (
+    DemoLayout,
+    demo_study,
+    open_demo_folder,
+    public_records,
+    write_records,
+)
 from eigenveil_client.demo.processes import Processes
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.integration.test_kills import select, submit
@@ -53,7 +59,7 @@ class Known(Processes):
 class Running:
     """A federation of such daemons, and a study for it."""
 
-    layout: Layout
+    layout: DemoLayout
     federation: DemoFederation
     study: Study
 
@@ -88,12 +94,12 @@ def a_study(
 @contextmanager
 def running(folder: Path, study: Study) -> Iterator[Running]:
     """Set one up; every daemon serves."""
-    with prepared(folder) as layout:
+    with open_demo_folder(folder) as layout:
         layout.study.write_text(study_to_toml(study))
         processes = Known(layout.logs)
         try:
             federation = DemoFederation(layout, study, processes)
-            begun = federation.begin()
+            begun = federation.start_setup()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)
             yield Running(layout=layout, federation=federation, study=study)

@@ -8,17 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.mechanisms import publishable
+from eigenveil.mechanisms import apply_mechanism
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
-from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.roster.site_keys import SiteKeys
 
 SHARE = 1009  # in every number of every masked answer: a sum tells how many answers are in it
 
@@ -31,13 +31,13 @@ class KnownShare:
         return np.full(spec.length, SHARE, dtype=np.int64)
 
 
-def introduce(folders: Mapping[str, Path]) -> None:
+def greet_coordinator(folders: Mapping[str, Path]) -> None:
     """The people of all sites have compared their cards; by name, the folders of their identities."""
-    keys = {name: OwnKeys.make(folder) for name, folder in folders.items()}
+    keys = {name: SiteKeys.make(folder) for name, folder in folders.items()}
     for name, folder in folders.items():
         others = [one for other, one in keys.items() if other != name]
         roster = Roster(PEERS, folder)
-        roster.take(
+        roster.import_cards(
             [one.signed for one in others], keys[name].card.federation, keys[name].card, replacing=False
         )
         for one in others:
@@ -53,7 +53,7 @@ def wrong_round(plan: Plan, document: Mapping[str, Any], records: Mapping[str, F
         if asked is None:
             return f"round {told['round']} is one too many"
         total = np.sum([sites[name].answer(asked.query) for name in present], axis=0, dtype=np.int64)
-        outcome = publishable(asked, frozen(total + SHARE * len(present)), plan.study, OsNoise(), present)
+        outcome = apply_mechanism(asked, frozen(total + SHARE * len(present)), plan.study, OsNoise(), present)
         release = Release.of(asked, outcome.values, outcome.sigma, present)
         if release.digest != told["release"]:
             return f"round {told['round']} is not the sum of {', '.join(present)}"

@@ -16,8 +16,8 @@ from unittest import mock
 import numpy as np
 
 from eigenveil_client.site.commands import main as site_cli
-from eigenveil_client.site.daemon import masked
-from eigenveil_common.failpoints import arm
+from eigenveil_client.site.daemon import answers
+from eigenveil_common.files import arm
 from eigenveil_server import cli as coordinator_cli
 from tests.torture.masked.known import KnownShare
 
@@ -63,7 +63,7 @@ def main() -> int:
     """Be that command."""
     program = sys.argv.pop(1)
     if program == "eigenveil-site":
-        mock.patch.object(masked, "OsNoise", KnownShare).start()
+        mock.patch.object(answers, "OsNoise", KnownShare).start()
         return site_cli.main()
     if DUMPS in os.environ:
         at = dumping(Path(os.environ[DUMPS]), int(os.environ[DUMP_ROUND]))

@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import Message
 
-from eigenveil.noise.shares import share_spec
+from eigenveil.noise.source import share_spec
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
-from eigenveil.secure_aggregation.masks import add_mask, mask_key
+from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, add_mask, mask_key
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
-from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.trust import KNOWN, TrustRules
+from eigenveil_client.site.policy_sections import KNOWN, TrustRules
+from eigenveil_client.site.roster.site_keys import SiteKeys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import EVERY, Peers, keys_of, masked_plan
 from tests.client.site.scripted import Context, Coordinator
@@ -33,7 +32,7 @@ from tests.client.site.stated import RELEASE_KEY, work
 from tests.client.site.support import SITE, a_stage
 
 STRANGER = "hospital-x"  # the coordinator has invented it; no person here knows of it
-LOUDEST = 12  # standard deviations that a share of noise may have
+MAX_NOISE_SCALE = 12  # standard deviations that a share of noise may have
 Responses = list[pb.NextWorkResponse]
 
 
@@ -81,7 +80,7 @@ class Scene:
         return tuple(rehearse(self.plan))
 
     @cached_property
-    def stranger(self) -> OwnKeys:
+    def stranger(self) -> SiteKeys:
         """The keys of the site that was invented."""
         return keys_of(self.peers.stage, STRANGER)
 

@@ -18,16 +18,16 @@ from pathlib import Path
 
 import numpy as np
 
-from eigenveil.accounting.ledger import Entry, EntryKind
+from eigenveil.accounting.ledger import EntryKind, LedgerEntry
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil_client.site.state.egress import Row
+from eigenveil_client.site.state.egress import EgressRow
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import written
 from tests.client.site.masking import Peers
 from tests.client.site.support import until
 from tests.torture.line import Line
 from tests.torture.masked.attacks import ATTACKS, SETS, Attack, Place, honest
-from tests.torture.masked.scene import LOUDEST, Heard, Scene, acquainted
+from tests.torture.masked.scene import MAX_NOISE_SCALE, Heard, Scene, acquainted
 from tests.torture.peers.malicious import Daemon, process
 
 ATTACKERS = 2
@@ -107,11 +107,13 @@ class Assault:
             outcome.faults.append("other bytes for the same attempt")
         for request, attempt in zip(sent, attempts, strict=True):
             outcome.scores.append(scene.share(request, attempt))
-            if np.abs(outcome.scores[-1]).max() > LOUDEST:
+            if np.abs(outcome.scores[-1]).max() > MAX_NOISE_SCALE:
                 outcome.faults.append(f"what left in round {attempt.round} is no masked answer")
 
 
-def books(attack: Attack, scene: Scene, entries: Sequence[Entry], rows: Sequence[Row]) -> list[str]:
+def books(
+    attack: Attack, scene: Scene, entries: Sequence[LedgerEntry], rows: Sequence[EgressRow]
+) -> list[str]:
     """One charge for each attempt that was answered, and one row for each message that left."""
     places, found = dict.fromkeys((*attack.before, *attack.after)), []
     paid = sum(scene.queries[round].cost.micro_rho for round, _ in places)

@@ -19,10 +19,10 @@ from unittest import mock
 
 from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import EigenveilError
-from eigenveil_client.site.daemon.masked import Masked
+from eigenveil_client.site.daemon.answers import MaskedAnswer
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state import store as site_store
-from eigenveil_client.site.state.opening import opened
+from eigenveil_client.site.state.store_access import open_site_store
 from eigenveil_common.storage.sqlite import Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import ATTEMPTS, EVERY, Peers
@@ -83,11 +83,11 @@ class Coordinator:
         """State a set; whether that is answered."""
         attempt = self.scene.attempt(self.round, self.number, sites)
         reply = worker.work(self.scene.fixed(self.round, self.number, sites=sites))
-        if isinstance(reply, Masked):
+        if isinstance(reply, MaskedAnswer):
             said = attempt.digest, reply.contribution.digest
             if self.left.setdefault(self._place, said) != said:
                 self.wrong.add("other bytes, or another set, under one number")
-        return isinstance(reply, Masked)
+        return isinstance(reply, MaskedAnswer)
 
     @property
     def _place(self) -> Place:
@@ -103,7 +103,7 @@ class Coordinator:
 
     def lost(self) -> set[str]:
         """What the site does not know of what left it, or did not pay of what it knows."""
-        with opened(self.peers.stage.config) as store:
+        with open_site_store(self.peers.stage.config) as store:
             entries = [one for one in store.ledger.entries() if one.kind is EntryKind.ATTEMPT]
             paid = Counter((one.study, one.round, one.micro_rho) for one in entries)
             told, found = {row.attempt for row in store.egress.rows()}, set()

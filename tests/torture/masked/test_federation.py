@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from eigenveil.mechanisms import publishable
+from eigenveil.mechanisms import apply_mechanism
 from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import frozen
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
 from eigenveil.site.quantize import to_grid
 from eigenveil.site.site import Site
@@ -32,7 +32,7 @@ def released(present: tuple[str, ...], shares: int) -> dict[str, Any]:
     sites = [Site(to_grid(RECORDS[name], PLAN.study)) for name in present]
     while (asked := session.pending) is not None:
         total = frozen(np.sum([site.answer(asked.query) for site in sites], axis=0, dtype=np.int64))
-        sigma = publishable(asked, total, PLAN.study, OsNoise(), EVERY).sigma
+        sigma = apply_mechanism(asked, total, PLAN.study, OsNoise(), EVERY).sigma
         release = Release.of(asked, frozen(total + shares * SHARE), sigma, EVERY)
         rounds.append({"round": asked.round, "present": list(EVERY), "release": release.digest})
         session.feed(release)

@@ -11,7 +11,7 @@ from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.masked.sites import (
     MaskedSite,
@@ -22,7 +22,7 @@ from tests.server.masked.sites import (
     masked_toml,
     serving_sites,
 )
-from tests.server.rig import SITES, in_loop, made, refusal, serving, study_toml
+from tests.server.rig import SITES, made, refusal, serving, study_toml
 
 
 def ready(asked: RoundQuery, **changes: object) -> pb.ReadyRequest:
@@ -34,7 +34,6 @@ def ready(asked: RoundQuery, **changes: object) -> pb.ReadyRequest:
     return pb.ReadyRequest(**(said | changes))  # type: ignore[arg-type]
 
 
-@in_loop
 async def test_a_site_that_is_not_invited_has_no_part_in_it(tmp_path: Path) -> None:
     """It is enrolled, and knows the question, the set and its digest."""
     async with serving(made(tmp_path / "c")) as rig:
@@ -58,7 +57,6 @@ async def test_a_site_that_is_not_invited_has_no_part_in_it(tmp_path: Path) -> N
         assert set(attempts_of(rig, digest).values()) == {SITES}
 
 
-@in_loop
 async def test_a_site_gets_ready_for_nothing_but_the_open_question(tmp_path: Path) -> None:
     async with serving(made(tmp_path / "c")) as rig:
         sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
@@ -97,7 +95,6 @@ class Spoiler(MaskedSite):
     "algorithm",
     ["gauss-cov", *(pytest.param(name, marks=pytest.mark.slow) for name in ("private-oja", "dp-pca"))],
 )
-@in_loop
 async def test_a_member_that_sends_anything_spoils_the_study_and_nothing_else(
     algorithm: str, tmp_path: Path
 ) -> None:

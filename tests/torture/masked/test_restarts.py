@@ -15,12 +15,12 @@ from eigenveil.accounting.ledger import EntryKind
 from eigenveil.errors import InternalError, RequestError
 from eigenveil.study.study import Federation
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.daemon.daemon import SiteDaemon
-from eigenveil_client.site.peers.keys import NAME
-from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.daemon.service import SiteDaemon
+from eigenveil_client.site.policy_sections import TrustRules
+from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.state.opening import opened
-from eigenveil_client.site.trust import TrustRules
+from eigenveil_client.site.roster.site_keys import NAME
+from eigenveil_client.site.state.store_access import open_site_store
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.masking import EVERY, Peers, keys_of
@@ -74,110 +74,90 @@ def log(scene: Scene) -> str:
     return (scene.peers.stage.folder / "log").read_text()
 
 
-def test_after_a_restart_the_same_attempt_has_the_same_bytes_and_no_other_set_any(scene: Scene) -> None:
+async def test_after_a_restart_the_same_attempt_has_the_same_bytes_and_no_other_set_any(scene: Scene) -> None:
     heard = Heard()
 
-    async def scenario() -> None:
-        async with served(scene.peers, heard):
-            await told(heard, scene.question(0), scene.fixed(0), answers=1)
-        async with served(scene.peers, heard):
-            await told(heard, scene.fixed(0, sites=SETS[2]), refusals=1)
-            await told(heard, scene.fixed(0), answers=1)
-        async with served(scene.peers, heard):
-            await told(heard, scene.fixed(0, 2, sites=SETS[2]), scene.fixed(1), answers=2)
-
-    asyncio.run(scenario())
+    async with served(scene.peers, heard):
+        await told(heard, scene.question(0), scene.fixed(0), answers=1)
+    async with served(scene.peers, heard):
+        await told(heard, scene.fixed(0, sites=SETS[2]), refusals=1)
+        await told(heard, scene.fixed(0), answers=1)
+    async with served(scene.peers, heard):
+        await told(heard, scene.fixed(0, 2, sites=SETS[2]), scene.fixed(1), answers=2)
     assert heard.contributions[0].values == heard.contributions[1].values
     assert "second-set" in log(scene)
     assert charges(scene) == [0, 0, 1]
 
 
-def test_a_site_whose_state_is_an_older_copy_does_not_begin(scene: Scene) -> None:
+async def test_a_site_whose_state_is_an_older_copy_does_not_begin(scene: Scene) -> None:
     """Else it would answer under a number that it has answered: with new noise, or for another set."""
     stage, heard = scene.peers.stage, Heard()
     copy = stage.config.state.with_name("copy.db")
 
-    async def scenario() -> None:
-        async with served(scene.peers, heard):
-            await told(heard, scene.question(0))
-        shutil.copy(stage.config.state, copy)
-        async with served(scene.peers, heard):
-            await told(heard, scene.fixed(0), answers=1)
-
-    asyncio.run(scenario())
+    async with served(scene.peers, heard):
+        await told(heard, scene.question(0))
+    shutil.copy(stage.config.state, copy)
+    async with served(scene.peers, heard):
+        await told(heard, scene.fixed(0), answers=1)
     shutil.copy(copy, stage.config.state)
-    with pytest.raises(InternalError, match="older copy"), opened(stage.config):
+    with pytest.raises(InternalError, match="older copy"), open_site_store(stage.config):
         pass
 
 
-def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(
+async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(
     scene: Scene, caplog: pytest.LogCaptureFixture
 ) -> None:
     heard = Heard()
     other = keys_of(scene.peers.stage, B, "forged").card.digest
     forged = {name: scene.card(name) for name in EVERY} | {B: other}
 
-    async def scenario() -> None:
-        async with served(scene.peers, heard):
-            await told(heard, scene.question(0), scene.fixed(0), answers=1)
-        for _ in range(2):  # the second life ends before it says or hears anything
-            calls = len(heard.wire)
-            heard.work[:] = [scene.fixed(1, members=forged)]
-            with pytest.raises(RequestError, match=f"another card of {B}"):
-                await asyncio.wait_for(ends(scene.peers, heard), 30)
-        assert len(heard.wire) == calls
-        assert len(heard.contributions) == 1
-        heard.work.clear()
-        Roster(PEERS, scene.peers.stage.config.identity).confirm(
-            B, scene.peers.keys[B].card.fingerprint, "Eva"
-        )
-        async with served(scene.peers, heard):
-            await told(heard, scene.question(1), scene.fixed(1), answers=1)
-
-    asyncio.run(scenario())
+    async with served(scene.peers, heard):
+        await told(heard, scene.question(0), scene.fixed(0), answers=1)
+    for _ in range(2):  # the second life ends before it says or hears anything
+        calls = len(heard.wire)
+        heard.work[:] = [scene.fixed(1, members=forged)]
+        with pytest.raises(RequestError, match=f"another key card of {B}"):
+            await asyncio.wait_for(ends(scene.peers, heard), 30)
+    assert len(heard.wire) == calls
+    assert len(heard.contributions) == 1
+    heard.work.clear()
+    Roster(PEERS, scene.peers.stage.config.identity).confirm(B, scene.peers.keys[B].card.fingerprint, "Eva")
+    async with served(scene.peers, heard):
+        await told(heard, scene.question(1), scene.fixed(1), answers=1)
     assert "peer-key-changed" in caplog.text
     assert charges(scene) == [0, 1]
 
 
-def test_a_peer_that_people_here_put_aside_is_in_no_set_any_more(scene: Scene) -> None:
+async def test_a_peer_that_people_here_put_aside_is_in_no_set_any_more(scene: Scene) -> None:
     heard = Heard()
 
-    async def scenario() -> None:
-        async with served(scene.peers, heard):
-            await told(heard, scene.question(0), scene.fixed(0), answers=1)
-            Roster(PEERS, scene.peers.stage.config.identity).remove(EVERY[3])
-            await told(heard, scene.fixed(1), refusals=1)
-            await told(heard, scene.fixed(1, 2, sites=SETS[2]), answers=1)
-
-    asyncio.run(scenario())
+    async with served(scene.peers, heard):
+        await told(heard, scene.question(0), scene.fixed(0), answers=1)
+        Roster(PEERS, scene.peers.stage.config.identity).remove(EVERY[3])
+        await told(heard, scene.fixed(1), refusals=1)
+        await told(heard, scene.fixed(1, 2, sites=SETS[2]), answers=1)
     assert "unknown-peer" in log(scene)
     assert charges(scene) == [0, 1]
 
 
-def test_with_keys_made_anew_a_site_is_in_no_set_under_its_old_card(scene: Scene) -> None:
+async def test_with_keys_made_anew_a_site_is_in_no_set_under_its_old_card(scene: Scene) -> None:
     heard, stage = Heard(), scene.peers.stage
 
-    async def scenario() -> None:
-        async with served(scene.peers, heard):
-            await told(heard, scene.question(0), scene.fixed(0), answers=1)
-            (stage.config.identity / NAME).unlink()
-            keys_of(stage, SITE)
-            await told(heard, scene.fixed(0), scene.fixed(1), refusals=2)
-
-    asyncio.run(scenario())
+    async with served(scene.peers, heard):
+        await told(heard, scene.question(0), scene.fixed(0), answers=1)
+        (stage.config.identity / NAME).unlink()
+        keys_of(stage, SITE)
+        await told(heard, scene.fixed(0), scene.fixed(1), refusals=2)
     assert charges(scene) == [0]
 
 
-def test_of_a_study_that_a_person_withdrew_nothing_leaves_again(scene: Scene) -> None:
+async def test_of_a_study_that_a_person_withdrew_nothing_leaves_again(scene: Scene) -> None:
     heard, config = Heard(), written(scene.peers.stage, "budget_epsilon = 1000.0\n")
 
-    async def scenario() -> None:
-        async with served(scene.peers, heard):
-            await told(heard, scene.question(0), scene.fixed(0), answers=1)
-            await asyncio.to_thread(site, config, "withdraw", scene.plan.digest)
-            await told(heard, scene.fixed(0), scene.fixed(1), refusals=2)
-
-    asyncio.run(scenario())
+    async with served(scene.peers, heard):
+        await told(heard, scene.question(0), scene.fixed(0), answers=1)
+        await asyncio.to_thread(site, config, "withdraw", scene.plan.digest)
+        await told(heard, scene.fixed(0), scene.fixed(1), refusals=2)
     assert charges(scene) == [0]
 
 
@@ -194,7 +174,7 @@ UNWANTED: dict[str, dict[str, object]] = {
 
 
 @pytest.mark.parametrize("name", [*UNWANTED, "numbers for the coordinator"])
-def test_a_plan_is_declined_that_hides_less_than_the_site_insists_on(name: str, tmp_path: Path) -> None:
+async def test_a_plan_is_declined_that_hides_less_than_the_site_insists_on(name: str, tmp_path: Path) -> None:
     (tmp_path / "log").touch()
     peers, heard = acquainted(tmp_path, secrecy=STRICT), Heard()
     wanted = Scene.of(peers, "wanted", **AGREED)
@@ -205,11 +185,8 @@ def test_a_plan_is_declined_that_hides_less_than_the_site_insists_on(name: str, 
         unwanted = Scene(peers=peers, plan=a_plan(central, submission="unwanted"))
         said = work(unwanted.queries[0], peers.stage.signed(unwanted.plan))
 
-    async def scenario() -> None:
-        async with served(peers, heard):
-            await told(heard, said, refusals=1)
-            await told(heard, wanted.question(0), wanted.fixed(0), answers=1)
-
-    asyncio.run(scenario())
+    async with served(peers, heard):
+        await told(heard, said, refusals=1)
+        await told(heard, wanted.question(0), wanted.fixed(0), answers=1)
     assert "code=site-policy" in log(wanted)
     assert charges(wanted) == [0]

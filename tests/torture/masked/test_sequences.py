@@ -18,10 +18,10 @@ from eigenveil.aggregation import Contribution
 from eigenveil.numerics.encoding import frozen
 from eigenveil.session import Session
 from eigenveil.study.study import Federation
-from eigenveil_client.site.daemon.masked import Masked, Ready
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.peers.keys import NAME, OwnKeys
-from eigenveil_client.site.trust import TrustRules
+from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.policy_sections import TrustRules
+from eigenveil_client.site.roster.site_keys import NAME, SiteKeys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.masking import EVERY, Peers, confirm, keys_of
@@ -50,7 +50,7 @@ class Told:
             found = []
             for one in said:
                 reply = worker.work(one)
-                if isinstance(reply, Masked):
+                if isinstance(reply, MaskedAnswer):
                     place = reply.plan_digest, reply.round, reply.number
                     assert self.sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest
                     found.append(f"{reply.round}.{reply.number}")
@@ -247,7 +247,7 @@ def a_state_that_is_lost(told: Told, one: Scene) -> Iterator[tuple[str, str]]:
     told.sent.clear()
     identity = told.peers.stage.config.identity
     (identity / NAME).rename(identity / "peer.key.old")
-    OwnKeys.make(identity)
+    SiteKeys.make(identity)
     yield told.hears(one.fixed(0), one.fixed(0, 2), one.fixed(1)), "no no no"
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.secure_aggregation.attempt import Attempt, SignedAttempt
-from eigenveil_client.site.daemon.masked import MaskedAnswers
-from eigenveil_client.site.daemon.peer_secrets import PeerSecrets
+from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt
+from eigenveil_client.site.daemon.answers import MaskedReplies
+from eigenveil_client.site.daemon.round_checks import PeerSecrets
 from tests.torture.masked import sets
 from tests.torture.masked.attacks import ATTACKS
 from tests.torture.masked.scene import acquainted
@@ -48,7 +48,7 @@ def quiet(noise: OsNoise, spec: NoiseSpec) -> IntArray:
     ("name", "owner", "check", "instead"),
     [
         ("below the quorum", PeerSecrets, "_check_set", lambda *_: None),
-        ("one attempt more than the plan has", MaskedAnswers, "_known", lambda *_: None),
+        ("one attempt more than the plan has", MaskedReplies, "_known", lambda *_: None),
         ("an attempt at another round", Attempt, "is_of", lambda *_: True),
         ("signed by another federation", SignedAttempt, "check", believed),
     ],

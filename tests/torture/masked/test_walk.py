@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import Phase
 
-from eigenveil.accounting.zcdp import NOTHING
-from eigenveil_client.site.daemon.own_session import OwnSession
-from eigenveil_client.site.daemon.peer_secrets import PeerSecrets
-from eigenveil_client.site.state.answered_rounds import AnsweredRounds
+from eigenveil.accounting.zcdp import NO_COST
+from eigenveil_client.site.daemon.round_checks import PeerSecrets, SessionReplica
+from eigenveil_client.site.state.outgoing import AnsweredRounds
 from tests.torture.masked.walk import walk
 
 
@@ -20,9 +19,9 @@ def test_a_few_walks() -> None:
 @pytest.mark.parametrize(
     ("owner", "name", "instead"),
     [
-        (AnsweredRounds, "cost", lambda *_: NOTHING),
+        (AnsweredRounds, "cost", lambda *_: NO_COST),
         pytest.param(PeerSecrets, "_check_set", lambda *_: None, marks=pytest.mark.slow),
-        pytest.param(OwnSession, "expect", lambda *_: None, marks=pytest.mark.slow),
+        pytest.param(SessionReplica, "expect", lambda *_: None, marks=pytest.mark.slow),
     ],
 )
 def test_a_site_with_a_fault_is_found(

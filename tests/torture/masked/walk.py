@@ -21,16 +21,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from eigenveil.queries import batch_of
-from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.study.algorithm import Algorithm
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.daemon.masked import Masked, Ready
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
-from eigenveil_client.site.engine.contract import Engine
-from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.engine.engine import RecordEngine, make_engine
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import ATTEMPTS, EVERY, Peers
 from tests.client.site.support import SITE, Driven, write_records
@@ -77,7 +76,7 @@ class Walk(RuleBasedStateMachine):
     has yet); `due` is the round that the site follows, and `kept` what is durable of that."""
 
     peers: ClassVar[Peers]
-    engine: ClassVar[Engine]
+    engine: ClassVar[RecordEngine]
     serial: ClassVar[Iterator[int]] = count()
     store: SiteStore
     worker: SiteWorker
@@ -181,9 +180,9 @@ class Walk(RuleBasedStateMachine):
     def _heard(self, attempt: Attempt, reply: Reply | None) -> None:
         """Hold a reply against the model."""
         wanted, place = self._wanted(attempt), self._place(attempt)
-        assert isinstance(reply, Masked if wanted else Refusal), (attempt, self.sets, self.due, reply)
+        assert isinstance(reply, MaskedAnswer if wanted else Refusal), (attempt, self.sets, self.due, reply)
         self._follow(attempt.round)
-        if isinstance(reply, Masked):
+        if isinstance(reply, MaskedAnswer):
             if place not in self.sent:
                 self._charged(attempt, "")
             self.sent[place] = self.sent[place] or reply.contribution.digest
@@ -232,7 +231,7 @@ def walk(walks: int, steps: int, phases: Sequence[Phase] = (Phase.generate, Phas
             Path(folder), algorithms=("gauss-cov", "private-oja"), minimum_records=80, budget_epsilon=1000.0
         )
         write_records(Walk.peers.stage.records, rows=80)
-        Walk.engine = engine(Walk.peers.stage.config)
+        Walk.engine = make_engine(Walk.peers.stage.config)
         run_state_machine_as_test(
             Walk,
             settings=settings(

@@ -29,7 +29,7 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Study, Trust
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.demo.federation import DemoFederation
-from eigenveil_client.demo.layout import demo_study, prepared, public_records, write_records
+from eigenveil_client.demo.layout import demo_study, open_demo_folder, public_records, write_records
 from eigenveil_client.demo.processes import Processes
 from tests.torture.line import Line
 from tests.torture.masked.known import wrong_round
@@ -130,7 +130,7 @@ def _hits(here: Running, elapsed: float) -> int:
     return here.net.hit(FAR)
 
 
-def _waits(here: Running, elapsed: float) -> int:
+def _waits_for_client(here: Running, elapsed: float) -> int:
     return here.net.queued(FAR)
 
 
@@ -165,7 +165,7 @@ MET = (
     ),
     Scenario(name="20 % loss", study="short", spoil=_lose, meddle=_hits),
     Scenario(name="doubled packets", study="short", spoil=_double, meddle=_hits),
-    Scenario(name="64 kbit/s", study="long", spoil=_narrow, meddle=_waits),
+    Scenario(name="64 kbit/s", study="long", spoil=_narrow, meddle=_waits_for_client),
     Scenario(name="300 ms delay", study="short", spoil=partial(_delay, 0.3), meddle=_delayed),
     Scenario(
         name="resets every 10 s", study="long", spoil=partial(_delay, 0.15), meddle=partial(_reset, 10.0)
@@ -263,12 +263,12 @@ def template(root: Path) -> Template:
     """Set one up with the ordinary commands, and write the studies; its sites know each other."""
     texts = {name: study_to_toml(study) for name, study in studies().items()}
     study, text = studies()["masked long"], texts["masked long"]
-    with prepared(root / "template") as layout:
+    with open_demo_folder(root / "template") as layout:
         layout.study.write_text(text)
         processes = Processes(layout.logs)
         try:
             federation = DemoFederation(layout, study, processes)
-            begun = federation.begin()
+            begun = federation.start_setup()
             write_records(layout, study, public_records().values)
             federation.set_up(begun)
             for site in SITES:

@@ -95,8 +95,8 @@ async def cell(
     entered = entries.total() - before
     table.cells += 1
     table.allowed += may
-    shut_out = code in (Code.IDENTITY, Code.UNREACHABLE, Code.PROTOCOL) and not entered
-    if code in NEVER or (may and (entered != 1 or code is Code.IDENTITY)) or (not may and not shut_out):
+    denied_sites = code in (Code.IDENTITY, Code.UNREACHABLE, Code.PROTOCOL) and not entered
+    if code in NEVER or (may and (entered != 1 or code is Code.IDENTITY)) or (not may and not denied_sites):
         said = "an answer" if code is None else code.value
         table.faults.append(f"{method.name} by {who}: {said}, handler entered {entered} times")
 

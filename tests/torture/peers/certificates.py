@@ -22,19 +22,19 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID as Usage
 
-from eigenveil.certificates import key_print
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role
-from eigenveil_client.connection import renewal
+from eigenveil.signatures import key_print
+from eigenveil_client.connection import session_start
 from eigenveil_client.connection.channel import call
 from eigenveil_client.connection.identity import open_channel
-from eigenveil_client.connection.renewal import Generation
+from eigenveil_client.connection.session_start import Generation
 from eigenveil_client.connection.tls import verified_channel
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
-from eigenveil_server.clock import unix_ms
 from eigenveil_server.pki.authority import Authority, fingerprint, new_key, pem
+from eigenveil_server.process import unix_ms
 from eigenveil_server.storage.database import audit
 from tests.client.site.support import Coordinator
 from tests.integration.living import enrolled
@@ -209,7 +209,7 @@ async def _clone(rig: Rig, report: Report, folder: Path) -> None:
         async with await open_channel(stored) as channel:
             stub = rpc.CoordinatorStub(channel)
             try:
-                await renewal.introduce(stub, "test", stored, generation)
+                await session_start.greet_coordinator(stub, "test", stored, generation)
             except EigenveilError as problem:
                 refused = generation is not shown and problem.code is Code.IDENTITY
                 work = (await refusal(stub.NextWork(pb.NextWorkRequest()))).code is Code.NOT_READY

@@ -10,7 +10,7 @@ from typing import Any
 from unittest import mock
 
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.rpc.enrolment import Enrolment
+from eigenveil_server.rpc.listeners import Enrolment
 from eigenveil_server.rpc.service import Service
 
 SERVICES = {"Coordinator": Service, "Enrolment": Enrolment}

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from eigenveil.analyst_signature.authorization import AUTHORIZATION_SIGNED, SignedAuthorization
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
+from eigenveil.study_authorization import AUTHORIZATION_SIGNED, SignedAuthorization
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import work
 from tests.client.site.support import Stage, a_plan, a_study

@@ -24,7 +24,7 @@ from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.demo.federation import COORDINATOR, DemoFederation, free_ports
-from eigenveil_client.demo.layout import Layout, demo_study, prepared, public_records
+from eigenveil_client.demo.layout import DemoLayout, demo_study, open_demo_folder, public_records
 from eigenveil_client.demo.processes import Job, Processes
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.torture.line import Line
@@ -45,7 +45,7 @@ HAPPENED = (
 class Marked(DemoFederation):
     """A demonstration whose daemons have every file and listener that they can have."""
 
-    def __init__(self, layout: Layout, study: Study, processes: Processes) -> None:
+    def __init__(self, layout: DemoLayout, study: Study, processes: Processes) -> None:
         super().__init__(layout, study, processes)
         self._folder = layout
         self.metrics = f"127.0.0.1:{free_ports()[0]}"
@@ -97,7 +97,7 @@ def check(folder: Path) -> Result:
     spy.mkdir(parents=True)
     temporary = folder / "tmp"
     temporary.mkdir()
-    with _environment(spy, temporary), prepared(folder / "demo") as layout:
+    with _environment(spy, temporary), open_demo_folder(folder / "demo") as layout:
         planted, released, dumps = _federation(layout, spy)
     files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix not in RECORDS]
     log = (layout.logs / f"{SITES[0]}.log").read_text(errors="replace")
@@ -146,7 +146,7 @@ def _environment(spy: Path, temporary: Path) -> Iterator[None]:
                 os.environ[key] = value
 
 
-def _federation(layout: Layout, spy: Path) -> tuple[Planted, bool, list[str]]:
+def _federation(layout: DemoLayout, spy: Path) -> tuple[Planted, bool, list[str]]:
     study = demo_study(len(SITES), Algorithm.GAUSS_COV, 2, 0.5)
     text = study_to_toml(study)
     text = text.replace("deadline_seconds = 60.0", "deadline_seconds = 30.0")
@@ -156,7 +156,7 @@ def _federation(layout: Layout, spy: Path) -> tuple[Planted, bool, list[str]]:
     processes = Processes(layout.logs)
     try:
         federation = Marked(layout, study, processes)
-        begun = federation.begin()
+        begun = federation.start_setup()
         # Markers stand in the first records: every other one goes to the one site, the rest to the other.
         write_csv(layout.records(SITES[0]), planted, planted.rows[::2])
         write_parquet(layout.records(SITES[1]).with_suffix(".parquet"), planted, planted.rows[1::2])
@@ -171,7 +171,7 @@ def _federation(layout: Layout, spy: Path) -> tuple[Planted, bool, list[str]]:
         processes.stop()
 
 
-def _follow(layout: Layout, text: str, submission: str) -> int:
+def _follow(layout: DemoLayout, text: str, submission: str) -> int:
     """Submit a study and watch it to its end; its state."""
 
     async def follow() -> int:
@@ -185,7 +185,7 @@ def _follow(layout: Layout, text: str, submission: str) -> int:
     return asyncio.run(follow())
 
 
-def _fail(layout: Layout, federation: DemoFederation, spy: Path, text: str, planted: Planted) -> None:
+def _fail(layout: DemoLayout, federation: DemoFederation, spy: Path, text: str, planted: Planted) -> None:
     """Studies that a site cannot answer: an error that quotes records, an open quote, too few records."""
     (spy / "raise").touch()
     _follow(layout, text, "raised")

@@ -15,9 +15,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw, RoundQuery
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import ROUND_SIGNED
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.protocol.rounds import ROUND_SIGNED, Release
 from eigenveil.queries import ClippedSum, Gram, Query, RowNorms, SquaredNormSum
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import released, sealed, state, work
@@ -153,7 +152,7 @@ def questions(plan: Plan) -> dict[str, Evil]:
         "products before their time": instead(plan, Gram(centre=honest.centre, radius=honest.radius)),
         "one micro-rho less": changed(plan, lambda query: replace(query, micro_rho=query.micro_rho - 1)),
         "one micro-rho more": changed(plan, lambda query: replace(query, micro_rho=query.micro_rho + 1)),
-        "another noise": changed(plan, lambda query: replace(query, law=NoiseLaw.LAPLACE)),
+        "another noise": changed(plan, lambda query: replace(query, law=NoiseDistribution.LAPLACE)),
         "a delta of its own": changed(plan, lambda query: replace(query, atto_delta=1)),
         "a later question now": lambda _: [work(replace(rehearse(plan)[4], round=ROUND))],
         "a question that nobody stated": unstated(plan),

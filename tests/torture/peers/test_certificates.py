@@ -43,36 +43,30 @@ def careless(pem: bytes) -> tuple[Identity, str, float, float]:
     return parse_identity(uris[0]), fingerprint(leaf), 0.0, math.inf
 
 
-def test_a_careless_gate_is_found(tmp_path: Path) -> None:
+async def test_a_careless_gate_is_found(tmp_path: Path) -> None:
     flaws = ("two URIs", "for both", "for nothing stated", "two subjects", "an authority")
     shapes = {what: shape for what, shape in bad_shapes().items() if what in flaws}
 
-    async def scenario() -> str:
+    logging.getLogger("eigenveil").propagate = False
+    try:
         report = Report()
         some = mock.patch.object(certificates, "bad_shapes", return_value=shapes)
         with counted() as entries, mock.patch.object(interceptor, "_read", careless), some:
             async with serving(made(tmp_path / "c")) as rig:
                 await try_clients(rig, entries, report)
-        return " ".join(report.faults)
-
-    logging.getLogger("eigenveil").propagate = False
-    try:
-        faults = asyncio.run(scenario())
+        faults = " ".join(report.faults)
     finally:
         logging.getLogger("eigenveil").propagate = True
     for what in flaws:
         assert f"client certificate: {what}: None" in faults
 
 
-def test_a_careless_client_is_found(tmp_path: Path) -> None:
-    async def scenario() -> str:
+async def test_a_careless_client_is_found(tmp_path: Path) -> None:
+    with mock.patch.object(tls, "check_coordinator"):
         report = Report()
         async with serving(made(tmp_path / "c")) as rig:
             await try_servers(rig.daemon.runtime.keys.authority, report)
-        return " ".join(report.faults)
-
-    with mock.patch.object(tls, "check_coordinator"):
-        faults = asyncio.run(scenario())
+        faults = " ".join(report.faults)
     for what in ("no URI", "two URIs", "another federation", "a site", "a wildcard", "for nothing stated"):
         assert f"server certificate: {what}: None" in faults
 

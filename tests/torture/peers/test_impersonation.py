@@ -6,7 +6,6 @@ seconds of a processor.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,16 +23,16 @@ EVERY = [
 
 
 @pytest.mark.parametrize("attack", EVERY)
-def test_a_site_that_knows_its_analysts_refuses(attack: Attack, tmp_path: Path) -> None:
+async def test_a_site_that_knows_its_analysts_refuses(attack: Attack, tmp_path: Path) -> None:
     stage = a_stage(tmp_path, approval=attack.approval)
-    assert asyncio.run(assault(stage, attack, process, tmp_path / "log")).faults == []
+    assert (await assault(stage, attack, process, tmp_path / "log")).faults == []
 
 
 @pytest.mark.parametrize(
     "name", [pytest.param("a study without its signature", marks=pytest.mark.slow), QUICK]
 )
-def test_a_site_without_pins_answers_as_before_an_upgrade(name: str, tmp_path: Path) -> None:
+async def test_a_site_without_pins_answers_as_before_an_upgrade(name: str, tmp_path: Path) -> None:
     """So the refusals above come of the pins."""
     attack = replace(BY_NAME[name], pins=False, settled=())
-    outcome = asyncio.run(assault(a_stage(tmp_path), attack, process, tmp_path / "log"))
+    outcome = await assault(a_stage(tmp_path), attack, process, tmp_path / "log")
     assert "contributions left" in outcome.faults[0]

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from eigenveil.protocol.plan import plan_from_json
-from eigenveil.protocol.statements import SignedRound
-from eigenveil_client.site.daemon import agreements
-from eigenveil_client.site.daemon.own_session import OwnSession
+from eigenveil.protocol.rounds import SignedRound
+from eigenveil_client.site.daemon import decisions
+from eigenveil_client.site.daemon.round_checks import SessionReplica
 from eigenveil_client.site.policy import Policy
-from eigenveil_client.site.state.answered_rounds import AnsweredRounds
+from eigenveil_client.site.state.outgoing import AnsweredRounds
 from tests.client.site.support import Stage, a_stage
 from tests.torture.peers.malicious import ATTACKS, Attack, Outcome, assault, run, verdict
 
@@ -52,13 +52,13 @@ def test_it_is_refused_and_logged_and_nothing_is_sent(attack: Attack, tmp_path: 
 @pytest.mark.parametrize(
     ("name", "owner", "check"),
     [
-        ("presence of one exact record", OwnSession, "expect"),
-        ("one micro-rho less", OwnSession, "expect"),
-        ("round out of order", OwnSession, "expect"),
-        ("a release that a stranger signed", OwnSession, "_check"),
-        ("a ledger that shrank", OwnSession, "_check_ledger"),
+        ("presence of one exact record", SessionReplica, "expect"),
+        ("one micro-rho less", SessionReplica, "expect"),
+        ("round out of order", SessionReplica, "expect"),
+        ("a release that a stranger signed", SessionReplica, "_check"),
+        ("a ledger that shrank", SessionReplica, "_check_ledger"),
         ("cohort that probes the site", Policy, "require"),
-        ("wrong plan signature", agreements, "check_plan"),
+        ("wrong plan signature", decisions, "check_plan"),
     ],
 )
 def test_a_site_without_that_check_is_found(

@@ -17,7 +17,7 @@ import grpc
 from eigenveil.errors import Code
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_common.rpc import CODE_KEY
-from eigenveil_server.front.admission import Arrival, Guest
+from eigenveil_server.front.quota import ConnectionInfo, GatewayClient
 from tests.torture.programs.virtual import VirtualLoop
 
 SLOWEST = 0.02  # seconds, of one message
@@ -66,11 +66,13 @@ class Entrance:
     shown: ClassVar[dict[str, bytes]] = {}
 
     def __init__(self, folder: object, house: object) -> None:
-        self.inside = ""
+        self.grpc_address = ""
 
-    def of(self, peer: str) -> Arrival:
+    def of(self, peer: str) -> ConnectionInfo:
         """The connection of a channel."""
-        return Arrival(peer=peer, certificate=self.shown[peer], guest=Guest(name=peer, role=None))
+        return ConnectionInfo(
+            peer=peer, certificate=self.shown[peer], gateway_client=GatewayClient(name=peer, role=None)
+        )
 
     async def open(self, host: str, port: int) -> int:
         """Nobody listens."""

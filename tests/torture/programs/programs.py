@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from eigenveil.errors import EigenveilError
-from eigenveil.mechanisms import publishable
+from eigenveil.mechanisms import apply_mechanism
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.wire import query_from_proto
@@ -142,7 +142,7 @@ def wrong_sums(here: World) -> Iterator[str]:
                 query = query_from_proto(pb.Query.FromString(asked[0]["query"]))
                 answers = [sites[name].answer(query.query) for name in release.present]
                 total = frozen(np.sum(answers, axis=0, dtype=np.int64))
-                due = publishable(query, total, plan.study, NoNoise(), release.present).values
+                due = apply_mechanism(query, total, plan.study, NoNoise(), release.present).values
                 due = due + SHARE * len(release.present) * plan.masked
                 if not np.array_equal(due, release.values):
                     yield f"round {release.round} is not the sum of {', '.join(release.present)}"

@@ -54,7 +54,7 @@ def test_the_same_program_ends_the_same_way_twice(members: Path) -> None:
     assert faults_of(drawn(5), 5, members) == faults_of(drawn(5), 5, members)
 
 
-REAL = OpenRound.put
+REAL = OpenRound.add_answer
 
 
 async def added_twice(self: OpenRound, site: str, mac: bytes, values: IntArray, run: Run) -> bool:
@@ -67,7 +67,7 @@ async def added_twice(self: OpenRound, site: str, mac: bytes, values: IntArray, 
 
 @pytest.mark.slow
 def test_an_answer_that_is_added_twice_is_caught_kept_and_shrunk(members: Path, tmp_path: Path) -> None:
-    with mock.patch.object(OpenRound, "put", added_twice):
+    with mock.patch.object(OpenRound, "add_answer", added_twice):
         seed = next(seed for seed in range(300) if faults_of(drawn(seed), seed, members)[0])
         small = shrunk(drawn(seed), seed, members)
         faults = faults_of(small, seed, members)[0]

@@ -19,34 +19,34 @@ from unittest import mock
 
 import grpc
 
-from eigenveil.dictionary.rules import ANY
+from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.site.quantize import to_grid
 from eigenveil.study.study import Study
 from eigenveil_client.connection import channel as transport
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
-from eigenveil_client.records.records import Counted, Keep
-from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.records import RecordsSummary, RowSink
+from eigenveil_client.records.tables.records_config import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon import connection, masked, sender
-from eigenveil_client.site.daemon import daemon as site_daemon
-from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon import answers, connection, sender
+from eigenveil_client.site.daemon import service as site_daemon
+from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.engine import local
-from eigenveil_client.site.engine.local import LocalEngine
+from eigenveil_client.site.engine import engine
+from eigenveil_client.site.engine.engine import LocalEngine
 from eigenveil_client.site.policy import Approval, Policy
-from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
-from eigenveil_server import compute
-from eigenveil_server.clock import unix_ms
+from eigenveil_server import process
 from eigenveil_server.config import Config
 from eigenveil_server.daemon import Daemon
 from eigenveil_server.pki.registry import Registry
+from eigenveil_server.process import unix_ms
 from eigenveil_server.rpc import service
-from eigenveil_server.storage import group_commit
+from eigenveil_server.storage import repository
 from eigenveil_server.studies import uploads
 from tests.server.rig import FEDERATION
 from tests.torture.masked.known import KnownShare
@@ -56,7 +56,7 @@ from tests.torture.programs.members import ANALYST, COORDINATOR, SITES, NoNoise,
 from tests.torture.programs.virtual import Inline, VirtualLoop
 
 SMALL = 64  # bytes: answers over 8 numbers are uploaded in chunks
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
+SHORTEST_PAUSE, MAX_BACKOFF_SECONDS = 0.05, 2.0
 LIVE: ContextVar[str] = ContextVar("live")  # whose code runs, and in which of its lives
 
 
@@ -153,10 +153,10 @@ class World:
         daemon = SiteDaemon(worker, lambda: self._identity(who))
         self.loop.create_task(self._serve(who, daemon))
 
-    def _records(self, who: str, study: Study, keep: Keep) -> Counted:
+    def _records(self, who: str, study: Study, keep: RowSink) -> RecordsSummary:
         rows = one_hot(who)
         keep(to_grid(rows, study))
-        return Counted(persons=len(rows), file=who.encode(), quality=())
+        return RecordsSummary(persons=len(rows), file=who.encode(), quality=())
 
     def _identity(self, who: str) -> StoredIdentity:
         held = load_identity(self.folder / who / "identity")
@@ -275,7 +275,7 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
     chance = random.Random(seed)
 
     def pause(attempt: int) -> float:
-        return chance.uniform(SHORTEST_PAUSE, min(LONGEST_PAUSE, 0.1 * 2.0 ** min(attempt, 10)))
+        return chance.uniform(SHORTEST_PAUSE, min(MAX_BACKOFF_SECONDS, 0.1 * 2.0 ** min(attempt, 10)))
 
     async def dial(caller: StoredIdentity) -> Channel:
         try:
@@ -300,17 +300,17 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
         with (
             mock.patch.multiple(service, INLINE_BYTES=SMALL, CHUNK_BYTES=SMALL),
             mock.patch.object(uploads, "CHUNK_BYTES", SMALL),
-            mock.patch.object(compute, "ThreadPoolExecutor", inline),
-            mock.patch.object(group_commit, "ThreadPoolExecutor", inline),
-            mock.patch.object(local, "ThreadPoolExecutor", inline),
-            mock.patch("eigenveil_server.daemon.listening", Listening),
-            mock.patch("eigenveil_server.daemon.Door", Entrance),
+            mock.patch.object(process, "ThreadPoolExecutor", inline),
+            mock.patch.object(repository, "ThreadPoolExecutor", inline),
+            mock.patch.object(engine, "ThreadPoolExecutor", inline),
+            mock.patch("eigenveil_server.daemon.registered_methods_server", Listening),
+            mock.patch("eigenveil_server.daemon.Gateway", Entrance),
             mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
             mock.patch.object(site_daemon, "open_channel", dial),
             mock.patch.object(site_daemon, "pause", pause),
             mock.patch.object(connection, "pause", pause),
             mock.patch.object(sender, "pause", pause),
-            mock.patch.object(masked, "OsNoise", KnownShare),
+            mock.patch.object(answers, "OsNoise", KnownShare),
             mock.patch.object(transport, "pause", pause),
         ):
             yield here

@@ -18,32 +18,32 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
+from eigenveil.planning.choose import make_plan
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.planning.resolve import make_plan
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Study
-from eigenveil_client.records.apart import process
-from eigenveil_client.records.apart.fork_server import SERVER
-from eigenveil_client.records.apart.process import Limits
-from eigenveil_client.records.apart.reader import Reader
-from eigenveil_client.records.overflow.scratch import SYSTEM
-from eigenveil_client.records.quality import NO_RANGES
-from eigenveil_client.records.records import Counted, Keep
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import BadRecords
-from eigenveil_client.site.engine.local import LocalEngine, LocalRecords
-from eigenveil_client.site.engine_config import EngineConfig
+from eigenveil_client.records.column_quality import NO_RANGES
+from eigenveil_client.records.isolated import process
+from eigenveil_client.records.isolated.fork_server import SERVER
+from eigenveil_client.records.isolated.process import ReaderLimits
+from eigenveil_client.records.isolated.reader import Reader
+from eigenveil_client.records.records import RecordsSummary, RowSink
+from eigenveil_client.records.scratch_files import SYSTEM
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.site.config import EngineConfig
+from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords
 from tests.client.records.apart.hostile import HANGS, SEGFAULT, Ends
 from tests.client.records.apart.support import NOBODY
 from tests.client.records.apart.test_reader import study_of
 from tests.fuzz.hunt import resident_bytes
 
 MOST_RECORDS = 100_000  # as a site.toml has it that says nothing
-LIMITS = Limits(memory_mib=1024, seconds=60)
+LIMITS = ReaderLimits(memory_mib=1024, seconds=60)
 PAUSE_SECONDS = 0.02
-USUAL, SHORT, SMALL = Limits(), Limits(seconds=0.05), Limits(memory_mib=8)
+USUAL, SHORT, SMALL = ReaderLimits(), ReaderLimits(seconds=0.05), ReaderLimits(memory_mib=8)
 # How a reader ends before it has read anything; of a file, where it has too little memory for any.
-DEATHS: Mapping[str, tuple[Ends | None, Limits]] = {
+DEATHS: Mapping[str, tuple[Ends | None, ReaderLimits]] = {
     "SIGSEGV": (SEGFAULT, USUAL),
     "SIGBUS": (Ends(signal.raise_signal, signal.SIGBUS), USUAL),
     "SIGABRT": (Ends(os.abort), USUAL),
@@ -182,12 +182,12 @@ class Loading:
         self._engine = LocalEngine(self._read, EngineConfig(), SYSTEM, MOST_RECORDS)
         self._plans: dict[Study, Plan] = {}
 
-    def __call__(self, said: RecordsConfig, study: Study, limits: Limits = LIMITS) -> LocalRecords:
+    def __call__(self, said: RecordsConfig, study: Study, limits: ReaderLimits = LIMITS) -> LocalRecords:
         """The records of a study, as a daemon holds them."""
         self._reader = Reader(said, (), NO_RANGES, SYSTEM, limits, MOST_RECORDS)
         return self._engine.load(self.plan(study))
 
-    def _read(self, study: Study, keep: Keep) -> Counted:
+    def _read(self, study: Study, keep: RowSink) -> RecordsSummary:
         assert self._reader is not None
         return self._reader(study, keep)
 
@@ -220,7 +220,7 @@ def _outcome(problem: BadRecords) -> str:
 def _died(name: str, read: Callable[..., Any]) -> Came:
     ends, limits = DEATHS[name]
     if ends is not None:
-        read = partial(process.ask, NOBODY, ends, check=lambda one: one)  # type: ignore[arg-type]
+        read = partial(process.run_task, NOBODY, ends, check=lambda one: one)  # type: ignore[arg-type]
     came = _came(partial(read, limits=limits), name)
     if came.fault or came.outcome == name:
         return came

@@ -1,2 +1,4 @@
-"""A federation in Python: what `eigenveil.connect()` gives, and what the commands are made of. Prints nothing
-but the progress of a study that is waited for."""
+"""Python interface of a federation, returned by `eigenveil.connect()` and used by the commands.
+
+It prints nothing but the progress of a study during `wait`.
+"""

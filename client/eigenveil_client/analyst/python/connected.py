@@ -1,38 +1,114 @@
-"""A federation as its analyst sees it from Python."""
+"""Python interface of a federation for its analyst, and its tables."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from io import StringIO
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack, overload
+
+from rich.console import Console
+from rich.table import Table as Printed
+from rich.text import Text
 
 from eigenveil.dictionary.dictionary import DictionaryColumn
-from eigenveil.reporting.notebook import card, lines
-from eigenveil.study.checks import refuse
+from eigenveil.reporting.presentation import printable_text, summary_html, summary_text, table_html
+from eigenveil.study.checks import study_error
 from eigenveil.study.study import Study
-from eigenveil_client.analyst.federation import FederationView, ListedSite
-from eigenveil_client.analyst.python.budget import FederationBudget, budget_from
-from eigenveil_client.analyst.python.choices import Choices
-from eigenveil_client.analyst.python.choosing import dictionary_of
+from eigenveil_client.analyst.coordinator import BlockingCoordinator
+from eigenveil_client.analyst.federation import FederationView, ListedSite, dictionary_of
+from eigenveil_client.analyst.python.plan import FederationBudget, budget_from
 from eigenveil_client.analyst.python.run import Run, run_of, status_of
-from eigenveil_client.analyst.python.study import FederatedStudy, stated, study_from, study_of
-from eigenveil_client.analyst.python.tables import Table
-from eigenveil_client.analyst.talk import Talk
+from eigenveil_client.analyst.python.study import (
+    Choices,
+    FederatedStudy,
+    study_from,
+    study_from_value,
+    study_of,
+)
 from eigenveil_common.files import read_text
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
+T = TypeVar("T")
+WIDTH = 120  # of printed tables, as the cell of a notebook states no width
+
+
+class DisplayTable(Sequence[T]):
+    """Table of frozen values of one type; `cells` maps a value to headings and cells."""
+
+    def __init__(self, title: str, rows: Sequence[T], cells: Callable[[T], Mapping[str, Any]]) -> None:
+        self.title = title
+        self._rows = tuple(rows)
+        self._cells = cells
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
+        return self._rows[place]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._rows)
+
+    def to_pandas(self) -> Any:
+        """Return the table as a DataFrame, which needs pandas."""
+        import pandas
+
+        return pandas.DataFrame([dict(self._cells(one)) for one in self])
+
+    def __repr__(self) -> str:
+        headings, lines = self._texts()
+        printed = Printed(*headings, title=Text(self.title), title_justify="left")
+        for line in lines:
+            printed.add_row(*map(Text, line))
+        console = Console(file=StringIO(), width=WIDTH, force_jupyter=False)  # else rich would display it
+        console.print(printed if lines else Text(f"{self.title}: none"))
+        output: str = console.file.getvalue()  # type: ignore[attr-defined]
+        return printable_text(output.rstrip())
+
+    def _repr_html_(self) -> str:
+        return table_html(self.title, *self._texts())
+
+    def _texts(self) -> tuple[list[str], list[list[str]]]:
+        found = [self._cells(one) for one in self]
+        headings = list(found[0]) if found else []
+        return headings, [[_text(row[heading]) for heading in headings] for row in found]
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M} UTC"
+        case float():
+            return f"{value:g}"
+        case tuple():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
+
 
 class ConnectedFederation:
-    """Your federation, as `eigenveil.connect()` gives it. Everything is asked when it is wanted and may be
-    used from any thread; `with`, `close()` or the end of Python ends it.
+    """Your federation, as returned by `eigenveil.connect()`.
+
+    Properties call the coordinator each time they are read. Any thread may use it; `with`, `close()` or the
+    end of Python closes it.
 
     Every method and property raises:
         EigenveilError: the coordinator's own error, or code `unreachable`.
     """
 
     def __init__(self, profile: Path | None = None) -> None:
-        self.talk = Talk(profile)
+        self.coordinator = BlockingCoordinator(profile)
 
     def __enter__(self) -> Self:
         return self
@@ -41,89 +117,92 @@ class ConnectedFederation:
         self.close()
 
     def close(self) -> None:
-        """End every call and the thread behind them; studies go on."""
-        self.talk.close()
+        """End every call and the thread behind them; studies continue."""
+        self.coordinator.close()
 
     @property
     def view(self) -> FederationView:
-        """Its sites and its dictionary at one moment."""
-        return self.talk.ask(lambda analyst: analyst.federation())
+        """The sites and the dictionary of the federation now."""
+        return self.coordinator.call(lambda analyst: analyst.federation())
 
     @property
-    def sites(self) -> Table[ListedSite]:
-        """The sites, and what each states of itself, by its own word."""
-        return Table("Sites", self.view.sites, _site)
+    def sites(self) -> DisplayTable[ListedSite]:
+        """The sites, and each site's own statement."""
+        return DisplayTable("Sites", self.view.sites, _site)
 
     @property
-    def columns(self) -> Table[DictionaryColumn]:
-        """The columns of the federation's dictionary, and which sites say that they offer them."""
+    def columns(self) -> DisplayTable[DictionaryColumn]:
+        """The columns of the federation's dictionary, and the sites that state that they offer them."""
         view = self.view
-        return Table("Columns", dictionary_of(view).columns, lambda one: _column(one, view))
+        return DisplayTable("Columns", dictionary_of(view).columns, lambda one: _column(one, view))
 
     @property
     def budget(self) -> FederationBudget:
-        """What is left of the federation's budget."""
-        return budget_from(self.talk.ask(lambda analyst: analyst.listed()))
+        """The remaining budget of the federation."""
+        return budget_from(self.coordinator.call(lambda analyst: analyst.listed()))
 
     @property
-    def studies(self) -> Table[Run]:
+    def studies(self) -> DisplayTable[Run]:
         """Every study of the federation, oldest first."""
-        rows = self.talk.ask(lambda analyst: analyst.studies())
-        stands = {row.plan_digest.hex(): row for row in rows}
-        runs = [run_of(self.talk, row) for row in rows]
-        return Table("Studies", runs, lambda one: _study(one, stands[one.digest]))
+        rows = self.coordinator.call(lambda analyst: analyst.studies())
+        statuses = {row.plan_digest.hex(): row for row in rows}
+        runs = [run_of(self.coordinator, row) for row in rows]
+        return DisplayTable("Studies", runs, lambda one: _study(one, statuses[one.digest]))
 
     def study(
         self, source: str | os.PathLike[str] | Study | None = None, **choices: Unpack[Choices]
     ) -> FederatedStudy:
-        """A study of this federation: of these `columns` of its dictionary, or as the file (or the
-        `eigenveil.Study`) `source` says. Nothing is sent of it yet.
+        """Return a study of this federation, which is not sent yet.
+
+        It has these `columns` of the dictionary, or is read from `source`, a file or an `eigenveil.Study`.
 
             federation.study(columns=["age", "bmi", "creatinine"], epsilon=1, components=2)
 
-        Units and bounds are the dictionary's; `bounds={"bmi": (10, 60)}` are the study's own. Sites are all
-        that do not say that they lack a column. Other arguments are the keys of a study file, such as
+        Units and bounds are the dictionary's, or as in `bounds={"bmi": (10, 60)}`. The default sites are all
+        but those that state that they lack a column. Other arguments are the keys of a study file, such as
         `name`, `purpose`, `algorithm`, `scaling`, `quorum`: `eigenveil study example` explains each.
 
         Raises:
-            RequestError: code `bad-study`, the federation does not have what it names, or it cannot be.
+            RequestError: code `bad-study`, the federation lacks a site or a column, or the study is invalid.
         """
         if source is None:
-            return study_of(self.talk, self.view, choices)
+            return study_of(self.coordinator, self.view, choices)
         if choices:
-            raise refuse(f"the study's source says it all; leave out {', '.join(choices)}")
+            raise study_error(
+                f"a study from a source takes no other arguments. Leave out {', '.join(choices)}"
+            )
         if isinstance(source, Study):
-            return stated(self.talk, self.view, source)
+            return study_from_value(self.coordinator, self.view, source)
         text, folder = read_text(Path(source)), Path(source).parent
-        return study_from(self.talk, self.view, text, folder)
+        return study_from(self.coordinator, self.view, text, folder)
 
     def run(self, wanted: str) -> Run:
-        """The study of this name, or whose digest begins so (6 characters or more).
+        """Return the study of this name, or whose digest starts with `wanted` (6 characters or more).
 
         Raises:
             RequestError: code `not-found`.
         """
-        return run_of(self.talk, self.talk.ask(lambda analyst: analyst.find(wanted)))
+        return run_of(self.coordinator, self.coordinator.call(lambda analyst: analyst.find(wanted)))
 
     def _rows(self) -> list[tuple[str, str]]:
-        mine = self.talk.identity
+        mine = self.coordinator.identity
         until = f"{mine.expires:%Y-%m-%d %H:%M} UTC"
         return [("you are", mine.identity.name), ("coordinator", mine.coordinator), ("until", until)]
 
     def __repr__(self) -> str:
-        return lines(f"federation {self.talk.identity.identity.federation}", self._rows())
+        return summary_text(f"federation {self.coordinator.identity.identity.federation}", self._rows())
 
     def _repr_html_(self) -> str:
-        return card(f"Federation {self.talk.identity.identity.federation}", self._rows())
+        return summary_html(f"Federation {self.coordinator.identity.identity.federation}", self._rows())
 
 
 def _site(site: ListedSite) -> Mapping[str, Any]:
-    stated = site.statement
+    study_from_value = site.statement
     return {
         "site": site.name,
         "columns offered": "not stated" if site.offers is None else len(site.offers),
-        "a person decides": None if stated is None else stated.asks,
-        "heard": site.seen,
+        "a person decides": None if study_from_value is None else study_from_value.asks,
+        "last contact": site.seen,
     }
 
 
@@ -141,12 +220,12 @@ def _column(column: DictionaryColumn, view: FederationView) -> Mapping[str, Any]
 
 
 def _study(run: Run, row: pb.StudyRow) -> Mapping[str, Any]:
-    stands = status_of(row)
+    statuses = status_of(row)
     return {
         "run": run.short,
         "name": row.name,
         "analyst": row.analyst,
-        "state": stands.state,
-        "rounds": stands.rounds,
-        "submitted": stands.submitted,
+        "state": statuses.state,
+        "rounds": statuses.rounds,
+        "submitted": statuses.submitted,
     }

@@ -1,4 +1,4 @@
-"""What a study would give and cost, before anything is asked."""
+"""Predicted error and cost of a study, and the remaining budget of a federation."""
 
 from __future__ import annotations
 
@@ -6,21 +6,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eigenveil.accounting.digits import shown
-from eigenveil.accounting.zcdp import Cost
+from eigenveil.accounting.budget import Conversion, studies_left
+from eigenveil.accounting.formatting import shown
+from eigenveil.accounting.zcdp import MICRO, Cost
+from eigenveil.errors import Code, PeerError
+from eigenveil.planning.choose import make_plan
 from eigenveil.planning.predict import Prediction, predict
-from eigenveil.planning.resolve import make_plan
 from eigenveil.reporting.explain import explain
-from eigenveil.reporting.notebook import card, lines, printable
-from eigenveil.reporting.result import EVERY
+from eigenveil.reporting.presentation import printable_text, summary_html, summary_text
+from eigenveil.reporting.result import EVERY_COMPONENT
 from eigenveil.reporting.trust import colluding
 from eigenveil.study.study import Study
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StudyPlan:
-    """What public numbers say of a `study`, without asking anybody: a `prediction` of its error and size, and
-    an `explanation` (plain values, see `eigenveil.explain`) of what it asks, reveals and costs."""
+    """Plan of a `study`, computed from public numbers without a call.
+
+    `prediction`: its error and size. `explanation`: its queries, what they reveal, and its cost, as plain
+    values (see `eigenveil.explain`)."""
 
     study: Study
     prediction: Prediction
@@ -28,23 +33,27 @@ class StudyPlan:
 
     @property
     def price(self) -> Cost:
-        """What it takes of a budget."""
-        return price_of(self.explanation)
+        """The cost to a budget."""
+        return cost_of(self.explanation)
 
     @property
     def warnings(self) -> tuple[str, ...]:
         return tuple(self.explanation["warnings"])
 
     def rows(self) -> list[tuple[str, str]]:
-        """What is shown of it."""
+        """Return the labels and texts that are displayed."""
         study, found = self.study, self.prediction
         named = ", ".join(study.federation.sites)
-        seen = f"nobody, nor the coordinator with {colluding(study)}," if study.masked else "the coordinator"
+        seen = (
+            f"no party, not even the coordinator with {colluding(study)},"
+            if study.masked
+            else "the coordinator"
+        )
         return [
             ("asked", f"{_components(study)} of {study.dimension} columns at {named}"),
             ("epsilon", _promise(study)),
             ("algorithm", found.algorithm.value),
-            ("predicted error", EVERY if study.components == study.dimension else _error(found)),
+            ("predicted error", EVERY_COMPONENT if study.components == study.dimension else _error(found)),
             ("assumed", f"{study.expected_records:,} records at all sites together (expected_records)"),
             ("trust", f"{study.trust.value}: {seen} sees a site's totals"),
             ("size", f"{found.rounds} rounds, {found.bytes_per_site:,} bytes from each site"),
@@ -52,20 +61,20 @@ class StudyPlan:
         ]
 
     def __repr__(self) -> str:
-        return lines(f"plan of {self.study.name}", self.rows(), note=" ".join(self.warnings))
+        return summary_text(f"plan of {self.study.name}", self.rows(), note=" ".join(self.warnings))
 
     def _repr_html_(self) -> str:
-        return card(f"Plan of {self.study.name}", self.rows(), note=" ".join(self.warnings))
+        return summary_html(f"Plan of {self.study.name}", self.rows(), note=" ".join(self.warnings))
 
 
-def price_of(explanation: Mapping[str, Any]) -> Cost:
-    """What an explained study takes of a budget."""
-    told = explanation["guarantee"]
-    return Cost(micro_rho=told["micro_rho"], atto_delta=int(told["atto_delta"]))
+def cost_of(explanation: Mapping[str, Any]) -> Cost:
+    """Return the cost of an explained study to a budget."""
+    guarantee = explanation["guarantee"]
+    return Cost(micro_rho=guarantee["micro_rho"], atto_delta=int(guarantee["atto_delta"]))
 
 
 def _promise(study: Study) -> str:
-    """For which neighbours, too."""
+    """Return epsilon, the neighbouring relation and delta, as text."""
     named = study.neighbours.value
     return f"{shown(study.epsilon)} ({named}), except with probability {shown(study.delta)}"
 
@@ -85,7 +94,7 @@ def _error(found: Prediction) -> str:
 
 
 def plan_of(study: Study) -> StudyPlan:
-    """What public numbers say of a study.
+    """Return the plan of a study, from public numbers.
 
     Raises:
         RequestError: its algorithm cannot run it, or its epsilon is too small.
@@ -96,25 +105,108 @@ def plan_of(study: Study) -> StudyPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What the coordinator says that a study would ask, reveal and cost: `value` (see `eigenveil.explain`),
-    `text` (the same in sentences), and how many like it fit into what is `left` of the federation's budget
-    (None: it costs nothing)."""
+    """The coordinator's explanation of a study: its queries, what they reveal, and its cost.
+
+    `value`: plain values (see `eigenveil.explain`). `text`: the same in sentences. `left`: the number of such
+    studies that the remaining budget allows (None: the cost is 0)."""
 
     value: dict[str, Any]
     text: str
     left: int | None
 
     def __repr__(self) -> str:
-        return printable(f"{self.text}\n{self._left()}")
+        return printable_text(f"{self.text}\n{self._left()}")
 
     def _repr_html_(self) -> str:
         questions: dict[str, int] = {}
         for entry in self.value["rounds"]:
             questions[entry["meaning"]] = questions.get(entry["meaning"], 0) + 1
-        asked = [("once" if n == 1 else f"{n} times", meaning) for meaning, n in questions.items()]
+        queries = [("once" if n == 1 else f"{n} times", meaning) for meaning, n in questions.items()]
         note = " ".join([self.value["guarantee"]["words"], *self.value["warnings"], self._left()])
-        return card(f"What {self.value['name']} asks of each site", asked, note=note)
+        return summary_html(f"Queries of {self.value['name']} to each site", queries, note=note)
 
     def _left(self) -> str:
         many = "any number of" if self.left is None else str(self.left)
-        return f"Studies like this one that the federation's budget still allows: {many}."
+        return f"The federation's remaining budget allows {many} studies like this one."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FederationBudget:
+    """Budget of a federation.
+
+    `total`: the budget of all studies together. `left`: the part that is neither spent nor reserved. `delta`:
+    the delta at which both are converted to an epsilon. `gaussian`: both are composed in mu. `like`: the name
+    and the cost of the latest study, if there is one."""
+
+    total: Cost
+    left: Cost
+    delta: float
+    gaussian: bool
+    like: tuple[str, Cost] | None = None
+
+    @property
+    def epsilon(self) -> float:
+        """The total, as an epsilon."""
+        return self._conversion.epsilon(self.total.micro_rho)
+
+    @property
+    def epsilon_left(self) -> float:
+        """The remaining budget, as an epsilon of one study."""
+        return self._conversion.epsilon(self.left.micro_rho)
+
+    @property
+    def _conversion(self) -> Conversion:
+        return Conversion(delta=self.delta, exact=self.gaussian)
+
+    def studies_left(self, cost: Cost) -> int | None:
+        """Return the number of further studies of this cost that fit; None if the cost is 0."""
+        return studies_left(self.left, cost)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the labels and texts that are displayed."""
+        left, whole = self.left.micro_rho, self.total.micro_rho
+        stated = [
+            ("left", self._conversion.left(left, whole)),
+            (
+                "of",
+                (
+                    f"{self._conversion.spent(whole)}, "
+                    f"except with probability {self._conversion.failure_probability(self.total)}"
+                ),
+            ),
+        ]
+        if self.like is None:
+            return stated
+        name, cost = self.like
+        return [*stated, (f"studies like {name} left", str(self.studies_left(cost)))]
+
+    def __repr__(self) -> str:
+        return summary_text("budget of the federation", self.rows())
+
+    def _repr_html_(self) -> str:
+        return summary_html("Budget of the federation", self.rows())
+
+
+def budget_from(listed: pb.ListStudiesResponse) -> FederationBudget:
+    """Return the budget in a coordinator's list of studies.
+
+    Raises:
+        PeerError: code `protocol`, the budget is missing or invalid.
+    """
+    stated = listed.budget
+    left = max(0, stated.micro_rho - stated.committed_micro_rho)  # a budget may have been lowered
+    delta_left = max(0, stated.atto_delta - stated.committed_atto_delta)
+    if not (listed.HasField("budget") and 0 < stated.delta < 1 and stated.micro_rho < MICRO**2):
+        raise PeerError(Code.PROTOCOL, "the coordinator sent no valid budget. Check its version")
+    latest = listed.studies[-1] if listed.studies else None
+    return FederationBudget(
+        total=Cost(micro_rho=stated.micro_rho, atto_delta=stated.atto_delta),
+        left=Cost(micro_rho=left, atto_delta=delta_left),
+        delta=stated.delta,
+        gaussian=stated.gaussian,
+        like=None if latest is None else (latest.name, _cost_of(latest)),
+    )
+
+
+def _cost_of(row: pb.StudyRow) -> Cost:
+    return Cost(micro_rho=row.micro_rho, atto_delta=row.atto_delta)

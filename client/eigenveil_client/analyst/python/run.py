@@ -1,31 +1,90 @@
-"""A study at the coordinator: to wait for, look at, cancel, and read the result of."""
+"""A study at the coordinator: its status, events, progress and result."""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
-from eigenveil.accounting.digits import percent_up
+from eigenveil.accounting.formatting import percent_up
 from eigenveil.errors import Code, RequestError
 from eigenveil.released import ReleasedResult, load_release
-from eigenveil.reporting.notebook import card, lines
-from eigenveil_client.analyst.display import consent_line, rounds_line, site_words, state_word, time_of
-from eigenveil_client.analyst.python.progress import watching
-from eigenveil_client.analyst.study_text import event_value
-from eigenveil_client.analyst.talk import Talk
+from eigenveil.reporting.presentation import summary_html, summary_text
+from eigenveil_client.analyst.coordinator import BlockingCoordinator
+from eigenveil_client.analyst.display import (
+    Display,
+    consent_line,
+    event_value,
+    rounds_line,
+    site_statuses,
+    state_name,
+    time_of,
+)
+from eigenveil_common.command import console
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+
+class WatchedRun(Protocol):
+    """Run that is watched."""
+
+    name: str
+
+    @property
+    def short(self) -> str: ...
+
+
+class EventDisplay(Protocol):
+    def take(self, message: pb.StudyEvent | str | None) -> None:
+        """Show an event or a notice on the connection; None is ignored."""
+
+
+@contextmanager
+def watching(run: WatchedRun) -> Iterator[EventDisplay]:
+    """Return a display of a run, as a context."""
+    if in_notebook():
+        yield _NotebookDisplay(run)
+        return
+    with Display(console, f"{run.name} ({run.short})") as display:
+        yield display
+
+
+def in_notebook() -> bool:
+    """Return True in the kernel of a notebook, without an import of IPython."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return hasattr(shell, "kernel")
+
+
+class _NotebookDisplay:
+    """Summary of a run below a notebook's cell, updated at each event."""
+
+    def __init__(self, run: WatchedRun) -> None:
+        from IPython.display import display
+
+        self._run = run
+        self._handle: Any = display(run, display_id=True)  # type: ignore[no-untyped-call]
+
+    def take(self, message: pb.StudyEvent | str | None) -> None:
+        if isinstance(message, str):
+            print(message)
+        elif message is not None:
+            self._handle.update(self._run)
+
 
 SHORT = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """How a run stands: `state` is running, awaiting approval, released, failed or cancelled; so many
-    `rounds` are done and such a share of its price is `spent`; `failure` says why it failed. Before anything
-    is asked, `consent` is what is known of each site's word, and `waits` for what the run waits."""
+    """Status of a run.
+
+    `state`: running, awaiting approval, released, failed or cancelled. `rounds`: the number of completed
+    rounds. `spent`: the spent share of its cost. `failure`: the reason of a failure. Before the first query,
+    `consent` is each site's consent status, and `waits` what the run waits for."""
 
     state: str
     rounds: int
@@ -44,23 +103,25 @@ class RunStatus:
 
 
 class Run:
-    """A study that was submitted: `digest` names it, `name` is what it was called, `submission` under what id
-    it was sent, and `warnings` is what the coordinator said then.
+    """A submitted study.
+
+    `digest`: its id. `name`: its name. `submission`: the id of its submission. `warnings`: the coordinator's
+    warnings at submission.
 
     Every method and property but these raises:
         EigenveilError: the coordinator's own error, or code `unreachable`.
     """
 
     def __init__(
-        self, talk: Talk, digest: str, name: str, *, submission: str = "", warnings: tuple[str, ...] = (),
-        stood: RunStatus | None = None,
+        self, coordinator: BlockingCoordinator, digest: str, name: str, *,
+        submission: str = "", warnings: tuple[str, ...] = (), initial_status: RunStatus | None = None,
     ) -> None:  # fmt: skip
-        self._talk = talk
+        self._coordinator = coordinator
         self.digest = digest
         self.name = name
         self.submission = submission
         self.warnings = warnings
-        self._stood = stood
+        self._initial_status = initial_status
         self._seen: pb.StudyEvent | None = None
         self._release: ReleasedResult | None = None
 
@@ -70,34 +131,34 @@ class Run:
 
     @property
     def status(self) -> RunStatus:
-        """How it stands now."""
-        return status_of(self._talk.ask(lambda analyst: analyst.find(self.digest)))
+        """Its present status."""
+        return status_of(self._coordinator.call(lambda analyst: analyst.find(self.digest)))
 
     def messages(self) -> Iterator[pb.StudyEvent | str | None]:
-        """Its events up to its end, as they come, sentences about the connection, and None when nothing came
-        for a moment."""
-        told: list[str] = []
-        events = self._talk.each(lambda analyst: analyst.watch(self._plan, told.append))
+        """Yield its events up to its end, notices on the connection, and None while no event arrives."""
+        sentences: list[str] = []
+        events = self._coordinator.each(lambda analyst: analyst.watch(self._plan, sentences.append))
         for event in events:
-            while told:
-                yield told.pop(0)
+            while sentences:
+                yield sentences.pop(0)
             self._seen = event or self._seen
             yield event
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """What happens up to its end, as it happens, as plain values."""
+        """Yield its events up to its end, as plain values."""
         for message in self.messages():
             if isinstance(message, pb.StudyEvent):
                 yield event_value(message)
 
     def wait(self, timeout: float | None = None) -> None:
-        """Wait until it has released its result, and show how far it is.
+        """Wait until it has released its result, and show its progress.
 
-        Ctrl-C (in a notebook: interrupt) ends the wait and leaves the study going on.
+        Ctrl-C (in a notebook: interrupt) ends the wait; the study continues.
 
         Raises:
-            RequestError: it failed, was cancelled, or (code `not-ready`) goes on after `timeout` seconds.
-            EigenveilError: the coordinator cannot be reached any more.
+            RequestError: it failed, was cancelled, or (code `not-ready`) is not released after `timeout`
+            seconds.
+            EigenveilError: the coordinator cannot be reached.
         """
         until = None if timeout is None else time.monotonic() + timeout
         try:
@@ -106,23 +167,23 @@ class Run:
                     display.take(message)
                     if until is not None and time.monotonic() > until and not self._ended:
                         raise RequestError(
-                            Code.NOT_READY, f"{self.name} ({self.short}) goes on after {timeout:g} seconds"
+                            Code.NOT_READY, f"{self.name} ({self.short}) still runs after {timeout:g} seconds"
                         )
-        except KeyboardInterrupt as asked:
-            asked.add_note(f"the study goes on: wait again, or cancel() it; it is {self.short}")
-            print(f"Stopped waiting; the study goes on: it is {self.short}.")
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note(f"the study {self.short} continues: wait again, or cancel() it")
+            print(f"Stopped waiting. The study {self.short} continues.")
             raise
         self.check_released()
 
     def check_released(self) -> None:
-        """Whether the last event that was seen says that it released.
+        """Raise an error if the last event is not a release.
 
         Raises:
-            RequestError: it did not.
+            RequestError: the study failed or was cancelled.
         """
         last = self._seen
         if last is not None and last.state == pb.STUDY_STATE_CANCELLED:
-            raise RequestError(Code.CANCELLED, "the study was cancelled; what was charged stays charged")
+            raise RequestError(Code.CANCELLED, "the study was cancelled; its charges remain")
         if last is None or last.state != pb.STUDY_STATE_RELEASED:
             failure = "" if last is None else last.failure
             raise RequestError(Code.STUDY_FAILED, failure or "the study failed")
@@ -133,25 +194,24 @@ class Run:
 
     @property
     def short(self) -> str:
-        """What to type for it."""
+        """The start of its digest, for commands."""
         return self.digest[:SHORT]
 
     def cancel(self) -> None:
-        """End it now. What was charged stays charged; the rest of its price is free again."""
-        self._talk.ask(lambda analyst: analyst.cancel(self._plan))
+        """Cancel it now. Charges remain; the rest of its cost is available again."""
+        self._coordinator.call(lambda analyst: analyst.cancel(self._plan))
 
     def fetch(self) -> bytes:
-        """Its release.json, to the byte, once the federation is seen to have signed it.
+        """Return the bytes of its release.json, after a check of the federation's signature.
 
         Raises:
-            RequestError: code `not-ready`, it goes on; or why it has none; or it is not what was signed.
+            RequestError: code `not-ready`, it still runs; or it has no release, or one with a bad signature.
         """
-        return self._talk.ask(lambda analyst: analyst.release(self._plan))
+        return self._coordinator.call(lambda analyst: analyst.release(self._plan))
 
     @property
     def result(self) -> ReleasedResult:
-        """What it released, as `eigenveil.load_release` reads it, under the federation's release key. Raises
-        as `fetch`."""
+        """Its result, as `eigenveil.load_release` returns it. Raises as `fetch`."""
         if self._release is None:
             self._release = load_release(self.fetch())
         return self._release
@@ -160,37 +220,41 @@ class Run:
         seen = self._seen
         rows = [("run", self.short)]
         if seen is None:
-            if self._stood is None:
+            if self._initial_status is None:
                 return [*rows, ("state", "submitted; wait() for it")]
-            stood = self._stood
-            return [*rows, ("state", stood.waits or stood.state), *stood.consent.items()]
-        rows.append(("state", state_word(seen.state)))
+            initial_status = self._initial_status
+            return [
+                *rows,
+                ("state", initial_status.waits or initial_status.state),
+                *initial_status.consent.items(),
+            ]
+        rows.append(("state", state_name(seen.state)))
         if not self._ended:
             rows.append(("now", rounds_line(seen)))
-        rows.append(("spent", f"{percent_up(seen.spent_micro_rho, max(seen.micro_rho, 1))} % of its price"))
-        rows += site_words(seen.consent or seen.sites)
+        rows.append(("spent", f"{percent_up(seen.spent_micro_rho, max(seen.micro_rho, 1))} % of its cost"))
+        rows += site_statuses(seen.consent or seen.sites)
         return [*rows, ("why", seen.failure)] if seen.failure else rows
 
     def __repr__(self) -> str:
-        return lines(f"run of {self.name}", self._rows(), note=" ".join(self.warnings))
+        return summary_text(f"run of {self.name}", self._rows(), note=" ".join(self.warnings))
 
     def _repr_html_(self) -> str:
-        return card(f"Run of {self.name}", self._rows(), note=" ".join(self.warnings))
+        return summary_html(f"Run of {self.name}", self._rows(), note=" ".join(self.warnings))
 
 
-def run_of(talk: Talk, row: pb.StudyRow) -> Run:
-    """The run of a row in the list of studies."""
+def run_of(coordinator: BlockingCoordinator, row: pb.StudyRow) -> Run:
+    """Return the run of a row in the list of studies."""
     digest = row.plan_digest.hex()
-    return Run(talk, digest, row.name, submission=row.submission, stood=status_of(row))
+    return Run(coordinator, digest, row.name, submission=row.submission, initial_status=status_of(row))
 
 
 def status_of(row: pb.StudyRow) -> RunStatus:
     return RunStatus(
-        state=state_word(row.state),
+        state=state_name(row.state),
         rounds=row.rounds,
         spent=row.spent_micro_rho / max(row.micro_rho, 1),
         submitted=time_of(row.submitted_unix_ms),
         failure=row.failure,
-        consent=dict(site_words(row.consent)),
+        consent=dict(site_statuses(row.consent)),
         waits=consent_line(row) if row.consent else "",
     )

@@ -1,1 +1,1 @@
-"""What a site says its cells mean: from the rows of one person to one number a column."""
+"""A site's rules for columns: from the rows of one person to one number a column."""

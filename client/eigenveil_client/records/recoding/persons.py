@@ -1,42 +1,55 @@
-"""Whose row is whose: persons numbered as they first come, however many rows each has."""
+"""Persons of rows, numbered in the order of their first rows, and their rows that do not fit into memory.
+
+Such rows are spilled to a file in partitions. The partition of a row is a hash of its person's name, so a
+partition holds all spilled rows of a person, in their order.
+"""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from eigenveil.numerics.encoding import IntArray
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.tables.cells import MISSING
 
-NOBODY, STRANGER = -1, -2
+NO_PERSON, SPILLED = -1, -2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Whose:
-    """Of the rows of a batch: `who` is each one's person, `NOBODY` or a `STRANGER`, who found no room;
-    `first` are the rows with which a new person comes, in the order of their numbers; `persons` is how many
-    there are by now. Shape: who (rows,)."""
+class RowPersons:
+    """Persons of the rows of a batch.
 
-    who: IntArray
+    `person_numbers`: the person of each row, `NO_PERSON`, or `SPILLED` if memory is full. `first`: the first
+    row of each new person, in the order of their numbers. `persons`: the number of persons so far.
+
+    Shape: person_numbers (rows,)."""
+
+    person_numbers: IntArray
     first: IntArray
     persons: int
 
 
 def named(words: pa.Array) -> pa.Array:
-    """The text that names the person of each row, null where it names nobody: whatever says "missing" in a
-    measurement. Else the rows that say so were one person's."""
+    """Return the name of the person of each row, null for words that mean "missing".
+
+    Otherwise all rows with such a word would be one person's."""
     known = words.dictionary_encode()
-    nobody = pc.is_in(pc.utf8_lower(known.dictionary), value_set=pa.array(MISSING))
-    names = pc.if_else(nobody, pa.scalar(None, pa.string()), known.dictionary)
+    unnamed = pc.is_in(pc.utf8_lower(known.dictionary), value_set=pa.array(MISSING))
+    names = pc.if_else(unnamed, pa.scalar(None, pa.string()), known.dictionary)
     return names.take(known.indices)
 
 
 class Persons:
-    """Persons so far, in memory that grows with them and not with their rows; once there are `most`, all who
-    come with later batches are strangers."""
+    """Persons so far; memory grows with their number, not with their rows.
+
+    Once there are `most`, new persons of later batches are `SPILLED`."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -45,28 +58,165 @@ class Persons:
     def __len__(self) -> int:
         return len(self._numbers)
 
-    def whose(self, names: pa.Array) -> Whose:
-        """The rows of a batch, by what `named` says."""
+    def row_persons(self, names: pa.Array) -> RowPersons:
+        """Return the persons of the rows of a batch, by the names from `named`."""
         words, known = names.dictionary_encode(), self._numbers
         before = len(known)
         if before < self._most:
             found = [known.setdefault(word, len(known)) for word in words.dictionary.to_pylist()]
         else:
-            found = [known.get(word, STRANGER) for word in words.dictionary.to_pylist()]
-        numbers = np.array([*found, NOBODY], dtype=np.int64)  # the last one is a null's
-        places = pc.fill_null(words.indices, len(found)).to_numpy(zero_copy_only=False)
+            found = [known.get(word, SPILLED) for word in words.dictionary.to_pylist()]
+        numbers = np.array([*found, NO_PERSON], dtype=np.int64)  # the last one is for nulls
+        positions = pc.fill_null(words.indices, len(found)).to_numpy(zero_copy_only=False)
         first = np.zeros(len(numbers), dtype=np.int64)
-        there, row = np.unique(places, return_index=True)
+        there, row = np.unique(positions, return_index=True)
         first[there] = row
-        return Whose(who=numbers[places], first=first[numbers >= before], persons=len(known))
+        return RowPersons(
+            person_numbers=numbers[positions], first=first[numbers >= before], persons=len(known)
+        )
 
     def by_name(self) -> IntArray:
-        """The persons' numbers in the order of their names, byte by byte: not that of the rows."""
+        """Return the persons' numbers in the byte order of their names, which is not that of the rows."""
         order: IntArray = pc.sort_indices(pa.array(self._numbers, pa.string())).to_numpy().astype(np.int64)
         return order
 
 
-def row_by_row(rows: int) -> Whose:
-    """Rows of which each is another person."""
-    everyone = np.arange(rows, dtype=np.int64)
-    return Whose(who=everyone, first=everyone, persons=rows)
+def row_by_row(rows: int) -> RowPersons:
+    """Return rows of which each is one person."""
+    rows_as_persons = np.arange(rows, dtype=np.int64)
+    return RowPersons(person_numbers=rows_as_persons, first=rows_as_persons, persons=rows)
+
+
+PARTITION_BITS = 10
+PARTITIONS = 2**PARTITION_BITS
+BUFFERED = 2**24  # bytes that are buffered, sorted and written together
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NamedRows:
+    """Rows as numbers, each with the name of its person, and marks of unreadable cells.
+
+    Shape: names (rows,), text without nulls or empty ones; numbers and unreadable (rows, w)."""
+
+    names: pa.Array
+    numbers: FloatArray
+    unreadable: NDArray[np.bool_]
+
+    @property
+    def nbytes(self) -> int:
+        return int(self.names.nbytes) + self.numbers.nbytes + self.unreadable.nbytes
+
+    def only(self, rows: IntArray) -> NamedRows:
+        """Return a copy of the rows at these positions."""
+        return NamedRows(
+            names=self.names.take(pa.array(rows)),
+            numbers=self.numbers[rows],
+            unreadable=self.unreadable[rows],
+        )
+
+
+class SpilledRows:
+    """Spilled rows of `width` numbers, in partitions.
+
+    `level`: the number of earlier spills of these rows; each level distributes persons by another hash."""
+
+    def __init__(self, scratch: Scratch, width: int, level: int) -> None:
+        self._file = scratch.file()
+        self._width = width
+        self._level = level
+        self._waiting: list[NamedRows] = []
+        self._written: list[tuple[IntArray, IntArray]] = []  # offsets and rows of the partitions
+
+    def add(self, rows: NamedRows) -> None:
+        """Add rows. Raises BadRecords: they cannot be written to the disk."""
+        self._waiting.append(rows)
+        if sum(one.nbytes for one in self._waiting) > BUFFERED:
+            self._write()
+
+    def partitions(self) -> Iterator[Iterator[NamedRows]]:
+        """Return the rows of each nonempty partition, in large pieces, after all rows were added."""
+        if self._waiting:
+            self._write()
+        rows = sum((rows for _, rows in self._written), np.zeros(PARTITIONS, dtype=np.int64))
+        return (self._partition(int(partition)) for partition in np.flatnonzero(rows))
+
+    def close(self) -> None:
+        """Free the space on the disk."""
+        self._file.close()
+
+    def _write(self) -> None:
+        """Write the buffered rows, partition by partition."""
+        rows, self._waiting = _joined(self._waiting), []
+        partition = partition_of(rows.names, self._level)
+        order, counts = np.argsort(partition, kind="stable"), np.bincount(partition, minlength=PARTITIONS)
+        offsets = [self._file.size]
+        for end, count in zip(np.cumsum(counts), counts, strict=True):
+            if count:
+                self._file.append(_packed(rows.only(order[end - count : end])))
+            offsets.append(self._file.size)
+        self._written.append((np.array(offsets), counts))
+
+    def _partition(self, partition: int) -> Iterator[NamedRows]:
+        pieces: list[NamedRows] = []
+        for offsets, counts in self._written:
+            if counts[partition]:
+                data = bytearray(int(offsets[partition + 1] - offsets[partition]))
+                self._file.read_into(int(offsets[partition]), memoryview(data))
+                pieces.append(_unpacked(bytes(data), int(counts[partition]), self._width))
+            if sum(one.nbytes for one in pieces) > BUFFERED:
+                yield _joined(pieces)
+                pieces = []
+        if pieces:
+            yield _joined(pieces)
+
+
+def _joined(rows: list[NamedRows]) -> NamedRows:
+    return NamedRows(
+        names=pa.concat_arrays([one.names for one in rows]),
+        numbers=np.concatenate([one.numbers for one in rows]),
+        unreadable=np.concatenate([one.unreadable for one in rows]),
+    )
+
+
+def _packed(rows: NamedRows) -> bytes:
+    """Return the lengths of names, the names, the numbers, and the marks of unreadable cells, as bytes."""
+    ends, text = _text(rows.names)
+    lengths = np.diff(ends).astype(np.int32)
+    return b"".join(partition.tobytes() for partition in (lengths, text, rows.numbers, rows.unreadable))
+
+
+def _unpacked(data: bytes, rows: int, width: int) -> NamedRows:
+    begin, numbers = 4 * rows, len(data) - 9 * rows * width
+    ends = np.concatenate([[0], np.cumsum(np.frombuffer(data, dtype=np.int32, count=rows))]).astype(np.int32)
+    text = pa.py_buffer(data[begin:numbers])
+    shape = (rows, width)
+    return NamedRows(
+        names=pa.Array.from_buffers(pa.string(), rows, [None, pa.py_buffer(ends.tobytes()), text]),
+        numbers=np.frombuffer(data[numbers : numbers + 8 * rows * width]).reshape(shape),
+        unreadable=np.frombuffer(data, dtype=np.bool_, offset=numbers + 8 * rows * width).reshape(shape),
+    )
+
+
+def partition_of(names: pa.Array, level: int) -> IntArray:
+    """Return the partition of each name: a hash with another public key at each level.
+
+    It is the same after a restart. Shape: (rows,) -> (rows,) in [0, PARTITIONS)."""
+    ends, text = _text(names)
+    lengths = np.diff(ends)
+    key = hashlib.shake_256(b"eigenveil/aside/%d" % level).digest(8 * int(lengths.max(initial=1)))
+    position = np.arange(len(text)) - np.repeat(ends[:-1], lengths)
+    weighed = np.frombuffer(key, dtype="<u8")[position] * (text.astype(np.uint64) + np.uint64(1))
+    mixed: NDArray[np.uint64] = np.add.reduceat(weighed, ends[:-1])
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # splitmix64's finalizer
+        mixed ^= mixed >> np.uint64(shift)
+        mixed *= np.uint64(factor)
+    return (mixed >> np.uint64(64 - PARTITION_BITS)).astype(np.int64)
+
+
+def _text(names: pa.Array) -> tuple[IntArray, NDArray[np.uint8]]:
+    """Return the offset of each name and of the end of the last, and the bytes of all."""
+    _, offsets, data = names.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[names.offset : names.offset + len(names) + 1].astype(
+        np.int64
+    )
+    return ends - ends[0], np.frombuffer(data, dtype=np.uint8)[ends[0] : ends[-1]]

@@ -1,33 +1,127 @@
-"""What a site says of one column: a `[column.NAME]` table of site.toml."""
+"""Rules of a site for columns: the `[column.NAME]` tables of site.toml, and conversions between units.
+
+A conversion is a factor and an offset, exact until they become floats.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import re
+import tokenize
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
+from fractions import Fraction
 from functools import cache
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.plain_values import as_float, check_keys, checked, hints, plain
-from eigenveil_client.records.recoding.codes import check_codes
-from eigenveil_client.records.recoding.units import conversion
-from eigenveil_client.records.tables.cells import MISSING
-from eigenveil_client.records.tables.dialect import Dialect
-from eigenveil_common.config import need
+from eigenveil.study.plain_values import as_float, check_keys, coerce_values, field_types, to_plain
+from eigenveil_client.records.tables.cells import MISSING, check_codes
+from eigenveil_client.records.tables.records_config import Dialect
+from eigenveil_common.config import ensure
+
+if TYPE_CHECKING:
+    import pint
+
+# Units of UCUM (unified code for units of measure) for which pint has other names; braces hold remarks.
+UCUM = {"mm[Hg]": "mmHg", "[IU]": "IU", "[degF]": "degF", "Cel": "degC", "10*": "10**"}
+REMARK = re.compile(r"\{[^}]*\}")
+# Pint parses a unit as a Python expression, and asserts that it is complete ("g/" is not); its own errors
+# derive from these.
+PINT_RAISES = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    TypeError,
+    ValueError,
+    SyntaxError,
+    tokenize.TokenError,
+)
+EXPONENT = re.compile(r"(?<=[A-Za-z])(-?[0-9])")
+# Powers are computed exactly, and 10**9**9 has more digits than a machine has bytes. So an exponent has at
+# most two digits, and a power of a power is refused, by a parenthesis or by a second exponent.
+MOST_CHARACTERS = 100
+TOO_HIGH = re.compile(
+    r"\)\s*\*\*|\*\*(?!\s*\(?[-+]?[0-9]{1,2}\)?(?![0-9.eE_]|\s*\*\*))|[0-9.]_*[eE][-+]?_*[0-9_]{3,}|[0-9]{31,}"
+)
+
+
+@cache
+def conversion(given: str, wanted: str, molar_mass: float | None) -> tuple[float, float]:
+    """Return the factor and the offset from a number in `given` to one in `wanted`.
+
+    `molar_mass` in g/mol converts between an amount of substance and its mass.
+
+    Raises:
+        RequestError: code `bad-config`: a unit is unknown, there is no conversion, or pint is not installed.
+    """
+    ensure(bool(given.strip() and wanted.strip()), "units: state both")
+    zero, one = (_convert(_registry(), Fraction(n), given, wanted, molar_mass) for n in (0, 1))
+    return float(one - zero), float(zero)
+
+
+@cache
+def _registry() -> pint.UnitRegistry[Any]:
+    try:
+        import pint  # an extra, for rules with units
+    except ImportError:
+        raise RequestError(
+            Code.BAD_CONFIG, "units needs pint, which is not installed. Run: pip install 'eigenveil[sources]'"
+        ) from None
+    registry: pint.UnitRegistry[Any] = pint.UnitRegistry(non_int_type=Fraction)
+    registry.define("international_unit = [biological_activity] = IU")
+    return registry
+
+
+def _convert(
+    registry: pint.UnitRegistry[Any], value: Fraction, given: str, wanted: str, molar_mass: float | None
+) -> Fraction:
+    try:
+        here, there = _unit_quantity(registry, given), _unit_quantity(registry, wanted)
+        amount = registry.Quantity(value * here.magnitude, here.units)
+        if molar_mass is not None:
+            mole = registry.Quantity(Fraction(str(molar_mass)), "g/mol")
+            amount = amount * mole if (amount * mole).is_compatible_with(there.units) else amount / mole
+        return Fraction(amount.to(there.units).magnitude / there.magnitude)
+    except PINT_RAISES as problem:
+        why = "" if molar_mass is not None else ", or molar_mass between an amount of substance and its mass"
+        raise RequestError(
+            Code.BAD_CONFIG, f"units: cannot convert {given!r} to {wanted!r}. State factor and offset{why}"
+        ) from problem
+
+
+def _as_python(text: str) -> str:
+    """Return the text after pint's substitution of words and superscripts."""
+    from pint.util import string_preprocessor
+
+    return str(string_preprocessor(text))
+
+
+def _unit_quantity(registry: pint.UnitRegistry[Any], unit: str) -> Any:
+    """Return one of a unit, such as 10**3/uL, as a number and a unit of pint."""
+    text = REMARK.sub("1", f"1{unit}" if unit.startswith("/") else unit)
+    for name, known in UCUM.items():
+        text = text.replace(name, known)
+    text = EXPONENT.sub(r"**\1", text)
+    if len(text) > MOST_CHARACTERS or TOO_HIGH.search(_as_python(text)):
+        raise ValueError("an exponent of more than two digits, or a power of a power")
+    found: Any = registry.parse_expression(text)
+    return found if isinstance(found, registry.Quantity) else registry.Quantity(Fraction(found), "")
+
 
 LEVEL = "="  # between a column's name and one of its levels
-FROM = "from"  # a word of Python, so the field has another name
+FROM = "from"  # a keyword of Python, so the field has another name
 
 
 class Rows(Enum):
-    """Which number of a person's rows is the record's. Rows without a value are passed over; `first` and
-    `last` are by a date, and of several rows of that date the least value is the first, the largest the last.
-    `count` is how many rows have a cell that is not missing."""
+    """Reduction of a person's rows to one number. Rows without a value are skipped.
+
+    `first` and `last` are by a date; of several rows of that date the least value is the first, the largest
+    the last. `count` is the number of rows whose cell is not missing."""
 
     FIRST = "first"
     LAST = "last"
@@ -38,8 +132,7 @@ class Rows(Enum):
 
 
 class Censored(Enum):
-    """What `<0.6` and `>90` are: the limit; half the limit where the value is below it (a limit above 0); or
-    missing."""
+    """Value of `<0.6` and `>90`: the limit; half the limit for values below a limit above 0; or missing."""
 
     HALF = "half"
     LIMIT = "limit"
@@ -51,12 +144,13 @@ DATED = (Rows.FIRST, Rows.LAST)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnRule:
-    """How the cells of `source` (`name`, if it is empty) are one number a record: fields but `source`, which
-    is `from`, are keys, and deploy/config/site.example.toml explains them. A column without a rule is
-    `ColumnRule(name=...)`: a number as it stands, of the person's first row in the file.
+    """Rule from the cells of `source` (default: `name`) to one number a record.
+
+    Fields are keys of site.toml (`source` is `from`); deploy/config/site.example.toml explains them. A column
+    without a rule is `ColumnRule(name=...)`: the number in the person's first row in the file.
 
     Raises:
-        RequestError: code `bad-config`: a value that cannot be meant, or two that exclude each other.
+        RequestError: code `bad-config`: a value is invalid, or two exclude each other.
     """
 
     name: str
@@ -77,136 +171,144 @@ class ColumnRule:
     by: str | None = None
 
     def __post_init__(self) -> None:
-        need(bool(self.name.strip()), "a column needs a name")
+        ensure(bool(self.name.strip()), "a column needs a name")
         if self.plain:  # as each of twenty thousand columns
             return
         check_codes("missing", self.missing)
         self._check_kind()
         self._check_numbers()
-        need(
+        ensure(
             (self.rows in DATED) == (self.by is not None),
-            'rows = "first" and "last" need by, which names a date column, and nothing else has one',
+            'rows = "first" and "last" need by, the name of a date column. Other rows have no by',
         )
-        need(
+        ensure(
             self.dates is None or self.years_since is not None or self.by is not None,
-            "dates is how the dates of years_since and by are written; state one of them",
+            "dates is the form of the dates of years_since and by. State one of them",
         )
-        need(self.dates != "", "dates must be a form such as %d.%m.%Y")
+        ensure(self.dates != "", "dates must be a form such as %d.%m.%Y")
 
     def _check_kind(self) -> None:
-        """A cell is a number, or what `values` make of it, one of `levels`, or a date; or it is counted."""
+        """Check that a cell has one kind: a number, one of `values` or `levels`, a date, or counted."""
         number = ("decimal", "thousands", "censored", "factor", "offset", "units", "molar_mass")
         kinds = [name for name in ("values", "levels", "years_since") if getattr(self, name)]
         if self.rows is Rows.COUNT:
             kinds.append("rows = count")
         if kinds:
             kinds += [name for name in number if getattr(self, name) not in (None, ())]
-        need(len(kinds) < 2, f"{' and '.join(kinds)} exclude each other; keep one")
+        ensure(len(kinds) < 2, f"{' and '.join(kinds)} exclude each other. Keep one")
         for key, words in [("levels", self.levels), ("values", tuple(word for word, _ in self.values))]:
             check_codes(key, words)
-            lost = [word for word in words if word.lower() in (*MISSING, *map(str.lower, self.missing))]
-            need(not lost, f"{key}: {', '.join(map(repr, lost))} would be missing")
-        need(all(math.isfinite(value) for _, value in self.values), "values must be finite numbers")
+            missing_words = [
+                word for word in words if word.lower() in (*MISSING, *map(str.lower, self.missing))
+            ]
+            ensure(
+                not missing_words, f"{key}: {', '.join(map(repr, missing_words))} means missing. Remove it"
+            )
+        ensure(all(math.isfinite(value) for _, value in self.values), "values must be finite numbers")
 
     def _check_numbers(self) -> None:
-        self.written(Dialect())
-        need(
-            not (self.units and (self.factor, self.offset) != (None, None)), "units exclude factor and offset"
+        self.number_marks(Dialect())
+        ensure(
+            not (self.units and (self.factor, self.offset) != (None, None)),
+            "units exclude factor and offset. Keep one of them",
         )
-        need(
-            self.factor is None or (math.isfinite(self.factor) and self.factor), "factor must not be 0 or inf"
+        ensure(
+            self.factor is None or (math.isfinite(self.factor) and self.factor),
+            "factor must be finite and not 0",
         )
-        need(self.offset is None or math.isfinite(self.offset), "offset must be a finite number")
-        need(
+        ensure(self.offset is None or math.isfinite(self.offset), "offset must be a finite number")
+        ensure(
             len(self.units) in (0, 2),
-            'units are two: the records\', and the study\'s, as ["mmol/L", "mg/dL"]',
+            'units must be two, of the records and of the study, as ["mmol/L", "mg/dL"]',
         )
-        need(self.molar_mass is None or bool(self.units), "molar_mass goes with units")
-        need(self.molar_mass is None or 0 < self.molar_mass < math.inf, "molar_mass must be above 0")
-        self.linear  # noqa: B018 - refuse units that nothing converts
+        ensure(self.molar_mass is None or bool(self.units), "molar_mass needs units")
+        ensure(self.molar_mass is None or 0 < self.molar_mass < math.inf, "molar_mass must be above 0")
+        self.linear  # noqa: B018 - raises for units that cannot be converted
 
     @property
     def header(self) -> str:
-        """The column of the records that it is about."""
+        """The column of the records that it reads."""
         return self.source or self.name
 
     @property
     def linear(self) -> tuple[float, float]:
-        """Factor and offset of a number."""
+        """The factor and the offset of a number."""
         if self.units:
             return conversion(*self.units, self.molar_mass)
         return 1.0 if self.factor is None else self.factor, self.offset or 0.0
 
     @property
     def recodes(self) -> bool:
-        """Whether a cell becomes another number, so that a unit beside the header is not the study's."""
+        """True if a cell becomes another number, so that a unit in the header is not the study's."""
         stated = (self.factor, self.offset, self.years_since)
         counted = self.rows is Rows.COUNT
         return counted or any(one is not None for one in stated) or bool(self.values or self.levels)
 
     @property
     def plain(self) -> bool:
-        """Whether a cell is the number that it says, of the person's first row in the file."""
-        said, default = _unsaid()
-        return bool(said(self) == default)
+        """True if the record is the unchanged number in the person's first row in the file."""
+        read_fields, default = _defaults()
+        return bool(read_fields(self) == default)
 
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that a study may name."""
         return tuple(f"{self.name}{LEVEL}{level}" for level in self.levels) or (self.name,)
 
-    def written(self, dialect: Dialect) -> Dialect:
-        """The marks of its numbers: its own if it states one, else those of the whole table."""
+    def number_marks(self, dialect: Dialect) -> Dialect:
+        """Return the marks of its numbers: those of the rule if it states one, else those of the table."""
         if self.decimal is None and self.thousands is None:
             return dialect
         return replace(dialect, decimal=self.decimal or ".", thousands=self.thousands or "")
 
 
 @cache
-def _unsaid() -> tuple[attrgetter[Any], tuple[Any, ...]]:
-    """What reads all but the name of a rule, and what that is where nothing is said."""
-    said = [one for one in fields(ColumnRule) if one.name != "name"]
-    return attrgetter(*(one.name for one in said)), tuple(one.default for one in said)
+def _defaults() -> tuple[attrgetter[Any], tuple[Any, ...]]:
+    """Return a getter of all fields of a rule but its name, and their defaults."""
+    read_fields = [one for one in fields(ColumnRule) if one.name != "name"]
+    return attrgetter(*(one.name for one in read_fields)), tuple(one.default for one in read_fields)
 
 
 def rules(table: Any) -> tuple[ColumnRule, ...]:
-    """The rules in the tables `[column.NAME]`.
+    """Parse the rules in the tables `[column.NAME]`.
 
     Raises:
         RequestError: code `bad-config`, naming the column and the key.
     """
     tables = isinstance(table, Mapping) and all(isinstance(one, Mapping) for one in table.values())
-    need(tables, "column must be tables [column.NAME]; what studies may use is columns = [...]")
+    ensure(
+        tables, "column must be tables [column.NAME]. The columns that studies may use are columns = [...]"
+    )
     made = tuple(_rule(name, stated) for name, stated in table.items())
     names = [column for rule in made for column in rule.columns]
     twice = sorted({name for name in names if names.count(name) > 1})
-    need(not twice, f"column: two rules make {', '.join(twice)}; rename one")
+    ensure(not twice, f"column: two rules define {', '.join(twice)}. Rename one")
     return made
 
 
 def _rule(name: str, stated: Mapping[str, Any]) -> ColumnRule:
-    known = [FROM, *(key for key in hints(ColumnRule) if key not in ("name", "source"))]
+    known = [FROM, *(key for key in field_types(ColumnRule) if key not in ("name", "source"))]
     where = f"[column.{name}]"
     check_keys(stated, known, (), where, _refuse)
     data = {"source" if key == FROM else key: value for key, value in stated.items()}
     try:
-        values = _numbers_by_word(data.pop("values", {}))
+        values = _word_values(data.pop("values", {}))
         if isinstance(data.get("missing"), list):
             data["missing"] = [str(one) if type(one) in (int, float) else one for one in data["missing"]]
-        return ColumnRule(name=name, values=values, **checked(ColumnRule, data, _refuse, {}))
+        return ColumnRule(name=name, values=values, **coerce_values(ColumnRule, data, _refuse, {}))
     except RequestError as problem:
         raise RequestError(problem.code, f"{where}: {problem}") from problem
 
 
-def _numbers_by_word(table: Any) -> tuple[tuple[str, float], ...]:
+def _word_values(table: Any) -> tuple[tuple[str, float], ...]:
     numbers = isinstance(table, Mapping) and all(type(one) in (int, float) for one in table.values())
-    need(numbers, "values must be a table from words to numbers, as {female = 0, male = 1}")
+    ensure(numbers, "values must map words to numbers, as {female = 0, male = 1}")
     return tuple((word, as_float(f"values.{word}", value, _refuse)) for word, value in table.items())
 
 
 def digest(stated: tuple[ColumnRule, ...]) -> bytes:
-    """What changes when a rule does: SHA-256."""
-    text = json.dumps([asdict(rule) for rule in stated], default=plain, sort_keys=True)
+    """Return the SHA-256 of the rules."""
+    text = json.dumps([asdict(rule) for rule in stated], default=to_plain, sort_keys=True)
     return hashlib.sha256(text.encode()).digest()
 
 

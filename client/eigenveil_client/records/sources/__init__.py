@@ -1,1 +1,1 @@
-"""What a site's records come from, a module a kind: files as they are, and views that a SELECT makes."""
+"""Sources of a site's records, one module for each kind: files, and views by a SELECT."""

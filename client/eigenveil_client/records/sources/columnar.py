@@ -1,4 +1,4 @@
-"""Files whose columns have types: Parquet, one file or a folder of them, and Arrow's own."""
+"""Sources with typed columns: Parquet, one file or a folder of them, and Arrow files."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from eigenveil_client.records.tables.batches import batch_rows
-from eigenveil_client.records.tables.dialect import Dialect
-from eigenveil_client.records.tables.digest import digest
-from eigenveil_client.records.tables.table import UNREADABLE, BadRecords, LeaveOut, unreadable
+from eigenveil_client.records.tables.records_config import Dialect
+from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, LeaveOut, digest, unreadable
 
 BUFFERS, LEAST_BUFFER = 2**24, 2**12  # bytes: of all columns together, and of one
 PIECE = 1024  # columns
 PARQUET = (".parquet", ".pq")
 AS_BYTES = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}
-MOST_ROWS = 2**31  # of which no study has more
+MOST_ROWS = 2**31  # above the largest study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParquetTable:
-    """The rows of one file after those of the other; all have the columns of the first."""
+    """Parquet files, one after the other; all have the columns of the first."""
 
     paths: tuple[Path, ...]
     dialect: Dialect
@@ -40,13 +39,13 @@ class ParquetTable:
         return digest(*self.paths)
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """See `Source.batches`; every row of such a file has every cell."""
+        """Yield batches: see `Source.batches`. Every row of such a file has every cell."""
         one_byte = all(self.columns.field(header).type == pa.int8() for header in headers)
         size = batch_rows(len(headers), one_byte=one_byte)
         for path in self.paths:
             try:
-                # what is read ahead would be held until the end: all of the file; a whole row group, without
-                # a buffer for each column
+                # read-ahead would hold the whole file until the end; and without a buffer for each column, a
+                # whole row group
                 buffer = max(LEAST_BUFFER, BUFFERS // max(1, len(headers)))
                 with parquet.ParquetFile(path, pre_buffer=False, buffer_size=buffer) as file:
                     rows = 0
@@ -54,7 +53,7 @@ class ParquetTable:
                         rows += batch.num_rows
                         yield checked(batch)
                     if rows != file.metadata.num_rows:
-                        raise pa.ArrowInvalid("other rows than the file says")
+                        raise pa.ArrowInvalid("the file states another number of rows")
             except MemoryError:
                 raise
             except UNREADABLE:
@@ -63,7 +62,7 @@ class ParquetTable:
                 continue
             raise problem
 
-    def place(self, row: int, *, whole: bool = True) -> str:
+    def location(self, row: int, *, whole: bool = True) -> str:
         return f"row {row + 1}"
 
 
@@ -74,11 +73,12 @@ def _batches(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterat
 
 
 def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """A batch whose lengths, offsets and indices stay within what it holds; whether text is UTF-8 is looked
-    at cell by cell, later.
+    """Return a batch after a check that its lengths, offsets and indices are within its buffers.
+
+    UTF-8 is checked later, cell by cell.
 
     Raises:
-        pa.ArrowInvalid: they do not.
+        pa.ArrowInvalid: they are not.
     """
     batch.validate()
     for column in batch.columns:
@@ -87,7 +87,7 @@ def checked(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _without_text(column: pa.Array) -> pa.Array:
-    """The same offsets and bytes, of which none has to be UTF-8."""
+    """Return the same offsets and bytes as a type that need not be UTF-8."""
     kind = column.type
     if pa.types.is_dictionary(kind):
         column.validate()
@@ -97,8 +97,9 @@ def _without_text(column: pa.Array) -> pa.Array:
 
 
 def _wide(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[pa.RecordBatch]:
-    """Row groups one by one. One of at most `size` rows is read in pieces of some columns: to begin to read
-    a column takes memory that is given back when it was read."""
+    """Yield row groups one by one. A group of at most `size` rows is read in pieces of some columns.
+
+    Reading a column takes memory that is freed when it was read."""
     for group in range(file.num_row_groups):
         if file.metadata.row_group(group).num_rows > size:
             batches = file.iter_batches(batch_size=size, row_groups=[group], columns=headers)
@@ -112,23 +113,23 @@ def _wide(file: parquet.ParquetFile, headers: list[str], size: int) -> Iterator[
 
 
 def parquet_table(path: Path, dialect: Dialect) -> ParquetTable:
-    """A Parquet file, or a folder of them in the order of their names.
+    """Open a Parquet file, or a folder of them in the order of their names.
 
     Raises:
-        BadRecords: a file cannot be read, or has other columns than the first.
+        BadRecords: a file cannot be read, or its columns differ from those of the first.
     """
     paths = tuple(_members(path)) if path.is_dir() else (path,)
     if not paths:
-        raise BadRecords(f"{path} holds no .parquet file; put the records there, or name another folder")
+        raise BadRecords(f"{path} holds no .parquet file. Put the records there, or name another folder")
     first, *rest = ((one, _columns(one)) for one in paths)
     for other, columns in rest:
         if not columns.equals(first[1]):
-            raise BadRecords(f"{other} has other columns, or of other types, than {first[0]}; write one anew")
+            raise BadRecords(f"{other} and {first[0]} have different columns. Export one of them again")
     return ParquetTable(paths=paths, dialect=dialect, columns=first[1])
 
 
 def _members(folder: Path) -> list[Path]:
-    """The files of a folder that hold records: what begins with a dot or an underscore is about them."""
+    """Return the files of a folder that hold records, without metadata (names that begin with . or _)."""
     names = [path for path in folder.iterdir() if path.suffix.lower() in PARQUET]
     return sorted(path for path in names if not path.name.startswith((".", "_")))
 
@@ -149,7 +150,7 @@ def _columns(path: Path) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArrowTable:
-    """A file of Arrow's record batches (Feather)."""
+    """Arrow file of record batches (Feather)."""
 
     path: Path
     dialect: Dialect
@@ -166,7 +167,7 @@ class ArrowTable:
         return digest(self.path)
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """See `Source.batches`; every row of such a file has every cell."""
+        """Yield batches: see `Source.batches`. Every row of such a file has every cell."""
         try:
             with pa.memory_map(str(self.path)) as file, pa.ipc.open_file(file) as reader:
                 size = batch_rows(len(headers))
@@ -182,12 +183,12 @@ class ArrowTable:
             return
         raise problem
 
-    def place(self, row: int, *, whole: bool = True) -> str:
+    def location(self, row: int, *, whole: bool = True) -> str:
         return f"row {row + 1}"
 
 
 def arrow_table(path: Path, dialect: Dialect) -> ArrowTable:
-    """An Arrow file.
+    """Open an Arrow file.
 
     Raises:
         BadRecords: it cannot be read.

@@ -1,31 +1,128 @@
-"""Delimited text as batches of named columns of text."""
+"""Source of delimited text, in batches of named columns of text.
+
+Files are read as unpacked bytes of UTF-8, with a limit on their size.
+"""
 
 from __future__ import annotations
 
+import codecs
 import csv
+import gzip
 import io
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import Any, BinaryIO, TextIO, cast
 
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from eigenveil_client.records.sources.files import ByteStream, opened
-from eigenveil_client.records.tables.dialect import Dialect
-from eigenveil_client.records.tables.digest import digest
-from eigenveil_client.records.tables.table import UNREADABLE, BadRecords, LeaveOut, unreadable
+from eigenveil_client.records.tables.records_config import Dialect
+from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, LeaveOut, digest, unreadable
+
+CHUNK = 2**20
+MOST_LINE = 2**26  # bytes: a million cells of 60
+FREE, MOST_TIMES = 2**28, 200  # bytes that any file may unpack to, and a factor of its size for larger ones
+
+
+def opened(path: Path, encoding: str) -> BinaryIO:
+    """Open a text file as bytes of UTF-8; a .gz is unpacked.
+
+    Each byte that is invalid in `encoding` becomes U+FFFD. Text in UTF-8 is passed on unchecked."""
+    if codecs.lookup(encoding).name == "utf-8":
+        return _unpacked(path)
+    return io.BufferedReader(ByteStream(_recoded(path, encoding)), CHUNK)
+
+
+def _unpacked(path: Path) -> BinaryIO:
+    packed = path.suffix.lower() == ".gz"
+    raw = cast(BinaryIO, gzip.GzipFile(path)) if packed else path.open("rb", buffering=0)
+    most = max(FREE, MOST_TIMES * path.stat().st_size) if packed else None
+    return io.BufferedReader(_Bounded(raw, path, most), CHUNK)
+
+
+class _Bounded(io.RawIOBase):
+    """The bytes of `raw`, with limits.
+
+    Raises:
+        BadRecords: there are more than `most` bytes, or a line is too long.
+    """
+
+    def __init__(self, raw: BinaryIO, path: Path, most: int | None) -> None:
+        super().__init__()
+        self._raw, self._path, self._most = raw, path, most
+        self._size = self._line = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Read into `buffer`; 0 at the end."""
+        count: int = self._raw.readinto(buffer)  # type: ignore[attr-defined]
+        data = bytes(memoryview(buffer)[:count])
+        last = data.rfind(b"\n")
+        self._size += count
+        longest = self._line + (data.find(b"\n") if last >= 0 else count)
+        self._line = self._line + count if last < 0 else count - last - 1
+        if self._most is not None and self._size > self._most:
+            raise BadRecords(
+                f"{self._path} unpacks to over {MOST_TIMES} times its size, so it may not hold records. Save "
+                "it without compression"
+            )
+        if longest > MOST_LINE:
+            raise BadRecords(
+                f"{self._path}: a line has over {MOST_LINE // 2**20} MiB. Write every record on one line"
+            )
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _recoded(path: Path, encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
+    with _unpacked(path) as file:
+        while chunk := file.read(CHUNK):
+            yield decoder.decode(chunk).encode(errors="replace")
+    yield decoder.decode(b"", final=True).encode(errors="replace")
+
+
+class ByteStream(io.RawIOBase):
+    """File of chunks of bytes."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        super().__init__()
+        self._chunks = filter(None, chunks)
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill `buffer` as far as there are chunks; 0 at the end."""
+        pieces = [self._rest]
+        size = len(self._rest)
+        while size < len(buffer) and (chunk := next(self._chunks, b"")):
+            pieces.append(chunk)
+            size += len(chunk)
+        data = b"".join(pieces)
+        count = min(len(buffer), len(data))
+        buffer[:count], self._rest = data[:count], data[count:]
+        return count
+
 
 BLOCK_BYTES = 4 * 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Scan:
-    """What a pass over the lines of a file finds, before it is read: how many hold anything, the bytes of the
-    longest, how many are broken, and the numbers (from 1) of the first of these and the first open quote."""
+    """Result of a pass over the lines of a file before it is read.
+
+    `filled`: the number of nonempty lines. `longest`: the bytes of the longest. `broken`: the number of
+    broken lines. `first`, `quote`: the numbers (from 1) of the first broken line and the first open quote."""
 
     filled: int = 0
     longest: int = 0
@@ -35,8 +132,10 @@ class _Scan:
 
 
 def _line(separator: str, cells: str) -> re.Pattern[str]:
-    """A line of cells as Arrow reads them: a quote opens one only at its beginning, two quotes within are
-    one, and what stands behind the closing one belongs to the cell. `cells` is how many follow the first."""
+    """Return a pattern of a line of cells as Arrow reads them. `cells`: the number of cells after the first.
+
+    A quote opens a cell only at its beginning, two quotes within are one, and text after the closing quote
+    belongs to the cell."""
     mark = re.escape(separator)
     cell = rf'(?:"(?:[^"]++|"")*+"[^{mark}]*+|[^"{mark}][^{mark}]*+|)'
     return re.compile(f"{cell}(?:{mark}{cell}){cells}")
@@ -44,10 +143,10 @@ def _line(separator: str, cells: str) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsvTable:
-    """Delimited text with one header line and one record a line; every cell is text here.
+    """Delimited text with one header line and one record a line; every cell is text.
 
-    A cell must not span lines: an opened quote would swallow the records behind it, and lines taken one by
-    one would let a text that holds line breaks pass for several records. Such a file is refused.
+    A cell must not span lines: an open quote would swallow the records behind it, and a text with line breaks
+    could pass for several records. Such a file is refused.
     """
 
     path: Path
@@ -68,8 +167,8 @@ class CsvTable:
                 raise self._spanning(f" (line {found.quote})")
             if found.broken and leave_out is None:
                 raise BadRecords(
-                    f"{self.path}, line {found.first}: not {len(self.headers)} cells, as the header has; "
-                    "mend the line"
+                    f"{self.path}, line {found.first}: the line has not {len(self.headers)} cells, as the "
+                    "header has. Correct the line"
                 )
             for batch in self._reader(headers, found):
                 rows += batch.num_rows
@@ -83,19 +182,19 @@ class CsvTable:
             raise
         except UNREADABLE:
             problem = BadRecords(f"{self.path} cannot be read as delimited text")
-        raise problem  # not chained: Arrow's message quotes the line
+        raise problem  # not chained, as Arrow's message quotes the line
 
     def _spanning(self, where: str) -> BadRecords:
         return BadRecords(
-            f"{self.path}: a quoted cell spans lines{where}; every record must be one line", about="quotes"
+            f"{self.path}: a quoted cell spans lines{where}. Write every record on one line", about="quotes"
         )
 
     def _characters(self) -> TextIO:
-        """The bytes of its lines, each as one character."""
+        """Return the bytes of the file, each as one character."""
         return io.TextIOWrapper(opened(self.path, self.dialect.encoding), encoding="latin-1")
 
     def _lines(self) -> Iterator[tuple[int, str, bool]]:
-        """Lines that hold anything: the number, the line, and whether it is whole; the header is."""
+        """Yield the nonempty lines: the number, the line, and True if it is whole, as the header is."""
         marks, separator = len(self.headers) - 1, self.dialect.separator
         cells, header = _line(separator, f"{{{marks}}}"), True
         with self._characters() as file:
@@ -114,7 +213,7 @@ class CsvTable:
         marks, filled, longest, plain = len(self.headers) - 1, 0, 0, True
         separator = self.dialect.separator
         with self._characters() as file:
-            for line in file:  # as fast as Python can: nearly every file holds plain lines alone
+            for line in file:  # fast, as nearly every file has plain lines alone
                 if line != "\n":
                     filled += 1
                     plain = plain and line.count(separator) == marks and '"' not in line
@@ -133,12 +232,12 @@ class CsvTable:
         )
 
     def _reader(self, headers: list[str], found: _Scan) -> Iterator[pa.RecordBatch]:
-        kept = (text.encode("latin-1") + b"\n" for _, text, whole in self._lines() if whole)
+        whole_lines = (text.encode("latin-1") + b"\n" for _, text, whole in self._lines() if whole)
         with (
-            ByteStream(kept) if found.broken else opened(self.path, self.dialect.encoding) as source,
+            ByteStream(whole_lines) if found.broken else opened(self.path, self.dialect.encoding) as source,
             arrow_csv.open_csv(
                 source,
-                # A line that is longer than two blocks is an error.
+                # a line longer than two blocks is an error
                 read_options=arrow_csv.ReadOptions(block_size=max(BLOCK_BYTES, found.longest + 2)),
                 parse_options=arrow_csv.ParseOptions(
                     delimiter=self.dialect.separator, newlines_in_values=True
@@ -153,29 +252,29 @@ class CsvTable:
         ):
             yield from reader
 
-    def place(self, row: int, *, whole: bool = True) -> str:
+    def location(self, row: int, *, whole: bool = True) -> str:
         lines = (number for number, _, fits in self._lines() if fits is whole)
-        return f"line {next(islice(lines, row + whole, None))}"  # the header is a whole line, too
+        return f"line {next(islice(lines, row + whole, None))}"  # the header is a whole line as well
 
 
 def csv_headers(path: Path, dialect: Dialect) -> tuple[str, ...]:
-    """The names in the first line.
+    """Return the names in the first line.
 
     Raises:
-        BadRecords: there are none, or the file cannot be read.
+        BadRecords: the line has no names, or the file cannot be read.
     """
     try:
-        # Text is decoded in blocks: bytes of a record below must not matter.
+        # text is decoded in blocks, and bytes of later records must not matter
         file = opened(path, dialect.encoding)
         with io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline="") as text:
             headers = next((cells for cells in csv.reader(text, delimiter=dialect.separator) if cells), [])
         "".join(headers).encode()
     except UnicodeEncodeError:
         raise BadRecords(
-            f"the first line of {path} is not UTF-8 text; save it as UTF-8, or state its encoding"
+            f"the first line of {path} is not UTF-8 text. Save it as UTF-8, or state its encoding"
         ) from None
     except (csv.Error, *UNREADABLE):
         raise unreadable(path) from None
     if not headers:
-        raise BadRecords(f"{path} is empty; its first line must name the columns")
+        raise BadRecords(f"{path} is empty. Its first line must name the columns")
     return tuple(headers)

@@ -1,4 +1,4 @@
-"""A sheet of an Excel or OpenDocument workbook, read by calamine; every cell is text, as in a CSV file."""
+"""Source of a sheet of an Excel or OpenDocument workbook, read by calamine; every cell is text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from eigenveil_client.records.sources.plain_cells import text_batches, text_of, text_schema
-from eigenveil_client.records.tables.dialect import Dialect
-from eigenveil_client.records.tables.digest import digest
-from eigenveil_client.records.tables.table import BadRecords, LeaveOut
-from eigenveil_common.command import needing
+from eigenveil_client.records.tables.batches import text_batches, text_of, text_schema
+from eigenveil_client.records.tables.records_config import Dialect
+from eigenveil_client.records.tables.source import BadRecords, LeaveOut, digest
+from eigenveil_common.command import require_extra
 
 if TYPE_CHECKING:
     from python_calamine import CalamineSheet
@@ -31,8 +30,9 @@ WORKBOOKS = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExcelTable:
-    """The first row that holds anything names the columns, every other such row is a record. A sheet holds at
-    most 2^20 rows, and lies in memory as a whole while it is read."""
+    """Sheet whose first nonempty row names the columns; every other nonempty row is a record.
+
+    A sheet has at most 2^20 rows, and is in memory as a whole while it is read."""
 
     path: Path
     sheet: str
@@ -46,9 +46,9 @@ class ExcelTable:
         return digest(self.path)
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        """See `Source.batches`; every row of a sheet has every cell."""
-        places = [self.headers.index(header) for header in headers]
-        rows = ([row[place] for place in places] for _, row in self._records())
+        """Yield batches: see `Source.batches`. Every row of a sheet has every cell."""
+        indices = [self.headers.index(header) for header in headers]
+        rows = ([row[index] for index in indices] for _, row in self._records())
         yield from text_batches(headers, rows, self.dialect.decimal)
 
     def _records(self) -> Iterator[tuple[int, Sequence[Any]]]:
@@ -56,39 +56,40 @@ class ExcelTable:
         next(filled, None)
         return filled
 
-    def place(self, row: int, *, whole: bool = True) -> str:
+    def location(self, row: int, *, whole: bool = True) -> str:
         numbers = (number for number, _ in self._records())
         return f"row {next(number for at, number in enumerate(numbers) if at == row)}"
 
 
 def excel_table(path: Path, sheet: str, dialect: Dialect) -> ExcelTable:
-    """The sheet named `sheet`, or the only one if that is empty.
+    """Open the sheet named `sheet`, or the only one if that is empty.
 
     Raises:
-        BadRecords: it cannot be read, has no such sheet, or it is not clear which.
+        BadRecords: the file cannot be read, has no such sheet, or several sheets and none is named.
     """
     _, cells = next(_filled(_sheet(path, sheet)), (0, ()))
     if not cells:
-        raise BadRecords(f"{path} is empty; its first row must name the columns")
+        raise BadRecords(f"{path} is empty. Its first row must name the columns")
     headers = tuple((text_of(cell) or b"").decode(errors="replace") for cell in cells)
     return ExcelTable(path=path, sheet=sheet, dialect=dialect, headers=headers)
 
 
 def _filled(sheet: CalamineSheet) -> Iterator[tuple[int, Sequence[Any]]]:
-    """Rows that hold anything, with their numbers in the sheet."""
+    """Return the nonempty rows, with their numbers in the sheet."""
     return ((number, row) for number, row in enumerate(sheet.iter_rows(), 1) if any(c != "" for c in row))
 
 
 def _check_packed(path: Path) -> None:
-    """Insist, before any cell is read, that what a workbook packs is no more than a sheet can be, and that
-    the dimensions which a sheet states hold no more cells than it has bytes."""
-    if not zipfile.is_zipfile(path):  # an .xls is none
+    """Raise an error if a workbook unpacks to too much, or a sheet states more cells than it has bytes.
+
+    This is checked before any cell is read."""
+    if not zipfile.is_zipfile(path):  # an .xls is not a zip file
         return
     try:
         with zipfile.ZipFile(path) as parts:
             found = parts.infolist()
             if len(found) > MOST_PARTS or sum(one.file_size for one in found) > MOST_UNPACKED:
-                raise BadRecords(f"{path} unpacks to over {MOST_UNPACKED // 2**20} MiB; write it as Parquet")
+                raise BadRecords(f"{path} unpacks to over {MOST_UNPACKED // 2**20} MiB. Save it as Parquet")
             for one in found:
                 if one.filename.startswith(SHEETS):
                     with parts.open(one) as sheet:
@@ -105,22 +106,22 @@ def _check_dimension(path: Path, head: bytes, size: int) -> None:
     rows, columns = int(bottom) - int(top) + 1, _column(right) - _column(left) + 1
     if rows * columns > max(FEW_CELLS, size):
         raise BadRecords(
-            f"{path}: a sheet states {rows} rows of {columns} columns, far more than it has cells; delete "
-            "what lies far outside of the table, and save it anew"
+            f"{path}: a sheet states {rows} rows of {columns} columns, far more than it has cells. Delete "
+            "the cells far outside of the table, and save it again"
         )
 
 
 def _column(letters: bytes) -> int:
-    """The number of a column: A is 1, XFD is 16384."""
+    """Return the number of a column: A is 1, XFD is 16384."""
     return reduce(lambda number, letter: 26 * number + letter - 64, letters, 0)
 
 
 def _unreadable(path: Path) -> BadRecords:
-    return BadRecords(f"{path} cannot be read as a workbook; check that it exists and is whole")
+    return BadRecords(f"{path} cannot be read as a workbook. Check that it exists and is complete")
 
 
 def _sheet(path: Path, name: str) -> CalamineSheet:
-    with needing("sources"):  # a site whose records are a CSV or Parquet file has no such library
+    with require_extra("sources"):  # only sites with workbooks have this library
         from python_calamine import CalamineError, CalamineWorkbook
     _check_packed(path)
     try:
@@ -131,4 +132,4 @@ def _sheet(path: Path, name: str) -> CalamineSheet:
     except (CalamineError, OSError):
         raise _unreadable(path) from None
     wanted = f"no sheet {name!r}" if name else f"{len(names)} sheets"
-    raise BadRecords(f"{path} has {wanted}; name one in `sheet`: {', '.join(names)}", about="sheet")
+    raise BadRecords(f"{path} has {wanted}. Name one in `sheet`: {', '.join(names)}", about="sheet")

@@ -1,11 +1,12 @@
-"""What a SELECT makes of a source, kept aside for as long as a study's records are loaded.
+"""Views: the result of a SELECT, stored while a study's records are loaded.
 
-It runs once: what is read again is one state of a database, and its rows are in an order that follows from
-what they hold, column by column. They lie in a file without a name, which is gone with the process.
+The SELECT runs once, so the result is one state of a database. Its rows are sorted by their values, column by
+column, and stored in an unnamed file, which ends with the process. Its digest does not depend on batches.
 """
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import weakref
 from collections.abc import Iterator
@@ -13,27 +14,71 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import BinaryIO, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eigenveil_client.records.sources.rows_digest import RowsDigest
-from eigenveil_client.records.tables.dialect import Dialect
-from eigenveil_client.records.tables.table import BadRecords, LeaveOut, find_column
+from eigenveil_client.records.tables.records_config import Dialect
+from eigenveil_client.records.tables.source import BadRecords, LeaveOut, find_column
+
+NULL = np.int64(-1)
 
 
-class Query(Protocol):
-    """A SELECT that can be run."""
+class RowsDigest:
+    """SHA-256 of the names and types of the columns, and of each column.
+
+    A column is the lengths of its cells' texts, -1 for a null, and the concatenated texts."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._begun = hashlib.sha256(schema.to_string().encode())
+        self._columns = [(hashlib.sha256(), hashlib.sha256()) for _ in schema]
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        """Add the next rows."""
+        for column, (lengths, texts) in zip(batch.columns, self._columns, strict=True):
+            cells = _texts(column)
+            sizes = pc.binary_length(cells).to_numpy(zero_copy_only=False)
+            lengths.update(np.where(column.is_null().to_numpy(zero_copy_only=False), NULL, sizes).tobytes())
+            texts.update(_bytes(cells))
+
+    def value(self) -> bytes:
+        whole = self._begun.copy()
+        for lengths, texts in self._columns:
+            whole.update(lengths.digest() + texts.digest())
+        return whole.digest()
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Return cells as bytes of text, empty for nulls. A float is its shortest exact text."""
+    kind = column.type
+    if pa.types.is_nested(kind):
+        column = pa.array([None if cell is None else repr(cell) for cell in column.to_pylist()], pa.string())
+    elif not any(test(kind) for test in (pa.types.is_binary, pa.types.is_string, pa.types.is_large_string)):
+        column = pc.cast(column, pa.string())
+    return pc.fill_null(pc.cast(column, pa.large_binary()), b"")
+
+
+def _bytes(cells: pa.Array) -> memoryview:
+    _, offsets, data = cells.buffers()
+    if data is None or not len(cells):
+        return memoryview(b"")
+    ends = np.frombuffer(offsets, dtype=np.int64)[cells.offset : cells.offset + len(cells) + 1]
+    return memoryview(data)[int(ends[0]) : int(ends[-1])]
+
+
+class SelectQuery(Protocol):
+    """SELECT that can be run."""
 
     def schema(self) -> pa.Schema:
-        """The columns of its result. Raises as `Source.batches`; nothing is computed from a record."""
+        """Return the columns of its result, without computing a record. Raises as `Source.batches`."""
 
     def rows(self, leave_out: LeaveOut) -> Iterator[pa.RecordBatch]:
-        """Its result, in the order of what the rows hold. `leave_out` is told of broken lines beneath."""
+        """Yield its result, sorted by value. `leave_out` is called with the number of broken lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """A result in a file: its digest, and how many lines beneath were left out."""
+class _StoredResult:
+    """Result in a file, its digest, and the number of source lines that were left out."""
 
     file: BinaryIO
     digest: bytes
@@ -41,9 +86,9 @@ class _Kept:
 
 
 class View:
-    """The source that `query` makes. With `one_row_per`, a column, two rows that agree in it are an error."""
+    """Source from the result of `query`. Two rows with one value in the column `one_row_per` are an error."""
 
-    def __init__(self, query: Query, dialect: Dialect, one_row_per: str = "") -> None:
+    def __init__(self, query: SelectQuery, dialect: Dialect, one_row_per: str = "") -> None:
         self._query = query
         self._one_row_per = one_row_per
         self.dialect = dialect
@@ -56,33 +101,33 @@ class View:
         return self._schema
 
     def digest(self) -> bytes:
-        return self._kept.digest
+        return self._result.digest
 
     def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
-        kept = self._kept
-        if kept.left_out:
+        result = self._result
+        if result.left_out:
             if leave_out is None:
                 raise BadRecords(
-                    f"lines that do not have as many cells as the file's header: {kept.left_out}; mend them"
+                    f"{result.left_out} lines have not as many cells as the file's header. Correct them"
                 )
-            leave_out(kept.left_out)
-        yield from _read(kept.file, headers)
+            leave_out(result.left_out)
+        yield from _read(result.file, headers)
 
-    def place(self, row: int, *, whole: bool = True) -> str:
-        return f"row {row + 1} of the view" if whole else "the file beneath the view"
+    def location(self, row: int, *, whole: bool = True) -> str:
+        return f"row {row + 1} of the view" if whole else "the file below the view"
 
     @cached_property
     def _schema(self) -> pa.Schema:
         schema = plain_schema(self._query.schema())
         twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
         if twice:
-            raise BadRecords(f"the SELECT names two columns {twice[0]!r}; give one another name", about="sql")
+            raise BadRecords(f"the SELECT names two columns {twice[0]!r}. Rename one", about="sql")
         return schema
 
     @cached_property
-    def _kept(self) -> _Kept:
+    def _result(self) -> _StoredResult:
         lines: list[int] = []
-        file = tempfile.TemporaryFile(prefix="eigenveil-view-")  # noqa: SIM115 - it lives as long as the view
+        file = tempfile.TemporaryFile(prefix="eigenveil-view-")  # noqa: SIM115 - closed with the view
         weakref.finalize(self, file.close)
         digest = RowsDigest(self._schema)
         try:
@@ -95,31 +140,31 @@ class View:
                     out.write_batch(rows)
         except (pa.ArrowException, OSError):
             problem = BadRecords(
-                "the result of the SELECT cannot be kept aside; is the disk full?", about="disk"
+                "the result of the SELECT cannot be stored. Check that the disk is not full", about="disk"
             )
         else:
-            kept = _Kept(file=file, digest=digest.value(), left_out=max(lines, default=0))
-            self._check_rows(kept)
-            return kept
+            result = _StoredResult(file=file, digest=digest.value(), left_out=max(lines, default=0))
+            self._check_rows(result)
+            return result
         raise problem
 
     def _as_promised(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         found = plain_batch(batch)
         if not found.schema.equals(self._schema):
-            raise BadRecords("the columns of the SELECT changed while it ran; try again", about="schema")
+            raise BadRecords("the columns of the SELECT changed while it ran. Try again", about="schema")
         return found
 
-    def _check_rows(self, kept: _Kept) -> None:
-        """Insist on one row for each value of the column that says whose it is."""
+    def _check_rows(self, result: _StoredResult) -> None:
+        """Raise an error if two rows have one value in the column `one_row_per`."""
         if not self._one_row_per:
             return
         header = find_column(self.headers, self._one_row_per)
-        chunks = [batch.column(0) for batch in _read(kept.file, [header])]
+        chunks = [batch.column(0) for batch in _read(result.file, [header])]
         column = pa.chunked_array(chunks, type=self._schema.field(header).type)
         if pc.count_distinct(column, mode="only_valid").as_py() < len(column) - column.null_count:
             raise BadRecords(
-                f"the view has two rows with one {header!r}, and site.toml promises one row for each; mend "
-                "the SELECT, or state how the rows of a person become one record",
+                f"the view has two rows with one {header!r}, but site.toml states one_row_per. Correct the "
+                "SELECT, or state how the rows of a person become one record",
                 about=header,
             )
 
@@ -131,7 +176,7 @@ def _read(file: BinaryIO, headers: list[str]) -> Iterator[pa.RecordBatch]:
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """Without what a driver adds: its own types, words for repeated texts, and notes."""
+    """Return a schema without a driver's extension types, dictionaries and metadata."""
     return pa.schema([(field.name, _plain_type(field.type)) for field in schema])
 
 
@@ -142,7 +187,7 @@ def _plain_type(kind: pa.DataType) -> pa.DataType:
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The rows of a batch with the types of `plain_schema`."""
+    """Return the rows of a batch with the types of `plain_schema`."""
     columns = [
         column.storage
         if isinstance(column.type, pa.BaseExtensionType)

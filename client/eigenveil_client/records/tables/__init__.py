@@ -1,1 +1,1 @@
-"""What a source of records is to all who read it: columns in batches, and what becomes of their cells."""
+"""The contract of a source of records: named columns in batches, and their cells."""

@@ -1,10 +1,11 @@
-"""The cells of a batch as numbers or text, and what is said of those that are neither.
+"""Cells of a batch as numbers, text or words with a meaning to the site, and reports of unreadable ones.
 
-What becomes of a cell depends on that cell alone. Messages name columns and lines, and never a value.
+The result for a cell depends on that cell alone. Messages name columns and lines, never a value.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -14,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.tables.table import UNREADABLE, BadRecords, LeaveOut, Source
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, LeaveOut, Source
+from eigenveil_common.config import ensure
 
 MISSING = ("", "na", "n/a", "nan", "-nan", "null")
 TEXT = (pa.types.is_string, pa.types.is_large_string)
@@ -25,8 +27,10 @@ NUMERIC = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.ty
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """Cells of one column in one batch that are taken as missing: how many, in which row of the file (from 0)
-    the first is, and what it is. Without a column: lines of the file that are left out."""
+    """Unreadable cells of one column in one batch, which count as missing.
+
+    `cells`: their number. `first`: the row of the first in the file, from 0. `what`: the fault. Without a
+    column: lines of the file that are left out."""
 
     column: str | None
     cells: int
@@ -36,7 +40,7 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Fault:
-    """Cells of one column of a batch that cannot be read, and what they are. Shape: cells (rows,)."""
+    """Unreadable cells of one column of a batch, and their fault. Shape: cells (rows,)."""
 
     header: str
     cells: NDArray[np.bool_]
@@ -45,9 +49,9 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Cells:
-    """One column of a batch as float64, NaN where a value is missing, and why some of them are.
+    """One column of a batch as float64, NaN where a value is missing, and the faults of its cells.
 
-    Shape: values and unreadable (rows,). What cannot be read is missing.
+    Shape: values and unreadable (rows,). Unreadable cells are missing.
     """
 
     values: FloatArray
@@ -55,7 +59,7 @@ class Cells:
 
     @property
     def unreadable(self) -> NDArray[np.bool_]:
-        """Which values are missing because their cells cannot be read."""
+        """True for values that are missing because their cells are unreadable."""
         bad = np.zeros(len(self.values), dtype=np.bool_)
         for fault in self.faults:
             bad |= fault.cells
@@ -64,21 +68,22 @@ class Cells:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """A source of records, and what is done about its bad cells."""
+    """Source of records, and the handler of its bad cells (None: they are errors)."""
 
     table: Source
     unreadable: Callable[[Unreadable], None] | None
 
     @property
-    def told_of_lines(self) -> LeaveOut | None:
-        """What is told how many lines are left out; None if such a file is refused."""
-        tell = self.unreadable
-        what = "another number of cells than the header has"
-        return tell and (lambda lines: tell(Unreadable(column=None, cells=lines, first=0, what=what)))
+    def line_handler(self) -> LeaveOut | None:
+        """The callback for the number of lines left out; None if such lines are an error."""
+        report = self.unreadable
+        what = "not the number of cells of the header"
+        return report and (lambda lines: report(Unreadable(column=None, cells=lines, first=0, what=what)))
 
-    def tell(self, faults: Iterable[Fault], start: int) -> None:
-        """Refuse or tell of the faults of a batch that begins at row `start` of the file; of a cell that
-        several columns are made of, once."""
+    def report(self, faults: Iterable[Fault], start: int) -> None:
+        """Report the faults of a batch that begins at row `start` of the file, or raise BadRecords.
+
+        A cell that several columns use is reported once."""
         bad: dict[tuple[str, str], NDArray[np.bool_]] = {}
         for fault in faults:
             about = fault.header, fault.what
@@ -86,37 +91,37 @@ class Reading:
         for (header, what), cells in bad.items():
             first = start + int(np.argmax(cells))
             if self.unreadable is None:
-                raise BadRecords(f"column {header!r}, {self.table.place(first)}: {what}", about=header)
+                raise BadRecords(f"column {header!r}, {self.table.location(first)}: {what}", about=header)
             self.unreadable(Unreadable(column=header, cells=int(cells.sum()), first=first, what=what))
 
 
 def faults(header: str, cells: NDArray[np.bool_], what: str) -> tuple[Fault, ...]:
-    """Of cells of which some may be bad."""
+    """Return the fault of these cells, if any of them is bad."""
     return (Fault(header=header, cells=cells, what=what),) if cells.any() else ()
 
 
 def plain(column: pa.Array) -> pa.Array:
-    """The cells themselves, where Arrow holds words and where they stand."""
+    """Return a column without dictionary encoding."""
     return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def text(header: str, column: pa.Array) -> tuple[pa.Array, tuple[Fault, ...]]:
-    """A column of a batch as trimmed text; a cell that is no UTF-8 becomes null."""
+    """Return a column of a batch as trimmed text; a cell that is not UTF-8 becomes null."""
     with about(header):
         cells = plain(column)
-        if any(test(cells.type) for test in BYTES):  # a cast would look at all cells at once
+        if any(test(cells.type) for test in BYTES):  # a cast would fail for all cells at once
             cells = pc.cast(cells, pa.binary()).view(pa.string())
         cells = pc.cast(cells, pa.string())
     bad = _no_utf8(cells)
     if bad is None:
         return pc.utf8_trim_whitespace(cells), ()
     cells = pc.if_else(pa.array(bad), pa.scalar(None, pa.string()), cells)
-    found = faults(header, bad, "text that is not UTF-8; save the file as UTF-8")
+    found = faults(header, bad, "text that is not UTF-8. Save the file as UTF-8")
     return pc.utf8_trim_whitespace(cells), found
 
 
 def _no_utf8(text: pa.Array) -> NDArray[np.bool_] | None:
-    """Which cells are no UTF-8; None if all are. Parquet promises UTF-8 and keeps anything, as CSV does."""
+    """Return True for cells that are not UTF-8; None if all are. Parquet files do not guarantee UTF-8."""
     with suppress(pa.ArrowInvalid):
         text.validate(full=True)
         return None
@@ -128,22 +133,96 @@ def _no_utf8(text: pa.Array) -> NDArray[np.bool_] | None:
 
 @contextmanager
 def about(header: str) -> Iterator[None]:
-    """Name the column that Arrow can make nothing of, and not what is in it."""
+    """Raise an error of Arrow as BadRecords that names the column, and none of its cells."""
     try:
         yield
     except MemoryError:
         raise
     except UNREADABLE:
         raise BadRecords(
-            f"column {header!r} cannot be read as numbers or UTF-8 text; convert it", about=header
+            f"column {header!r} cannot be read as numbers or UTF-8 text. Convert it", about=header
         ) from None
 
 
 def readable(words: pa.Array) -> pa.Array:
-    """Text as numbers; what is none becomes null, and nothing that stands beside a word changes it."""
+    """Return text as numbers, null for other text; each word is parsed independently of the rest."""
     with suppress(pa.ArrowInvalid):
         return pc.cast(words, pa.float64())
     if len(words) == 1:
         return pa.nulls(1, pa.float64())
     half = len(words) // 2
     return pa.concat_arrays([readable(words[:half]), readable(words[half:])])
+
+
+def number(code: str) -> float | None:
+    """Return a code as a number; None if it is not one."""
+    with suppress(ValueError):
+        if code.isascii() and "_" not in code and math.isfinite(value := float(code)):
+            return value
+    return None
+
+
+def check_codes(key: str, codes: tuple[str, ...]) -> None:
+    """Raise an error if two codes match one cell, or a code has blanks around it.
+
+    Raises:
+        RequestError: code `bad-config`.
+    """
+    same = [code if number(code) is None else number(code) for code in codes]
+    ensure(len(set(same)) == len(same), f"{key}: a code is repeated. Remove one")
+    for code in codes:
+        ensure(code == code.strip(), f"{key}: {code!r} has blanks around it. Remove them")
+
+
+def code_positions(words: pa.Array, codes: tuple[str, ...]) -> IntArray:
+    """Return the position of the code that each word equals, as text or as a number; -1 if none.
+
+    Shape: (n,) -> (n,).
+    """
+    found = pc.fill_null(pc.index_in(words, value_set=pa.array(codes, pa.string())), -1)
+    same: IntArray = found.to_numpy(zero_copy_only=False).astype(np.int64)
+    numbers = {value: position for position, code in enumerate(codes) if (value := number(code)) is not None}
+    if numbers and (same < 0).any():
+        values = readable(words).to_numpy(zero_copy_only=False)
+        for value, position in numbers.items():
+            same[(same < 0) & (values == value)] = position
+    return same
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DistinctCells:
+    """The cells of a column of text as its distinct words, and the index of each row's word.
+
+    A word is null if it means missing. Words that are not numbers often occur many times.
+
+    Shape: words (k,), indices (rows,), null where the cell is.
+    """
+
+    words: pa.Array
+    indices: pa.Array
+
+    @property
+    def present(self) -> NDArray[np.bool_]:
+        """True for words that are not missing. Shape: (k,)."""
+        found: NDArray[np.bool_] = self.words.is_valid().to_numpy(zero_copy_only=False)
+        return found
+
+    def values(self, word_values: FloatArray) -> FloatArray:
+        """Return the value of each row, NaN if its cell is null. Shape: (k,) -> (rows,)."""
+        numbers = pa.array(word_values, pa.float64()).take(self.indices)
+        found: FloatArray = numbers.to_numpy(zero_copy_only=False)
+        return found
+
+    def where(self, word_values: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return True for rows that have one of these words. Shape: (k,) -> (rows,)."""
+        found: NDArray[np.bool_] = self.values(np.where(word_values, 1.0, 0.0)) == 1
+        return found
+
+
+def distinct(cells: pa.Array, codes: tuple[str, ...]) -> DistinctCells:
+    """Return the distinct words of a column. Missing are the usual words for it and `codes`, in any case."""
+    encoded = cells.dictionary_encode()
+    words, lowered = encoded.dictionary, tuple(code.lower() for code in codes)
+    missing = code_positions(pc.utf8_lower(words), (*MISSING, *lowered)) >= 0
+    words = pc.if_else(pa.array(missing), pa.scalar(None, pa.string()), words)
+    return DistinctCells(words=words, indices=encoded.indices)

@@ -1,4 +1,4 @@
-"""`eigenveil-site check` and `doctor`: configuration, files, ledgers, records; then the network."""
+"""Checks of `eigenveil-site check` and `doctor`: configuration, files, ledgers, records, then the network."""
 
 from __future__ import annotations
 
@@ -16,34 +16,30 @@ from eigenveil.study.grid import record_bytes
 from eigenveil_client.connection import doctor
 from eigenveil_client.connection.cluster import Cluster, versions
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.records.apart import reader
-from eigenveil_client.records.recoding.measure import check_rules
-from eigenveil_client.records.records import Constant
+from eigenveil_client.records.isolated import reader
+from eigenveil_client.records.recoding.column_parser import check_rules
+from eigenveil_client.records.records import ConstantColumns
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.table import find_column
+from eigenveil_client.records.tables.source import find_column
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.analysts.kind import ANALYSTS
-from eigenveil_client.site.analysts.views import check_analysts
-from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.daemon.service import analysts, approval, check_role
-from eigenveil_client.site.engine_config import Kind
-from eigenveil_client.site.peers import keys, rule
-from eigenveil_client.site.peers.kind import PEERS
-from eigenveil_client.site.peers.views import check_peers
-from eigenveil_client.site.plausible import dictionary, ranges
-from eigenveil_client.site.state.opening import begun, opened
+from eigenveil_client.site.config import EngineKind, SiteConfig, plausible_ranges, site_dictionary
+from eigenveil_client.site.daemon.service import check_allowed_analysts, check_approval, check_role
+from eigenveil_client.site.roster import peers, site_keys
+from eigenveil_client.site.roster.analysts import ANALYSTS, check_analyst_keys
+from eigenveil_client.site.roster.peers import PEERS, check_peers
+from eigenveil_client.site.state.store_access import has_state, open_site_store
 from eigenveil_common.doctor import Check, disk, examine, fail, ok, warn
 from eigenveil_common.notify.outbox import check_notify
 from eigenveil_common.trusted_files import database_files
 
-NAMED = 100  # columns whose names are said
-AHEAD_SECONDS = 3600  # of the state before the clock: nothing that summer time or a slow clock does
-LEFT_OUT = "lines that are left out"
+MAX_NAMED = 100  # columns named in a message
+AHEAD_SECONDS = 3600  # of the state before the clock: more than summer time or a slow clock explains
+LEFT_OUT = "lines that are skipped"
 MISSING = "cells that cannot be read and count as missing"
 
 
 def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
-    """Everything that can be checked without the coordinator; with a plan, whether it would be answered."""
+    """Return the checks that need no coordinator; with a plan, also if it would be answered."""
     now = _clock(config)
     checks = [
         examine("identity", partial(_identity, config)),
@@ -51,16 +47,16 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         examine("analysts' keys", partial(_analysts, config)),
         examine("confirmed cards", partial(_confirmed, config)),
         examine("ledger", partial(_ledger, config)),
-        approval(config.policy, now),
-        analysts(config.policy),
+        check_approval(config.policy, now),
+        check_allowed_analysts(config.policy),
         examine("records", partial(_file, config)),
         examine("engine", partial(_engine, config, plan)),
         *_state_time(now),
     ]
     if plan is not None:
         verdicts = [*config.policy.verdicts(plan, now)]
-        with suppress(EigenveilError):  # what is wrong with the cards is a check of its own
-            verdicts += rule.verdicts(config.identity, config.name, plan, config.policy.secrecy)
+        with suppress(EigenveilError):  # key cards have a check of their own
+            verdicts += peers.verdicts(config.identity, config.name, plan, config.policy.secrecy)
         for verdict in verdicts:
             about = f"policy {verdict.rule}"
             failed = fail(about, verdict.text, code=Code.POLICY)
@@ -69,19 +65,19 @@ def offline_checks(config: SiteConfig, plan: Plan | None) -> list[Check]:
         study = examine("study", partial(_study, config, plan, unreadable))
         checks += [*_cells(config, unreadable), study]
         if config.records.is_view:
-            checks.append(examine("sql", partial(_steady, config)))
+            checks.append(examine("sql", partial(_check_select_repeats, config)))
     return checks
 
 
 def site_checks(config_file: Path) -> list[Check]:
-    """Everything about a site; writes nothing and sends nothing but a greeting."""
+    """Return all checks of a site; sends only a greeting and writes nothing."""
     try:
         config = site_config.load(config_file)
     except EigenveilError as problem:
         return [fail("configuration", str(problem))]
     credentials = config.proxy_rule.proxy_credentials
     beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
-    beside += [config.identity / name for name in (keys.NAME, PEERS.file, ANALYSTS.file)]
+    beside += [config.identity / name for name in (site_keys.NAME, PEERS.file, ANALYSTS.file)]
     secrets = [
         *database_files(config.state),
         *beside,
@@ -91,10 +87,10 @@ def site_checks(config_file: Path) -> list[Check]:
     settings = [config_file, config_file.absolute().parent]
     return [
         ok("configuration", f"{config_file} names the site {config.name}"),
-        approval(config.policy, _clock(config)),
-        analysts(config.policy),
+        check_approval(config.policy, _clock(config)),
+        check_allowed_analysts(config.policy),
         disk(config.state.parent),
-        doctor.files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
+        doctor.check_files(config.identity, *secrets, folders=[config.state.parent], settings=settings),
         examine("peers", partial(_peers, config)),
         examine("analysts' keys", partial(_analysts, config)),
         examine("confirmed cards", partial(_confirmed, config)),
@@ -110,24 +106,24 @@ def site_checks(config_file: Path) -> list[Check]:
 
 
 def _clock(config: SiteConfig) -> int:
-    """The Unix time that the daemon would go by, as far as its state can be read."""
-    with suppress(EigenveilError):  # what is wrong with the state is a check of its own
-        if begun(config):
-            with opened(config) as store:
+    """Return the Unix time that the daemon would use, as far as its state can be read."""
+    with suppress(EigenveilError):  # the state has a check of its own
+        if has_state(config):
+            with open_site_store(config) as store:
                 return store.now()
     return int(time.time())
 
 
 def _state_time(latest: int) -> list[Check]:
-    """A line if the `latest` time of the state lies ahead of this machine's clock."""
+    """Return a warning if the `latest` time of the state is ahead of this machine's clock."""
     ahead = latest - time.time()
     if ahead <= AHEAD_SECONDS:
         return []
     text = (
-        f"the state holds a time that lies {ahead / 86_400:.1f} days ahead of this machine's clock: the "
-        "approval and the year go by that time, signatures by the clock"
+        f"the state has a time {ahead / 86_400:.1f} days ahead of this machine's clock: approval_ends and "
+        "the yearly limit use that time, signatures use the clock"
     )
-    todo = "set the clock right if it is behind; if it was ahead once, set approval_ends later, or wait"
+    todo = "correct the clock if it is behind; if it was ahead before, set approval_ends later, or wait"
     return [warn("state's time", text, todo)]
 
 
@@ -141,34 +137,34 @@ def _peers(config: SiteConfig) -> Check:
 
 
 def _analysts(config: SiteConfig) -> Check:
-    return check_analysts(config.identity)
+    return check_analyst_keys(config.identity)
 
 
 def _confirmed(config: SiteConfig) -> Check:
-    """Whether the cards are there that people here have ever confirmed."""
-    if not begun(config):
-        return ok("confirmed cards", "none is remembered: the daemon has not started yet")
-    with opened(config) as store:
+    """Check that the key cards ever confirmed here are present."""
+    if not has_state(config):
+        return ok("confirmed cards", "none is recorded: the daemon has not started yet")
+    with open_site_store(config) as store:
         store.confirmed.require(config.identity)
-        return ok("confirmed cards", "none is gone")
+        return ok("confirmed cards", "none is missing")
 
 
 def _ledger(config: SiteConfig) -> Check:
-    if not begun(config):
-        return warn("ledger", f"{config.state} is not there yet", "it is made when the daemon first starts")
-    with opened(config) as store:
-        sent = len(store.egress.rows())
-        text = f"both chains replay: {store.ledger.ledger.size} entries, {sent} messages that left"
+    if not has_state(config):
+        return warn("ledger", f"{config.state} does not exist yet", "the daemon creates it at first start")
+    with open_site_store(config) as store:
+        messages = len(store.egress.rows())
+        text = f"both chains are complete: {store.ledger.ledger.size} entries, {messages} messages that left"
         return ok("ledger", text)
 
 
 def _cluster(config: SiteConfig) -> Check:
-    """Who would hold the records; connecting compares versions."""
+    """Check the cluster that would store the records; connecting compares versions."""
     with closing(Cluster(config.engine.cluster)) as cluster:
         there = cluster.workers()
     where = f"the cluster at {config.engine.cluster.scheduler}"
     if not there.workers:
-        return fail("engine", f"{where} has no worker", "start some, or no study is answered")
+        return fail("engine", f"{where} has no worker", "start workers; without them no study is answered")
     memory = f", {there.memory / 2**30:.1f} GiB of memory" if there.memory else ""
     return ok(
         "engine", f"{where} runs {versions()}: workers: {there.workers}, threads: {there.threads}{memory}"
@@ -180,7 +176,7 @@ def _size(count: int) -> str:
 
 
 def _columns(config: SiteConfig) -> tuple[str, ...]:
-    """The columns of the records, the person's among them."""
+    """Return the columns of the records, with the person's column."""
     headers = reader.columns(config.records, config.engine.reading)
     if config.policy.person_column:
         find_column(headers, config.policy.person_column)
@@ -194,9 +190,9 @@ def _file(config: SiteConfig) -> Check:
 
 
 def _some(names: Sequence[str]) -> str:
-    """The first names of many."""
-    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    return f"{', '.join(names[:NAMED])}{more}"
+    """Return the first `MAX_NAMED` names as text."""
+    more = f" and {len(names) - MAX_NAMED} more" if len(names) > MAX_NAMED else ""
+    return f"{', '.join(names[:MAX_NAMED])}{more}"
 
 
 def _records(config: SiteConfig) -> Check:
@@ -204,38 +200,38 @@ def _records(config: SiteConfig) -> Check:
     for path in (one for file in config.records.files for one in (file, file.parent)):
         if path.stat().st_mode & 0o022:
             todo = f"run: chmod go-w {shlex.quote(str(path))}"
-            return warn("records", f"others can change {path}, and with it what is answered", todo)
+            return warn("records", f"other users can change {path}, and with it the answers", todo)
     return ok("records", f"{config.records} can be read and has {len(headers)} columns")
 
 
 def _engine(config: SiteConfig, plan: Plan | None) -> Check:
-    """Where the records of running studies are held, and whether there is room: for the most that there may
-    be (maximum_records), in this study or in a study of one column."""
-    if config.engine.kind is Kind.DASK:
+    """Check where the records of running studies are stored, and the free space for maximum_records records:
+    in this study, or in a study of one column."""
+    if config.engine.kind is EngineKind.DASK:
         return _cluster(config)
-    if config.engine.kind is Kind.MEMORY:
-        return ok("engine", "the records of running studies are held in memory, whatever they take")
+    if config.engine.kind is EngineKind.MEMORY:
+        return ok("engine", "the records of running studies are stored in memory, without a limit")
     folder = config.scratch.folder or config.state.parent
     free = shutil.disk_usage(config.state.parent).free
     about = "this study" if plan else "each column of a study"
     need = config.policy.maximum_records * (2 if plan is None else record_bytes(plan.study))
     text = (
-        f"what is larger than {config.engine.memory_mib} MiB lies {'encrypted ' * config.engine.encrypt}in a "
-        f"file without a name in {folder}: up to {_size(need)} for {about}, of "
-        f"{_size(free)} that are free"
+        f"data over {config.engine.memory_mib} MiB is stored {'encrypted ' * config.engine.encrypt}in an "
+        f"unnamed file in {folder}: up to {_size(need)} for {about}, of "
+        f"{_size(free)} free"
     )
     if need > free:
-        return warn("engine", text, "make room, or a study of that size is declined when it is loaded")
+        return warn("engine", text, "free some space, or a study of that size is declined when it is loaded")
     return ok("engine", text)
 
 
 def _cells(config: SiteConfig, unreadable: Sequence[Unreadable]) -> list[Check]:
-    """What the daemon takes as missing or leaves out, a warning for each column and one for lines."""
+    """Return a warning for each column with unreadable cells, and one for skipped lines."""
     found = sorted(unreadable, key=lambda one: one.column or "")
     if not found:
         return []
     rows = [(one.first, one.column is not None) for one in found]
-    where = reader.places(config.records, rows, config.engine.reading)
+    where = reader.locations(config.records, rows, config.engine.reading)
     return [
         warn(
             "lines" if one.column is None else f"column {one.column!r}",
@@ -247,23 +243,23 @@ def _cells(config: SiteConfig, unreadable: Sequence[Unreadable]) -> list[Check]:
 
 
 def _study(config: SiteConfig, plan: Plan, unreadable: list[Unreadable]) -> Check:
-    plausible = ranges(dictionary(config.dictionary))
-    usable = Constant(plan.study)
+    plausible = plausible_ranges(site_dictionary(config.dictionary))
+    usable = ConstantColumns(plan.study)
     found = reader.stream(
         config.records, plan.study, usable, rules=config.column, plausible=plausible,
         unreadable=unreadable.append, scratch=config.scratch,
         limits=config.engine.reading,
     )  # fmt: skip
-    config.policy.require_enough(found.persons)
+    config.policy.require_record_count(found.persons)
     config.policy.quality.require(found.quality)
     note = f"; warning: all records agree in {_some(usable.columns)}" if usable.columns else ""
     return ok("study", f"{usable.records} usable records of {found.persons}{note} (this stays here)")
 
 
-def _steady(config: SiteConfig) -> Check:
-    """Whether the SELECT is a function of the records: a study ends at a site where it is none."""
+def _check_select_repeats(config: SiteConfig) -> Check:
+    """Check that the SELECT returns the same rows twice; otherwise a study ends at this site."""
     first, second = (reader.digest(config.records, config.engine.reading) for _ in range(2))
     if first == second:
-        return ok("sql", "the SELECT gave the same rows twice")
-    todo = "take out what is random, of this moment, or a sum of floats: add up DECIMALs"
-    return fail("sql", "the SELECT gave other rows the second time", todo, code=Code.BAD_DATA)
+        return ok("sql", "the SELECT returned the same rows twice")
+    todo = "remove random values, the present time and sums of floats from it; add DECIMALs instead"
+    return fail("sql", "the SELECT returned other rows the second time", todo, code=Code.BAD_DATA)

@@ -1,4 +1,4 @@
-"""What a site's own people see of their columns before a study does: it stays here, and nothing sends it."""
+"""Column profiles for the site's people before a study; they stay here and are never sent."""
 
 from __future__ import annotations
 
@@ -6,52 +6,50 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from eigenveil.dictionary.rules import ANY
-from eigenveil_client.records.apart import reader
-from eigenveil_client.records.profile import ColumnProfile
-from eigenveil_client.records.quality import ColumnQuality, Range
-from eigenveil_client.records.tables.table import name_and_unit
-from eigenveil_client.site.commands.tables import plain, show, table
-from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.plausible import dictionary, ranges
-from eigenveil_client.site.quality import FEW
+from eigenveil.dictionary.site_rules import ANY
+from eigenveil_client.records.column_quality import ColumnProfile, ColumnQuality, PlausibleRange
+from eigenveil_client.records.isolated import reader
+from eigenveil_client.records.tables.source import name_and_unit
+from eigenveil_client.site.commands.terminal import plain, show, table
+from eigenveil_client.site.config import SiteConfig, plausible_ranges, site_dictionary
+from eigenveil_client.site.policy_sections import TOLERATED_PERSONS
 from eigenveil_common.command import console
 from eigenveil_common.doctor import Check, ok, warn
 
 BARS = "▁▂▃▄▅▆▇█"
-CODE_SHARE = 0.01  # of the persons with a value: so many do not share a far value by chance
-SHOWN = 1000  # columns in the table
-YOURS = "What the columns hold is for your eyes: it stays here, and no command and no daemon sends it."
+CODE_SHARE = 0.01  # of the persons with a value: more than share an outlying value by chance
+MAX_SHOWN = 1000  # columns in the table
+LOCAL_ONLY_NOTE = "This table is confidential: it stays here, and no command and no daemon sends it."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Profiled:
-    """A column with its plausible range, if the dictionary has one in its unit, and what is odd about it."""
+class ColumnFindings:
+    """Column with its plausible range, if the dictionary has one in its unit, and the findings about it."""
 
     seen: ColumnProfile
-    plausible: Range | None
+    plausible: PlausibleRange | None
     odd: tuple[str, ...]
 
     def check(self) -> Check:
-        """A line of `eigenveil-site check`."""
+        """Return the line of `eigenveil-site check`."""
         about = f"column {self.seen.name!r}"
         if not self.odd:
-            return ok(about, "nothing odd")
-        return warn(about, "; ".join(self.odd), f"say in site.toml what its cells mean ({self.rule})")
+            return ok(about, "no findings")
+        return warn(about, "; ".join(self.odd), f"state in site.toml what its cells mean ({self.rule})")
 
     @property
     def rule(self) -> str:
-        """The heading of its rule in site.toml."""
+        """Heading of the column's rule in site.toml."""
         return f"[column.{json.dumps(self.seen.name)}]"
 
 
-def profiled(config: SiteConfig) -> list[Profiled]:
-    """Every column that studies may use, in the order of the records and then of the rules.
+def profile_columns(config: SiteConfig) -> list[ColumnFindings]:
+    """Return every column that studies may use, in the order of the records, then of the rules.
 
     Raises:
         RequestError: the records or the dictionary cannot be read.
     """
-    limits, known = config.engine.reading, ranges(dictionary(config.dictionary))
+    limits, known = config.engine.reading, plausible_ranges(site_dictionary(config.dictionary))
     raw = {one for rule in config.column for one in (rule.source, rule.by, rule.years_since) if one}
     raw |= {rule.header for rule in config.column if rule.levels}
     headers = [
@@ -67,7 +65,7 @@ def profiled(config: SiteConfig) -> list[Profiled]:
     within = {name: known.get(name) for name in names}
     for name, near in within.items():
         if near is not None and units[name] not in (None, near.unit):
-            within[name] = None  # told of as another unit
+            within[name] = None  # reported as another unit
     bounds = {name: None if one is None else (one.lower, one.upper) for name, one in within.items()}
     person, found = config.policy.person_column or None, []
     for one in reader.profile(config.records, config.column, bounds, person, limits):
@@ -76,23 +74,23 @@ def profiled(config: SiteConfig) -> list[Profiled]:
             f"is in {unit}, and in {stated.unit} in the dictionary: state units",
         )  # fmt: skip
         odd = (*other, *_odd(config, one, within[one.name]))
-        found.append(Profiled(seen=one, plausible=within[one.name], odd=odd))
+        found.append(ColumnFindings(seen=one, plausible=within[one.name], odd=odd))
     return found
 
 
-def _odd(config: SiteConfig, seen: ColumnProfile, plausible: Range | None) -> Iterator[str]:
-    """What a person should look at, the worst first."""
+def _odd(config: SiteConfig, seen: ColumnProfile, plausible: PlausibleRange | None) -> Iterator[str]:
+    """Yield the findings about a column, the worst first."""
     if seen.quality is None:
         yield seen.problem or "cannot be read"
         return
     counted = seen.quality if plausible is None else replace(seen.quality, implausible=seen.quality.outside)
-    poor = config.policy.quality.poor([counted])
-    for one in poor:
+    failures = config.policy.quality.failures([counted])
+    for one in failures:
         yield f"{one.share} ({one.rule} is {one.most:g}): no study about it is answered"
-    if seen.quality.unreadable and not any(one.rule == "max_unreadable" for one in poor):
+    if seen.quality.unreadable and not any(one.rule == "max_unreadable" for one in failures):
         yield f"{seen.quality.unreadable} cells cannot be read and count as missing"
     if not seen.quantiles:
-        yield "no value at all"
+        yield "has no values"
         return
     if (
         plausible is not None
@@ -107,12 +105,12 @@ def _odd(config: SiteConfig, seen: ColumnProfile, plausible: Range | None) -> It
         yield "is constant"
 
 
-def _codes(seen: ColumnProfile, counted: ColumnQuality, plausible: Range | None) -> Iterator[str]:
-    """Values far from all others that many persons share: -999 for "not measured"."""
+def _codes(seen: ColumnProfile, counted: ColumnQuality, plausible: PlausibleRange | None) -> Iterator[str]:
+    """Yield outlying values that many persons share, such as -999 for "not measured"."""
     low, _, high = seen.quantiles[2:-2]
     reach = 4 * (high - low) or abs(high) or 1.0
     least, most = (low - reach, high + reach) if plausible is None else (plausible.lower, plausible.upper)
-    many = max(FEW, CODE_SHARE * (counted.persons - counted.missing))
+    many = max(TOLERATED_PERSONS, CODE_SHARE * (counted.persons - counted.missing))
     codes = [(value, times) for value, times in seen.frequent if times > many and not least <= value <= most]
     if codes and len(codes) <= 3:  # more are another unit
         named = ", ".join(f"{value:g} ({times} persons)" for value, times in codes)
@@ -120,29 +118,29 @@ def _codes(seen: ColumnProfile, counted: ColumnQuality, plausible: Range | None)
 
 
 def picture(counts: Sequence[int]) -> str:
-    """A small histogram, of blocks."""
+    """Return a small histogram of block characters."""
     top = max(counts, default=0) or 1
     return "".join(BARS[-(-7 * count // top)] if count else " " for count in counts)
 
 
-def show_profiles(found: Sequence[Profiled]) -> None:
-    """Print the columns, and to whom this may be shown."""
-    made = table(
+def show_profiles(found: Sequence[ColumnFindings]) -> None:
+    """Print the columns and the note that they stay here."""
+    listing = table(
         "column", "persons", "missing", "unreadable", "outside", "5 %", "median", "95 %", "distribution"
     )
-    for one in found[:SHOWN]:
+    for one in found[:MAX_SHOWN]:
         seen, counted = one.seen, one.seen.quality
         if counted is None:
-            made.add_row(*plain(seen.name, "", "", "", "", "", "", "", seen.problem or ""))
+            listing.add_row(*plain(seen.name, "", "", "", "", "", "", "", seen.problem or ""))
             continue
         numbers = (counted.persons, counted.missing, counted.unreadable)
         middle = [f"{value:.4g}" for value in (seen.quantiles[1::2] if seen.quantiles else ())]
         outside = "" if one.plausible is None else str(counted.outside)
         row = (*map(str, numbers), outside, *(middle or ("", "", "")), picture(seen.histogram))
-        made.add_row(*plain(seen.name, *row))
-    show(made)
-    if len(found) > SHOWN:
+        listing.add_row(*plain(seen.name, *row))
+    show(listing)
+    if len(found) > MAX_SHOWN:
         console.print(
-            f"These are the first {SHOWN} of {len(found)} columns; what is odd in any of them is said below."
+            f"These are the first {MAX_SHOWN} of {len(found)} columns; findings about all columns follow."
         )
-    console.print(YOURS)
+    console.print(LOCAL_ONLY_NOTE)

@@ -1,8 +1,7 @@
-"""A person's word about a study, and what that person is shown before.
+"""Decisions of a person about a study, and the views shown before a decision.
 
-Every decision is one transaction in the site's database, so it holds from the daemon's next answer on,
-whether or not the daemon runs meanwhile and whatever the coordinator does.
-"""
+Every decision is one transaction in the site's database. It takes effect with the daemon's next answer, also
+if the daemon is stopped meanwhile, and independently of the coordinator."""
 
 from __future__ import annotations
 
@@ -11,111 +10,115 @@ from pathlib import Path
 from typing import Any
 
 from eigenveil.accounting.budget import Conversion, epsilons, studies_left
-from eigenveil.accounting.digits import percent_up, shown, shown_up
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import NOTHING, Cost
-from eigenveil.analyst_signature.authorization import SignedAuthorization
-from eigenveil.dictionary.verdict import Verdict
+from eigenveil.accounting.formatting import percent_up, shown, shown_up
+from eigenveil.accounting.zcdp import NO_COST, Cost, Neighbours
+from eigenveil.dictionary.site_rules import DeclineReason, Verdict
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.resolve import make_plan
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.reporting.explain import explain
-from eigenveil.reporting.questions import sent_as
-from eigenveil.study.columns import NAME, NAMES
-from eigenveil.study.consent import DeclineWord
+from eigenveil.reporting.presentation import sent_kind_label
 from eigenveil.study.study import Trust
-from eigenveil.study.toml import parse_study
-from eigenveil_client.connection.identity import named
-from eigenveil_client.site.analysts import rule as analysts
-from eigenveil_client.site.analysts.asker import SHORT, Signature, asked_by, asker
-from eigenveil_client.site.commands.tables import moment, plain, show, table
-from eigenveil_client.site.config import SiteConfig
-from eigenveil_client.site.odds import odds_of
-from eigenveil_client.site.peers import rule
-from eigenveil_client.site.plausible import reader
+from eigenveil.study.toml import NAME, NAMES, parse_study
+from eigenveil.study_authorization import SignedAuthorization
+from eigenveil_client.connection.identity import folder_identity
+from eigenveil_client.site.commands.terminal import moment, plain, show, table
+from eigenveil_client.site.config import SiteConfig, record_reader
+from eigenveil_client.site.inference_risk import inference_risk_of
+from eigenveil_client.site.policy_sections import YearlyLimit
+from eigenveil_client.site.roster import analysts as analysts
+from eigenveil_client.site.roster import peers
+from eigenveil_client.site.roster.analysts import SIGNATURE_LABEL, SignatureStatus, analyst_text, analyst_view
 from eigenveil_client.site.state.egress import DECLINE
-from eigenveil_client.site.state.received_plans import Decision, PersonsWord, ReceivedPlan
+from eigenveil_client.site.state.received_plans import ConsentStatus, PersonDecision, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.yearly_limit import YearlyLimit
-from eigenveil_common.command import console, quoted, say, typed
+from eigenveil_common.command import console, print_result, quote_block, shell_command
 from eigenveil_common.files import read
 
 
-def approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str) -> None:
-    """Agree to exactly this plan, and set its whole price aside; `by` is the name of the person who says so.
+def approve(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by: str) -> None:
+    """Accept exactly this plan and reserve its whole cost; `by` is the name of the person who decides.
 
     Raises:
-        RequestError: the rules forbid it now, who asks or a card that it needs is not confirmed, the records
-            are too few or too poor for it, the budget cannot pay for it, or it was decided before.
-        PeerError: its analyst's signature does not hold.
+        RequestError: the rules forbid it, the analyst or a required key card is not confirmed, the records
+        are
+            too few or of low quality, the budget is too small, or it was decided before.
+        PeerError: its analyst's signature is invalid.
     """
-    plan = plan_from_json(seen.plan_json)
+    plan = plan_from_json(received.plan_json)
     store.confirmed.require(config.identity)
-    analysts.require(config.identity, plan, seen.signed, store.clock_time())
+    analysts.require(config.identity, plan, received.signed, store.clock_time())
     config.policy.require(plan, store.now())
-    rule.require_trust(config.identity, plan, config.policy.secrecy)
-    rule.require(config.identity, config.name, plan)
-    found = reader(config)(plan.study)
-    config.policy.require_enough(found.persons)
+    peers.require_trust(config.identity, plan, config.policy.secrecy)
+    peers.require(config.identity, config.name, plan)
+    found = record_reader(config)(plan.study)
+    config.policy.require_record_count(found.persons)
     config.policy.quality.require(found.quality)
-    store.accept(plan, seen, config.policy.yearly, person=PersonsWord(by=by))
+    store.accept(plan, received, config.policy.yearly, person=PersonDecision(by=by))
 
 
 def decline(
-    config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str, word: DeclineWord, text: str = ""
+    config: SiteConfig,
+    store: SiteStore,
+    received: ReceivedPlan,
+    *,
+    by: str,
+    word: DeclineReason,
+    text: str = "",
 ) -> None:
-    """Refuse a study that waits, for good. Its analyst is told `word`; `text` only by a site that tells
-    such now, and still does when it is sent.
+    """Decline a pending study, finally. Its analyst is notified of `word`; of `text` only if tell_reasons is
+    true now and when it is sent.
 
     Raises:
-        RequestError: it was decided before, or name or text cannot be shown as they are.
+        RequestError: it was decided before, or name or text has characters that cannot be shown.
     """
-    said = PersonsWord(by=by, word=word, text=text, told=config.policy.tell_reasons)
-    store.decline(seen, Code.POLICY, person=said)
+    person_decision = PersonDecision(by=by, word=word, text=text, told=config.policy.tell_reasons)
+    store.decline(received, Code.POLICY, person=person_decision)
 
 
-def withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, *, by: str) -> Cost:
-    """Answer a study no more, for good; what was set aside for it is free and returned.
+def withdraw(config: SiteConfig, store: SiteStore, received: ReceivedPlan, *, by: str) -> Cost:
+    """Withdraw from a study, finally; free its reservation and return it.
 
     Raises:
-        RequestError: code `conflict`, it was declined, withdrawn or ended before.
+        RequestError: code `conflict`, it was declined or withdrawn before, or has ended.
     """
-    return store.withdraw(seen.plan, PersonsWord(by=by, word=DeclineWord.UNSTATED))
+    return store.withdraw(received.plan, PersonDecision(by=by, word=DeclineReason.UNSTATED))
 
 
 def verdicts(
     config: SiteConfig, store: SiteStore, plan: Plan, signed: SignedAuthorization | None
 ) -> tuple[Verdict, ...]:
-    """What every rule here says of a plan, of who asks, and of who else is invited. Raises as
+    """Return the verdicts of every rule on a plan, its analyst and the other sites. Raises as
     `ConfirmedKinds.require`."""
     store.confirmed.require(config.identity)
     return (
         *config.policy.verdicts(plan, store.now()),
         *analysts.verdicts(config.identity, plan, signed, store.clock_time()),
-        *rule.verdicts(config.identity, config.name, plan, config.policy.secrecy),
+        *peers.verdicts(config.identity, config.name, plan, config.policy.secrecy),
     )
 
 
-def explained(
+def explain_plan(
     config: SiteConfig, store: SiteStore, plan: Plan, signed: SignedAuthorization | None
 ) -> dict[str, Any]:
-    """All that a person should know before agreeing: plain values. `signed`: by its analyst, if so."""
+    """Return the facts that a person needs before a decision, as plain values. `signed`: by its analyst, if
+    so."""
     ends = config.policy.approval_ends
     return explain(plan) | {
         "policy": [
             {"rule": v.rule, "passed": v.passed, "text": v.text}
             for v in verdicts(config, store, plan, signed)
         ],
-        "asked_by": asker(config.identity, plan, signed, store.clock_time()),
+        "asked_by": analyst_view(config.identity, plan, signed, store.clock_time()),
         "approval_ends": ends and str(ends),
         "budget": budget(config, store),
         "studies_left": more(store, plan, config.policy.yearly),
-        "one_person": odds_of(plan).to_dict(),
+        "one_person": inference_risk_of(plan).to_dict(),
     }
 
 
 def budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-    """What is left for studies to come, for ever and of this year."""
+    """Return the budget left for further studies, in total and this year."""
     state, yearly = store.ledger.ledger, config.policy.yearly
     left, this_year = max(0, state.limit.micro_rho - state.committed().micro_rho), None
     if yearly is not None:
@@ -128,8 +131,8 @@ def budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     }
 
 
-def more(store: SiteStore, plan: Plan, yearly: YearlyLimit | None, *, besides: Cost = NOTHING) -> int | None:
-    """How many studies like `plan` could be accepted now, after `besides` is set aside too."""
+def more(store: SiteStore, plan: Plan, yearly: YearlyLimit | None, *, besides: Cost = NO_COST) -> int | None:
+    """Return how many studies like `plan` could be accepted now, after `besides` is reserved too."""
     state = store.ledger.ledger
     taken = state.committed() + besides
     free = state.limit.micro_rho - taken.micro_rho
@@ -142,54 +145,55 @@ def more(store: SiteStore, plan: Plan, yearly: YearlyLimit | None, *, besides: C
 def amount(
     micro_rho: int, config: SiteConfig, gaussian_only: bool, *, of: int | None = None
 ) -> dict[str, Any]:
-    """A price in micro-rho as epsilons of one record added or removed, by zCDP and, if it is of Gaussian
-    noise alone, exactly; and of one replaced. What is left of a budget says `of` how much. `but_for` is the
-    probability with which the whole budget's promise does not hold."""
+    """Return a cost in micro-rho as epsilons for one record added or removed, and for one replaced.
+
+    The first is by zCDP, and exact too if only Gaussian noise is used. `of`: the whole budget, if the cost is
+    the rest of one. `failure_probability` is the probability with which the whole budget's guarantee does not hold."""
     delta = config.policy.budget_delta
     by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
-    told, whole = Conversion(delta=delta, exact=gaussian_only), config.policy.budget.limit(gaussian=False)
+    view, whole = Conversion(delta=delta, exact=gaussian_only), config.policy.budget.limit(gaussian=False)
     return {
         "micro_rho": micro_rho,
         "neighbours": Neighbours.ADD_REMOVE.value,
         "epsilon": by_zcdp,
         "epsilon_gaussian": exactly,
-        "epsilon_replace_one": told.replaced(micro_rho),
+        "epsilon_replace_one": view.replaced(micro_rho),
         "of_micro_rho": of,
-        "but_for": told.but_for(whole),
+        "but_for": view.failure_probability(whole),
     }
 
 
-def amount_words(amount: dict[str, Any], delta: float) -> str:
-    """`amount` for a person: exactly where that is known, what is left of a budget rounded down."""
-    told = Conversion(delta=delta, exact=amount["epsilon_gaussian"] is not None)
+def amount_text(amount: dict[str, Any], delta: float) -> str:
+    """Return `amount` as text: exact if known; the rest of a budget is rounded down."""
+    view = Conversion(delta=delta, exact=amount["epsilon_gaussian"] is not None)
     micro_rho, whole = amount["micro_rho"], amount["of_micro_rho"]
-    words = told.spent(micro_rho) if whole is None else told.left(micro_rho, whole)
-    return f"{words}, except with probability {amount['but_for']}"
+    text = view.spent(micro_rho) if whole is None else view.left(micro_rho, whole)
+    return f"{text}, except with probability {amount['but_for']}"
 
 
 def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
-    """Every study that came here and was not declined by the rules: plain values, the oldest first. `reason`
-    is which of the rules nobody can agree against yet, or what its last refusal was for; `by`, `word` and
-    `text` are a person's: all for the eyes of this site's people. `declined` are counts of what the rules
-    declined, by day, analyst (empty: all others) and rule; `proofs` are the declined plans that are
-    stored whole."""
+    """Return every received study that the rules did not decline, as plain values, oldest first.
+
+    `reason` lists the rules that prevent an approval, or the reason of the last refusal. `by`, `word` and
+    `text` are of a person's decision, and confidential. `declined` counts the plans declined by rule, by day,
+    analyst (empty: all others) and rule. `proofs` are the declined plans stored whole."""
     refused = {row.study: row.meaning for row in store.egress.rows() if row.kind == DECLINE}
     rows = []
-    for seen in store.studies.all():
-        plan = plan_from_json(seen.plan_json)
+    for received in store.studies.all():
+        plan = plan_from_json(received.plan_json)
         rows.append({
-            "study": seen.plan,
+            "study": received.plan,
             "name": plan.study.name,
             "analyst": plan.analyst,
-            "signature": asker(config.identity, plan, seen.signed, store.clock_time())["signature"],
-            "standing": seen.standing.value,
-            "person": seen.person,
-            "by": seen.said_by,
-            "decided": seen.said_at,
-            "word": seen.word,
-            "text": seen.text,
-            "reason": seen.reason or refused.get(seen.plan, "") or _against(config, store, seen, plan),
-            "at": seen.at,
+            "signature": analyst_view(config.identity, plan, received.signed, store.clock_time())["signature"],
+            "standing": received.standing.value,
+            "person": received.person,
+            "by": received.said_by,
+            "decided": received.said_at,
+            "word": received.word,
+            "text": received.text,
+            "reason": received.reason or refused.get(received.plan, "") or _blocking_rules(config, store, received, plan),
+            "at": received.at,
             "epsilon": plan.study.epsilon,
             "micro_rho": plan.cost.micro_rho,
             "trust": plan.study.trust.value,
@@ -200,149 +204,151 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
     return {"studies": rows, "pending": pending, "declined": declined, "proofs": proofs}
 
 
-def _against(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, plan: Plan) -> str:
-    if seen.standing is not Decision.PENDING:
+def _blocking_rules(config: SiteConfig, store: SiteStore, received: ReceivedPlan, plan: Plan) -> str:
+    if received.standing is not ConsentStatus.PENDING:
         return ""
-    rules = [verdict.rule for verdict in verdicts(config, store, plan, seen.signed) if not verdict.passed]
-    return f"cannot be agreed to yet: {', '.join(rules)}; see explain" if rules else ""
+    rules = [verdict.rule for verdict in verdicts(config, store, plan, received.signed) if not verdict.passed]
+    return f"cannot be approved yet: {', '.join(rules)}; see explain" if rules else ""
 
 
-def show_studies(told: dict[str, Any], config_file: Path) -> None:
-    """Print `studies`, and the commands that decide about what waits."""
-    listed = table("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "standing", "why")
-    for row in told["studies"]:
-        asks = f"{row['analyst']} ({SHORT[Signature(row['signature'])]})"
-        words = (row["study"][:12], row["name"], asks)
+def show_studies(view: dict[str, Any], config_file: Path) -> None:
+    """Print `studies`, and the commands to decide about pending ones."""
+    listing = table("came (UTC)", "study", "name", "analyst", "epsilon", "trust", "standing", "why")
+    for row in view["studies"]:
+        analyst = f"{row['analyst']} ({SIGNATURE_LABEL[SignatureStatus(row['signature'])]})"
+        text = (row["study"][:12], row["name"], analyst)
         why = ": ".join(filter(None, (row["word"] or row["reason"], row["text"])))
-        listed.add_row(
-            moment(row["at"]), *plain(*words), shown(row["epsilon"]), row["trust"], *plain(_decided(row), why)
+        listing.add_row(
+            moment(row["at"]), *plain(*text), shown(row["epsilon"]), row["trust"], *plain(_decided(row), why)
         )
-    show(listed)
-    _show_declined(told["declined"])
-    _show_proofs(told["proofs"])
-    if told["pending"]:
-        console.print(f"{told['pending']} of them wait; decide about each:")
+    show(listing)
+    _show_declined(view["declined"])
+    _show_proofs(view["proofs"])
+    if view["pending"]:
+        console.print(f"{view['pending']} of them are pending; decide about each:")
         for word in ("explain", "approve", "decline"):
-            command = typed("eigenveil-site", word, "STUDY", "--config", config_file)
+            command = shell_command("eigenveil-site", word, "STUDY", "--config", config_file)
             console.print(f"  {command}", markup=False, soft_wrap=True)
 
 
 def _show_declined(counts: list[dict[str, Any]]) -> None:
     if not counts:
         return
-    title = "Declined by the rules; but for proofs, the plans are not stored"
-    listed = table("day (UTC)", "analyst", "rule", "studies", title=title)
+    title = "Declined by the rules; only plans listed as proof are stored"
+    listing = table("day (UTC)", "analyst", "rule", "studies", title=title)
     for one in counts:
-        listed.add_row(one["day"], *plain(one["analyst"] or "(others)", one["rule"]), str(one["plans"]))
-    show(listed)
+        listing.add_row(one["day"], *plain(one["analyst"] or "(others)", one["rule"]), str(one["plans"]))
+    show(listing)
 
 
 def _show_proofs(proofs: list[dict[str, Any]]) -> None:
     if not proofs:
         return
-    title = "Stored whole, as proof: the coordinator signed these in a name whose key did not"
-    listed = table("came (UTC)", "study", "name", "analyst", "why", title=title)
+    title = "Stored as proof: the coordinator signed these under a name whose key did not sign"
+    listing = table("came (UTC)", "study", "name", "analyst", "why", title=title)
     for one in proofs:
-        listed.add_row(
+        listing.add_row(
             moment(one["at"]), *plain(one["study"][:12], one["name"], one["analyst"], one["reason"])
         )
-    show(listed)
-    console.print("Telephone these analysts: did they submit this? --json shows the signed bytes.")
+    show(listing)
+    console.print("Telephone these analysts and ask if they submitted this. --json shows the signed bytes.")
 
 
 def _decided(row: dict[str, Any]) -> str:
-    """A person's word stays what it was when the study is over."""
+    """Return a study's status; a person's decision stays visible after the end."""
     if not row["person"]:
         return str(row["standing"])
-    over = ", ended" if row["standing"] == Decision.ENDED.value else ""
+    over = ", ended" if row["standing"] == ConsentStatus.ENDED.value else ""
     return f"{row['person']} by {row['by'] or 'a person'}{over}"
 
 
-def _called(column: dict[str, Any]) -> str:
-    """A column's name, or those of many that are alike: every one of them, as that is what is agreed to."""
+def _column_names(column: dict[str, Any]) -> str:
+    """Return a column's name, or all names of columns that are alike."""
     return ", ".join(column.get(NAMES) or [column[NAME]])
 
 
-def show_explanation(told: dict[str, Any]) -> None:
-    """Print what a plan asks, reveals and costs, and what this site's policy says."""
-    console.print(f"{told['name']} ({told['algorithm']}), plan {told['plan_digest']}", markup=False)
-    console.print(quoted(told["purpose"]) or "(no purpose stated)", markup=False)
-    console.print(f"analyst: {asked_by(told['asked_by'])}", markup=False)
+def show_explanation(view: dict[str, Any]) -> None:
+    """Print a plan's queries, disclosures and cost, and the verdicts of this site's policy."""
+    console.print(f"{view['name']} ({view['algorithm']}), plan {view['plan_digest']}", markup=False)
+    console.print(quote_block(view["purpose"]) or "(no purpose stated)", markup=False)
+    console.print(f"analyst: {analyst_text(view['asked_by'])}", markup=False)
     columns = table("column", "unit", "lower", "upper", title="Columns and their public bounds")
-    for column in told["study"]["columns"]:
+    for column in view["study"]["columns"]:
         bounds = (f"{column['lower']:g}", f"{column['upper']:g}")
-        columns.add_row(*plain(_called(column), column["unit"]), *bounds)
+        columns.add_row(*plain(_column_names(column), column["unit"]), *bounds)
     show(columns)
-    rounds = table("round", "question", "bytes", "% of its price", "what it reveals", title="Rounds")
-    masked = told["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
-    for row in told["rounds"]:
-        share = percent_up(row["micro_rho"], told["micro_rho"], 1)
-        question = sent_as(row["kind"], masked=masked)
+    rounds = table("round", "query", "bytes", "% of its cost", "what it reveals", title="Rounds")
+    masked = view["study"]["privacy"]["trust"] == Trust.SECURE_AGGREGATION.value
+    for row in view["rounds"]:
+        share = percent_up(row["micro_rho"], view["micro_rho"], 1)
+        question = sent_kind_label(row["kind"], masked=masked)
         rounds.add_row(str(row["round"] + 1), question, str(row["bytes"]), share, row["meaning"])
     show(rounds)
-    console.print(f"each answer: {told['message']}", markup=False)
-    if told["depends"] is not None:
-        console.print(told["depends"], markup=False)
-    promised = told["guarantee"]
-    price = (
-        f"epsilon {shown_up(promised['epsilon'])} ({promised['neighbours']}), except with probability "
-        f"{shown_up(promised['delta'])}"
+    console.print(f"each answer: {view['message']}", markup=False)
+    if view["depends"] is not None:
+        console.print(view["depends"], markup=False)
+    guarantee = view["guarantee"]
+    cost_text = (
+        f"epsilon {shown_up(guarantee['epsilon'])} ({guarantee['neighbours']}), except with probability "
+        f"{shown_up(guarantee['delta'])}"
     )
-    console.print(f"in all: {told['bytes_per_site']} bytes, at a price of {price}")
-    console.print(_left(told["budget"], told["studies_left"]))
+    console.print(f"in all: {view['bytes_per_site']} bytes, at a cost of {cost_text}")
+    console.print(_budget_left_text(view["budget"], view["studies_left"]))
     for name in ("rows", "clip", "trust"):
-        console.print(f"{name}: {told[name]}", markup=False)
-    ends = told["approval_ends"]
+        console.print(f"{name}: {view[name]}", markup=False)
+    ends = view["approval_ends"]
     console.print(
         f"expiry: {'the approval has no end' if ends is None else f'nothing leaves after {ends} (UTC)'}"
     )
-    console.print(told["guarantee"]["words"], markup=False)
-    console.print(f"one person: {told['one_person']['words']}", markup=False)
+    console.print(view["guarantee"]["words"], markup=False)
+    console.print(f"one person: {view['one_person']['words']}", markup=False)
     policy = table("rule", "verdict", "why", title="This site's policy")
-    for verdict in told["policy"]:
+    for verdict in view["policy"]:
         policy.add_row(verdict["rule"], "passes" if verdict["passed"] else "FAILS", *plain(verdict["text"]))
     show(policy)
-    for warning in told["warnings"]:
+    for warning in view["warnings"]:
         console.print(f"warning: {warning}", markup=False)
 
 
-def _left(budget: dict[str, Any], more: int | None) -> str:
+def _budget_left_text(budget: dict[str, Any], more: int | None) -> str:
     delta, year = budget["delta"], budget["left_this_year"]
-    this_year = "" if year is None else f"; of this year's: {amount_words(year, delta)}"
+    this_year = "" if year is None else f"; of this year's: {amount_text(year, delta)}"
     studies = "any number of studies" if more is None else "1 study" if more == 1 else f"{more} studies"
-    left = f"{amount_words(budget['left'], delta)}{this_year}"
+    left = f"{amount_text(budget['left'], delta)}{this_year}"
     return f"left of the budget before it: {left}; {studies} like this one"
 
 
-def show_move(seen: ReceivedPlan, standing: Decision, cost: Cost, config: SiteConfig, as_json: bool) -> None:
-    """What a study was and has become, and what that freed of the budget."""
+def show_transition(
+    received: ReceivedPlan, status: ConsentStatus, cost: Cost, config: SiteConfig, as_json: bool
+) -> None:
+    """Print a study's old and new status, and the budget freed."""
     delta = config.policy.budget_delta
-    freed = amount(cost.micro_rho, config, plan_from_json(seen.plan_json).gaussian)
-    told = {
-        "study": seen.plan,
-        "was": seen.standing.value,
-        "standing": standing.value,
+    freed = amount(cost.micro_rho, config, plan_from_json(received.plan_json).gaussian)
+    view = {
+        "study": received.plan,
+        "was": received.standing.value,
+        "standing": status.value,
         "freed": freed,
         "delta": delta,
     }
-    words = f"study {seen.plan[:12]} is {standing.value} (it was {seen.standing.value})"
+    text = f"study {received.plan[:12]} is {status.value} (it was {received.standing.value})"
     if cost.micro_rho:
         again = Conversion(delta=delta, exact=freed["epsilon_gaussian"] is not None).free(cost.micro_rho)
-        words += f"; free again: {again}, except with probability {freed['but_for']}"
-    say(told, as_json, words)
+        text += f"; freed: {again}, except with probability {freed['but_for']}"
+    print_result(view, as_json, text)
 
 
 def plan_of(config: SiteConfig, path: Path) -> Plan:
-    """The plan that a study file would become.
+    """Return the plan of a study file.
 
     Raises:
-        RequestError: the file cannot be read or is no study.
+        RequestError: the file cannot be read or is not a study.
     """
     try:
         text = read(path).decode()
     except UnicodeDecodeError as problem:
         raise RequestError(Code.BAD_STUDY, f"{path} is not UTF-8 text") from problem
-    identity = named(config.identity)
+    identity = folder_identity(config.identity)
     return make_plan(
         parse_study(text),
         federation="not-enrolled" if identity is None else identity.federation,

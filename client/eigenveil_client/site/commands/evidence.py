@@ -1,40 +1,66 @@
-"""What a site holds, against a published document, a noted head, or one answer that is asked for."""
+"""Evidence of a site: both ledgers, signed statements, answers computed again, and installed software.
+
+Recomputation of an answer's numbers, of which a site stores no copy.
+
+Answers are exact, so the same records give the same bytes; the keyed digest in the egress ledger verifies it.
+
+Views of both ledgers and of an answer's numbers.
+
+Software bill of materials as a CycloneDX 1.6 document.
+"""
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from importlib.metadata import Distribution, distributions
 from typing import Any
 
-from eigenveil.accounting.ledger import GENESIS
-from eigenveil.errors import Code, InternalError, RequestError, spoken
-from eigenveil.reporting.attempts import attempts_of
-from eigenveil_client.site.state.egress import Row
+from eigenveil.accounting.formatting import percent_up
+from eigenveil.accounting.ledger import GENESIS, EntryKind
+from eigenveil.errors import Code, InternalError, RequestError, round_label
+from eigenveil.numerics.encoding import IntArray, to_memoryview
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import centre_of
+from eigenveil.queries.contract import describe_grid
+from eigenveil.reporting.document import attempts_of
+from eigenveil.reporting.presentation import sent_kind_label
+from eigenveil.study.study import Study
+from eigenveil_client.site.commands import consent
+from eigenveil_client.site.commands.terminal import moment, plain, show, table
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.engine.engine import RecordEngine
+from eigenveil_client.site.state.egress import EgressRow
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.command import say
+from eigenveil_common.command import console, print_result
 
 
 def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, site: str) -> None:
-    """Hold a published document against what was signed to this site, and what it was charged for.
+    """Check a published document against the statements signed to this site and against its charges.
 
     Raises:
-        RequestError: code `bad-release`, they contradict.
+        RequestError: code `bad-release`, there is a contradiction.
     """
     plan, charged = document["plan_digest"], store.ledger.ledger.charged
-    found = store.transcript.log(plan).contradictions(document, key)
+    found = store.transcript.log(plan).find_contradictions(document, key)
     found += [
-        f"{spoken(row['round'])}: this site is named as present, and has answered no such question"
+        f"{round_label(row['round'])}: this site is named as present, and has answered no such query"
         for row in document["rounds"]
         if site in row["present"] and charged.get((plan, row["round"])) != row["query"]
     ]
     found += [
-        f"{spoken(row['round'])}: {attempts_of(row)} attempts at it are named, and this site answered number "
+        f"{round_label(row['round'])}: {attempts_of(row)} attempts at it are named, and this site answered number "
         f"{answered}"
         for row in document["rounds"]
         if (answered := max(store.attempts.answered(plan, row["round"]), default=0)) > attempts_of(row)
     ]
     published = {row["round"]: row for row in document["rounds"]}
     found += [
-        f"{spoken(one['round'])}: its sites are named as {', '.join(row['present'])}, and this site masked "
+        f"{round_label(one['round'])}: its sites are named as {', '.join(row['present'])}, and this site masked "
         f"its answer to attempt {one['attempt']} for {', '.join(one['sites'])}"
         for one in sets(store, plan, key)
         if one["answered"] and (row := published.get(one["round"])) is not None
@@ -43,17 +69,17 @@ def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, s
     if found:
         raise RequestError(
             Code.BAD_RELEASE,
-            f"the release contradicts what this site holds: {'; '.join(found)}. Keep both, and tell the "
-            "federation: eigenveil-site ledger rounds writes the proof",
+            f"the release contradicts this site's evidence: {'; '.join(found)}. Store both, and inform the "
+            "federation; to write the proof: eigenveil-site ledger rounds",
         )
 
 
 def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
-    """Every set of sites that the coordinator signed to this site of a study, and whether it was answered;
-    what was refused is proof.
+    """Return every set of sites of a study that the coordinator signed to this site. `answered` is false for
+    refused sets, which are proof against the coordinator.
 
     Raises:
-        PeerError: what is kept does not bear the signature of `key`.
+        PeerError: a stored attempt is not signed by `key`.
     """
     return [
         {
@@ -70,41 +96,247 @@ def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
     ]
 
 
-def sets_text(told: list[dict[str, Any]]) -> str:
-    """A line for each of `sets`."""
+def sets_text(view: list[dict[str, Any]]) -> str:
+    """Return a line for each of `sets`."""
     return "\n".join(
-        f"{spoken(one['round'])}, attempt {one['attempt']}, {'answered' if one['answered'] else 'REFUSED'}: "
+        f"{round_label(one['round'])}, attempt {one['attempt']}, {'answered' if one['answered'] else 'REFUSED'}: "
         f"{', '.join(one['sites'])}"
-        for one in told
+        for one in view
     )
 
 
-def chosen(store: SiteStore, round_number: int | None, wanted: str | None) -> list[Row]:
+def select_rows(store: SiteStore, round_number: int | None, wanted: str | None) -> list[EgressRow]:
     study = None if wanted is None else store.studies.digest_of(wanted)
     rows = (row for row in store.egress.rows() if study in (None, row.study))
     return [row for row in rows if round_number in (None, row.round + 1)]
 
 
-def one_answer(rows: list[Row]) -> Row:
-    """An answer that left twice (its first reply was lost) is one answer."""
+def single_answer(rows: list[EgressRow]) -> EgressRow:
+    """Return the single answer among `rows`; a repeated answer counts once."""
     answers = {(row.study, row.round): row for row in rows if row.answers}
     if len(answers) != 1:
         raise RequestError(
-            Code.NOT_FOUND, f"{len(answers)} answers are chosen; name one with --study and --round"
+            Code.NOT_FOUND, f"{len(answers)} answers match; select one with --study and --round"
         )
     return next(iter(answers.values()))
 
 
-def say_whole(name: str, digests: list[str], noted: str, as_json: bool) -> None:
-    """`noted` is a head that somebody kept: rows can be cut off the end of a chain, and only it will tell."""
+def report_chain(name: str, digests: list[str], noted: str, as_json: bool) -> None:
+    """Print the state of a chain. `noted` is a head noted earlier: only it detects rows cut off the end."""
     chain = [GENESIS, *digests]
     if noted and noted not in chain:
         raise InternalError(
             Code.STORAGE,
-            f"the {name} of {len(digests)} rows does not hold {noted}: since it was noted, rows were cut off "
+            f"the {name} of {len(digests)} rows does not contain {noted}: since then rows were cut off "
             "or replaced",
         )
     since = len(digests) - chain.index(noted) if noted else None
-    told = {"verified": True, "rows": len(digests), "head": chain[-1], "rows_since": since}
+    view = {"verified": True, "rows": len(digests), "head": chain[-1], "rows_since": since}
     later = "" if since is None else f", {since} of them after the head that was noted"
-    say(told, as_json, f"the {name} is whole: {len(digests)} rows{later}\nhead {chain[-1]}")
+    print_result(view, as_json, f"the {name} is complete: {len(digests)} rows{later}\nhead {chain[-1]}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecomputedAnswer:
+    """Numbers sent with `row`. Shape: values (query.ask.length,)."""
+
+    row: EgressRow
+    query: RoundQuery
+    study: Study
+    values: IntArray
+
+
+def recompute_answer(store: SiteStore, row: EgressRow, engine: RecordEngine) -> RecomputedAnswer:
+    """Compute the answer of `row` once more.
+
+    Raises:
+        RequestError: code `not-found`, the row has no numbers, or masked ones; `conflict`, the records have
+            changed; or the records cannot be read.
+        InternalError: the query or the plan of the row is missing.
+    """
+    _check_exact(row)
+    round_query, received = store.egress.query_of(row), store.studies.get(row.study)
+    if received is None:
+        raise InternalError(Code.STORAGE, f"the plan of row {row.index} is not here; restore the state")
+    plan = plan_from_json(received.plan_json)
+    with closing(engine.load(plan)) as engine_data:
+        values = engine_data.answer(round_query.query, round_query.frame)
+    if store.keyed_digests.of_answer(round_query, to_memoryview(values)) != row.contribution:
+        raise RequestError(
+            Code.CONFLICT,
+            f"the records have changed since row {row.index} was sent, so its numbers cannot be computed "
+            "again; restore the records of that day",
+        )
+    return RecomputedAnswer(row=row, query=round_query, study=plan.study, values=values)
+
+
+def _check_exact(row: EgressRow) -> None:
+    if not row.answers:
+        raise RequestError(Code.NOT_FOUND, f"row {row.index} sent no numbers")
+    if row.masked:
+        raise RequestError(
+            Code.NOT_FOUND,
+            f"row {row.index} sent a masked answer, which cannot be computed again: it contains random noise "
+            "and masks. Its keyed digest identifies the bytes sent",
+        )
+
+
+MOST_SHOWN = 200
+
+
+def ledger(store: SiteStore, config: SiteConfig) -> dict[str, Any]:
+    """Return the verified ledger and its totals (it was replayed when the store opened)."""
+    state = store.ledger.ledger
+    left = max(0, state.limit.micro_rho - state.committed().micro_rho)
+    reserved = {
+        study: consent.amount(cost.micro_rho, config, state.gaussian)
+        for study, cost in state.reserved.items()
+    }
+    return {
+        "verified": True,
+        "head": state.head,
+        "delta": config.policy.budget_delta,
+        "budget": consent.amount(state.limit.micro_rho, config, state.exact),
+        "spent": consent.amount(state.spent.micro_rho, config, state.gaussian),
+        "reserved": reserved,
+        "left": consent.amount(left, config, state.exact, of=state.limit.micro_rho),
+        "entries": [asdict(entry) | {"kind": entry.kind.value} for entry in store.ledger.entries()],
+    }
+
+
+def show_ledger(view: dict[str, Any]) -> None:
+    listing = table("entry", "time (UTC)", "what", "study", "round", "% of the budget")
+    for entry in view["entries"]:
+        share = percent_up(entry["micro_rho"], view["budget"]["micro_rho"], 4)
+        round_number = str(entry["round"] + 1) if EntryKind(entry["kind"]).spends else ""
+        listing.add_row(
+            str(entry["index"]), moment(entry["at"]), entry["kind"], entry["study"][:12],
+            round_number, share if entry["micro_rho"] else "",
+        )  # fmt: skip
+    show(listing)
+    console.print("the chain is complete; head " + view["head"], markup=False)
+    for name in ("budget", "spent", "left"):
+        console.print(f"{name:>8}: {consent.amount_text(view[name], view['delta'])}")
+
+
+def egress(rows: list[EgressRow], counts: list[dict[str, Any]], head: str) -> dict[str, Any]:
+    """Return the messages that left, row by row, and the protocol's calls by day."""
+    return {
+        "verified": True,
+        "head": head,
+        "messages": len(rows),
+        "bytes": sum(row.bytes for row in rows),
+        "rows": [asdict(row) for row in rows],
+        "calls": counts,
+    }
+
+
+def show_egress(view: dict[str, Any]) -> None:
+    listing = table("row", "time (UTC)", "study", "round", "what", "bytes", "keyed digest of what was sent")
+    for row in view["rows"]:
+        listing.add_row(
+            str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"] + 1),
+            sent_kind_label(row["kind"], masked=bool(row["attempt"])), str(row["bytes"]), row["contribution"][:16],
+        )  # fmt: skip
+    show(listing)
+    meanings = {(row["kind"], bool(row["attempt"]), row["meaning"]) for row in view["rows"]}
+    for kind, masked, meaning in sorted(meanings):
+        console.print(f"{sent_kind_label(kind, masked=masked)}: {meaning}", markup=False)
+    if any(masked for _, masked, _ in meanings):
+        console.print("for the sites of each masked answer: eigenveil-site ledger rounds --study STUDY")
+    console.print(f"the chain is complete; {view['messages']} messages, {view['bytes']} bytes of numbers")
+    if view["calls"]:
+        calls = table("day (UTC)", "call", "messages", "bytes", title="Every call, by day")
+        for count in view["calls"]:
+            calls.add_row(count["day"], count["kind"], str(count["messages"]), str(count["bytes"]))
+        show(calls)
+
+
+def answer_view(numbers: RecomputedAnswer) -> dict[str, Any]:
+    """Return one row's query and its numbers with meanings and units, as plain values."""
+    query, study, values = numbers.query.query, numbers.study, numbers.values.tolist()
+    described, frame = query.describe(study), numbers.query.frame
+    named = zip(described.labels, values, strict=True)
+    view = [{"is": label, "value": value} for label, value in named]
+    factors = described.factors if frame is None else ()  # they are those of the bounds' own grid
+    for number, factor, name in zip(view, factors, described.names, strict=False):
+        number |= {"in_units": number["value"] * factor, "unit": name}
+    return {
+        "row": numbers.row.index,
+        "study": numbers.row.study,
+        "round": numbers.row.round,
+        "kind": numbers.row.kind,
+        "meaning": numbers.row.meaning,
+        "question": numbers.row.query,
+        "digest": numbers.row.contribution,
+        "one_unit": described.unit,
+        "grid": describe_grid(
+            study, centre_of(query), described.radius, None if frame is None else frame.grid
+        ),
+        "numbers": view,
+    }
+
+
+def show_decoded(view: dict[str, Any]) -> None:
+    """Print `answer_view`, at most MOST_SHOWN numbers (--json shows all)."""
+    console.print(f"row {view['row']}, {round_label(view['round'])}: {view['meaning']}", markup=False)
+    console.print(f"a value of 1 is {view['one_unit']}", markup=False)
+    if view["kind"] != "count":
+        _show_grid(view["grid"])
+    in_units = "in_units" in view["numbers"][0]
+    listing = table("numbers", "value", *(["in the study's units, after clipping"] if in_units else []))
+    for number in view["numbers"][:MOST_SHOWN]:
+        in_units_text = [f"{number['in_units']:.6g} {number['unit']}"] if in_units else []
+        listing.add_row(*plain(number["is"]), str(number["value"]), *plain(*in_units_text))
+    show(listing)
+    more = len(view["numbers"]) - MOST_SHOWN
+    if more > 0:
+        console.print(f"and {more} more; --json shows them all")
+    console.print("computed again from the records; their keyed digest equals that of the answer sent")
+
+
+def _show_grid(view: dict[str, Any]) -> None:
+    console.print(f"grid: {view['words']}", markup=False)
+    if view["radius"] is not None:
+        console.print(
+            f"radius: {view['radius']} grid steps; a record farther from the centre is clipped to it"
+        )
+    listing = table("column", "one grid step", "centre")
+    for column in view["columns"][:MOST_SHOWN]:
+        centre = "" if column["centre"] is None else f"{column['centre']:.6g} {column['unit']}"
+        listing.add_row(*plain(column["column"], f"{column['step']:.6g} {column['unit']}", centre))
+    show(listing)
+
+
+PROGRAM = "eigenveil"
+
+
+def sbom(now: datetime | None = None) -> dict[str, Any]:
+    """Return every installed distribution with its version, licence and package URL."""
+    found = {_name(one): one for one in distributions()}
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "serialNumber": f"urn:uuid:{uuid.uuid4()}",
+        "version": 1,
+        "metadata": {
+            "timestamp": f"{now or datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            "component": _component(found[PROGRAM], "application"),
+        },
+        "components": [_component(found[name], "library") for name in sorted(found) if name != PROGRAM],
+    }
+
+
+def _name(one: Distribution) -> str:
+    return one.metadata["Name"].lower().replace("_", "-").replace(".", "-")
+
+
+def _component(one: Distribution, kind: str) -> dict[str, Any]:
+    name = _name(one)
+    purl = f"pkg:pypi/{name}@{one.version}"
+    component: dict[str, Any] = {
+        "type": kind, "bom-ref": purl, "name": name, "version": one.version, "purl": purl,
+    }  # fmt: skip
+    if "License-Expression" in one.metadata:
+        component["licenses"] = [{"expression": one.metadata["License-Expression"]}]
+    return component

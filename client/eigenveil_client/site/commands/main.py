@@ -1,4 +1,4 @@
-"""eigenveil-site: what runs beside a site's records.
+"""eigenveil-site: the program that runs beside a site's records.
 
 Exit codes: 0 done; 2 bad usage, study or argument; 3 bad records; 4 bad configuration;
 5 budget exhausted; 6 the site's policy forbids it; 7 too few records; 8 not found; 9 conflict;
@@ -17,13 +17,12 @@ import click
 
 from eigenveil import __version__
 from eigenveil.accounting.budget import NoiseRule
-from eigenveil.dictionary.verdict import allowing
-from eigenveil_client.site.commands import consent_commands, evidence_commands
-from eigenveil_client.site.commands.options import CONFIG, CONFIG_FILE, JSON
-from eigenveil_client.site.commands.pinning import analysts_commands, peers_commands
+from eigenveil.dictionary.site_rules import analysts_line
+from eigenveil_client.site.commands import consent_commands, evidence_commands, key_card_commands
+from eigenveil_client.site.commands.terminal import CONFIG, CONFIG_FILE, JSON
 from eigenveil_client.site.policy import ALGORITHMS, Approval, Policy
-from eigenveil_client.site.quality import QualityRules
-from eigenveil_common.command import SHORT_HELP, run, say, typed
+from eigenveil_client.site.policy_sections import QualityRules
+from eigenveil_common.command import SHORT_HELP, print_result, run, shell_command
 from eigenveil_common.config import keys
 from eigenveil_common.examples import example
 
@@ -44,7 +43,7 @@ def group() -> None:
 
 
 def _policy_options(command: Command) -> Command:
-    """An option for each key of the policy that says what it is about."""
+    """Add an option for each key of the policy that has a description."""
     for one in reversed(keys(Policy).values()):
         if about := one.metadata.get("about"):
             name = f"--{one.name.replace('_', '-')}"
@@ -55,11 +54,11 @@ def _policy_options(command: Command) -> Command:
 
 @group.command()
 @click.option("--dir", "folder", type=click.Path(path_type=Path), required=True, help="Folder to set up.")
-@click.option("--name", help="The site's name in the federation [default: the join file's, or asked for].")
+@click.option("--name", help="The site's name in the federation [default: the join file's, or prompt].")
 @click.option(
     "--records",
     type=click.Path(path_type=Path),
-    help="A file of them, or a folder of Parquet files [default: asked for].",
+    help="A file, or a folder of Parquet files [default: prompt].",
 )
 @click.option("--join", "join_file", type=click.Path(path_type=Path), help="Join file: enrol at once.")
 @_policy_options
@@ -69,27 +68,27 @@ def _policy_options(command: Command) -> Command:
     multiple=True,
     default=ALGORITHMS,
     show_default=True,
-    help="What this site answers for; give it once for each.",
+    help="Algorithm that this site answers; repeat it for each.",
 )
 @click.option(
     "--approval",
     type=click.Choice([one.value for one in Approval]),
     default=Approval.ASK.value,
     show_default=True,
-    help="Whether a person decides about each study, or the rules alone.",
+    help="Who decides about each study: a person, or the rules alone.",
 )
 @click.option(
     "--analyst",
     "analysts",
     multiple=True,
-    help="Who may ask, by the name in the certificate; give it once for each [default: nobody yet].",
+    help="Allowed analyst, by the name in the certificate; repeat it for each [default: none].",
 )
 @click.option(
     "--noise",
     type=click.Choice([rule.value for rule in NoiseRule]),
     default=NoiseRule.GAUSSIAN.value,
     show_default=True,
-    help="What its budget pays for; any: also delta = 0 and algorithms with other noise.",
+    help="Noise that its budget allows; any: also delta = 0 and algorithms with other noise.",
 )
 @JSON
 def init(
@@ -105,28 +104,30 @@ def init(
 ) -> None:
     """Write DIR/site.toml; with a join file, enrol as well.
 
-    Whoever leaves out the name or the records is asked for them, and for who may ask, at a terminal.
+    Without the name or the records you are prompted for them, and for the analysts, at a terminal.
     """
     from eigenveil_client.site import config as site_config
     from eigenveil_client.site.commands import setup
 
-    begun = setup.begun(name, records, analysts, join_file, as_json)
+    initial_settings = setup.initial_settings(name, records, analysts, join_file, as_json)
     quality = QualityRules(**{name: limits.pop(name) for name in keys(QualityRules)})
     policy = Policy(
         noise=NoiseRule(noise),
         approval=Approval(approval),
-        analysts=begun.analysts,
+        analysts=initial_settings.analysts,
         quality=quality,
         **limits,
     )
-    path = site_config.create(folder, name=begun.name, records=begun.records, policy=policy)
-    told: dict[str, Any] = {"config": str(path), "name": begun.name}
-    words = f"next: {typed('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}"
+    path = site_config.create(
+        folder, name=initial_settings.name, records=initial_settings.records, policy=policy
+    )
+    view: dict[str, Any] = {"config": str(path), "name": initial_settings.name}
+    text = f"next: {shell_command('eigenveil-site', 'enrol', '--config', path, '--join', 'FILE')}"
     if join_file is not None:
-        value, words = setup.joined(path, join_file)
-        told |= value
-    todo = "" if policy.analysts else f"\nname in it who may ask: {allowing('NAME')}"
-    say(told, as_json, f"wrote {path}{todo}\n{words}")
+        value, text = setup.joined(path, join_file)
+        view |= value
+    todo = "" if policy.analysts else f"\nname the allowed analysts in it: {analysts_line('NAME')}"
+    print_result(view, as_json, f"wrote {path}{todo}\n{text}")
 
 
 @group.command("example")
@@ -140,11 +141,11 @@ def show_example() -> None:
 @click.option("--join", "join_file", type=click.Path(path_type=Path), required=True, help="Join file.")
 @JSON
 def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
-    """Make this site's key, here, and get it certified with a one-time join file."""
+    """Make this site's key here, and have it certified with a one-time join file."""
     from eigenveil_client.site.commands import setup
 
-    value, words = setup.enrolled(config_file, join_file)
-    say(value, as_json, words)
+    value, text = setup.enrolled(config_file, join_file)
+    print_result(value, as_json, text)
 
 
 @group.command()
@@ -154,12 +155,12 @@ def enrol(config_file: Path, join_file: Path, as_json: bool) -> None:
 def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     """Check the configuration, the identity and the records, here; nothing is sent.
 
-    The records are read, and each column that studies may use is shown: for the eyes of this site's people.
-    With --study it is said instead whether that study would be answered.
+    Without --study each column that studies may use is shown; this table is confidential. With --study the
+    check states instead if that study would be answered.
     """
     from eigenveil.errors import EigenveilError
     from eigenveil_client.site.commands.checks import offline_checks
-    from eigenveil_client.site.commands.column_profiles import profiled, show_profiles
+    from eigenveil_client.site.commands.column_profiles import profile_columns, show_profiles
     from eigenveil_client.site.commands.consent import plan_of
     from eigenveil_common.doctor import exit_code, fail
     from eigenveil_common.doctor import show as doctor_show
@@ -167,7 +168,7 @@ def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
     plan = None if study_file is None else plan_of(config, study_file)
     checks = offline_checks(config, plan)
     try:
-        columns = [] if plan else profiled(config)
+        columns = [] if plan else profile_columns(config)
     except EigenveilError as problem:
         failed = fail("columns", str(problem), code=problem.code)
         checks += [failed] if failed.text not in {one.text for one in checks} else []
@@ -183,7 +184,7 @@ def check(config: SiteConfig, study_file: Path | None, as_json: bool) -> int:
 @CONFIG
 @JSON
 def serve(config: SiteConfig, as_json: bool) -> None:
-    """Serve until SIGTERM or SIGINT: ask the coordinator for work and answer it."""
+    """Serve until SIGTERM or SIGINT: request work from the coordinator and answer it."""
     from eigenveil_client.site.daemon import service
 
     del as_json  # the one line on standard output is JSON in any case
@@ -194,39 +195,43 @@ def serve(config: SiteConfig, as_json: bool) -> None:
 @CONFIG
 @JSON
 def authorities(config: SiteConfig, as_json: bool) -> None:
-    """Whom this site trusts to be the coordinator's authority, and who must sign a change of that.
+    """Show the coordinator's authorities that this site trusts, and who must sign a change.
 
-    The next greeting may bring a later list, and nothing but such signatures; every change is in the log.
+    The next greeting may bring a later list, if it has these signatures; every change is in the log.
     """
-    from eigenveil_client.connection.trusted_authorities import held_list
+    from eigenveil_client.connection.identity_files import stored_authorities
 
-    held = held_list(config.identity)
-    say(held.as_dict(), as_json, f"list of authorities: {held.text()}")
+    held = stored_authorities(config.identity)
+    print_result(held.as_dict(), as_json, f"list of authorities: {held.text()}")
 
 
 @group.command("dictionary")
 @CONFIG
 def show_dictionary(config: SiteConfig) -> None:
-    """Print the federation's dictionary, as this site last saw it, or else the one that ships: as TOML.
+    """Print the federation's dictionary as TOML: the last one received, or else the built-in one.
 
-    Kept as a file and named in site.toml, it says what is plausible of a column.
+    Saved as a file and named in site.toml, it states the plausible range of a column.
     """
-    from eigenveil.dictionary.toml import dictionary_to_toml
-    from eigenveil_client.connection.held_dictionary import held_dictionary
-    from eigenveil_client.connection.identity import load_identity, named
-    from eigenveil_client.site.plausible import dictionary
+    from eigenveil.dictionary.formats import dictionary_to_toml
+    from eigenveil_client.connection.identity import folder_identity, load_identity
+    from eigenveil_client.connection.session_start import stored_dictionary
+    from eigenveil_client.site.config import site_dictionary
 
-    held = None if named(config.identity) is None else held_dictionary(load_identity(config.identity))
-    click.echo(dictionary_to_toml(held or dictionary(None)), nl=False)
+    held = (
+        None
+        if folder_identity(config.identity) is None
+        else stored_dictionary(load_identity(config.identity))
+    )
+    click.echo(dictionary_to_toml(held or site_dictionary(None)), nl=False)
 
 
 @group.command()
 @CONFIG_FILE
 @JSON
 def doctor(config_file: Path, as_json: bool) -> int:
-    """Check configuration, files, ledgers, records and the way to the coordinator, one line each.
+    """Check configuration, files, ledgers, records and the connection to the coordinator, one line each.
 
-    Nothing is sent but a greeting. Exit code 1 if a check failed.
+    Only a greeting is sent. Exit code 1 if a check failed.
     """
     from eigenveil_client.site.commands.checks import site_checks
     from eigenveil_common.doctor import show as doctor_show
@@ -243,9 +248,9 @@ def doctor(config_file: Path, as_json: bool) -> int:
     "--lang", "language", default="en", show_default=True, help="The page's first language: en or de."
 )
 def console(config_file: Path, port: int, language: str) -> None:
-    """Show studies, what left, columns and budget as pages, on this machine only; decide about studies there.
+    """Serve the site's console, on this machine only: studies and decisions, messages sent, columns, budget.
 
-    A one-time link is printed. It works beside a running daemon. Until SIGTERM or SIGINT.
+    It prints a one-time link, works beside a running daemon, and ends with SIGTERM or SIGINT.
     """
     from eigenveil_client.site.commands.console import program
 
@@ -255,8 +260,8 @@ def console(config_file: Path, port: int, language: str) -> None:
 for command in (
     *consent_commands.COMMANDS,
     *evidence_commands.COMMANDS,
-    *peers_commands.COMMANDS,
-    *analysts_commands.COMMANDS,
+    key_card_commands.peers,
+    key_card_commands.analysts,
 ):
     group.add_command(command)
 

@@ -1,4 +1,4 @@
-"""How a site begins: what a person is asked for whom no option says it, and the enrolment."""
+"""Setup of a site: prompts for missing options, and enrolment."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ import click
 from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.identity import Role
 from eigenveil.study.study import NAME
-from eigenveil_client.connection.identity import compared, read_join
 from eigenveil_client.connection.identity import enrol as enrol_here
+from eigenveil_client.connection.identity import key_comparison_text, read_join
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.daemon import service
-from eigenveil_common.command import typed
+from eigenveil_common.command import shell_command
 
 EXISTING = click.Path(exists=True, path_type=Path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beginning:
-    """What a new site.toml cannot do without."""
+class InitialSettings:
+    """Required values of a new site.toml."""
 
     name: str
     records: Path
     analysts: tuple[str, ...]
 
 
-def begun(
+def initial_settings(
     name: str | None, records: Path | None, analysts: tuple[str, ...], join: Path | None, as_json: bool
-) -> Beginning:
-    """What the options say, or the join file; a person at a terminal is asked for what is left.
+) -> InitialSettings:
+    """Return the values of the options and the join file; prompt for missing ones at a terminal.
 
     Raises:
-        UsageError: something is missing, and nobody is there to ask; or the join file is of another name.
+        UsageError: a value is missing without a terminal; or the join file is for another name.
         RequestError: the join file cannot be used.
     """
     joined = None if join is None else _site_of(join)
     if joined is not None and name not in (None, joined):
-        raise click.UsageError(f"the join file is for {joined}, and --name says {name}")
+        raise click.UsageError(f"the join file is for {joined}, and --name is {name}")
     name = name or joined
     missing = [option for option, value in (("--name", name), ("--records", records)) if value is None]
     if missing and (as_json or not sys.stdin.isatty()):
-        raise click.UsageError(f"missing {' and '.join(missing)}; at a terminal you are asked for them")
+        raise click.UsageError(f"missing {' and '.join(missing)}; at a terminal you are prompted for them")
     name = name or click.prompt("The site's name in the federation", value_proc=_name)
     if join is not None and records is not None and not records.exists():  # before its token is used
         raise click.UsageError(f"--records: there is no {records}; the join file was not used")
     records = records or click.prompt("Its records: a file, or a folder of Parquet files", type=EXISTING)
     if missing and not analysts:
         analysts = click.prompt(
-            "Analysts who may ask, by the names in their certificates (a, b; empty: nobody yet)",
+            "Allowed analysts, by the names in their certificates (a, b; empty: none)",
             default="", show_default=False, value_proc=_names,
         )  # fmt: skip
-    return Beginning(name=str(name), records=Path(str(records)), analysts=analysts)
+    return InitialSettings(name=str(name), records=Path(str(records)), analysts=analysts)
 
 
 def _site_of(path: Path) -> str:
@@ -79,7 +79,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def enrolled(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
-    """Make the site's key and have it certified: what to tell, as values and in words.
+    """Make the site's key and have it certified; return the result as values and as text.
 
     Raises:
         RequestError, PeerError: as `enrol` of the connection.
@@ -94,22 +94,22 @@ def enrolled(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
         "certificate_ends": stored.expires.isoformat(),
         "key_sha256": stored.key_print,
     }
-    words = (
+    text = (
         f"enrolled as {stored.identity.uri} until {stored.expires:%Y-%m-%d %H:%M} UTC\n"
-        f"{compared(stored.key_print)}\n"
-        f"next: {typed('eigenveil-site', 'check', '--config', config_file)}"
+        f"{key_comparison_text(stored.key_print)}\n"
+        f"next: {shell_command('eigenveil-site', 'check', '--config', config_file)}"
     )
-    return value, words
+    return value, text
 
 
 def joined(config_file: Path, join_file: Path) -> tuple[dict[str, Any], str]:
-    """The same for a site.toml that was just written: it stays, and an error says how to go on."""
+    """Enrol with a site.toml just written; it stays on an error, whose message states how to continue."""
     try:
         return enrolled(config_file, join_file)
     except EigenveilError as problem:
-        # A token that was used, or is of nobody, will not do a second time.
+        # A used or unknown token cannot be used again.
         file = "FILE" if problem.code is Code.IDENTITY else join_file
-        again = typed("eigenveil-site", "enrol", "--config", config_file, "--join", file)
+        again = shell_command("eigenveil-site", "enrol", "--config", config_file, "--join", file)
         raise type(problem)(
-            problem.code, f"{problem}\n{config_file} is written; go on with: {again}"
+            problem.code, f"{problem}\n{config_file} is written; continue with: {again}"
         ) from problem

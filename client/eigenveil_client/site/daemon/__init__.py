@@ -1,1 +1,1 @@
-"""`eigenveil-site serve`: work that comes, decided about, answered, sent. Imports `state`, and no command."""
+"""`eigenveil-site serve`: receive, decide, answer and send. Imports `state`, but no command."""

@@ -1,84 +1,276 @@
-"""Answers to questions, computed from the records.
+"""Answers to queries, computed from the records.
 
-Whatever is wrong with the records is told only after the computation that an answer takes: how long a refusal
-takes tells no more than the refusal.
+An error of the records is raised only after the computation of an answer, so that the time of a refusal
+reveals no more than the refusal.
+
+Masked round at a site [R29]: first a ready message, then one masked answer for each attempt.
+
+The coordinator states the set of sites of an attempt. It is not trusted: a person here must have confirmed
+the key card of each site. Each attempt of a round has one set only [P31], and each attempt is charged [P33].
+An exact answer leaves this module as `Ready`, without numbers, or as `MaskedAnswer`, stored before it is
+sent. A single masked answer is noise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import dataclass
+from functools import partial
 
-from eigenveil.errors import EigenveilError, RequestError
+from eigenveil.aggregation import Contribution
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError, round_label
+from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil_client.site.engine.contract import Engine, Held
-from eigenveil_client.site.engine.local import zeros
+from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
+from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.site.daemon.round_checks import PeerSecrets, SessionReplica
+from eigenveil_client.site.engine.engine import LoadedRecords, RecordEngine, zeros
 from eigenveil_client.site.policy import Policy
+from eigenveil_client.site.roster.site_keys import SiteKeys
+from eigenveil_client.site.state.coordinator_statements import VerifiedAttempt
+from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.failpoints import failpoint
+from eigenveil_common.concurrency import wait_for_tick
+from eigenveil_common.files import failpoint
+from eigenveil_common.log import event, log_error
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
-MOST_LOADED = 4  # studies whose records are held; a fifth one makes the oldest load again
+MAX_LOADED_STUDIES = 4  # studies with loaded records; one more unloads the oldest
 
 
-class Answers:
-    """Answers for one site, from the records that `engine` holds."""
+class RecordAnswers:
+    """Answers of one site, from the records that `engine` stores."""
 
-    def __init__(self, policy: Policy, store: SiteStore, engine: Engine) -> None:
+    def __init__(self, policy: Policy, store: SiteStore, engine: RecordEngine) -> None:
         self._policy = policy
         self._store = store
         self._engine = engine
-        self._held: dict[str, Held] = {}
+        self._loaded_records: dict[str, LoadedRecords] = {}
 
-    def values(self, plan: Plan, asked: RoundQuery) -> IntArray:
-        """Load and compute in any case, and only then refuse what the records do not allow."""
-        held, problem = self._records(plan)
+    def values(self, plan: Plan, round_query: RoundQuery) -> IntArray:
+        """Return the answer; load and compute in any case, and only then raise an error of the records."""
+        records, problem = self._load_or_cached(plan)
         try:
-            values = held.answer(asked.query, asked.frame)
+            values = records.answer(round_query.query, round_query.frame)
         except Exception:
-            self.forget(plan.digest)  # what cannot be read any more is loaded anew the next time
-            held.close()
+            self.forget(plan.digest)  # unreadable records are loaded again the next time
+            records.close()
             raise
         if problem is not None:
-            held.close()
+            records.close()
             raise problem
         return values
 
     def forget(self, plan: str) -> None:
-        """Let the records of a study go."""
-        if plan in self._held:
-            self._held.pop(plan).close()
+        """Release the records of a study."""
+        if plan in self._loaded_records:
+            self._loaded_records.pop(plan).close()
 
-    def keep(self, plans: Container[str]) -> None:
-        """Let all records go but those of these studies."""
-        for plan in [held for held in self._held if held not in plans]:
+    def retain(self, plans: Container[str]) -> None:
+        """Release all records except those of `plans`."""
+        for plan in [records for records in self._loaded_records if records not in plans]:
             self.forget(plan)
 
-    def _records(self, plan: Plan) -> tuple[Held, EigenveilError | None]:
-        """The records of a study, and what is wrong with them: then they are loaded anew the next time."""
-        if plan.digest in self._held:
-            return self._held[plan.digest], None
-        while len(self._held) >= MOST_LOADED:
-            self.forget(next(iter(self._held)))
-        held, problem = self._loaded(plan)
+    def _load_or_cached(self, plan: Plan) -> tuple[LoadedRecords, EigenveilError | None]:
+        """Return the records of a study and their error; with an error they are loaded again the next
+        time."""
+        if plan.digest in self._loaded_records:
+            return self._loaded_records[plan.digest], None
+        while len(self._loaded_records) >= MAX_LOADED_STUDIES:
+            self.forget(next(iter(self._loaded_records)))
+        records, problem = self._load(plan)
         if problem is None:
-            self._held[plan.digest] = held
+            self._loaded_records[plan.digest] = records
             failpoint("records-loaded")
-        return held, problem
+        return records, problem
 
-    def _loaded(self, plan: Plan) -> tuple[Held, EigenveilError | None]:
-        """Whether there are enough is asked of the persons in the whole file, never of those that the study's
-        columns and rules leave: else its analyst chose whom a refusal is about. So is how good a column is,
-        by thresholds and ranges of the site's own."""
+    def _load(self, plan: Plan) -> tuple[LoadedRecords, EigenveilError | None]:
+        """Load the records, and return them with their error.
+
+        The number of persons and the quality of columns are checked on the whole file, by the site's own
+        thresholds and ranges. Otherwise the analyst could choose the persons that a refusal is about.
+        """
         try:
-            held = self._engine.load(plan)
+            records = self._engine.load(plan)
         except RequestError as problem:
-            # Rows of zeros to compute with, where the records cannot be read.
+            # Zeros stand in for unreadable records.
             return zeros(self._policy.minimum_records, plan.study), problem
         try:
-            self._policy.require_enough(held.persons)
-            self._policy.quality.require(held.quality)
-            self._store.keep_records(plan, held.file)
+            self._policy.require_record_count(records.persons)
+            self._policy.quality.require(records.quality)
+            self._store.pin_records(plan, records.file)
         except RequestError as problem:
-            return held, problem
-        return held, None
+            return records, problem
+        return records, None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """Notice that an answer is computed and waits for the set of sites; `card` is the digest of this key
+    card."""
+
+    plan_digest: str
+    round: int
+    query: str
+    card: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MaskedAnswer:
+    """A masked answer, and the number of its attempt."""
+
+    contribution: Contribution
+    number: int
+
+    def __post_init__(self) -> None:
+        if not self.contribution.attempt:
+            raise InternalError(Code.BUG, "an answer without masks was about to be sent as a masked one")
+
+    @property
+    def plan_digest(self) -> str:
+        return self.contribution.plan_digest
+
+    @property
+    def round(self) -> int:
+        return self.contribution.round
+
+
+class MaskedReplies:
+    """Replies to the queries of masked studies. `answers` computes exact answers; `outgoing` stores the
+    replies."""
+
+    def __init__(
+        self, member: StoredIdentity, store: SiteStore, outgoing: Outgoing, answers: RecordAnswers
+    ) -> None:
+        self._member = member
+        self._store = store
+        self._outgoing = outgoing
+        self._answers = answers
+        self._secrets = PeerSecrets(member)
+        self._exact_answers: dict[
+            str, tuple[str, IntArray]
+        ] = {}  # the latest query of a plan, and its answer
+
+    def retain(self, plans: Container[str]) -> None:
+        """Remove all exact answers except those of `plans`."""
+        for plan in [stored for stored in self._exact_answers if stored not in plans]:
+            self.forget(plan)
+
+    def forget(self, plan: str) -> None:
+        """Remove the exact answer of a study that has ended."""
+        self._exact_answers.pop(plan, None)
+
+    def reply(
+        self, plan: Plan, round_query: RoundQuery, signed: pb.SignedAttempt | None, session: SessionReplica
+    ) -> Ready | MaskedAnswer:
+        """Return that the answer to the query is ready, or the answer masked for the sites of an attempt.
+
+        The answer of an attempt is made once; a repeated query gets the same.
+
+        Raises:
+            PeerError: an honest coordinator does not send this.
+            PeerChanged, RosterUnusable: the process must end and nothing may be sent.
+            EigenveilError: as `Answers.values` and `Outgoing`.
+        """
+        keys = SiteKeys.read(self._member.folder)
+        if signed is None:
+            return self._ready(plan, round_query, keys, session)
+        checked_attempt = self._check_attempt(round_query, signed)
+        try:
+            self._secrets.shared_secrets(plan, checked_attempt.attempt, keys)
+            previous = self._previous_answer(plan, checked_attempt.attempt)
+        except (PeerError, RequestError):
+            self._store.attempts.refuse(checked_attempt)
+            raise
+        if previous is None:
+            return self._make_answer(plan, round_query, checked_attempt, keys, session)
+        self._outgoing.resend(round_query, previous, session.unsaved())
+        session.mark_saved()
+        return MaskedAnswer(contribution=previous, number=checked_attempt.attempt.number)
+
+    def _ready(self, plan: Plan, round_query: RoundQuery, keys: SiteKeys, session: SessionReplica) -> Ready:
+        self._exact_values(plan, round_query)
+        self._outgoing.ready(round_query, session.unsaved())
+        session.mark_saved()
+        event("round-ready", study=round_query.plan_digest, round=round_query.round)
+        return Ready(
+            plan_digest=round_query.plan_digest,
+            round=round_query.round,
+            query=round_query.digest,
+            card=keys.card.digest,
+        )
+
+    def _check_attempt(self, round_query: RoundQuery, signed: pb.SignedAttempt) -> VerifiedAttempt:
+        stated = SignedAttempt(said=signed.said, signature=signed.signature)
+        attempt = stated.check(self._member.release_key)
+        if not attempt.is_of(round_query):
+            raise PeerError(Code.PROTOCOL, "the set of sites belongs to another query")
+        return VerifiedAttempt(attempt=attempt, signed=stated)
+
+    def _previous_answer(self, plan: Plan, attempt: Attempt) -> Contribution | None:
+        """Return the answer sent for this attempt before; None if the attempt may be answered now."""
+        number, answered = attempt.number, self._store.attempts.answered(attempt.plan, attempt.round)
+        if answered.get(number, attempt.digest) != attempt.digest:
+            log_error(
+                "second-set", study=attempt.plan, round=attempt.round, here=answered[number],
+                there=attempt.digest,
+            )  # fmt: skip
+            raise PeerError(
+                Code.PROTOCOL,
+                f"attempt {number} at {round_label(attempt.round)} was answered for another set of sites; both "
+                "signed statements are stored as evidence",
+            )
+        sent = self._store.attempts.sent(attempt, self._member.identity.name) if number in answered else None
+        if sent is None and not max(answered, default=0) < number <= plan.study.attempts:
+            raise PeerError(
+                Code.PROTOCOL,
+                f"attempt {number} at {round_label(attempt.round)} is not next: attempts up to "
+                f"{max(answered, default=0)} were answered, and the study allows {plan.study.attempts}",
+            )
+        return sent
+
+    def _make_answer(
+        self,
+        plan: Plan,
+        round_query: RoundQuery,
+        checked_attempt: VerifiedAttempt,
+        keys: SiteKeys,
+        session: SessionReplica,
+    ) -> MaskedAnswer:
+        """Charge an attempt and store its answer, before it may be sent.
+
+        Privacy: [P31] [P32] [P33] a fresh share of the noise, for the number of sites of the attempt.
+        """
+        attempt, name = checked_attempt.attempt, self._member.identity.name
+        values = self._exact_values(plan, round_query)
+        secrets = self._secrets.shared_secrets(
+            plan, attempt, keys
+        )  # again: a key card may have been removed,
+        current_secrets = partial(
+            self._secrets.shared_secrets, plan, attempt, keys
+        )  # and again at the commit
+        share = OsNoise().draw(share_spec(round_query, plan.study, len(attempt.members)))
+        failpoint("share-drawn")
+        sent = masked(values, share, name, secrets, attempt)
+        answer = Contribution.to(round_query, name, sent, attempt.digest)
+        failpoint("answer-masked")
+        wait_for_tick()  # the time of drawing would reveal the share
+        self._outgoing.masked(plan, round_query, checked_attempt, answer, session.unsaved(), current_secrets)
+        session.mark_saved()
+        if attempt.number == plan.study.attempts:
+            self._exact_answers.pop(plan.digest)
+        event("round-answered", study=round_query.plan_digest, round=round_query.round)
+        return MaskedAnswer(contribution=answer, number=attempt.number)
+
+    def _exact_values(self, plan: Plan, round_query: RoundQuery) -> IntArray:
+        """Return the exact answer, computed once for all attempts of a round."""
+        query_digest, values = self._exact_answers.get(plan.digest, ("", None))
+        if values is None or query_digest != round_query.digest:
+            self._exact_answers.pop(plan.digest, None)
+            values = self._answers.values(plan, round_query)
+            while len(self._exact_answers) >= MAX_LOADED_STUDIES:
+                self._exact_answers.pop(next(iter(self._exact_answers)))
+            self._exact_answers[plan.digest] = (round_query.digest, values)
+        return values

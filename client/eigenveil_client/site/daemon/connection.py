@@ -1,7 +1,7 @@
-"""The work of one connection: ask for work, answer it, deliver the answer, until it is lost or old.
+"""Work of one connection: request work, answer it, send the answer, until the connection is lost or old.
 
-An answer and the question for the next round go in one call, so a round costs one trip there and one back; a
-large answer has calls of its own, and the question is on its way before them.
+An answer and the request for the next round go in one call, so a round takes one round trip. A large answer
+has its own calls, and the request is sent before them.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from typing import TypeVar
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, PeerError
-from eigenveil_client.connection.channel import MOST_VALUES, call, fetch_round, pause
-from eigenveil_client.site.daemon.masked import Masked, Ready
+from eigenveil_client.connection.channel import MAX_RELEASE_BYTES, backoff_seconds, call, fetch_round
+from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.metrics import Contact
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.daemon.sender import Limits, goes_along, send
-from eigenveil_client.site.daemon.worker import Later, Reply, Sendable, SiteWorker
-from eigenveil_common.log import alarm, event
+from eigenveil_client.site.daemon.sender import TransferLimits, fits_with_request, send
+from eigenveil_client.site.daemon.worker import Postponed, Reply, Sendable, SiteWorker
+from eigenveil_common.log import event, log_error
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
 POLL_SLACK_SECONDS = 15.0
-LONGEST_POLL_SECONDS = 60.0
-DECISION_SECONDS = 1.0  # how often to look whether a person has decided
-QUICK_SECONDS = 1.0  # a long-poll that ends sooner with nothing is answered by a pause
-CONNECTION_SECONDS = 6 * 3600.0  # then a new connection, which finds a renewed certificate on either side
-MOST_ANSWERED = 64  # plans
-STRANGE = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
+MAX_POLL_SECONDS = 60.0
+DECISION_POLL_SECONDS = 1.0  # interval of polling for a person's decision
+QUICK_SECONDS = 1.0  # an empty long poll that ends sooner is followed by a pause
+CONNECTION_SECONDS = 6 * 3600.0  # then reconnect, so that renewed certificates are used
+MAX_ANSWERED_PLANS = 64  # plans
+BREACH_REASONS = (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_FAILURE)
 
 T = TypeVar("T")
-Place = tuple[int, int]  # a round, and the number of the attempt at it; 0 before any, or where there are none
-NOWHERE: Place = (-1, 0)
+RoundAttempt = tuple[int, int]  # a round and its attempt; 0 before the first, or without attempts
+BEFORE_ANY: RoundAttempt = (-1, 0)
 
 
-class Lost(Exception):
-    """A call to the coordinator failed: this connection is over, the process is not."""
+class ConnectionLost(Exception):
+    """A failed call to the coordinator: this connection ends, the process continues."""
 
     def __init__(self, problem: EigenveilError) -> None:
         super().__init__(str(problem))
@@ -48,15 +48,15 @@ class Lost(Exception):
 
 
 async def remote(awaitable: Awaitable[T]) -> T:
-    """Tell the coordinator's errors (even its `storage`) from our own, which end the process."""
+    """Raise the coordinator's errors (also `storage`) as ConnectionLost: only our own end the process."""
     try:
         return await awaitable
     except EigenveilError as problem:
-        raise Lost(problem) from problem
+        raise ConnectionLost(problem) from problem
 
 
 class SiteConnection:
-    """The work of one connection. `answered` starts empty: what the last one left open is asked again."""
+    """Work of one connection. `answered` starts empty: the coordinator repeats open queries."""
 
     def __init__(
         self, worker: SiteWorker, stub: rpc.CoordinatorAsyncStub, limits: pb.Limits, contact: Contact
@@ -64,71 +64,74 @@ class SiteConnection:
         self._worker = worker
         self._contact = contact
         self._stub = stub
-        self._limits = Limits(
+        self._limits = TransferLimits(
             inline=min(INLINE_BYTES, limits.inline_bytes or INLINE_BYTES),
             chunk=min(CHUNK_BYTES, limits.chunk_bytes or CHUNK_BYTES),
         )
-        self._poll = min(limits.long_poll_ms / 1000, LONGEST_POLL_SECONDS) + POLL_SLACK_SECONDS
-        self._answered: dict[str, Place] = {}  # the latest of each plan
-        self._said: tuple[frozenset[str], dict[str, bool]] = (
+        self._poll = min(limits.long_poll_ms / 1000, MAX_POLL_SECONDS) + POLL_SLACK_SECONDS
+        self._answered: dict[str, RoundAttempt] = {}  # the latest of each plan
+        self._sent_decisions: tuple[frozenset[str], dict[str, bool]] = (
             frozenset(),
             {},
-        )  # plans that wait, or are agreed to
-        # Goes with the next question, until it has arrived.
-        self._going: Contribution | Masked | Ready | None = None
-        self._odd = 0
+        )  # plans that wait, and accepted plans
+        # Sent with the next request, until it has arrived.
+        self._queued_reply: Contribution | MaskedAnswer | Ready | None = None
+        self._suspicious = 0
 
-    async def run(self, over: Callable[[], bool]) -> None:
-        """Work until the connection is lost, old or `over`. Raises `Lost`, or what the worker raised."""
+    async def run(self, stop_requested: Callable[[], bool]) -> None:
+        """Work until the connection is lost, old or `stop_requested`. Raises ConnectionLost, or a worker's
+        error."""
         began = time.monotonic()
-        self._pending = await self._ask()
+        self._pending_call = await self._start_call()
         try:
-            while time.monotonic() - began < CONNECTION_SECONDS and not over():
-                response = await self._word()
+            while time.monotonic() - began < CONNECTION_SECONDS and not stop_requested():
+                response = await self._next_response()
                 known = self._worker.known_plans()
-                fetched = await self._missed(response)
-                made = await asyncio.to_thread(self._worker.work, response, fetched)
+                fetched = await self._fetch_missing(response)
+                result = await asyncio.to_thread(self._worker.work, response, fetched)
                 idle = response.ByteSize() == 0 or self._worker.known_plans() != known
-                await self._slow_down(made, idle)
-                reply = None if isinstance(made, Later) else made
-                if reply is not None and await self._held_back(reply):
+                await self._throttle(result, idle)
+                reply = None if isinstance(result, Postponed) else result
+                if reply is not None and await self._is_withdrawn(reply):
                     reply = None
-                self._going = reply if goes_along(reply, self._limits) else None
-                self._pending = await self._ask()
-                if reply is not None and self._going is None:
+                self._queued_reply = reply if fits_with_request(reply, self._limits) else None
+                self._pending_call = await self._start_call()
+                if reply is not None and self._queued_reply is None:
                     await self._deliver(reply)
-            if (last := self._going) is not None:  # the call that it was to go in never begins
-                await self._give_up()
-                await self._deliver(last)
+            if (
+                unsent := self._queued_reply
+            ) is not None:  # the call that should have carried it never starts
+                await self._cancel_pending()
+                await self._deliver(unsent)
         finally:
-            await self._give_up()
+            await self._cancel_pending()
 
-    async def _word(self) -> pb.NextWorkResponse:
-        """The coordinator's word; asked anew when a person has decided about a study."""
+    async def _next_response(self) -> pb.NextWorkResponse:
+        """Return the coordinator's response; send a new request after a person's decision."""
         while True:
-            seconds = DECISION_SECONDS if self._worker.known_plans() else None
-            done, _ = await asyncio.wait({self._pending}, timeout=seconds)
+            seconds = DECISION_POLL_SECONDS if self._worker.known_plans() else None
+            done, _ = await asyncio.wait({self._pending_call}, timeout=seconds)
             if done:
-                return self._pending.result()
-            if await asyncio.to_thread(self._words) != self._said:
-                await self._give_up()
-                if self._going is not None and await self._held_back(self._going):
-                    self._going = None
-                self._pending = await self._ask()
+                return self._pending_call.result()
+            if await asyncio.to_thread(self._current_decisions) != self._sent_decisions:
+                await self._cancel_pending()
+                if self._queued_reply is not None and await self._is_withdrawn(self._queued_reply):
+                    self._queued_reply = None
+                self._pending_call = await self._start_call()
 
-    async def _give_up(self) -> None:
-        self._pending.cancel()
-        with suppress(asyncio.CancelledError, Lost):
-            await self._pending
+    async def _cancel_pending(self) -> None:
+        self._pending_call.cancel()
+        with suppress(asyncio.CancelledError, ConnectionLost):
+            await self._pending_call
 
-    def _words(self) -> tuple[frozenset[str], dict[str, bool]]:
-        agreed = self._worker.agreed()  # first: a plan that is approved in between is in neither, not in both
+    def _current_decisions(self) -> tuple[frozenset[str], dict[str, bool]]:
+        agreed = self._worker.agreed()  # first: a plan approved in between is then in neither set
         return self._worker.awaiting(), agreed
 
-    async def _ask(self) -> asyncio.Task[pb.NextWorkResponse]:
-        """The next question, on its way; what it names is read beside the event loop."""
-        self._said = awaiting, agreed = await asyncio.to_thread(self._words)
-        known, checkpoint = await asyncio.to_thread(self._named)
+    async def _start_call(self) -> asyncio.Task[pb.NextWorkResponse]:
+        """Start the next request; its content is read in a thread."""
+        self._sent_decisions = awaiting, agreed = await asyncio.to_thread(self._current_decisions)
+        known, checkpoint = await asyncio.to_thread(self._stored_state)
         request = pb.NextWorkRequest(
             awaiting=[bytes.fromhex(plan) for plan in sorted(awaiting)],
             agreed=[
@@ -144,89 +147,101 @@ class SiteConnection:
         )
         return asyncio.create_task(self._next_work(request))
 
-    def _named(self) -> tuple[dict[str, int], bytes]:
-        return self._worker.held_of_known(), self._worker.store.checkpoints.digest()
+    def _stored_state(self) -> tuple[dict[str, int], bytes]:
+        return self._worker.known_release_counts(), self._worker.store.checkpoints.digest()
 
     async def _next_work(self, request: pb.NextWorkRequest) -> pb.NextWorkResponse:
         began = time.monotonic()
-        response = await self._delivered(self._going, request) if self._going is not None else None
+        response = (
+            await self._deliver_with_request(self._queued_reply, request)
+            if self._queued_reply is not None
+            else None
+        )
         if response is None:
             response = await remote(call(self._stub.NextWork, request, seconds=self._poll, attempts=1))
         self._contact.last = time.time()
         if response.HasField("checkpoint"):
-            self._hold(response)
+            self._accept_checkpoint(response)
             response.ClearField("checkpoint")
         if response.ByteSize() == 0 and time.monotonic() - began < QUICK_SECONDS:
             await asyncio.sleep(QUICK_SECONDS)
         return response
 
-    def _hold(self, response: pb.NextWorkResponse) -> None:
-        """Hold a checkpoint of the coordinator's ledger before anything of its answer is believed [R20]."""
+    def _accept_checkpoint(self, response: pb.NextWorkResponse) -> None:
+        """Store the checkpoint of the coordinator's ledger before its response is used [R20]."""
         try:
             self._worker.take_checkpoint(response.checkpoint, response.parted)
         except PeerError as problem:
-            alarm("checkpoint-refused", code=problem.code.value, detail=str(problem))
-            raise Lost(problem) from problem
+            log_error("checkpoint-refused", code=problem.code.value, detail=str(problem))
+            raise ConnectionLost(problem) from problem
 
-    async def _missed(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
-        """The releases of rounds that were missed, or that are too large to come with the question [R21]; no
-        more than fit into memory. The worker keeps those, so that the next time goes on from there."""
+    async def _fetch_missing(self, response: pb.NextWorkResponse) -> list[pb.SealedRound]:
+        """Fetch the releases of rounds that were missed, or that are too large for the query's message [R21].
+
+        No more than fit into memory. The worker stores them, so that the next call continues from there.
+        """
         fetched: list[pb.SealedRound] = []
         plan, size = response.query.plan_digest, 0
-        for round in self._worker.lacks(response):
-            if size > MOST_VALUES:
+        for round in self._worker.missing_rounds(response):
+            if size > MAX_RELEASE_BYTES:
                 break
             fetched.append(
-                await remote(fetch_round(lambda asked: call(self._stub.GetRound, asked), plan, round))
+                await remote(
+                    fetch_round(lambda round_request: call(self._stub.GetRound, round_request), plan, round)
+                )
             )
             size += fetched[-1].ByteSize()
         return fetched
 
-    async def _slow_down(self, reply: Reply | None, idle: bool) -> None:
-        """Remember the reply. Work that no honest coordinator hands out is taken ever more slowly: what is
-        named as answered already, what had to be refused as a breach or a bug, what led to nothing.
+    async def _throttle(self, reply: Reply | None, idle: bool) -> None:
+        """Remember the reply, and back off for work that an honest coordinator does not send.
 
-        `idle`: there was no work, or the plans in hand have changed.
+        Such work was answered before, was refused as a breach or a bug, or had no effect. `idle`: there was
+        no work, or the known plans have changed.
         """
         if reply is None:
-            odd = not idle
+            suspicious = not idle
         else:
-            latest, place = self._answered.pop(reply.plan_digest, NOWHERE), _place(reply)
-            odd = (isinstance(reply, Refusal) and reply.reason in STRANGE) or place <= latest
-            self._answered[reply.plan_digest] = max(place, latest)
-            if len(self._answered) > MOST_ANSWERED:
+            previous, position = self._answered.pop(reply.plan_digest, BEFORE_ANY), _position(reply)
+            suspicious = (
+                isinstance(reply, Refusal) and reply.reason in BREACH_REASONS
+            ) or position <= previous
+            self._answered[reply.plan_digest] = max(position, previous)
+            if len(self._answered) > MAX_ANSWERED_PLANS:
                 del self._answered[next(iter(self._answered))]
-        self._odd = self._odd + 1 if odd else 0
-        if self._odd > 1:
-            await asyncio.sleep(pause(self._odd))
+        self._suspicious = self._suspicious + 1 if suspicious else 0
+        if self._suspicious > 1:
+            await asyncio.sleep(backoff_seconds(self._suspicious))
 
-    async def _held_back(self, reply: Sendable) -> bool:
-        return not await asyncio.to_thread(self._worker.stands, reply)
+    async def _is_withdrawn(self, reply: Sendable) -> bool:
+        return not await asyncio.to_thread(self._worker.may_send, reply)
 
-    async def _delivered(self, reply: Sendable, wish: pb.NextWorkRequest) -> pb.NextWorkResponse | None:
-        """What `wish` was answered once `reply` had arrived; None if that was refused."""
+    async def _deliver_with_request(
+        self, reply: Sendable, next_request: pb.NextWorkRequest
+    ) -> pb.NextWorkResponse | None:
+        """Send `reply` with `next_request`; return the response, or None if the reply was refused."""
         try:
-            found = await send(self._stub, reply, self._limits, wish, self._poll)
+            found = await send(self._stub, reply, self._limits, next_request, self._poll)
         except EigenveilError as problem:
-            self._refused(reply, problem)
+            self._handle_refusal(reply, problem)
             found = None
-        self._going = None
+        self._queued_reply = None
         return found
 
     async def _deliver(self, reply: Sendable) -> None:
         try:
             await send(self._stub, reply, self._limits)
         except EigenveilError as problem:
-            self._refused(reply, problem)
+            self._handle_refusal(reply, problem)
 
-    def _refused(self, reply: Sendable, problem: EigenveilError) -> None:
+    def _handle_refusal(self, reply: Sendable, problem: EigenveilError) -> None:
         if problem.code in (Code.UNREACHABLE, Code.IDENTITY):
-            raise Lost(problem) from problem
+            raise ConnectionLost(problem) from problem
         event(
             "reply-refused", logging.WARNING,
             study=reply.plan_digest, round=reply.round, code=problem.code.value,
         )  # fmt: skip
 
 
-def _place(reply: Reply) -> Place:
-    return (reply.round, reply.number if isinstance(reply, Masked) else 0)
+def _position(reply: Reply) -> RoundAttempt:
+    return (reply.round, reply.number if isinstance(reply, MaskedAnswer) else 0)

@@ -1,6 +1,7 @@
-"""A site's metrics as a file for a node exporter's textfile collector: its daemon opens no listening socket.
+"""Metrics of a site as a file for the textfile collector of a node exporter: the daemon opens no listening
+socket.
 
-Nothing about the records or their number is in it.
+The file tells nothing about the records or their number.
 """
 
 from __future__ import annotations
@@ -22,26 +23,28 @@ from eigenveil_common.files import write_durably
 from eigenveil_common.log import event
 from eigenveil_common.storage.ledger_store import LedgerTotals
 
-EVERY_SECONDS = 15.0
-DAY = 86400.0
+WRITE_SECONDS = 15.0
+DAY_SECONDS = 86400.0
 
 
 @dataclass(slots=True)
 class Contact:
-    """What the daemon notes of its connections, and what became of `notices` to people. `last` is Unix time
-    of the last answer, `ends` that of the end of the certificate in use; 0 before there was any."""
+    """Counters of the daemon's connections and of the outcomes of `notices`.
+
+    `last` is the Unix time of the last response, `ends` that of the expiry of the certificate; 0 if unknown.
+    """
 
     connected: bool = False
     connections: int = 0
     last: float = 0.0
     ends: float = 0.0
-    lost: Counter[str] = field(default_factory=Counter)
+    disconnects: Counter[str] = field(default_factory=Counter)
     notices: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SiteMetrics:
-    """The metrics at the Unix time `now`, as a collector."""
+    """Collector of the metrics at the Unix time `now`."""
 
     contact: Contact
     totals: LedgerTotals
@@ -50,13 +53,13 @@ class SiteMetrics:
     def collect(self) -> Iterator[Metric]:
         contact, totals = self.contact, self.totals
         committed, spent = totals.committed.micro_rho, totals.spent.micro_rho
-        days = max(0.0, (contact.ends - self.now) / DAY)
+        days = max(0.0, (contact.ends - self.now) / DAY_SECONDS)
         yield _gauge("connected", "1 while connected.", float(contact.connected))
         yield Counted("eigenveil_site_connections", "Connections made.", contact.connections)
-        lost = Counted("eigenveil_site_lost", "Connections lost or not made.", labels=["code"])
-        for code, count in sorted(contact.lost.items()):
-            lost.add_metric([code], count)
-        yield lost
+        disconnects = Counted("eigenveil_site_lost", "Connections lost or not made.", labels=["code"])
+        for code, count in sorted(contact.disconnects.items()):
+            disconnects.add_metric([code], count)
+        yield disconnects
         notices = Counted("eigenveil_site_notices", "Mails and webhook calls to people.", labels=["outcome"])
         for outcome, count in sorted(contact.notices.items()):
             notices.add_metric([outcome], count)
@@ -76,21 +79,21 @@ def _gauge(name: str, about: str, value: float) -> Metric:
     return Gauge(f"eigenveil_site_{name}", about, value)
 
 
-def text(contact: Contact, totals: LedgerTotals, now: float) -> bytes:
+def metrics_text(contact: Contact, totals: LedgerTotals, now: float) -> bytes:
     return generate_latest(SiteMetrics(contact=contact, totals=totals, now=now))
 
 
-async def keep_written(path: Path, contact: Contact, totals: Callable[[], LedgerTotals]) -> None:
-    """Write the file anew for ever. One that cannot be written is told once, and ends nothing."""
-    told = False
+async def write_periodically(path: Path, contact: Contact, totals: Callable[[], LedgerTotals]) -> None:
+    """Write the file periodically. A failure is logged once and ends nothing."""
+    reported = False
     while True:
-        data = text(contact, totals(), time.time())
+        data = metrics_text(contact, totals(), time.time())
         try:
             await asyncio.to_thread(write_durably, path, data)
         except (EigenveilError, OSError) as problem:
-            if not told:
+            if not reported:
                 event("metrics-unwritten", logging.WARNING, detail=problem)
-            told = True
+            reported = True
         else:
-            told = False
-        await asyncio.sleep(EVERY_SECONDS)
+            reported = False
+        await asyncio.sleep(WRITE_SECONDS)

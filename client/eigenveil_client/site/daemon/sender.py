@@ -1,5 +1,7 @@
-"""Sending a reply: with the next question for work, alone, or in chunks that survive a lost connection. Every
-call may be repeated."""
+"""Sending a reply: with the next request for work, alone, or in chunks that survive a lost connection.
+
+Every call may be repeated.
+"""
 
 from __future__ import annotations
 
@@ -9,39 +11,41 @@ from typing import Any, TypeGuard
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.numerics.encoding import octets
-from eigenveil_client.connection.channel import CALL_SECONDS, call, pause
-from eigenveil_client.site.daemon.masked import Masked, Ready
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil.numerics.encoding import to_memoryview
+from eigenveil_client.connection.channel import CALL_SECONDS, backoff_seconds, call
+from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Sendable
-from eigenveil_common.failpoints import failpoint
+from eigenveil_common.files import failpoint
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, WITH_NEXT_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
 
-REOPENINGS = 5
-TURNS = 60  # of ten seconds or so each, in which others are heard first
-COMMIT_SECONDS = 300.0  # the coordinator checks what a large answer can be: some 10 s for 5,000 columns
-OPEN_AGAIN = (Code.NOT_FOUND, Code.NOT_READY)
-CHUNKS_AT_ONCE = 4
+MAX_REOPENS = 5
+MAX_WAITS = 60  # of about ten seconds each, while the coordinator serves others
+COMMIT_SECONDS = 300.0  # the coordinator checks a large answer: some 10 s for 5,000 columns
+REOPEN_CODES = (Code.NOT_FOUND, Code.NOT_READY)
+PARALLEL_CHUNKS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """The smaller of our limits and the coordinator's, in bytes."""
+class TransferLimits:
+    """The smaller of this program's limits and the coordinator's, in bytes."""
 
     inline: int = INLINE_BYTES
     chunk: int = CHUNK_BYTES
 
 
-def goes_along(reply: Sendable | None, limits: Limits) -> TypeGuard[Contribution | Masked | Ready]:
-    """Whether one call has room for it and for the next question for work [R27]."""
-    small = min(WITH_NEXT_BYTES, limits.inline)
+def fits_with_request(
+    reply: Sendable | None, limits: TransferLimits
+) -> TypeGuard[Contribution | MaskedAnswer | Ready]:
+    """True if one call has room for the reply and the next request for work [R27]."""
+    max_inline = min(WITH_NEXT_BYTES, limits.inline)
     match reply:
         case Ready():
             return True
-        case Masked(contribution=answer) | (Contribution() as answer):
-            return answer.values.nbytes <= small
+        case MaskedAnswer(contribution=answer) | (Contribution() as answer):
+            return answer.values.nbytes <= max_inline
         case _:
             return False
 
@@ -49,12 +53,14 @@ def goes_along(reply: Sendable | None, limits: Limits) -> TypeGuard[Contribution
 async def send(
     stub: rpc.CoordinatorAsyncStub,
     reply: Sendable,
-    limits: Limits,
-    wish: pb.NextWorkRequest | None = None,
+    limits: TransferLimits,
+    next_request: pb.NextWorkRequest | None = None,
     seconds: float = CALL_SECONDS,
 ) -> pb.NextWorkResponse | None:
-    """Deliver a reply; return once the coordinator has it. Beside one that `goes_along` there may be a
-    `wish`: then return once that is answered, for which each attempt waits up to `seconds`.
+    """Deliver a reply, and return when the coordinator has it.
+
+    A reply that `fits_with_request` may carry `next_request`. Then return its response, for which each
+    attempt waits up to `seconds`.
 
     Raises:
         EigenveilError: the coordinator's refusal, or code `unreachable`.
@@ -65,9 +71,9 @@ async def send(
             await _decline(stub, reply)
             return None
         case Ready():
-            return await _say_ready(stub, reply, wish, seconds)
-        case Masked(contribution=answer) | (Contribution() as answer):
-            return await _contribute(stub, answer, limits, wish, seconds)
+            return await _send_ready(stub, reply, next_request, seconds)
+        case MaskedAnswer(contribution=answer) | (Contribution() as answer):
+            return await _contribute(stub, answer, limits, next_request, seconds)
 
 
 async def _decline(stub: rpc.CoordinatorAsyncStub, reply: Refusal) -> None:
@@ -81,18 +87,18 @@ async def _decline(stub: rpc.CoordinatorAsyncStub, reply: Refusal) -> None:
     failpoint("refusal-sent")
 
 
-async def _say_ready(
-    stub: rpc.CoordinatorAsyncStub, reply: Ready, wish: pb.NextWorkRequest | None, seconds: float
+async def _send_ready(
+    stub: rpc.CoordinatorAsyncStub, reply: Ready, next_request: pb.NextWorkRequest | None, seconds: float
 ) -> pb.NextWorkResponse:
-    said = pb.ReadyRequest(
+    request = pb.ReadyRequest(
         plan_digest=bytes.fromhex(reply.plan_digest),
         round=reply.round,
         query_digest=bytes.fromhex(reply.query),
         card_digest=bytes.fromhex(reply.card),
-        next=wish,
+        next=next_request,
     )
     failpoint("ready-sending")
-    found = (await call(stub.Ready, said, seconds=seconds)).next
+    found = (await call(stub.Ready, request, seconds=seconds)).next
     failpoint("ready-sent")
     return found
 
@@ -100,21 +106,23 @@ async def _say_ready(
 async def _contribute(
     stub: rpc.CoordinatorAsyncStub,
     answer: Contribution,
-    limits: Limits,
-    wish: pb.NextWorkRequest | None,
+    limits: TransferLimits,
+    next_request: pb.NextWorkRequest | None,
     seconds: float,
 ) -> pb.NextWorkResponse | None:
-    data, found = octets(answer.values), None
+    data, found = to_memoryview(answer.values), None
     if len(data) <= limits.inline:
-        said = pb.ContributeRequest(values=bytes(data), next=wish, **_named(answer, answer.digest))
-        found = (await call(stub.Contribute, said, seconds=seconds)).next
+        request = pb.ContributeRequest(
+            values=bytes(data), next=next_request, **_digest_fields(answer, answer.digest)
+        )
+        found = (await call(stub.Contribute, request, seconds=seconds)).next
     else:
         await _upload(stub, answer, data, limits.chunk)
     failpoint("reply-sent")
     return found
 
 
-def _named(contribution: Contribution, digest: str) -> dict[str, Any]:
+def _digest_fields(contribution: Contribution, digest: str) -> dict[str, Any]:
     return {
         "plan_digest": bytes.fromhex(contribution.plan_digest),
         "round": contribution.round,
@@ -127,39 +135,42 @@ def _named(contribution: Contribution, digest: str) -> dict[str, Any]:
 async def _upload(
     stub: rpc.CoordinatorAsyncStub, contribution: Contribution, data: memoryview, chunk: int
 ) -> None:
-    """Send in chunks. A coordinator that forgot the upload (it restarted, or others waited while nothing
-    moved) is asked anew; one that has others to hear first, for as long as that takes."""
+    """Send in chunks.
+
+    Open the upload again if the coordinator lost it (after a restart, or because it stalled). Wait while the
+    coordinator serves other uploads.
+    """
     digest = await asyncio.to_thread(lambda: contribution.digest)
-    opening = pb.OpenUploadRequest(total_bytes=len(data), **_named(contribution, digest))
+    open_request = pb.OpenUploadRequest(total_bytes=len(data), **_digest_fields(contribution, digest))
     reopened = waited = 0
     while True:
         try:
-            opened = await call(stub.OpenUpload, opening)
-            await _put_missing(stub, opened, data, chunk)
-            await call(stub.Commit, pb.CommitRequest(upload=opened.upload), seconds=COMMIT_SECONDS)
+            upload = await call(stub.OpenUpload, open_request)
+            await _put_missing(stub, upload, data, chunk)
+            await call(stub.Commit, pb.CommitRequest(upload=upload.upload), seconds=COMMIT_SECONDS)
         except EigenveilError as problem:
             reopened += problem.code is Code.NOT_FOUND
             waited += problem.code is Code.NOT_READY
-            if problem.code not in OPEN_AGAIN or reopened == REOPENINGS or waited == TURNS:
+            if problem.code not in REOPEN_CODES or reopened == MAX_REOPENS or waited == MAX_WAITS:
                 raise
-            await asyncio.sleep(pause(reopened + waited))
+            await asyncio.sleep(backoff_seconds(reopened + waited))
         else:
             return
 
 
 async def _put_missing(
-    stub: rpc.CoordinatorAsyncStub, opened: pb.OpenUploadResponse, data: memoryview, chunk: int
+    stub: rpc.CoordinatorAsyncStub, upload: pb.OpenUploadResponse, data: memoryview, chunk: int
 ) -> None:
-    turns = asyncio.Semaphore(CHUNKS_AT_ONCE)
+    slots = asyncio.Semaphore(PARALLEL_CHUNKS)
 
-    async def put(index: int) -> None:
-        async with turns:
+    async def put_chunk(index: int) -> None:
+        async with slots:
             piece = bytes(data[index * chunk : (index + 1) * chunk])
-            await call(stub.PutChunk, pb.PutChunkRequest(upload=opened.upload, index=index, data=piece))
+            await call(stub.PutChunk, pb.PutChunkRequest(upload=upload.upload, index=index, data=piece))
             failpoint("chunk-sent")
 
-    missing = sorted(set(range(-(-len(data) // chunk))) - set(opened.have))
-    tasks = [asyncio.create_task(put(index)) for index in missing]
+    missing = sorted(set(range(-(-len(data) // chunk))) - set(upload.have))
+    tasks = [asyncio.create_task(put_chunk(index)) for index in missing]
     try:
         await asyncio.gather(*tasks)
     finally:

@@ -1,2 +1,1 @@
-"""Where the records of a study are held while it runs, and what computes on them. Imports no daemon, state or
-command."""
+"""Storage of the records of running studies, and computation on them. Imports no daemon, state or command."""

@@ -1,5 +1,7 @@
-"""A study's records on the workers of a Dask cluster: answers are sums of integers, so bit-identical to those
-of one machine, wherever a partition lies and however often it had to be loaded again.
+"""Records of a study on the workers of a Dask cluster.
+
+Answers are sums of integers, so they equal those of one machine bit by bit, wherever a partition is stored
+and however often it was loaded again.
 """
 
 from __future__ import annotations
@@ -16,49 +18,58 @@ from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, Frame, Query, needs_all_rows
-from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreachable
-from eigenveil_client.records.apart import reader
-from eigenveil_client.records.quality import ColumnQuality, Ranges
+from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreachable_error
+from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges
+from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.records import Rules
-from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.records_config import RecordsConfig
 from eigenveil_client.site.engine import partitions
-from eigenveil_client.site.engine.partitions import Problem, Share, Summary
+from eigenveil_client.site.engine.partitions import PartitionSource, PartitionSummary, WorkerError
 from eigenveil_common.log import event
 
 if TYPE_CHECKING:
     from distributed import Future
 
-FAN = 8  # answers that are added up by one task
+MAX_ADDENDS = 8  # answers that one task adds
 
 
 class DaskEngine:
-    """Loads studies onto the cluster at `address`, to which it connects when there is something to do."""
+    """Engine that loads studies onto the cluster at `address`, and connects when it is needed."""
 
-    def __init__(self, said: RecordsConfig, rules: Rules, plausible: Ranges, address: ClusterAddress) -> None:
-        self._said = said
+    def __init__(
+        self, records_config: RecordsConfig, rules: Rules, plausible: PlausibleRanges, address: ClusterAddress
+    ) -> None:
+        self._records_config = records_config
         self._rules = rules
         self._plausible = plausible
         self._address = address
         self._connected: Cluster | None = None
         self._warned: frozenset[str] = frozenset()
 
-    def check(self, plan: Plan, asked: Sequence[RoundQuery]) -> None:
-        """See `Engine.check`: an answer has to be a sum over partitions."""
-        _check_sums(one.query for one in asked)
+    def check(self, plan: Plan, round_queries: Sequence[RoundQuery]) -> None:
+        """See `RecordEngine.check`: each answer must be a sum over partitions."""
+        _check_sums(one.query for one in round_queries)
 
     def load(self, plan: Plan) -> DaskRecords:
-        """See `Engine.load`; whatever is wrong is told once all partitions were loaded.
+        """See `RecordEngine.load`; errors are raised after all partitions were loaded.
 
         Raises:
-            PeerError: code `unreachable`: nothing about the records, and worth another try.
+            PeerError: code `unreachable_error`: the records are not the cause; a retry may help.
         """
-        share = Share(said=self._said, study=plan.study, rules=self._rules, plausible=dict(self._plausible))
-        held = DaskRecords(self._cluster(), partitions.shares(share, reader.files(self._said)), plan.digest)
-        strange = held.unreadable - self._warned
-        if strange:
-            event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(strange)))
-            self._warned |= strange
-        return held
+        share = PartitionSource(
+            records_config=self._records_config,
+            study=plan.study,
+            rules=self._rules,
+            plausible=dict(self._plausible),
+        )
+        records = DaskRecords(
+            self._cluster(), partitions.shares(share, reader.files(self._records_config)), plan.digest
+        )
+        new_columns = records.unreadable - self._warned
+        if new_columns:
+            event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(new_columns)))
+            self._warned |= new_columns
+        return records
 
     def _cluster(self) -> Cluster:
         if self._connected is not None and not self._connected.alive:
@@ -68,76 +79,78 @@ class DaskEngine:
             self._connected = Cluster(self._address)
             event("cluster-connected", address=self._address.scheduler)
         if not self._connected.workers().workers:
-            raise unreachable("it has no worker")
+            raise unreachable_error("it has no worker")
         return self._connected
 
 
 class DaskRecords:
-    """See `Held`. A partition whose worker is gone is loaded again by another, and must be what it was."""
+    """See `LoadedRecords`. Another worker reloads the partition of a lost one; its digest must be equal."""
 
-    def __init__(self, cluster: Cluster, shares: Sequence[Share], study: str) -> None:
+    def __init__(self, cluster: Cluster, shares: Sequence[PartitionSource], study: str) -> None:
         self._cluster = cluster
         self._study = study
         self._partitions = [cluster.submit(partitions.load, one) for one in shares]
         summaries = [cluster.submit(partitions.summary, one) for one in self._partitions]
         found = self._results(summaries, summaries, "records-loading")
-        parts: list[Summary] = [_or_raise(one) for one in found]
-        self._digests = [one.digest for one in parts]
-        self.records = sum(one.records for one in parts)
-        self.persons = sum(one.persons for one in parts)
+        summaries_found: list[PartitionSummary] = [_raise_worker_error(one) for one in found]
+        self._digests = [one.digest for one in summaries_found]
+        self.records = sum(one.records for one in summaries_found)
+        self.persons = sum(one.persons for one in summaries_found)
         self.file = hashlib.sha256(b"".join(self._digests)).digest()
-        self.quality = _together(parts)
-        self.unreadable = frozenset[str]().union(*(one.unreadable for one in parts))
+        self.quality = _merge_quality(summaries_found)
+        self.unreadable = frozenset[str]().union(*(one.unreadable for one in summaries_found))
 
     def answer(self, query: Query, frame: Frame | None) -> IntArray:
-        """See `Held.answer`.
+        """See `LoadedRecords.answer`.
 
         Raises:
-            RequestError: code `site-policy`: no sum answers it; the study was agreed to under another engine.
-            PeerError: code `unreachable`: its scheduler is gone, or stuck.
+            RequestError: code `site-policy`: the answer is no sum; another engine accepted the study.
+            PeerError: code `unreachable_error`: the scheduler is lost or stuck.
         """
         _check_sums([query])
-        asked = self._cluster.submit(partitions.same, (query, frame))
+        framed_query = self._cluster.submit(partitions.forward, (query, frame))
         answers = [
-            self._cluster.submit(partitions.answer, one, digest, asked)
+            self._cluster.submit(partitions.answer, one, digest, framed_query)
             for one, digest in zip(self._partitions, self._digests, strict=True)
         ]
         totals = answers
         while len(totals) > 1:
-            some = (totals[first : first + FAN] for first in range(0, len(totals), FAN))
-            totals = [self._cluster.submit(partitions.add, one) for one in some]
-        return frozen(_or_raise(self._results(totals, answers, "round-computing")[0]))
+            batches = (totals[first : first + MAX_ADDENDS] for first in range(0, len(totals), MAX_ADDENDS))
+            totals = [self._cluster.submit(partitions.add, one) for one in batches]
+        return frozen(_raise_worker_error(self._results(totals, answers, "round-computing")[0]))
 
     def close(self) -> None:
-        self._partitions = []  # of which nobody knows any more, so the workers forget them
+        self._partitions = []  # the last references: the workers release them
 
-    def _results(self, wanted: Sequence[Future[Any]], among: Sequence[Future[Any]], doing: str) -> list[Any]:
-        def tell(done: int, of: int) -> None:
-            event(doing, study=self._study, detail=f"{done} of {of} partitions")
+    def _results(
+        self, wanted: Sequence[Future[Any]], among: Sequence[Future[Any]], event_name: str
+    ) -> list[Any]:
+        def report(done: int, of: int) -> None:
+            event(event_name, study=self._study, detail=f"{done} of {of} partitions")
 
-        return self._cluster.results(wanted, among, tell)
+        return self._cluster.results(wanted, among, report)
 
 
 def _check_sums(queries: Iterable[Query]) -> None:
-    """Insist that an answer is a sum over partitions: of a record in a secret order, each would send one."""
-    whole = sorted({NAMES[type(query)] for query in queries if needs_all_rows(query)})
-    if whole:
+    """Require that each answer is a sum over partitions: a secret order needs all records in one place."""
+    unsupported = sorted({NAMES[type(query)] for query in queries if needs_all_rows(query)})
+    if unsupported:
         raise RequestError(
             Code.POLICY,
-            f"the study asks for {', '.join(whole)}, for which all records must lie in one place; the site's "
-            "engine holds them on several machines and can only add up",
+            f"the study has queries of kind {', '.join(unsupported)}, which need all records in one place, but the "
+            "site's engine (dask) stores them on several machines",
         )
 
 
-def _or_raise(found: Any) -> Any:
-    if isinstance(found, Problem):
-        if (
-            found.code is Code.STORAGE
-        ):  # of a worker's disk, which another may have; here it would end the daemon
-            raise unreachable(found.message)
+def _raise_worker_error(found: Any) -> Any:
+    if isinstance(found, WorkerError):
+        if found.code is Code.STORAGE:  # a worker's disk failed; the code `storage` would end this daemon
+            raise unreachable_error(found.message)
         raise found.error()
     return found
 
 
-def _together(parts: Sequence[Summary]) -> tuple[ColumnQuality, ...]:
-    return tuple(reduce(add, of_one) for of_one in zip(*(one.quality for one in parts), strict=True))
+def _merge_quality(summaries_found: Sequence[PartitionSummary]) -> tuple[ColumnQuality, ...]:
+    return tuple(
+        reduce(add, of_one) for of_one in zip(*(one.quality for one in summaries_found), strict=True)
+    )

@@ -1,7 +1,6 @@
-"""What a worker of a cluster does with its share of a site's records, a file: load it as the site itself
-would, keep it, answer from it.
+"""Tasks of a cluster's worker on its share of a site's records, one file: load, store, answer.
 
-Nothing here raises: what was raised would stand in a worker's log, with whatever it quotes.
+No task raises an error, because a worker would log it with any value that it quotes.
 """
 
 from __future__ import annotations
@@ -16,28 +15,28 @@ from typing import ParamSpec, TypeVar
 import numpy as np
 
 from eigenveil.errors import Code, EigenveilError, error
-from eigenveil.numerics.blas import one_thread
 from eigenveil.numerics.encoding import IntArray
+from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil.queries import Frame, Query
 from eigenveil.site.site import Site
 from eigenveil.study.grid import unit
 from eigenveil.study.study import Study
-from eigenveil_client.records.apart.reader import read
-from eigenveil_client.records.quality import ColumnQuality, Ranges
+from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges
+from eigenveil_client.records.isolated.reader import read
 from eigenveil_client.records.records import LINES, Records, Rules
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import BadRecords
-from eigenveil_common.log import places
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_common.log import frame_locations
 
 Given = ParamSpec("Given")
 Done = TypeVar("Done")
-Asked = tuple[Query, Frame | None]
+FramedQuery = tuple[Query, Frame | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """An error of ours on its way to the site; `about` is there for bad records, and perhaps `kind`."""
+class WorkerError:
+    """An error as a value, on its way to the site; bad records have `about`, and sometimes `kind`."""
 
     code: Code
     message: str
@@ -45,26 +44,26 @@ class Problem:
     kind: str = ""
 
     def error(self) -> EigenveilError:
-        """To be raised at the site."""
+        """Return the error to raise at the site."""
         if self.about:
             return BadRecords(self.message, about=self.about, kind=self.kind)
         return error(self.code, self.message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Share:
-    """The file `said.source` for a study, read by the site's `rules` and held against what is `plausible`."""
+class PartitionSource:
+    """The file of a study to read, with the site's `rules` and its `plausible` ranges."""
 
-    said: RecordsConfig
+    records_config: RecordsConfig
     study: Study
     rules: Rules
-    plausible: Ranges
+    plausible: PlausibleRanges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Partition:
-    """A share as a worker keeps it, and the columns in which a cell cannot be read. `digest` is of the file
-    and of the rows."""
+    """A loaded share on a worker, and its columns with unreadable cells. `digest` covers the file and the
+    rows."""
 
     records: Records
     unit: int
@@ -73,8 +72,8 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
-    """What the site is told of a partition: all but its rows."""
+class PartitionSummary:
+    """Description of a partition for the site, without its rows."""
 
     records: int
     persons: int
@@ -83,40 +82,42 @@ class Summary:
     unreadable: frozenset[str]
 
 
-def _as_value(work: Callable[Given, Done]) -> Callable[Given, Done | Problem]:
+def _errors_as_values(work: Callable[Given, Done]) -> Callable[Given, Done | WorkerError]:
     @wraps(work)
-    def done(*given: Given.args, **named: Given.kwargs) -> Done | Problem:
-        for one in given:
+    def done(*arguments: Given.args, **keywords: Given.kwargs) -> Done | WorkerError:
+        for one in arguments:
             for found in one if isinstance(one, list) else (one,):
-                if isinstance(found, Problem):
-                    return found  # of the work before
+                if isinstance(found, WorkerError):
+                    return found  # of the task before
         try:
-            return work(*given, **named)
+            return work(*arguments, **keywords)
         except EigenveilError as problem:
             about, kind = getattr(problem, "about", ""), getattr(problem, "kind", "")
-            return Problem(code=problem.code, message=str(problem), about=about, kind=kind)
-        except Exception as surprise:  # noqa: BLE001 - the site logs it, without its text
-            at = places(surprise.__traceback__)
-            return Problem(code=Code.BUG, message=f"{type(surprise).__qualname__} at {at}")
+            return WorkerError(code=problem.code, message=str(problem), about=about, kind=kind)
+        except Exception as unexpected:  # noqa: BLE001 - the site logs it, without its text
+            at = frame_locations(unexpected.__traceback__)
+            return WorkerError(code=Code.BUG, message=f"{type(unexpected).__qualname__} at {at}")
 
     return done
 
 
-@_as_value
-def load(share: Share) -> Partition:
-    """The records of a share, by the same code and with the same rules as on one machine [P30]."""
+@_errors_as_values
+def load(share: PartitionSource) -> Partition:
+    """Return the records of a share, by the same code and rules as on one machine [P30]."""
     found: set[str] = set()
     tell: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
-    taken = read(share.said, share.study, rules=share.rules, plausible=share.plausible, unreadable=tell)
+    records = read(
+        share.records_config, share.study, rules=share.rules, plausible=share.plausible, unreadable=tell
+    )
     return Partition(
-        records=taken, unit=unit(share.study), digest=_digest(taken), unreadable=frozenset(found)
+        records=records, unit=unit(share.study), digest=_digest(records), unreadable=frozenset(found)
     )
 
 
-@_as_value
-def summary(partition: Partition) -> Summary:
+@_errors_as_values
+def summary(partition: Partition) -> PartitionSummary:
     records = partition.records
-    return Summary(
+    return PartitionSummary(
         records=len(records.rows),
         persons=records.persons,
         digest=partition.digest,
@@ -125,32 +126,31 @@ def summary(partition: Partition) -> Summary:
     )
 
 
-@_as_value
-def answer(partition: Partition, digest: bytes, asked: Asked) -> IntArray:
-    """The exact sum over a partition, if it is still the one with that digest: it may have been loaded again
-    since, on another worker.
+@_errors_as_values
+def answer(partition: Partition, digest: bytes, framed_query: FramedQuery) -> IntArray:
+    """Return the exact sum over a partition, if its digest is equal: another worker may have reloaded it.
 
     Privacy: none by itself, as `Site.answer`; it is added to the others' and goes nowhere else.
     """
     if partition.digest != digest:
         raise BadRecords(
-            "the records have changed since this study began; a study runs over one state of them",
+            "the records have changed since this study began; restore them, or start a new study",
             about="changed",
         )
-    query, frame = asked
-    with one_thread():  # the worker's tasks are the threads
+    query, frame = framed_query
+    with single_blas_thread():  # the worker's tasks are the threads
         return Site(partition.records.rows, unit=partition.unit).answer(query, frame=frame)
 
 
-@_as_value
+@_errors_as_values
 def add(answers: list[IntArray]) -> IntArray:
-    """Their exact sum: integers, so in whatever order [P1]."""
+    """Return the exact sum, which is independent of the order [P1]."""
     return sum(answers[1:], answers[0])
 
 
-def same(asked: Asked) -> Asked:
-    """A question, once on its way for all who need it; made again if the worker that held it is gone."""
-    return asked
+def forward(framed_query: FramedQuery) -> FramedQuery:
+    """Return the query: one task sends it to all workers, and is repeated if its worker is lost."""
+    return framed_query
 
 
 def _digest(records: Records) -> bytes:
@@ -159,6 +159,6 @@ def _digest(records: Records) -> bytes:
     return found.digest()
 
 
-def shares(share: Share, files: Sequence[Path]) -> list[Share]:
-    """One share for each file."""
-    return [replace(share, said=replace(share.said, source=one)) for one in files]
+def shares(share: PartitionSource, files: Sequence[Path]) -> list[PartitionSource]:
+    """Return one share for each file."""
+    return [replace(share, records_config=replace(share.records_config, source=one)) for one in files]

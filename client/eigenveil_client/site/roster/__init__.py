@@ -1,1 +1,1 @@
-"""Key cards that people of this site pin: of other sites, and of analysts."""
+"""Pinned key cards of other sites and of analysts, and the keys of this site."""

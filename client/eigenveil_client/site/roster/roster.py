@@ -1,7 +1,12 @@
-"""The owners whose cards are here, in a file of each kind beside this site's identity [R28] [R30].
+"""Roster of key card owners, one file of each kind beside this site's identity [R28] [R30].
 
-Commands write it, also while the daemon runs, which reads it anew at each use. A card that a person confirmed
-is replaced by a person alone; what was replaced or removed stays in the file, as evidence.
+Commands write the file, also while the daemon runs; the daemon reads it at each use. Only a person replaces a
+confirmed card. Replaced and removed cards stay in the file as evidence.
+
+Views of pinned key cards for the site's commands: plain values and texts.
+
+The fingerprint of an unconfirmed card is not shown: its owner reads it out by telephone, and it must not be
+copied from the screen.
 """
 
 from __future__ import annotations
@@ -12,37 +17,44 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Generic
+from typing import Any, Generic
 
+from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, checked_text
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.key_cards.fingerprint import typed_fingerprint
-from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard
+from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard, typed_fingerprint
 from eigenveil.numerics.encoding import parse_json
-from eigenveil.study.consent import LONGEST_NAME, checked_text
-from eigenveil_client.site.roster.content import Outcome, RosterContent, one_each
-from eigenveil_client.site.roster.kind import RosterKind
-from eigenveil_client.site.roster.pin import Confirmation, Pin, Sighting, Standing
-from eigenveil_common.files import check_owner, is_there, read_secret, write_secret
-from eigenveil_common.locks import locked
-from eigenveil_common.log import alarm
+from eigenveil_client.site.roster.pins import (
+    Confirmation,
+    ConflictingCard,
+    ImportOutcome,
+    Pin,
+    PinStatus,
+    RosterContent,
+    RosterKind,
+    cards_by_owner,
+)
+from eigenveil_common.command import shell_command
+from eigenveil_common.concurrency import locked
+from eigenveil_common.files import check_owner, path_exists, read_secret, write_secret
+from eigenveil_common.log import log_error
 
-RESTORE = (
-    "Put the file back from the backup; without one move it away, and import and confirm each card anew. "
-    "Then start the daemon again"
+RESTORE_ADVICE = (
+    "Restore the file from the backup; without a backup move it away, and import and confirm each key card "
+    "again. Then start the daemon again"
 )
 
 
 class RosterUnusable(RequestError):
-    """The cards that people here confirmed cannot be read, or are gone: the process must end, and nothing be
-    sent, until they are back. Code `bad-config`."""
+    """Error for confirmed cards that are missing or unreadable. The process must end, and nothing is sent
+    until they are restored. Code `bad-config`."""
 
     def __init__(self, why: str) -> None:
         super().__init__(Code.BAD_CONFIG, why)
 
 
 class Roster(Generic[AnyCard]):
-    """The file of one kind in the identity's folder. Several processes of a site may write it. Each
-    method reads it, and what it changes is durable on return.
+    """File of one kind in the identity's folder. Several processes of a site may write it. Each method reads
+    the file, and its changes are durable on return.
 
     Raises:
         RosterUnusable: the file is damaged or a link, or others can read it.
@@ -57,138 +69,215 @@ class Roster(Generic[AnyCard]):
         self._path = folder / kind.file
         self._clock = clock
 
-    def held(self) -> RosterContent[AnyCard]:
-        """All that is in it."""
-        if self._path.is_symlink():  # one that leads nowhere is no roster that was never made
+    def content(self) -> RosterContent[AnyCard]:
+        """Return the whole content of the file."""
+        if self._path.is_symlink():  # a dangling link is not a roster that was never made
             raise RosterUnusable(
-                f"{self._path} is a link: put the file itself there, then start the daemon again"
+                f"{self._path} is a link: replace it by the file itself, then start the daemon again"
             )
-        if not is_there(self._path):
+        if not path_exists(self._path):
             return RosterContent(kind=self.kind)
         try:
             return RosterContent.from_dict(self.kind, parse_json(read_secret(self._path)))
         except RequestError as problem:  # others can read it, or it has just been moved away
             raise RosterUnusable(str(problem)) from problem
         except (ValueError, KeyError, TypeError, PeerError) as problem:
-            raise RosterUnusable(f"{self._path} is damaged. {RESTORE}") from problem
+            raise RosterUnusable(f"{self._path} is damaged. {RESTORE_ADVICE}") from problem
 
     def confirmed(self) -> Mapping[str, AnyCard]:
-        """By name, the cards that a person here has confirmed and that nothing contradicted since."""
+        """Return by name the cards that are confirmed and not changed."""
         return {
-            name: one.card for name, one in self.held().pins.items() if one.standing is Standing.CONFIRMED
+            name: one.card for name, one in self.content().pins.items() if one.status is PinStatus.CONFIRMED
         }
 
     def changed(self) -> Mapping[str, Pin[AnyCard]]:
-        """By name, the owners about whom a person must decide before anything more is sent."""
-        return {name: one for name, one in self.held().pins.items() if one.standing is Standing.CHANGED}
+        """Return by name the changed pins; a person must decide about each before anything more is sent."""
+        return {name: one for name, one in self.content().pins.items() if one.status is PinStatus.CHANGED}
 
     def check_unchanged(self) -> None:
-        """Insist that there are none.
+        """Require that no pin is changed.
 
         Raises:
-            RequestError: code `conflict`; it says the ways on.
+            RequestError: code `conflict`; the message states what to do.
         """
         changed = self.changed()
         if changed:
             raise RequestError(
-                Code.CONFLICT, " ".join(contradicted(self.kind, pin) for pin in changed.values())
+                Code.CONFLICT, " ".join(conflict_advice(self.kind, pin) for pin in changed.values())
             )
 
     def mark_changed(self, name: str, seen_digest: str) -> None:
-        """Write down, and alarm, that a card of this digest was shown in place of the confirmed one of site
-        `name`. Where none is confirmed, or that very one, nothing is contradicted."""
-        with self._writing() as (held, write):
-            pin = held.pins.get(name)
+        """Record and log that a card of this digest was shown in place of the confirmed card of `name`.
+
+        Does nothing if no card of `name` is confirmed, or if this card is the confirmed one."""
+        with self._writing() as (content, write):
+            pin = content.pins.get(name)
             if pin is None or pin.confirmed is None or pin.card.digest == seen_digest:
                 return
-            seen = pin.seen or Sighting(digest=seen_digest, at=self._now())
-            write(held.having(replace(pin, seen=seen)))
-        alarm(self.kind.event, **{self.kind.owner: name}, here=pin.card.digest, there=seen_digest)
+            conflict = pin.conflict or ConflictingCard(digest=seen_digest, at=self._now())
+            write(content.with_pin(replace(pin, conflict=conflict)))
+        log_error(self.kind.event, **{self.kind.owner: name}, here=pin.card.digest, there=seen_digest)
 
-    def take(
+    def import_cards(
         self,
         cards: Iterable[SignedKeyCard[AnyCard]],
         federation: str,
-        own: AnyCard | None = None,
+        site_card: AnyCard | None = None,
         *,
         replacing: bool,
-    ) -> dict[str, Outcome]:
-        """Import cards, all or none; by owner, what became of each. `own` is this site's. A card that was
-        confirmed gives way only if `replacing`, and its successor has to be confirmed.
+    ) -> dict[str, ImportOutcome]:
+        """Import cards, all or none; return the result by owner. `site_card` is this site's own card. A
+        confirmed card is replaced only if `replacing`, and its successor must be confirmed.
 
         Raises:
             RequestError: code `conflict`, a card is of another federation, claims this site's name, has the
                 keys of another, or would replace a confirmed one; or two cards claim one name.
-            PeerError: a card does not hold (`SignedKeyCard.check`).
+            PeerError: a card is invalid (`SignedKeyCard.check`).
         """
-        outcomes: dict[str, Outcome] = {}
-        with self._writing() as (held, write):
-            for owner, signed in one_each(cards).items():
-                held, outcomes[owner] = held.taking(
-                    signed, federation, own, replacing=replacing, now=self._now()
+        outcomes: dict[str, ImportOutcome] = {}
+        with self._writing() as (content, write):
+            for owner, signed in cards_by_owner(cards).items():
+                content, outcomes[owner] = content.import_card(
+                    signed, federation, site_card, replacing=replacing, now=self._now()
                 )
-            write(held)
+            write(content)
         return outcomes
 
-    def confirm(self, name: str, digits: str, by: str) -> Pin[AnyCard]:
-        """Trust the card of `name`, of whom `by` has heard these `digits`. A change that was
-        marked is decided by it.
+    def confirm(self, name: str, fingerprint: str, by: str) -> Pin[AnyCard]:
+        """Confirm the card of `name`, whose owner read the `fingerprint` to the person `by`. This also
+        resolves a marked change.
 
         Raises:
-            RequestError: code `not-found`, no such card; `bad-argument`, these are no digits, or no name.
-            PeerError: code `identity`, they are another card's.
+            RequestError: code `not-found`, no such card; `bad-argument`, an invalid fingerprint or name.
+            PeerError: code `identity`, the fingerprint is of another card.
         """
-        by, typed = checked_text(by, LONGEST_NAME), typed_fingerprint(digits)
-        with self._writing() as (held, write):
-            pin = held.of(name)
+        by, typed = checked_text(by, LONGEST_SIGNER_NAME), typed_fingerprint(fingerprint)
+        with self._writing() as (content, write):
+            pin = content.of(name)
             if typed != pin.card.fingerprint:
-                raise PeerError(Code.IDENTITY, f"{self._unlike(name, typed)}; nothing was confirmed")
-            aside = [one.until for one in held.earlier if one.card == pin.card and one.until is not None]
-            at = max(self._now(), *(until + 1 for until in aside)) if aside else self._now()
-            pin = replace(pin, confirmed=Confirmation(by=by, at=at), seen=None)
-            write(held.having(pin))
+                raise PeerError(Code.IDENTITY, f"{self._mismatch_reason(name, typed)}; nothing was confirmed")
+            removed_at = [
+                one.until for one in content.earlier if one.card == pin.card and one.until is not None
+            ]
+            at = max(self._now(), *(until + 1 for until in removed_at)) if removed_at else self._now()
+            pin = replace(pin, confirmed=Confirmation(by=by, at=at), conflict=None)
+            write(content.with_pin(pin))
         return pin
 
-    def _unlike(self, name: str, typed: str) -> str:
+    def _mismatch_reason(self, name: str, typed: str) -> str:
         if typed == self.kind.own(self._path.parent):
-            voice = self.kind.voice(name)
-            return f"these are the digits of this site's own card: type those that {voice} read"
+            reader_name = self.kind.reader_name(name)
+            return (
+                f"these are the digits of this site's own key card: type the digits that {reader_name} read"
+            )
         return (
             f"these are not the digits of the card of {name} that is here: have them read once more. If they "
-            f"differ again, this card is not {name}'s, or not its newest: get the file once more, by another "
-            "way, and import that"
+            f"differ again, get the file of {name} once more, by another way, and import it"
         )
 
     def remove(self, name: str) -> None:
-        """Put the card of `name` aside, as evidence.
+        """Remove the card of `name`; it stays in the file as evidence.
 
         Raises:
             RequestError: code `not-found`, no such card.
         """
-        with self._writing() as (held, write):
-            write(held.without(held.of(name), self._now()))
+        with self._writing() as (content, write):
+            write(content.without(content.of(name), self._now()))
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[RosterContent[AnyCard], Callable[[RosterContent[AnyCard]], None]]]:
-        """What is in the file, which nobody else changes meanwhile, and how to replace it."""
+        """Lock the file; yield its content and the function that writes it."""
         check_owner(self._path.parent)
         with locked(self._path.parent):
-            yield self.held(), self._write
+            yield self.content(), self._write
 
-    def _write(self, held: RosterContent[AnyCard]) -> None:
-        write_secret(self._path, json.dumps(held.to_dict(), indent=2).encode())
+    def _write(self, content: RosterContent[AnyCard]) -> None:
+        write_secret(self._path, json.dumps(content.to_dict(), indent=2).encode())
 
     def _now(self) -> int:
         return int(self._clock())
 
 
-def contradicted(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> str:
-    """What to do about a confirmed card in whose place another one was shown."""
+def conflict_advice(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> str:
+    """Return what to do about a confirmed card in whose place another one was shown."""
     name, command = pin.card.owner, kind.command
     return (
-        f"The coordinator showed another card of {name} than the one that is held here, so it may be lying "
-        f"about who {name} is; {kind.effect}. Telephone {name}, at a number of your own. If you hear the "
-        f"digits of the card that is here: {command} confirm {name} --config site.toml, and speak to the "
+        f"The coordinator showed another key card of {name} than the one that is pinned here, so it may be "
+        f"forging the identity of {name}; {kind.change_effect}. Telephone {name}, at a number that you know. If the "
+        f"digits are those of the pinned card: {command} confirm {name} --config site.toml, and speak to the "
         f"coordinator's operator. If there is a new card, get its file: {command} import FILE --replace "
         f"--config site.toml, and confirm that. {kind.without}: {command} remove {name} --config site.toml."
     )
+
+
+OUTCOME_TEXT = {
+    ImportOutcome.NEW: "new here",
+    ImportOutcome.KNOWN: "the same card is already here",
+    ImportOutcome.REPLACED: "replaces the card that was here, which is stored as removed",
+    ImportOutcome.OWN: "this site's own card, not imported",
+}
+
+
+def import_outcomes(outcomes: Mapping[str, ImportOutcome], content: RosterContent[AnyCard]) -> dict[str, Any]:
+    """Return the result for each card, and the present status of its owner's pin."""
+    pins = {name: content.pins.get(name) for name in outcomes}
+    return {
+        "cards": [
+            {
+                content.kind.owner: name,
+                "outcome": outcomes[name].value,
+                "standing": one and one.status.value,
+            }
+            for name, one in pins.items()
+        ]
+    }
+
+
+def import_text(kind: RosterKind[AnyCard], view: dict[str, Any], config_file: Path) -> str:
+    """Return the same as text, with the commands to run next."""
+    rows = view["cards"]
+    lines = [
+        f"{row[kind.owner]}: {OUTCOME_TEXT[ImportOutcome(row['outcome'])]}{_status_text(row['standing'])}"
+        for row in rows
+    ]
+    unconfirmed = [
+        row[kind.owner] for row in rows if row["standing"] not in (None, PinStatus.CONFIRMED.value)
+    ]
+    if unconfirmed:
+        call = "Telephone each owner, at a number that is not from the file, and type the digits you hear:"
+        command = (*kind.command.split(), "confirm")
+        lines += [
+            call,
+            *(f"  {shell_command(*command, name, '--config', config_file)}" for name in unconfirmed),
+        ]
+    return "\n".join(lines)
+
+
+def _status_text(stated: str | None) -> str:
+    if stated is None:
+        return ""
+    return ", not confirmed yet" if stated == PinStatus.IMPORTED.value else f", {stated}"
+
+
+def pin_row(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> dict[str, Any]:
+    """Return a pin as plain values."""
+    confirmed, conflict = pin.confirmed, pin.conflict
+    return {
+        kind.owner: pin.card.owner,
+        "standing": pin.status.value,
+        "card": pin.card.digest,
+        "fingerprint": pin.card.fingerprint if pin.status is PinStatus.CONFIRMED else None,
+        "by": confirmed and confirmed.by,
+        "confirmed": confirmed and confirmed.at,
+        "seen": conflict and conflict.digest,
+        "until": pin.until,
+    }
+
+
+def pin_rows(content: RosterContent[AnyCard]) -> dict[str, Any]:
+    """Return the pins by name, and the removed ones."""
+    kind = content.kind
+    return {
+        kind.entries: [pin_row(kind, content.pins[name]) for name in sorted(content.pins)],
+        "earlier": [pin_row(kind, one) for one in content.earlier],
+    }

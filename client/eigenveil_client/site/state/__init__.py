@@ -1,1 +1,1 @@
-"""What a site must not forget, in one database. Imports its policy, and neither daemon nor commands."""
+"""Durable state of a site in one database. Imports the site's policy, and neither daemon nor commands."""

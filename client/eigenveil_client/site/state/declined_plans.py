@@ -1,13 +1,10 @@
-"""What a site stores of plans that its rules declined: a digest of each, and counts.
+"""Digests and counts of plans that the site's rules declined. Only `declined_proofs` stores whole plans.
 
-No plan is stored but those of `declined_proofs`.
-
-An analyst whom no rule allows could otherwise fill this disk with plans. The latest `MOST_DIGESTS` digests
-are stored, so that a decline is repeated alike after a restart, and the latest `MOST_COUNTS` counts, one for
-each day (UTC), analyst and rule. The coordinator may invent names: of a day `MOST_OF_A_DAY` rows have one,
-and the rest is counted together, by rule, as `OTHERS`, so that few counts of other days give way. A study
-that ended before a person decided about it, and of which nothing left this site, leaves the same.
-"""
+Otherwise an analyst whom no rule allows could fill the disk with plans. The latest `MOST_DIGESTS` digests are
+stored, so that a decline is the same after a restart. The latest `MOST_COUNTS` counts are stored, one for
+each day (UTC), analyst and rule. The coordinator may invent names: at most `MOST_OF_A_DAY` rows of a day have
+a name, and the rest is counted by rule as `OTHERS`, so that few counts of other days are dropped. A study
+that ended before a decision and without a message from this site is stored likewise."""
 
 from __future__ import annotations
 
@@ -36,16 +33,16 @@ CREATE TABLE decline_counts (
 """
 MOST_DIGESTS = 4096
 MOST_COUNTS = 1000
-MOST_OF_A_DAY = 32  # rows with a name; a row for each rule comes to these
+MOST_OF_A_DAY = 32  # rows with a name, besides a row for each rule
 OTHERS = ""  # in place of an analyst; also of plans that name none, all of which are declined
-MOST_OPEN = 1024  # that one question for work names; poll.py takes 4,096 plans in all
+MOST_OPEN = 1024  # in one request for work; poll.py accepts 4,096 plans in all
 UNANSWERED = "ended-unanswered"  # in place of a rule: the study ended before this site answered anything
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclinedPlan:
-    """A plan that the rules declined, or that ended before it was decided about. `reason` is the error code
-    of the refusal; `ended`: the coordinator said that its study is over."""
+    """Plan that the rules declined, or that ended before a decision. `reason` is the error code of the
+    refusal; `ended`: the coordinator stated that its study is over."""
 
     plan: str
     reason: Code
@@ -54,8 +51,8 @@ class DeclinedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclineCount:
-    """Plans of one analyst (or `OTHERS`) that one rule declined on one day; a rule is a key of site.toml or a
-    code."""
+    """Number of plans of one analyst (or `OTHERS`) that one rule declined on one day. A rule is a key of
+    site.toml or an error code."""
 
     day: str
     analyst: str
@@ -64,36 +61,36 @@ class DeclineCount:
 
 
 class DeclinedPlans:
-    """The rows in `database` (whose schema includes `SCHEMA`). `clock` gives Unix seconds."""
+    """Declined plans in `database` (whose schema includes `SCHEMA`). `clock` returns Unix seconds."""
 
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         self._database = database
         self._clock = clock
 
     def get(self, digest: str) -> DeclinedPlan | None:
-        """One of the latest `MOST_DIGESTS`."""
+        """Return a declined plan if it is among the latest `MOST_DIGESTS`."""
         rows = self._database.rows("SELECT plan, reason, ended FROM declined WHERE plan = ?", (digest,))
         if not rows:
             return None
         row = rows[0]
         return DeclinedPlan(plan=row["plan"], reason=Code(row["reason"]), ended=bool(row["ended"]))
 
-    def starting(self, prefix: str) -> list[str]:
-        """The digests that begin with `prefix`, which is of hexadecimal digits."""
+    def with_prefix(self, prefix: str) -> list[str]:
+        """Return the digests that begin with `prefix`, in hexadecimal digits."""
         rows = self._database.rows(
             "SELECT plan FROM declined WHERE substr(plan, 1, ?) = ?", (len(prefix), prefix)
         )
         return [row["plan"] for row in rows]
 
-    def open(self) -> list[str]:
-        """The latest `MOST_OPEN` whose studies have not ended, oldest first."""
+    def not_ended(self) -> list[str]:
+        """Return the latest `MOST_OPEN` plans whose studies have not ended, oldest first."""
         latest = "SELECT plan FROM declined WHERE ended = 0 ORDER BY number DESC LIMIT ?"
         return [row["plan"] for row in self._database.rows(latest, (MOST_OPEN,))][::-1]
 
     def add(
         self, plan: str, reason: Code, change: Connection, *, analyst: str, rule: str, ended: bool = False
     ) -> None:
-        """Store a digest and count its plan, within the transaction `change`, and drop what is too many."""
+        """Store a digest and count its plan within the transaction `change`; drop rows over the limits."""
         row = {"plan": plan, "reason": reason.value, "at": self._clock(), "ended": int(ended)}
         change.insert("declined", row)
         change.execute(
@@ -122,10 +119,10 @@ class DeclinedPlans:
         )
 
     def end(self, digest: str, change: Connection) -> None:
-        """The study of a declined plan is over."""
+        """Record that the study of a declined plan is over."""
         change.execute("UPDATE declined SET ended = 1 WHERE plan = ?", (digest,))
 
     def counts(self) -> list[DeclineCount]:
-        """Every count that is stored, the oldest day first."""
+        """Return every stored count, the oldest day first."""
         rows = self._database.rows("SELECT * FROM decline_counts ORDER BY day, analyst, rule")
         return [DeclineCount(**dict(row)) for row in rows]

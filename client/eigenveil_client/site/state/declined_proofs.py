@@ -1,20 +1,19 @@
-"""Declined plans that are stored whole, because each is proof: the coordinator signed them in a name whose
-owner's key did not.
+"""Declined plans stored whole as proof: the coordinator signed them under an analyst's name, and the
+analyst's key did not.
 
-The first `MOST_OF_NAME` in each name stay, `MOST_PROOFS` of at most `MOST_PROOF_BYTES` in all, until a person
-forgets them. A plan in a name that people here know displaces the latest in a name that they do not, which
-costs nothing to invent; else none displaces another. Who made a plan up, the coordinator or somebody who
-submitted it there, the bytes do not say; that the coordinator sent it under this name, its release key says.
-"""
+The first `MOST_OF_NAME` of each name stay, `MOST_PROOFS` of at most `MOST_PROOF_BYTES` in all, until a person
+deletes them. A plan under a name known here displaces the latest under an unknown name, because names are
+easily invented. The bytes prove that the coordinator sent the plan under this name. They do not prove who
+made it."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from eigenveil.analyst_signature.authorization import authorization_from_proto
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil_client.site.state.received_plans import ReceivedPlan, is_whole
+from eigenveil.study_authorization import authorization_from_proto
+from eigenveil_client.site.state.received_plans import ReceivedPlan, matches_digest
 from eigenveil_common.storage.database import Connection, Database
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -46,9 +45,10 @@ DISPLACED = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclinedProof:
-    """The plan of study `name` in the name of `analyst` (`named`: one that people here know) as the release
-    key signed it, the analyst's `authorization` beside it (as it travels, empty for none), the error code of
-    the decline, and the Unix time at which it came."""
+    """Declined plan of study `name` under the name of `analyst`, signed by the release key.
+
+    `named`: the analyst is known here. `authorization` is the analyst's signature as received, empty for
+    none. `reason` is the error code of the decline, `at` the Unix time of receipt."""
 
     plan: str
     name: str
@@ -65,7 +65,7 @@ class DeclinedProof:
         return len(self.plan_json) + len(self.signature) + len(self.authorization)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values: whose name, what came, and the signed bytes."""
+        """Return the analyst's name, the plan and the signed bytes as plain values."""
         return {
             "study": self.plan,
             "name": self.name,
@@ -78,41 +78,43 @@ class DeclinedProof:
         }
 
     def _authorization(self) -> dict[str, str] | None:
-        """The fields as they came: nothing of an invalid signature is read."""
+        """Return the fields as received: nothing of an invalid signature is parsed."""
         if not self.authorization:
             return None
-        came = authorization_from_proto(pb.SignedAuthorization.FromString(self.authorization))
+        authorization = authorization_from_proto(pb.SignedAuthorization.FromString(self.authorization))
         return {
-            "said": came.said.hex(),
-            "signature": came.signature.hex(),
-            "card_said": came.card.said.hex(),
-            "card_signature": came.card.signature.hex(),
+            "said": authorization.said.hex(),
+            "signature": authorization.signature.hex(),
+            "card_said": authorization.card.said.hex(),
+            "card_signature": authorization.card.signature.hex(),
         }
 
 
 class DeclinedProofs:
-    """The rows in `database` (whose schema includes `SCHEMA`)."""
+    """Proofs in `database` (whose schema includes `SCHEMA`)."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def add(self, seen: ReceivedPlan, reason: Code, change: Connection, *, analyst: str, named: bool) -> None:
-        """Store a plan within the transaction `change`, unless it is there or there is no room."""
+    def add(
+        self, received: ReceivedPlan, reason: Code, change: Connection, *, analyst: str, named: bool
+    ) -> None:
+        """Store a plan within the transaction `change`, unless it is stored already or exceeds the limits."""
         proof = DeclinedProof(
-            plan=seen.plan, name=seen.name, analyst=analyst, named=named, plan_json=seen.plan_json,
-            signature=seen.signature, authorization=seen.authorization, reason=reason, at=seen.at,
+            plan=received.plan, name=received.name, analyst=analyst, named=named, plan_json=received.plan_json,
+            signature=received.signature, authorization=received.authorization, reason=reason, at=received.at,
         )  # fmt: skip
         same = change.execute("SELECT plan FROM declined_proofs WHERE analyst = ?", (analyst,))
         if len(same) >= MOST_OF_NAME or proof.plan in [row["plan"] for row in same]:
             return
-        while not (room := _has_room(proof, change)) and named and change.execute(DISPLACED, ()):
+        while not (fits := _fits(proof, change)) and named and change.execute(DISPLACED, ()):
             pass
-        if room:
+        if fits:
             row = asdict(proof) | {"reason": reason.value, "named": int(named)}
             change.insert("declined_proofs", row)
 
     def all(self) -> list[DeclinedProof]:
-        """Every one, the oldest first."""
+        """Return every proof, the oldest first."""
         rows = self._database.rows("SELECT * FROM declined_proofs ORDER BY at, plan")
         return [
             DeclinedProof(**dict(row) | {"reason": Code(row["reason"]), "named": bool(row["named"])})
@@ -120,14 +122,14 @@ class DeclinedProofs:
         ]
 
     def check_whole(self) -> None:
-        """Insist that every plan is the one that its digest names. Raises InternalError, code `storage`."""
+        """Check every plan against its digest. Raises InternalError, code `storage`."""
         for one in self.all():
-            if not is_whole(one.plan_json, one.plan):
+            if not matches_digest(one.plan_json, one.plan):
                 what = f"study {one.plan[:12]}, stored as proof,"
                 raise InternalError(Code.STORAGE, f"the plan of {what} was changed here; restore the state")
 
     def forget(self, wanted: str) -> DeclinedProof:
-        """Let the one go whose plan's digest begins with `wanted` (at least 6 characters), and return it.
+        """Delete and return the proof whose digest begins with `wanted` (at least 6 characters).
 
         Raises:
             RequestError: code `not-found`, none or several.
@@ -144,6 +146,6 @@ class DeclinedProofs:
         return found[0]
 
 
-def _has_room(proof: DeclinedProof, change: Connection) -> bool:
+def _fits(proof: DeclinedProof, change: Connection) -> bool:
     (stored,) = change.execute(STORED, ())
     return bool(stored["plans"] < MOST_PROOFS and stored["bytes"] + proof.size <= MOST_PROOF_BYTES)

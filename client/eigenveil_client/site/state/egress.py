@@ -1,14 +1,12 @@
-"""The egress ledger: one hash-chained row for every answer and every refusal that leaves a site, and for each
-time that it says an answer is ready.
+"""Egress ledger: one hash-chained row for every answer, refusal and readiness message that leaves a site.
 
-The row is written before the message is sent, so it may name a message that a crash then held
-back, and never misses one. `contribution` is a keyed digest (HMAC-SHA-256 with a key of this site) of the
-question and the numbers: a count has so few likely values that a plain hash would let any reader of the
-ledger find it by trying, and one of the numbers alone would be the same in every study that counts the
-same. The ledger is meant to be shown.
+The row is written before the message is sent. So it may name a message that a crash stopped, and never misses
+one. `contribution` is a keyed digest (HMAC-SHA-256 with a key of this site) of the query and the numbers. A
+plain hash would let a reader find a count by trying the likely values. A digest of the numbers alone would be
+equal in every study with the same count. The ledger may be shown to anyone.
 
-The question that a row answers is kept beside it, under its digest, so that what left can be explained and,
-while the records are the same, computed again. Greetings and questions for work are counted in `traffic`.
+The query that a row answers is stored under its digest. So the answer can be explained and, while the records
+are unchanged, computed again. Greetings and requests for work are counted in `traffic`.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from pathlib import Path
 from google.protobuf.message import DecodeError
 
 from eigenveil.accounting.ledger import GENESIS, Ledger
-from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, spoken
+from eigenveil.errors import Code, EigenveilError, InternalError, RequestError, round_label
 from eigenveil.numerics.encoding import digest
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
@@ -62,9 +60,9 @@ DECLINE, READY = "decline", "ready"  # kinds of rows of which no number leaves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """A message about to leave. `bytes` counts the numbers sent (8 each); `query` is the digest of the
-    question, empty in a refusal; `attempt` that of the set which an answer is masked for, else empty."""
+class EgressMessage:
+    """Message about to leave. `bytes` counts the numbers sent (8 each). `query` is the digest of the query,
+    empty in a refusal. `attempt` is the digest of the attempt of a masked answer, else empty."""
 
     study: str
     round: int
@@ -77,18 +75,18 @@ class Sent:
 
     @property
     def answers(self) -> bool:
-        """Whether numbers leave with it."""
+        """True if it contains numbers."""
         return self.kind not in (DECLINE, READY)
 
     @property
     def masked(self) -> bool:
-        """Whether they are an answer with masks and a share of the noise."""
+        """True if the numbers have masks and a share of the noise."""
         return bool(self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row(Sent):
-    """A message in its place in the chain. `at` is Unix time in seconds."""
+class EgressRow(EgressMessage):
+    """Message with its place in the chain. `at` is Unix time in seconds."""
 
     index: int
     at: int
@@ -96,17 +94,17 @@ class Row(Sent):
     digest: str
 
 
-NAMES = tuple(f.name for f in fields(Row))
+COLUMNS = tuple(f.name for f in fields(EgressRow))
 
 
 class EgressLedger:
-    """The rows in `database` (whose schema includes `SCHEMA`)."""
+    """Egress rows and their queries in `database` (whose schema includes `SCHEMA`)."""
 
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         self._database = database
         self._clock = clock
 
-    def append(self, sent: Sent, change: Connection) -> None:
+    def append(self, sent: EgressMessage, change: Connection) -> None:
         """Add a row within the transaction `change`."""
         rows = change.execute('SELECT "index", digest FROM egress ORDER BY "index" DESC LIMIT 1')
         body = {
@@ -116,21 +114,25 @@ class EgressLedger:
             "previous": rows[0]["digest"] if rows else GENESIS,
         }
         body["digest"] = digest("egress", body)
-        names = ", ".join(f'"{name}"' for name in NAMES)
-        marks = ", ".join("?" * len(NAMES))
-        change.execute(f"INSERT INTO egress ({names}) VALUES ({marks})", tuple(body[name] for name in NAMES))
+        names = ", ".join(f'"{name}"' for name in COLUMNS)
+        placeholders = ", ".join("?" * len(COLUMNS))
+        change.execute(
+            f"INSERT INTO egress ({names}) VALUES ({placeholders})", tuple(body[name] for name in COLUMNS)
+        )
 
-    def any_of(self, study: str, change: Connection) -> bool:
-        """Whether anything left this site for a study, as of the transaction `change`."""
+    def has_rows(self, study: str, change: Connection) -> bool:
+        """Return True if a message left this site for a study, as of the transaction `change`."""
         return bool(change.execute("SELECT 1 FROM egress WHERE study = ? LIMIT 1", (study,)))
 
-    def keep_question(self, asked: RoundQuery, change: Connection) -> None:
-        """Keep what was asked, once, within the transaction `change`."""
-        message = query_to_proto(asked).SerializeToString(deterministic=True)
-        change.execute("INSERT INTO questions VALUES (?, ?) ON CONFLICT DO NOTHING", (asked.digest, message))
+    def save_query(self, round_query: RoundQuery, change: Connection) -> None:
+        """Store a query once, within the transaction `change`."""
+        message = query_to_proto(round_query).SerializeToString(deterministic=True)
+        change.execute(
+            "INSERT INTO questions VALUES (?, ?) ON CONFLICT DO NOTHING", (round_query.digest, message)
+        )
 
-    def question(self, row: Row) -> RoundQuery:
-        """The question that `row` answered.
+    def query_of(self, row: EgressRow) -> RoundQuery:
+        """Return the query that `row` answered.
 
         Raises:
             InternalError: it was changed or removed.
@@ -140,26 +142,27 @@ class EgressLedger:
             try:
                 query = query_from_proto(pb.Query.FromString(found[0]["message"]))
             except (EigenveilError, DecodeError) as problem:
-                raise _unlike(row) from problem
+                raise _query_changed(row) from problem
             if query.digest == row.query:
                 return query
-        raise _unlike(row)
+        raise _query_changed(row)
 
-    def check_questions(self, rows: list[Row]) -> None:
-        """Insist that the question beside each answer is there. Raises as `question`."""
+    def check_queries(self, rows: list[EgressRow]) -> None:
+        """Check that the query of each answer is stored. Raises as `query_of`."""
         for row in rows:
             if row.query:
-                self.question(row)
+                self.query_of(row)
 
     def head(self) -> str:
-        """The digest of the last row."""
+        """Return the digest of the last row."""
         rows = self._database.rows('SELECT digest FROM egress ORDER BY "index" DESC LIMIT 1')
         return str(rows[0]["digest"]) if rows else GENESIS
 
-    def verify(self, ledger: Ledger) -> list[Row]:
-        """Every row, after checking the chain, and that every round, and every attempt at a masked one, that
-        the budget was charged for has a row, as both are written together. What an accepted loss was charged
-        for (`rollback_guard`) has none here. Each question was checked when the state was opened.
+    def verify(self, ledger: Ledger) -> list[EgressRow]:
+        """Return every row after checking the chain and the charges.
+
+        Each charged round or attempt must have a row, as both are written together; an accepted loss
+        (`rollback`) has none. Each query was checked when the state was opened.
 
         Raises:
             InternalError: something was changed, removed or put in.
@@ -176,18 +179,20 @@ class EgressLedger:
             study, round = missing[0]
             raise InternalError(
                 Code.STORAGE,
-                f"{len(missing)} rounds were charged for answers that have no row in the egress ledger, such "
-                f"as {spoken(round)} of study {study[:12]}: rows are missing at its end",
+                f"{len(missing)} charged rounds have no row in the egress ledger, such "
+                f"as {round_label(round)} of study {study[:12]}: rows are missing at its end",
             )
         return rows
 
-    def rows(self) -> list[Row]:
-        """Every row, oldest first, after checking the chain.
+    def rows(self) -> list[EgressRow]:
+        """Return every row, oldest first, after checking the chain.
 
         Raises:
             InternalError: a row was changed, removed or put in.
         """
-        rows = [Row(**dict(row)) for row in self._database.rows('SELECT * FROM egress ORDER BY "index"')]
+        rows = [
+            EgressRow(**dict(row)) for row in self._database.rows('SELECT * FROM egress ORDER BY "index"')
+        ]
         previous = GENESIS
         for index, row in enumerate(rows):
             body = {name: value for name, value in asdict(row).items() if name != "digest"}
@@ -199,12 +204,13 @@ class EgressLedger:
         return rows
 
 
-class Fingerprints:
-    """Keyed digests of what a site holds and sends, which nobody without its key finds by trying:
-    HMAC-SHA-256 (hex) with the key at `path`, which is made with the database that it belongs to.
+class KeyedDigests:
+    """Keyed digests of a site's records and answers, which cannot be found by trial without the key.
+
+    HMAC-SHA-256 (hex) with the key at `path`, which is created together with the database.
 
     Raises:
-        RequestError: code `bad-config`, the key is gone or can be read by others.
+        RequestError: code `bad-config`, the key is missing or readable by others.
     """
 
     def __init__(self, path: Path, database: Path) -> None:
@@ -212,19 +218,19 @@ class Fingerprints:
             if database.exists():
                 raise RequestError(
                     Code.BAD_CONFIG,
-                    f"{path} is gone and {database} is there: put both back from one copy. If there is none, "
-                    "move the database away, too, and run: eigenveil-site accept-loss",
+                    f"{path} is missing, and {database} exists: restore both from one backup. Without a "
+                    "backup move the database away, too, and run: eigenveil-site accept-loss",
                 )
             write_secret(path, os.urandom(32))
         self._key = read_secret(path)
 
-    def of_answer(self, asked: RoundQuery, values: bytes | memoryview) -> str:
-        """Of the question, which names its plan and round, and of the numbers. Of the numbers alone it would
-        tell that two studies counted the same."""
-        return self._keyed("answer", asked.digest, values)
+    def of_answer(self, round_query: RoundQuery, values: bytes | memoryview) -> str:
+        """Return the digest of the query, which names its plan and round, and of the numbers. A digest of the
+        numbers alone would reveal equal counts of two studies."""
+        return self._keyed("answer", round_query.digest, values)
 
     def of_records(self, plan: str, file: bytes) -> str:
-        """Of the digest of the whole file and of the rows that the study of this plan sees."""
+        """Return the digest of a study's plan and records; `file` is the digest of its files and rows."""
         return self._keyed("records", plan, file)
 
     def _keyed(self, what: str, about: str, data: bytes | memoryview) -> str:
@@ -233,7 +239,7 @@ class Fingerprints:
         return state.hexdigest()
 
 
-def _unlike(row: Row) -> InternalError:
+def _query_changed(row: EgressRow) -> InternalError:
     return InternalError(
-        Code.STORAGE, f"the question beside row {row.index} of the egress ledger was changed or removed"
+        Code.STORAGE, f"the query of row {row.index} of the egress ledger was changed or removed"
     )

@@ -1,8 +1,11 @@
-"""What is about to leave a site, written down first.
+"""Messages about to leave a site, recorded before they are sent, and the rounds answered so far.
 
-What a message costs, what it answers and what left are one transaction, durable before the message is sent:
-after a crash at any moment the same question gets the same answer at no further charge, and no other question
-is answered for that round. That transaction is the one sync of a round [P27].
+The charge, the query and the egress row of a message are one transaction, durable before the message is sent.
+After a crash the same query gets the same answer at no further charge, and no other query is answered for
+that round. That transaction is the one sync of a round [P27].
+
+Answered rounds, and the cost of the next answer. A central round is answered and charged once; a masked
+round is answered and charged once for each attempt.
 """
 
 from __future__ import annotations
@@ -10,33 +13,132 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import Code, InternalError, RequestError, spoken
-from eigenveil.numerics.encoding import octets
+from eigenveil.errors import Code, InternalError, PeerError, RequestError, round_label
+from eigenveil.numerics.encoding import to_memoryview
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import NAMES
+from eigenveil.protocol.query_limits import attempt_cost, check_batch, check_composition
+from eigenveil.queries import NAMES, batch_of
 from eigenveil.reporting.trust import MASKED
-from eigenveil_client.site.state.answered_rounds import AnsweredRounds
-from eigenveil_client.site.state.attempts import Attempts, Proved
-from eigenveil_client.site.state.checkpoints import HeldCheckpoints, Taken
-from eigenveil_client.site.state.egress import DECLINE, READY, EgressLedger, Fingerprints, Sent
-from eigenveil_client.site.state.received_plans import Decision, ReceivedPlans
-from eigenveil_client.site.state.transcript import Stated, Transcript
-from eigenveil_common.failpoints import failpoint
+from eigenveil_client.site.state.coordinator_statements import (
+    Attempts,
+    Transcript,
+    VerifiedAttempt,
+    VerifiedStatement,
+)
+from eigenveil_client.site.state.egress import DECLINE, READY, EgressLedger, EgressMessage, KeyedDigests
+from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlans
+from eigenveil_client.site.state.rollback import CheckpointStore, VerifiedCheckpoint
+from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection, Database
-from eigenveil_common.storage.ledger_store import LedgerStore, Tip
+from eigenveil_common.storage.ledger_store import LedgerPosition, LedgerStore
+
+SCHEMA = """
+CREATE TABLE passes (
+  plan TEXT NOT NULL,
+  first INTEGER NOT NULL,
+  time INTEGER NOT NULL,
+  round INTEGER NOT NULL,
+  PRIMARY KEY (plan, first, time)
+) STRICT;
+"""
+
+
+class AnsweredRounds:
+    """Rounds charged in `store`, and the rows in `database` (whose schema includes `SCHEMA`). A row is a
+    charge of a pass over disjoint batches: its number (from 1) and the round charged."""
+
+    def __init__(self, database: Database, store: LedgerStore, attempts: Attempts) -> None:
+        self._database = database
+        self._store = store
+        self._attempts = attempts
+        self._due: dict[str, int] = {}  # the round after the last answered one, by study
+        for study, round in store.ledger.charged:
+            self.mark_answered(study, round)
+
+    def check_order(self, round_query: RoundQuery, may_miss: bool) -> None:
+        """Require that a query repeats the last answered one or is later.
+
+        Earlier rounds are refused: a coordinator restored to an earlier round would draw new noise for each
+        repeated query, and publish several noisy answers for one charge.
+
+        `may_miss`: the study can continue without this site, so missed rounds may be skipped.
+
+        Raises:
+            PeerError: another query for an answered round, an earlier round, or a skipped round.
+        """
+        due = self._due.get(round_query.plan_digest, 0)
+        known = self._store.ledger.charged.get((round_query.plan_digest, round_query.round))
+        if known == round_query.digest and round_query.round == due - 1:
+            return
+        if known not in (None, round_query.digest):
+            raise PeerError(
+                Code.PROTOCOL,
+                f"{round_label(round_query.round)} was answered for another query; this query is refused",
+            )
+        if round_query.round < due or (round_query.round > due and not may_miss):
+            raise PeerError(
+                Code.PROTOCOL,
+                f"the coordinator asks for {round_label(round_query.round)}, and {round_label(due)} is due; "
+                "was it restored from an old copy?",
+            )
+
+    def cost(self, plan: Plan, round_query: RoundQuery) -> Cost:
+        """Return the cost of the next answer to a query. A pass is charged with its first answered batch, and
+        again with the first batch that is answered for another attempt [P33].
+
+        A record is in one batch, so only attempts at that batch concern it. Each batch had at most as many
+        attempts as the pass has charges, each at the cost of the first, so no batch costs more. Other queries
+        of the round are charged separately.
+        """
+        batch = batch_of(round_query.query)
+        if batch is None:
+            return round_query.answer_cost
+        first_pass = self._database.rows(
+            "SELECT round FROM passes WHERE (plan, first) = (?, ?) ORDER BY time", (plan.digest, batch.first)
+        )
+        first = self._store.ledger.paid[plan.digest, first_pass[0]["round"]] if first_pass else None
+        check_batch(plan, round_query.answer_cost, batch, first or round_query.answer_cost)
+        return attempt_cost(round_query.answer_cost, self._next_attempt(round_query), len(first_pass), first)
+
+    def _next_attempt(self, round_query: RoundQuery) -> int:
+        """Return the number of the next answer to a query, from 1; always 1 in a central study."""
+        return 1 + len(self._attempts.answered(round_query.plan_digest, round_query.round))
+
+    def charge_pass(self, plan: Plan, round_query: RoundQuery, cost: Cost, change: Connection) -> None:
+        """Require that the study's guarantee covers this answer unless it is charged already, and record the
+        pass that it charges. Runs within the transaction `change` that charges `cost`, before the answer
+        counts as given.
+
+        Raises:
+            RequestError: as `budget.check_composition`.
+        """
+        ledger = self._store.ledger
+        if plan.masked or (round_query.plan_digest, round_query.round) not in ledger.charged:
+            check_composition(plan, round_query, cost, ledger.pico_by_study[round_query.plan_digest])
+        batch = batch_of(round_query.query)
+        if batch is not None and cost != NO_COST:
+            row = (round_query.plan_digest, batch.first, self._next_attempt(round_query), round_query.round)
+            change.execute("INSERT INTO passes VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING", row)
+
+    def mark_answered(self, study: str, round: int) -> None:
+        """Record that a round was answered; the answer is durable."""
+        self._due[study] = max(self._due.get(study, 0), round + 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Outgoing:
-    """The rooms of one site's store that have a part in it. `stated` is what the coordinator stated to be
-    told this; the last checkpoint that it showed is kept along. `require` insists, within the
-    transaction that commits an answer, that a study is still answered: meanwhile a key may have been removed.
+    """Recorder of outgoing messages in the site's store.
+
+    `stated` holds the coordinator's statements that led to a message; they and its last checkpoint are stored
+    with it. `require` checks within the transaction of an answer that the study is still answered: a key may
+    have been removed meanwhile.
 
     Raises:
-        EigenveilError: as `Ledger.charge`, `AnsweredRounds.pay` and `require`, or code `site-policy`: the
-            study was withdrawn meanwhile; then nothing may be sent.
+        EigenveilError: as `Ledger.charge`, `AnsweredRounds.charge_pass` and `require`, or code `site-policy`,
+            the study was withdrawn meanwhile; then nothing may be sent.
     """
 
     database: Database
@@ -45,126 +147,140 @@ class Outgoing:
     attempts: Attempts
     studies: ReceivedPlans
     egress: EgressLedger
-    fingerprints: Fingerprints
-    checkpoints: HeldCheckpoints
+    keyed_digests: KeyedDigests
+    checkpoints: CheckpointStore
     transcript: Transcript
     require: Callable[[str], object] = lambda study: None
 
-    def requiring(self, require: Callable[[str], object]) -> Outgoing:
-        """The same, with this last look at the rules, which is given the digest of the plan."""
+    def with_check(self, require: Callable[[str], object]) -> Outgoing:
+        """Return a copy with this check of the rules, which is called with the digest of the plan."""
         return replace(self, require=require)
 
     def answer(
         self,
         plan: Plan,
-        asked: RoundQuery,
+        round_query: RoundQuery,
         values: bytes | memoryview,
-        stated: Sequence[Stated],
+        stated: Sequence[VerifiedStatement],
     ) -> None:
-        """Charge a round and write down the exact answer that is about to leave. Of a masked study none ever
-        does."""
+        """Charge a round and record its exact answer before it is sent; never for a masked study."""
         if plan.masked:
             raise InternalError(Code.BUG, "an exact answer of a masked study was about to leave")
-        taken, cost = self.checkpoints.unkept(), self.rounds.cost(plan, asked)
-        sent = self._sent(asked, values)
+        checkpoint, cost = self.checkpoints.unsaved(), self.rounds.cost(plan, round_query)
+        sent = self._message(round_query, values)
 
         def also(change: Connection) -> None:
-            self._write(asked, sent, stated, taken, change)
+            self._write(round_query, sent, stated, checkpoint, change)
             failpoint("answer-charging")
-            self.rounds.pay(plan, asked, cost, change)
+            self.rounds.charge_pass(plan, round_query, cost, change)
 
-        self.ledger.charge(asked.plan_digest, asked.round, asked.digest, cost, also=also)
+        self.ledger.charge(round_query.plan_digest, round_query.round, round_query.digest, cost, also=also)
         failpoint("answer-charged")
-        self._left(asked, taken)
+        self._mark_sent(round_query, checkpoint)
 
-    def ready(self, asked: RoundQuery, stated: Sequence[Stated]) -> None:
-        """Write down that this site is about to say that its answer is computed; that costs nothing."""
-        taken = self.checkpoints.unkept()
-        said = f"an answer is computed and waits for the sites that it is masked for: {asked.query.meaning}"
+    def ready(self, round_query: RoundQuery, stated: Sequence[VerifiedStatement]) -> None:
+        """Record a message that this site's answer is computed; it costs nothing."""
+        checkpoint = self.checkpoints.unsaved()
+        text = (
+            f"an answer is computed and waits for the other sites of its attempt: {round_query.query.meaning}"
+        )
         with self.database.transaction() as change:
-            self._write(asked, _about(asked, READY, said), stated, taken, change)
+            self._write(round_query, _egress_message(round_query, READY, text), stated, checkpoint, change)
             failpoint("ready-storing")
         failpoint("ready-stored")
-        self.checkpoints.kept(taken)
+        self.checkpoints.mark_saved(checkpoint)
 
     def masked(
         self,
         plan: Plan,
-        asked: RoundQuery,
-        proved: Proved,
+        round_query: RoundQuery,
+        proved: VerifiedAttempt,
         answer: Contribution,
-        stated: Sequence[Stated],
+        stated: Sequence[VerifiedStatement],
         known: Callable[[], object],
     ) -> None:
-        """Charge an attempt that was not answered before; keep the masked answer that is about to leave.
-        `known` insists, within the transaction, that people here still know the sites of the attempt."""
-        taken, cost = self.checkpoints.unkept(), self.rounds.cost(plan, asked)
-        sent = self._sent(asked, octets(answer.values), answer.attempt)
+        """Charge a new attempt and store its masked answer before it is sent. `known` checks within the
+        transaction that the sites of the attempt are still confirmed here."""
+        checkpoint, cost = self.checkpoints.unsaved(), self.rounds.cost(plan, round_query)
+        sent = self._message(round_query, to_memoryview(answer.values), answer.attempt)
 
-        def also(change: Connection, _: Tip) -> None:
-            if self.rounds.cost(plan, asked) != cost:
+        def also(change: Connection, _: LedgerPosition) -> None:
+            if self.rounds.cost(plan, round_query) != cost:
                 raise RequestError(
                     Code.CONFLICT,
-                    f"another process answered {spoken(asked.round)} of this study from here meanwhile; "
-                    "run one daemon for a state",
+                    f"another process of this site answered {round_label(round_query.round)} of this study meanwhile; "
+                    "run only one daemon for a state",
                 )
             known()
-            self._write(asked, sent, stated, taken, change)
-            self.rounds.pay(plan, asked, cost, change)
-            self.attempts.keep(proved, answer, change)
+            self._write(round_query, sent, stated, checkpoint, change)
+            self.rounds.charge_pass(plan, round_query, cost, change)
+            self.attempts.save(proved, answer, change)
             failpoint("attempt-storing")
 
-        self.ledger.attempt(asked, cost, also)
+        self.ledger.attempt(round_query, cost, also)
         failpoint("attempt-stored")
-        self._left(asked, taken)
+        self._mark_sent(round_query, checkpoint)
 
-    def again(self, asked: RoundQuery, answer: Contribution, stated: Sequence[Stated]) -> None:
-        """Write down that a masked answer, charged before, is about to leave once more."""
-        taken = self.checkpoints.unkept()
-        sent = self._sent(asked, octets(answer.values), answer.attempt)
+    def resend(
+        self, round_query: RoundQuery, answer: Contribution, stated: Sequence[VerifiedStatement]
+    ) -> None:
+        """Record that a masked answer, charged before, is sent again."""
+        checkpoint = self.checkpoints.unsaved()
+        sent = self._message(round_query, to_memoryview(answer.values), answer.attempt)
         with self.database.transaction() as change:
-            self._write(asked, sent, stated, taken, change)
-        self.checkpoints.kept(taken)
+            self._write(round_query, sent, stated, checkpoint, change)
+        self.checkpoints.mark_saved(checkpoint)
 
-    def refuse(self, plan_digest: str, round: int, reason: str, stated: Sequence[Stated] = ()) -> None:
-        """Write down that a refusal is about to leave."""
-        sent = Sent(
+    def refuse(
+        self, plan_digest: str, round: int, reason: str, stated: Sequence[VerifiedStatement] = ()
+    ) -> None:
+        """Record a refusal before it is sent."""
+        sent = EgressMessage(
             study=plan_digest, round=round, kind=DECLINE, bytes=0, contribution="", query="",
             attempt="", meaning=f"this site declines: {reason}",
         )  # fmt: skip
-        taken = self.checkpoints.unkept()
+        checkpoint = self.checkpoints.unsaved()
         with self.database.transaction() as change:
-            self.checkpoints.keep(taken, change)
+            self.checkpoints.save(checkpoint, change)
             self.egress.append(sent, change)
-            self.transcript.keep(stated, change)
+            self.transcript.save(stated, change)
             failpoint("refusal-writing")
         failpoint("refusal-written")
-        self.checkpoints.kept(taken)
+        self.checkpoints.mark_saved(checkpoint)
 
-    def _sent(self, asked: RoundQuery, values: bytes | memoryview, attempt: str = "") -> Sent:
-        meaning = f"{asked.query.meaning}; {MASKED}" if attempt else asked.query.meaning
-        print_of = self.fingerprints.of_answer(asked, values)
-        return _about(asked, NAMES[type(asked.query)], meaning, len(values), print_of, attempt)
+    def _message(
+        self, round_query: RoundQuery, values: bytes | memoryview, attempt: str = ""
+    ) -> EgressMessage:
+        meaning = f"{round_query.query.meaning}; {MASKED}" if attempt else round_query.query.meaning
+        keyed_digest = self.keyed_digests.of_answer(round_query, values)
+        return _egress_message(
+            round_query, NAMES[type(round_query.query)], meaning, len(values), keyed_digest, attempt
+        )
 
     def _write(
-        self, asked: RoundQuery, sent: Sent, stated: Sequence[Stated], taken: Taken | None, change: Connection
+        self,
+        round_query: RoundQuery,
+        sent: EgressMessage,
+        stated: Sequence[VerifiedStatement],
+        checkpoint: VerifiedCheckpoint | None,
+        change: Connection,
     ) -> None:
-        self.studies.require(asked.plan_digest, Decision.ACCEPTED, change)
-        self.require(asked.plan_digest)
-        self.checkpoints.keep(taken, change)
-        self.transcript.keep(stated, change)
+        self.studies.require(round_query.plan_digest, ConsentStatus.ACCEPTED, change)
+        self.require(round_query.plan_digest)
+        self.checkpoints.save(checkpoint, change)
+        self.transcript.save(stated, change)
         self.egress.append(sent, change)
-        self.egress.keep_question(asked, change)
+        self.egress.save_query(round_query, change)
 
-    def _left(self, asked: RoundQuery, taken: Taken | None) -> None:
-        self.checkpoints.kept(taken)
-        self.rounds.passed(asked.plan_digest, asked.round)
+    def _mark_sent(self, round_query: RoundQuery, checkpoint: VerifiedCheckpoint | None) -> None:
+        self.checkpoints.mark_saved(checkpoint)
+        self.rounds.mark_answered(round_query.plan_digest, round_query.round)
 
 
-def _about(
-    asked: RoundQuery, kind: str, meaning: str, size: int = 0, contribution: str = "", attempt: str = ""
-) -> Sent:
-    return Sent(
-        study=asked.plan_digest, round=asked.round, kind=kind, bytes=size, contribution=contribution,
-        query=asked.digest, attempt=attempt, meaning=meaning,
+def _egress_message(
+    round_query: RoundQuery, kind: str, meaning: str, size: int = 0, contribution: str = "", attempt: str = ""
+) -> EgressMessage:
+    return EgressMessage(
+        study=round_query.plan_digest, round=round_query.round, kind=kind, bytes=size, contribution=contribution,
+        query=round_query.digest, attempt=attempt, meaning=meaning,
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The plans that a site has seen, and what was decided about each: one row a plan, one table of moves."""
+"""Plans that a site received, and the consent status of each: one row a plan, one table of transitions."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-from eigenveil.analyst_signature.authorization import SignedAuthorization, authorization_from_proto
+from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, DeclineReason, checked_text
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import digest as sha256
-from eigenveil.study.consent import LONGEST_NAME, DeclineWord, checked_text
+from eigenveil.study_authorization import SignedAuthorization, authorization_from_proto
 from eigenveil_client.site.state.declined_plans import DeclinedPlans
-from eigenveil_common.failpoints import failpoint
+from eigenveil_common.files import failpoint
 from eigenveil_common.storage.database import Connection, Database, Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
@@ -41,7 +41,7 @@ CREATE TABLE submissions (
   PRIMARY KEY (analyst, submission)
 ) STRICT;
 """
-# From before plans were signed by their analysts: what was seen under an id keeps it.
+# From before analysts signed plans: a received plan keeps its submission id.
 SIGNED_PLANS = """
 ALTER TABLE studies ADD COLUMN authorization BLOB NOT NULL DEFAULT x'';
 CREATE TABLE submissions (
@@ -55,12 +55,13 @@ INSERT OR IGNORE INTO submissions
     json_extract(CAST(plan_json AS TEXT), '$.submission'), plan
   FROM studies WHERE standing != 'declined' ORDER BY at, plan;
 """
-# From before an id was stored with the end of its signature.
+# From before an id was stored with the expiry of its signature.
 ENDING_IDS = "ALTER TABLE submissions ADD COLUMN until INTEGER;"
 
 
-class Decision(Enum):
-    """`pending` waits for a person's word; `accepted` is answered; the others never again."""
+class ConsentStatus(Enum):
+    """Consent status of a study: `pending` waits for a person, `accepted` is answered, the others never
+    are."""
 
     PENDING = "pending"
     ACCEPTED = "accepted"
@@ -69,56 +70,58 @@ class Decision(Enum):
     ENDED = "ended"
 
 
-MOVES: dict[Decision, frozenset[Decision]] = {
-    Decision.PENDING: frozenset({Decision.ACCEPTED, Decision.DECLINED, Decision.WITHDRAWN, Decision.ENDED}),
-    Decision.ACCEPTED: frozenset({Decision.WITHDRAWN, Decision.ENDED}),
-    Decision.DECLINED: frozenset({Decision.ENDED}),
-    Decision.WITHDRAWN: frozenset({Decision.ENDED}),
-    Decision.ENDED: frozenset(),
+TRANSITIONS: dict[ConsentStatus, frozenset[ConsentStatus]] = {
+    ConsentStatus.PENDING: frozenset(
+        {ConsentStatus.ACCEPTED, ConsentStatus.DECLINED, ConsentStatus.WITHDRAWN, ConsentStatus.ENDED}
+    ),
+    ConsentStatus.ACCEPTED: frozenset({ConsentStatus.WITHDRAWN, ConsentStatus.ENDED}),
+    ConsentStatus.DECLINED: frozenset({ConsentStatus.ENDED}),
+    ConsentStatus.WITHDRAWN: frozenset({ConsentStatus.ENDED}),
+    ConsentStatus.ENDED: frozenset(),
 }
-DECIDED = {
-    Decision.PENDING: "still waits here",
-    Decision.ACCEPTED: "was approved before; eigenveil-site withdraw takes that back",
-    Decision.DECLINED: "was declined before, and that is for good",
-    Decision.WITHDRAWN: "was withdrawn before, and that is for good",
-    Decision.ENDED: "is over; there is nothing left to decide",
+REFUSED_TRANSITION = {
+    ConsentStatus.PENDING: "still waits here",
+    ConsentStatus.ACCEPTED: "was approved before; to take it back: eigenveil-site withdraw",
+    ConsentStatus.DECLINED: "was declined before, which is final",
+    ConsentStatus.WITHDRAWN: "was withdrawn before, which is final",
+    ConsentStatus.ENDED: "has ended; there is nothing left to decide",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PersonsWord:
-    """A decision as a person states it: who says so, and of a decline the reason. `text` stays here, unless
-    site.toml says as it is written that reasons are told, which is `told`.
+class PersonDecision:
+    """Decision of a person: the name, and for a decline the reason. `text` stays at this site, unless `told`:
+    site.toml allowed sending such texts when it was written.
 
     Raises:
         RequestError: code `bad-argument`, name or text cannot be shown as they are.
     """
 
     by: str
-    word: DeclineWord | None = None
+    word: DeclineReason | None = None
     text: str = ""
     told: bool = False
 
     def __post_init__(self) -> None:
-        checked_text(self.by, LONGEST_NAME)
+        checked_text(self.by, LONGEST_SIGNER_NAME)
         checked_text(self.text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReceivedPlan:
-    """A plan whose signature was verified, and the analyst's `authorization` that came with it (as it
-    travels, empty for none). `reason` is the error code of a refusal, else empty.
+    """Plan with a verified signature, and the analyst's `authorization` (as received, empty for none).
 
-    `records` is a keyed digest of the records the study began with (empty before the first answer); `at` is
-    the Unix time at which the plan came; `person` is the last standing that a person gave it, also after
-    its end (empty: the rules decided alone, or nobody yet), `said_by` who that was and `said_at` when; `word`
-    and `text` are why that person declined it, and `told` whether the text was written to be told.
+    `standing` is the consent status, `reason` the error code of a refusal, else empty. `records` is a keyed
+    digest of the records at the first answer (empty before it); `at` is the Unix time of receipt. `person` is
+    the last status that a person set, also after the end (empty: only the rules decided, or no decision yet),
+    `said_by` that person's name and `said_at` the time. `word` and `text` are the reason of a decline; `told`
+    is true if the text may be sent to the analyst.
     """
 
     plan: str
     plan_json: bytes
     signature: bytes
-    standing: Decision
+    standing: ConsentStatus
     reason: str = ""
     records: str = ""
     at: int
@@ -132,14 +135,14 @@ class ReceivedPlan:
 
     @property
     def signed(self) -> SignedAuthorization | None:
-        """The analyst's signature under it, to be checked; None if there is none."""
+        """Unchecked signature of the analyst; None if there is none."""
         if not self.authorization:
             return None
         return authorization_from_proto(pb.SignedAuthorization.FromString(self.authorization))
 
     @property
-    def run(self) -> tuple[str, str]:
-        """Analyst and submission: what a site runs once."""
+    def submission_key(self) -> tuple[str, str]:
+        """Analyst and submission id; a site runs each pair once."""
         stated = json.loads(self.plan_json)
         return str(stated["analyst"]), str(stated["submission"])
 
@@ -148,13 +151,13 @@ class ReceivedPlan:
         return str(json.loads(self.plan_json)["study"]["name"])
 
     @property
-    def whole(self) -> bool:
-        """Whether the plan is the one that its digest names."""
-        return is_whole(self.plan_json, self.plan)
+    def is_intact(self) -> bool:
+        """True if the plan has its digest."""
+        return matches_digest(self.plan_json, self.plan)
 
 
-def is_whole(plan_json: bytes, digest: str) -> bool:
-    """Whether a stored plan is the one that its digest names."""
+def matches_digest(plan_json: bytes, digest: str) -> bool:
+    """Return True if a stored plan has this digest."""
     try:
         return sha256("plan", json.loads(plan_json)) == digest
     except ValueError:
@@ -162,7 +165,7 @@ def is_whole(plan_json: bytes, digest: str) -> bool:
 
 
 class ReceivedPlans:
-    """The rows in `database` (whose schema includes `SCHEMA`)."""
+    """Received plans in `database` (whose schema includes `SCHEMA`)."""
 
     def __init__(self, database: Database, declined: DeclinedPlans, clock: Callable[[], int]) -> None:
         self._database = database
@@ -170,174 +173,185 @@ class ReceivedPlans:
         self._clock = clock
 
     def all(self) -> list[ReceivedPlan]:
-        """Every plan seen, oldest first."""
-        return [_seen(row) for row in self._database.rows("SELECT * FROM studies ORDER BY at, plan")]
+        """Return every received plan, oldest first."""
+        return [_plan_from_row(row) for row in self._database.rows("SELECT * FROM studies ORDER BY at, plan")]
 
     def not_ended(self) -> list[str]:
-        """The digests of those whose studies are not over, oldest first; no plan is read."""
+        """Return the digests of plans whose studies have not ended, oldest first."""
         listed = "SELECT plan FROM studies WHERE standing <> ? ORDER BY at, plan"
-        return [row["plan"] for row in self._database.rows(listed, (Decision.ENDED.value,))]
+        return [row["plan"] for row in self._database.rows(listed, (ConsentStatus.ENDED.value,))]
 
     def get(self, digest: str) -> ReceivedPlan | None:
         rows = self._database.rows("SELECT * FROM studies WHERE plan = ?", (digest,))
-        return _seen(rows[0]) if rows else None
+        return _plan_from_row(rows[0]) if rows else None
 
-    def standing(self, digest: str) -> Decision | None:
-        """What was decided about a plan; None for one that was never seen."""
+    def standing(self, digest: str) -> ConsentStatus | None:
+        """Return the consent status of a plan; None if it was never received."""
         rows = self._database.rows("SELECT standing FROM studies WHERE plan = ?", (digest,))
-        return Decision(rows[0]["standing"]) if rows else None
+        return ConsentStatus(rows[0]["standing"]) if rows else None
 
-    def words(self, digests: Iterable[str]) -> dict[str, tuple[Decision, bool]]:
-        """What was decided about each of these plans as of now, and whether a person did; one query."""
-        asked = "SELECT plan, standing, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
-        rows = self._database.rows(asked, (json.dumps(list(digests)),))
-        return {row["plan"]: (Decision(row["standing"]), bool(row["person"])) for row in rows}
+    def statuses(self, digests: Iterable[str]) -> dict[str, tuple[ConsentStatus, bool]]:
+        """Return the present status of each of these plans, and if a person set it; one query."""
+        statement = (
+            "SELECT plan, standing, person FROM studies WHERE plan IN (SELECT value FROM json_each(?))"
+        )
+        rows = self._database.rows(statement, (json.dumps(list(digests)),))
+        return {row["plan"]: (ConsentStatus(row["standing"]), bool(row["person"])) for row in rows}
 
     def find(self, wanted: str) -> ReceivedPlan:
-        """The one plan whose digest begins with `wanted` (at least 6 characters), or whose name it is.
+        """Return the one plan whose digest begins with `wanted` (at least 6 characters), or with this name.
 
         Raises:
             RequestError: code `not-found`, none or several.
         """
         every = self.all()
-        starts = [seen for seen in every if len(wanted) >= 6 and seen.plan.startswith(wanted.lower())]
-        found = starts or [seen for seen in every if seen.name == wanted]
-        if not found and self._declined_alike(wanted):
+        starts = [
+            received for received in every if len(wanted) >= 6 and received.plan.startswith(wanted.lower())
+        ]
+        found = starts or [received for received in every if received.name == wanted]
+        if not found and self._declined_matches(wanted):
             raise RequestError(
                 Code.NOT_FOUND,
-                f"study {wanted[:12]} was declined by the rules of this site, or ended before it was decided "
-                "about: only its digest is stored, and no plan (eigenveil-site studies shows the counts)",
+                f"the plan of study {wanted[:12]} is not stored: this site's rules declined it, or it ended "
+                "before a decision. See the counts: eigenveil-site studies",
             )
         if len(found) != 1:
             raise RequestError(
                 Code.NOT_FOUND,
-                f"{len(found)} plans of this site begin with {wanted!r} or have it as their name; "
-                "give at least 6 characters of one digest (eigenveil-site studies lists them)",
+                f"{len(found)} plans of this site have a digest that begins with {wanted!r}, or this name. "
+                "Give at least 6 characters of one digest (eigenveil-site studies lists them)",
             )
         return found[0]
 
     def digest_of(self, wanted: str) -> str:
-        """The digest of the plan that `find` finds, or of the one declined plan that begins so. Raises as
+        """Return the digest of the plan of `find`, or of the one declined plan with this prefix. Raises as
         `find`."""
-        declined = self._declined_alike(wanted)
+        declined = self._declined_matches(wanted)
         return declined[0] if len(declined) == 1 else self.find(wanted).plan
 
-    def _declined_alike(self, wanted: str) -> list[str]:
-        return self._declined.starting(wanted.lower()) if len(wanted) >= 6 else []
+    def _declined_matches(self, wanted: str) -> list[str]:
+        return self._declined.with_prefix(wanted.lower()) if len(wanted) >= 6 else []
 
     def forget_undecided(self, digest: str, change: Connection, clock: int) -> bytes | None:
-        """Drop a plan about which no person decided, within the transaction `change`; the plan, if so.
+        """Delete a plan without a person's decision, within the transaction `change`; return it if deleted.
 
-        Its id stays used until its signature has ended by the `clock`, so that the same cannot come again;
-        without a signature it is free, as whoever made the plan up may as well make up another id.
+        Its submission id stays used until its signature expires by the `clock`, so that the plan cannot come
+        again. Without a signature the id is free, since ids of unsigned plans are easily invented.
         """
         dropped = "DELETE FROM studies WHERE plan = ? AND person = '' RETURNING *"
-        rows = [_seen(row) for row in change.execute(dropped, (digest,))]
-        for seen in rows:
-            until = 0 if seen.signed is None else seen.signed.read().expires
-            # Of this plan: one from before ids ran once may have the id of another, which was answered.
+        rows = [_plan_from_row(row) for row in change.execute(dropped, (digest,))]
+        for received in rows:
+            until = 0 if received.signed is None else received.signed.read().expires
+            # By plan too: an older database may have one id for two plans, of which the other was answered.
             used = "UPDATE submissions SET until = ? WHERE (analyst, submission, plan) = (?, ?, ?)"
-            change.execute(used, (until, *seen.run, digest))
+            change.execute(used, (until, *received.submission_key, digest))
             change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))
         return rows[0].plan_json if rows else None
 
     def decide(
-        self, seen: ReceivedPlan, standing: Decision, change: Connection, *, person: PersonsWord | None = None
+        self,
+        received: ReceivedPlan,
+        standing: ConsentStatus,
+        change: Connection,
+        *,
+        person: PersonDecision | None = None,
     ) -> None:
-        """Remember a plan that is new here and was not declined, or move one that waits. Otherwise as `move`.
+        """Store a new plan that was not declined, or change the status of a pending one; else as
+        `set_status`.
 
         Raises:
-            RequestError: code `conflict`, another plan that was not declined has the id of its submission.
+            RequestError: code `conflict`, another plan that was not declined has the same submission id.
         """
-        if self.get(seen.plan) is None:
+        if self.get(received.plan) is None:
             failpoint("plan-storing")
-            self._use_id(seen, change)
-            change.insert("studies", asdict(seen) | {"standing": standing.value})
+            self._claim_submission(received, change)
+            change.insert("studies", asdict(received) | {"standing": standing.value})
         else:
-            self.move(seen.plan, standing, change, person=person)
+            self.set_status(received.plan, standing, change, person=person)
 
     @staticmethod
-    def _use_id(seen: ReceivedPlan, change: Connection) -> None:
-        """An id runs once: what was not declined keeps it, for ever if anything left or a person decided."""
+    def _claim_submission(received: ReceivedPlan, change: Connection) -> None:
+        """Claim the submission id of a plan, for ever if a message left or a person decided."""
         used = "SELECT 1 FROM submissions WHERE (analyst, submission) = (?, ?)"
-        if change.execute(used, seen.run):
-            analyst, submission = seen.run
+        if change.execute(used, received.submission_key):
+            analyst, submission = received.submission_key
             raise RequestError(
                 Code.CONFLICT,
-                f"submission {submission} of {analyst} was used here for another plan; a study that is "
-                "changed needs an id of its own",
+                f"submission id {submission} of {analyst} was used here for another plan; submit the changed "
+                "study under another id",
             )
-        analyst, submission = seen.run
-        change.insert("submissions", {"analyst": analyst, "submission": submission, "plan": seen.plan})
+        analyst, submission = received.submission_key
+        change.insert("submissions", {"analyst": analyst, "submission": submission, "plan": received.plan})
 
-    def move(
+    def set_status(
         self,
         digest: str,
-        standing: Decision,
+        standing: ConsentStatus,
         change: Connection,
         reason: str = "",
         *,
-        person: PersonsWord | None = None,
+        person: PersonDecision | None = None,
     ) -> None:
-        """Decide about a plan, within the transaction `change`; by the word of `person`, if there was one.
+        """Set the status of a plan within the transaction `change`; `person` decided, if given.
 
         Raises:
-            RequestError: as `check_move`.
+            RequestError: as `check_transition`.
         """
-        check_move(digest, self._standing(digest, change), standing)
+        check_transition(digest, self._standing(digest, change), standing)
         change.execute("UPDATE studies SET standing = ? WHERE plan = ?", (standing.value, digest))
         if reason:
             change.execute("UPDATE studies SET reason = ? WHERE plan = ?", (reason, digest))
         if person is not None:
             by, word = (standing.value, person.by, self._clock()), person.word or ""
             columns = "(person, said_by, said_at, word, text, told) = (?, ?, ?, ?, ?, ?)"
-            said = (*by, word, person.text, person.told, digest)
-            change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", said)
+            values = (*by, word, person.text, person.told, digest)
+            change.execute(f"UPDATE studies SET {columns} WHERE plan = ?", values)
 
-    def require(self, digest: str, standing: Decision, change: Connection) -> None:
-        """Insist on what was decided about a plan, within the transaction `change`.
+    def require(self, digest: str, standing: ConsentStatus, change: Connection) -> None:
+        """Require a consent status of a plan, within the transaction `change`.
 
         Raises:
-            RequestError: code `site-policy`: it is not so any more.
+            RequestError: code `site-policy`, the status has changed.
         """
         now = self._standing(digest, change)
         if now is not standing:
             raise RequestError(Code.POLICY, f"this study is {now.value} here")
 
     def check_whole(self) -> None:
-        """Insist that every plan is the one that its digest names.
+        """Check every plan against its digest.
 
         Raises:
             InternalError: code `storage`.
         """
-        for seen in self.all():
-            if not seen.whole:
+        for received in self.all():
+            if not received.is_intact:
                 raise InternalError(
-                    Code.STORAGE, f"the plan of study {seen.plan[:12]} was changed here; restore the state"
+                    Code.STORAGE,
+                    f"the plan of study {received.plan[:12]} was changed here; restore the state",
                 )
 
     @staticmethod
-    def _standing(digest: str, change: Connection) -> Decision:
+    def _standing(digest: str, change: Connection) -> ConsentStatus:
         rows = change.execute("SELECT standing FROM studies WHERE plan = ?", (digest,))
         if not rows:
-            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} was never seen here")
-        return Decision(rows[0]["standing"])
+            raise RequestError(Code.NOT_FOUND, f"study {digest[:12]} was never received here")
+        return ConsentStatus(rows[0]["standing"])
 
-    def keep_records(self, digest: str, records: str) -> None:
-        """Note the keyed digest of the records that a study began with."""
+    def pin_records(self, digest: str, records: str) -> None:
+        """Store the keyed digest of the records at a study's first answer."""
         with self._database.transaction() as change:
             change.execute("UPDATE studies SET records = ? WHERE plan = ?", (records, digest))
 
 
-def check_move(digest: str, now: Decision, standing: Decision) -> None:
-    """Insist that a plan may come from one standing to another.
+def check_transition(digest: str, now: ConsentStatus, standing: ConsentStatus) -> None:
+    """Require that the transition of a plan's status is allowed.
 
     Raises:
-        RequestError: code `conflict`: what was decided before does not allow it.
+        RequestError: code `conflict`, the present status does not allow it.
     """
-    if standing not in MOVES[now]:
-        raise RequestError(Code.CONFLICT, f"study {digest[:12]} {DECIDED[now]}")
+    if standing not in TRANSITIONS[now]:
+        raise RequestError(Code.CONFLICT, f"study {digest[:12]} {REFUSED_TRANSITION[now]}")
 
 
-def _seen(row: Row) -> ReceivedPlan:
-    return ReceivedPlan(**dict(row) | {"standing": Decision(row["standing"]), "told": bool(row["told"])})
+def _plan_from_row(row: Row) -> ReceivedPlan:
+    return ReceivedPlan(**dict(row) | {"standing": ConsentStatus(row["standing"]), "told": bool(row["told"])})

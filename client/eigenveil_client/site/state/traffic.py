@@ -1,11 +1,9 @@
-"""What else leaves a site: the calls of the protocol, counted by kind and bytes for each day (UTC).
+"""Counts of the protocol's calls from this site, by kind and bytes for each day (UTC).
 
-Answers and refusals have a row each in the egress ledger. The rest (greetings, questions for work) says
-which plans are here and which rounds were answered, and nothing about records. A question that goes
-along with an answer is counted with it, as `Contribute`. All calls are counted, in the bytes of their
-messages before TLS, retries included. Counts reach the disk every minute and at the end:
-a crash loses those in between.
-"""
+Answers and refusals have a row each in the egress ledger. The other calls (greetings, requests for work)
+state which plans are here and which rounds were answered, and nothing about records. A request sent with an
+answer is counted with it, as `Contribute`. All calls are counted, in message bytes before TLS, with retries.
+Counts are written every minute and at the end; a crash loses those in between."""
 
 from __future__ import annotations
 
@@ -33,7 +31,7 @@ FLUSH_SECONDS = 60.0
 
 
 class Traffic:
-    """The counts in `database` (whose schema includes `SCHEMA`). `clock` gives Unix seconds."""
+    """Counts in `database` (whose schema includes `SCHEMA`). `clock` returns Unix seconds."""
 
     def __init__(self, database: Database, clock: Callable[[], int]) -> None:
         self._database = database
@@ -44,36 +42,36 @@ class Traffic:
         self._bytes: Counter[tuple[str, str]] = Counter()
 
     def add(self, kind: str, size: int) -> None:
-        """Count one message of `size` bytes; no disk is touched."""
-        place = (f"{datetime.fromtimestamp(self._clock(), UTC):%Y-%m-%d}", kind)
+        """Count one message of `size` bytes in memory."""
+        key = (f"{datetime.fromtimestamp(self._clock(), UTC):%Y-%m-%d}", kind)
         with self._lock:
-            self._messages[place] += 1
-            self._bytes[place] += size
+            self._messages[key] += 1
+            self._bytes[key] += size
 
-    async def keep_flushed(self) -> None:
-        """Flush every minute, in a thread, for ever. Raises as `flush`."""
+    async def flush_periodically(self) -> None:
+        """Flush every minute in a thread, until cancelled. Raises as `flush`."""
         while True:
             await asyncio.sleep(FLUSH_SECONDS)
             await asyncio.to_thread(self.flush)
 
     def flush(self) -> None:
-        """Bring the counts to the disk.
+        """Write the counts to the database.
 
         Raises:
-            InternalError: code `storage`; the counts are still here.
+            InternalError: code `storage`; the counts stay in memory.
         """
         with self._flushing:
             with self._lock:
                 messages, sizes = self._messages.copy(), self._bytes.copy()
             if not messages:
                 return
-            self._write([(*place, number, sizes[place]) for place, number in messages.items()])
+            self._write([(*key, number, sizes[key]) for key, number in messages.items()])
             with self._lock:
                 self._messages -= messages
                 self._bytes -= sizes
 
     def counted(self, stub: rpc.CoordinatorAsyncStub) -> rpc.CoordinatorAsyncStub:
-        """`stub`, with every message that leaves through it counted."""
+        """Return `stub` with every message counted."""
         return cast("rpc.CoordinatorAsyncStub", CountedStub(stub, self))
 
     def _write(self, rows: list[tuple[str, str, int, int]]) -> None:
@@ -87,18 +85,18 @@ class Traffic:
                 )
 
     def last(self) -> int | None:
-        """When a message was last counted on the disk, in Unix seconds; None: never."""
+        """Return the Unix time of the last message in the database; None if there is none."""
         at: int | None = self._database.rows("SELECT MAX(at) FROM chatter")[0][0]
         return at
 
     def counts(self) -> list[dict[str, Any]]:
-        """Every count on the disk, by day and kind: messages and bytes."""
+        """Return every count in the database by day and kind: messages and bytes."""
         rows = self._database.rows("SELECT day, kind, messages, bytes FROM chatter ORDER BY day, kind")
         return [dict(row) for row in rows]
 
 
 class CountedStub:
-    """A coordinator's stub whose unary calls are counted, each attempt on its own."""
+    """Coordinator's stub whose unary calls are counted, each retry separately."""
 
     def __init__(self, stub: rpc.CoordinatorAsyncStub, traffic: Traffic) -> None:
         self._stub = stub

@@ -1,4 +1,4 @@
-// Renews pieces of a page that the server has made anew. Every page works without it.
+// Replaces parts of a page by newly rendered ones. Every page works without it.
 "use strict";
 
 const swap = (html) => {
@@ -21,7 +21,7 @@ for (const place of document.querySelectorAll("[data-live]")) {
   addEventListener("pagehide", () => source.close());
 }
 
-// <form data-preview="/path">: what has been typed is sent there, and the answer's elements are put in place.
+// <form data-preview="/path">: the form is sent there after input, and the response's elements are put in place.
 for (const form of document.querySelectorAll("form[data-preview]")) {
   let waiting = 0, asked = null;
   const ask = async () => {

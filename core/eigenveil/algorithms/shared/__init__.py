@@ -1,1 +1,1 @@
-"""Steps that several algorithms take: count, mean and radius, passes over batches, public bounds."""
+"""Common steps of the algorithms: count, mean and radius, passes over batches, public bounds."""

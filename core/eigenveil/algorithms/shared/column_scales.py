@@ -1,8 +1,8 @@
-"""The middle and the standard deviation of every column, by two questions: where its records lie,
-roughly, and then their values and squares about there, as a frame shows them (core/decisions/0025).
+"""Middle and standard deviation of every column, by two queries (core/decisions/0025).
 
-What is asked later depends on what is computed here, on every machine to the last bit: integers, and
-operations that IEEE 754 rounds in one way only (+ - * / and the square root).
+The first locates the records roughly; the second sums their values and squares in a frame about there. Later
+queries depend on these results to the last bit on every machine. So this module uses only integers and the
+operations that IEEE 754 rounds exactly (+ - * / and the square root).
 """
 
 from __future__ import annotations
@@ -15,11 +15,17 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.algorithms.shared.preparation import FEWEST, drawn_mu, law, price, priced
+from eigenveil.algorithms.shared.preparation import (
+    LEAST_COUNT,
+    cost_of_share,
+    effective_mu,
+    noise_distribution,
+    query_at_share,
+)
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import NoiseLaw, PricedQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.protocol.rounds import Release
 from eigenveil.queries import ColumnHistograms, ColumnMoments, Frame
 from eigenveil.queries.columns import (
     BIN,
@@ -27,36 +33,36 @@ from eigenveil.queries.columns import (
     FRAME_BITS,
     HALF,
     LEAST_FACTOR,
+    MAX_MOMENTS_RADIUS,
     MOST_FACTOR,
-    MOST_RADIUS,
     SQUARE_BITS,
     VALUE_BITS,
-    least_radius,
+    least_moments_radius,
 )
 from eigenveil.queries.limits import WEIGHT
 from eigenveil.study.grid import S
 from eigenveil.study.study import Study
 
-SPREADS = 7  # standard deviations from a column's middle to the end of the grid, where all beyond it lies
+SPREADS = 7  # standard deviations from a column's middle to the end of the grid
 SHELLS = (0, 1, 2, 3, 4, 5, 7, 9, 12, 17, 24, 33, 46, BINS)  # distances from the middle, half an octave each
-SEEN = 2.0  # a shell counts from so many sd of its noise on, and a variance is resolved
-ALONE = 4.0  # sds of noise that a single bin stands out by
-ENOUGH = 10.0  # records, in sd of a bin: with fewer no column is looked at, and bounds are kept
+SEEN = 2.0  # sd of noise from which a shell is significant and a variance is resolved
+ALONE = 4.0  # sd of noise from which a single bin is significant
+ENOUGH = 10.0  # records, in sd of a bin; with fewer the bounds are used for all columns
 NARROWEST = 1 / 16  # the variance, in square bins, of a column in one bin
 # Of a value 1 sd from the middle, in `ColumnMoments`.
 SQUARE, VALUE = (S / SPREADS) ** 2 / 2**SQUARE_BITS, S / SPREADS / 2**VALUE_BITS
-LEAST_LENGTH, MOST_LENGTH = 2.2, 25.0  # a clip radius, in lengths of a typical vector; none is longer
-AIM = 0.01  # the noise of a variance, in parts of it, that a longer radius may cost
-SURE = 0.25  # the square of how far the first look at a variance is off, in parts of it
+LEAST_LENGTH, MOST_LENGTH = 2.2, 25.0  # a clip radius, in norms of a typical vector
+AIM = 0.01  # relative noise of a variance that a larger radius may cause
+SURE = 0.25  # squared relative error of the first estimate of a variance
 WIDE = 100  # standard deviations from the middle of a column's bounds to one of them
-NAMED = 5  # columns in a sentence
-FINEST = 1 / 64  # of the first look at a variance: less is lost in rounding squares
-BIAS = 0.03  # of a variance by clipping; all three were measured on clinical tables
+NAMED = 5  # columns named in a message
+FINEST = 1 / 64  # of the first estimate of a variance: the resolution of rounded squares
+BIAS = 0.03  # relative clipping bias of a variance; all three were measured on clinical tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleShares:
-    """What the two questions cost, in shares of rho, or of epsilon where epsilons add up."""
+    """Cost of the two queries, in shares of rho, or of epsilon under basic composition."""
 
     histograms: float
     moments: float
@@ -70,16 +76,16 @@ BY_RHO, BY_EPSILON = ScaleShares(histograms=0.03, moments=0.07), ScaleShares(his
 
 
 def scale_shares(plan: Plan) -> ScaleShares:
-    """The shares under the plan's composition."""
-    return BY_RHO if law(plan) is NoiseLaw.GAUSSIAN else BY_EPSILON
+    """Return the shares under the plan's composition."""
+    return BY_RHO if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else BY_EPSILON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ColumnScales:
-    """The columns through a frame that ends SPREADS standard deviations from each one's middle.
+    """Columns in a frame that ends SPREADS standard deviations from each one's middle.
 
-    Shape: resolved (d,), whether a column's spread stands out of the noise; noise (d,), what that does to its
-    variance, in parts of what the first look said.
+    Shape: resolved (d,), True if a column's spread exceeds the noise; noise (d,), the noise of its variance
+    relative to the first estimate.
     """
 
     frame: Frame
@@ -88,32 +94,32 @@ class ColumnScales:
 
     @property
     def spreads(self) -> FloatArray:
-        """The standard deviations, in grid steps. Shape: (d,)."""
+        """Return the standard deviations, in grid steps. Shape: (d,)."""
         return np.asarray(float(S * 2**FRAME_BITS) / SPREADS / self.frame.factors)
 
     @property
     def errors(self) -> FloatArray:
-        """About how far each variance is off, in parts of it. Shape: (d,)."""
+        """Return the approximate relative error of each variance. Shape: (d,)."""
         return np.where(self.resolved, np.hypot(BIAS, 2 * self.noise), 1.0)
 
 
 def column_scales(plan: Plan) -> Generator[PricedQuery, Release, ColumnScales]:
-    """Where every column's records lie, and how widely.
+    """Return the middle and spread of every column.
 
-    Neighbours: as the study says.
-    Privacy: [P7], [P29]; both questions are priced and answered behind the barrier.
+    Neighbours: as in the study.
+    Privacy: [P7], [P29]; both queries are charged and answered behind the barrier.
     Cost: 10 % of rho, or 25 % of epsilon; two rounds, 67 integers a column from every site.
     """
     d, shares = plan.study.dimension, scale_shares(plan)
-    look = _look((yield priced(plan, ColumnHistograms(columns=d), shares.histograms)), d)
+    look = _first_look((yield query_at_share(plan, ColumnHistograms(columns=d), shares.histograms)), d)
     query = ColumnMoments(columns=d, radius=moments_radius(plan, look.records))
-    release = yield replace(priced(plan, query, shares.moments), frame=look.frame)
+    release = yield replace(query_at_share(plan, query, shares.moments), frame=look.frame)
     return _measured(release, look)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Look:
-    """What the histograms say. Shape: middles (d,) and spreads (d,) in grid steps, seen (d,)."""
+class _FirstLook:
+    """First estimate, from histograms. Shape: middles (d,) and spreads (d,) in grid steps, seen (d,)."""
 
     records: float
     middles: IntArray
@@ -125,33 +131,40 @@ class _Look:
         return _frame(self.middles, self.spreads)
 
 
-def _look(release: Release, d: int) -> _Look:
-    """Medians, and second moments about them of what stands out of the noise: a shell of bins as far from the
-    median, or one bin of it, as the few ones of a column of zeros are. A spread is taken too large by one sd
-    rather than too small: one that is too small makes a column count for more than all others, and ends
-    before its far values. Where nothing stands out but the median's own bin, or not even that, a column is
-    seen as far as its bounds, and the second question tells how widely it spreads there."""
+def _first_look(release: Release, d: int) -> _FirstLook:
+    """Return medians, and second moments about them over significant shells and bins.
+
+    A shell has all bins at about one distance from the median; a single bin can be significant alone, such as
+    the few ones in a column of zeros. The spread is overestimated by one sd: too small a spread would give a
+    column too much weight and cut off its far values. If only the median's bin is significant, or none, the
+    frame covers the bounds, and the second query measures the spread.
+    """
     counts = release.values.reshape(d, BINS)
-    records = max(int(counts.sum()) / d, FEWEST)
+    records = max(int(counts.sum()) / d, LEAST_COUNT)
     middle = _medians(counts, records)
     distance = np.abs(np.arange(BINS) - middle[:, None])
-    moment, kept, weight, beyond = np.zeros(d), np.zeros(d), np.ones(d), np.zeros(d, dtype=np.bool_)
+    moment, significant_count, weight, beyond = (
+        np.zeros(d),
+        np.zeros(d),
+        np.ones(d),
+        np.zeros(d, dtype=np.bool_),
+    )
     for low, high in pairwise(SHELLS):
         shell = (distance >= low) & (distance < high)
-        held = np.where(shell, counts, 0)
-        stands = held.sum(axis=1) > SEEN * release.sigma * np.sqrt(shell.sum(axis=1).astype(np.float64))
-        held = np.where(stands[:, None], held, np.where(held > ALONE * release.sigma, held, 0))
-        stands = stands | held.any(axis=1)
+        counted = np.where(shell, counts, 0)
+        stands = counted.sum(axis=1) > SEEN * release.sigma * np.sqrt(shell.sum(axis=1).astype(np.float64))
+        counted = np.where(stands[:, None], counted, np.where(counted > ALONE * release.sigma, counted, 0))
+        stands = stands | counted.any(axis=1)
         beyond |= stands & (low > 0)
-        moment += np.where(stands, (held * distance**2).sum(axis=1), 0)
-        kept += np.where(stands, held.sum(axis=1), 0)
+        moment += np.where(stands, (counted * distance**2).sum(axis=1), 0)
+        significant_count += np.where(stands, counted.sum(axis=1), 0)
         weight += np.where(stands, (shell * distance**4).sum(axis=1), 0)
     square = np.maximum(moment, 0.0) / records + release.sigma * np.sqrt(weight) / records
     enough = records > ENOUGH * release.sigma
-    seen = enough & beyond & (kept > records / 2)
+    seen = enough & beyond & (significant_count > records / 2)
     spreads = np.sqrt(np.maximum(square, NARROWEST)) * BIN
     middles = np.where(enough, (middle - HALF) * BIN, 0).astype(np.int64)
-    return _Look(
+    return _FirstLook(
         records=records,
         middles=middles,
         spreads=np.where(seen, spreads, (S + np.abs(middles)) / SPREADS),
@@ -160,7 +173,7 @@ def _look(release: Release, d: int) -> _Look:
 
 
 def _medians(counts: IntArray, records: float) -> IntArray:
-    """The bin of each column's median; every column's total is taken to be `records`.
+    """Return the bin of each column's median; every column's total is taken to be `records`.
 
     Shape: (d, BINS) -> (d,).
     """
@@ -175,38 +188,38 @@ def _frame(middles: IntArray, spreads: FloatArray) -> Frame:
 
 
 def moments_radius(plan: Plan, records: float) -> int:
-    """The clip radius of the second question: the longer, the more records pay for its noise.
+    """Return the clip radius of the second query: larger with more records.
 
-    Of d columns of standard deviation 1, a vector of squares and values is about 2 sqrt(d) long.
+    For d columns of standard deviation 1, the norm of a vector of squares and values is about 2 sqrt(d).
     """
     d = plan.study.dimension
     typical = 2 * math.sqrt(d) * SQUARE
-    length = AIM * records / (2 * math.sqrt(d) * _loudness(plan))
+    length = AIM * records / (2 * math.sqrt(d) * _relative_noise(plan))
     radius: int = round(min(max(length, LEAST_LENGTH), MOST_LENGTH) * typical)
-    return min(max(radius, least_radius(d)), MOST_RADIUS)
+    return min(max(radius, least_moments_radius(d)), MAX_MOMENTS_RADIUS)
 
 
-def foreseen_error(plan: Plan) -> float:
-    """How far the variances of columns will be off, in parts of them, from public numbers alone."""
+def predicted_scale_error(plan: Plan) -> float:
+    """Return the predicted relative error of the columns' variances, from public numbers alone."""
     records = float(plan.study.expected_records)
-    noise = moments_radius(plan, records) * _loudness(plan) / (records * SQUARE)
+    noise = moments_radius(plan, records) * _relative_noise(plan) / (records * SQUARE)
     return math.hypot(BIAS, 2 * noise)
 
 
-def _loudness(plan: Plan) -> float:
-    """The sd of the noise on a number of the second question, in parts of its clip radius."""
+def _relative_noise(plan: Plan) -> float:
+    """Return the noise sd of a number of the second query, relative to its clip radius."""
     moved = float(plan.study.max_sites_per_person * plan.study.neighbours.records)
-    if law(plan) is not NoiseLaw.GAUSSIAN:  # Laplace noise, against the norm in L1
+    if noise_distribution(plan) is not NoiseDistribution.GAUSSIAN:  # Laplace noise, for the L1 sensitivity
         moved *= 2 * math.sqrt(plan.study.dimension)
-    return moved / drawn_mu(plan, price(plan, scale_shares(plan).moments))
+    return moved / effective_mu(plan, cost_of_share(plan, scale_shares(plan).moments))
 
 
-def _measured(release: Release, look: _Look) -> ColumnScales:
-    """The second look: the variance about the mean, as far as its noise lets believe it."""
+def _measured(release: Release, look: _FirstLook) -> ColumnScales:
+    """Return the second estimate: the variance about the mean, shrunk by its noise."""
     d = look.spreads.size
     unit = WEIGHT * look.records
     square, value = release.values[:d] / (unit * SQUARE), release.values[d:] / (unit * VALUE)
-    # A column far from the middle of its bin has a large square and a small variance: both are noised.
+    # Far from the middle of its bin a column has a large square and a small variance, both noised.
     slope = 2 * value * (SQUARE / VALUE)
     noise = np.sqrt(1 + slope * slope) * (release.sigma / (unit * SQUARE))
     known = SURE / (SURE + noise * noise)
@@ -222,28 +235,32 @@ def _measured(release: Release, look: _Look) -> ColumnScales:
 
 
 def scale_warnings(study: Study, scales: ColumnScales) -> tuple[str, ...]:
-    """Sentences about columns whose spread noise hides, or whose bounds are far wider than it."""
+    """Return warnings about columns with a spread hidden by noise, or with far too wide bounds."""
     width = S / scales.spreads
     names = [column.name for column in study.columns]
     every = list(zip(names, scales.resolved, width, strict=True))
-    hidden = [name for name, told, _ in every if not told]
-    narrow = [f"{name} (about {times:.0f} times)" for name, told, times in every if told and times > WIDE]
-    said = []
+    hidden = [name for name, is_resolved, _ in every if not is_resolved]
+    narrow = [
+        f"{name} (about {times:.0f} times)"
+        for name, is_resolved, times in every
+        if is_resolved and times > WIDE
+    ]
+    sentences = []
     if hidden:
-        said.append(
-            f"noise hides how widely these columns spread: {_some(hidden)}; few records differ from the "
-            "rest, or the bounds are far too wide: their scale is a guess, and narrower bounds, more records "
-            "or a larger epsilon would tell"
+        sentences.append(
+            f"noise hides the spread of these columns: {_some(hidden)}; few records differ from the rest, "
+            "or the bounds are far too wide. Their scale is an assumption; use narrower bounds, more records "
+            "or a larger epsilon"
         )
     if narrow:
-        said.append(
-            f"half the distance between the bounds is many times the standard deviation of {_some(narrow)}: "
-            "narrow these bounds, and less noise hides what the columns say"
+        sentences.append(
+            f"half the distance between the bounds is many times the standard deviation of {_some(narrow)}; "
+            "use narrower bounds to reduce the effect of noise"
         )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def _some(names: list[str]) -> str:
-    """The names, the first few of many."""
+    """Return the names, limited to the first few."""
     rest = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {rest} more" if rest > 0 else "")

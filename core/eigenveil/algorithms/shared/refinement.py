@@ -1,11 +1,10 @@
-"""Refinement: leading directions turned by their cross covariance with all others, the last stage of
-`refined-cov` and `refined-pca`.
+"""Refinement of leading directions by their cross covariance with all others; last stage of refined-*.
 
-To first order only the cross covariance between the leading directions and the rest turns the components. A
-whole matrix spends its noise on d (d + 1) / 2 numbers at the sensitivity of |z|^2, a gradient on d k at that
-of |z| |a|; the cross covariance on k (d - k) at that of |a| |b|, a record's leading part times its rest. Its
-mean is about 0 once the directions are nearly right, so that clipping takes from the tails and hardly from
-the signal. Where a first stage was weak it is asked several times: directions that turn far turn in steps.
+To first order only the cross covariance between the leading directions and the rest rotates the components. A
+whole matrix has d (d + 1) / 2 numbers at the sensitivity of |z|^2, a gradient d k at that of |z| |a|. The
+cross covariance has k (d - k) at that of |a| |b|, a record's leading part times its rest. Its mean is about 0
+for nearly right directions, so clipping affects the tails and hardly the signal. After a weak first stage it
+is queried several times: large rotations need steps.
 """
 
 from __future__ import annotations
@@ -16,33 +15,44 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenveil.algorithms.shared.clip_radius import Balance, Grid, choose, read_histogram
-from eigenveil.algorithms.shared.cross_query import Cross, weights
-from eigenveil.algorithms.shared.preparation import SMALL, Centred, drawn_mu, price, priced
-from eigenveil.algorithms.shared.stated_error import LOPSIDED, bending, bent, centre_sine, typical_sine
-from eigenveil.numerics.blas import one_thread
+from eigenveil.algorithms.shared.clip_radius import ClippingBalance, NormGrid, choose_radius, read_histogram
+from eigenveil.algorithms.shared.preparation import (
+    SMALL_SAMPLE,
+    LocationEstimate,
+    cost_of_share,
+    effective_mu,
+    query_at_share,
+)
+from eigenveil.algorithms.shared.query_builders import CrossQueryBuilder, weights
+from eigenveil.algorithms.shared.stated_error import (
+    SKEWNESS,
+    centre_sine,
+    clipping_bias,
+    clipping_bias_factor,
+    typical_sine,
+)
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import eigenpairs
+from eigenveil.numerics.linalg import eigenpairs, single_blas_thread
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
-from eigenveil.protocol.release import Release
+from eigenveil.protocol.rounds import Release
 from eigenveil.study.radius import quantile
 
-# Of rho, for the one histogram of all steps: what few records have in their tails, noise hides.
+# Of rho, for the one histogram of all steps; noise hides the tails of few records.
 NORMS_SHARE, SMALL_NORMS_SHARE = 0.03, 0.05
-SPARE = 32  # directions beside the leading ones that may have a weight of their own
-# Steps below a stated sine of the first stage: what is far off turns in small ones.
+SPARE = 32  # directions besides the leading ones with separate weights
+# Number of steps below a stated sine of the first stage: a large error needs small steps.
 STEPS = ((0.03, 1), (0.25, 2), (math.inf, 8))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Aligned:
-    """A covariance as far as releases tell it, turned to its own axes.
+class AlignedCovariance:
+    """Released estimate of a covariance in its own axes.
 
     Along `basis` the variances are known, falling, and cross covariances of the leading k and the others are
-    0, give or take `sd` (the last column: with a direction outside of the basis, where the variance is
-    `level`). A gap below `blur` is noise, and a variance has the sd `unsure`. `bent` is the square that
-    clipping may add, as a share of the variances (`stated_error.bending`).
+    0 up to `sd` (last column: with a direction outside of the basis, where the variance is `level`). A gap
+    below `gap_noise` is noise, and `variance_sd` is the sd of a variance. `clipping_bias` is its square as a
+    share of the variances (`stated_error.clipping_bias_factor`).
 
     Shape: basis (d, m), variances (m,), sd (k, m - k + 1).
     """
@@ -51,9 +61,9 @@ class Aligned:
     variances: FloatArray
     level: float
     sd: FloatArray
-    blur: float
-    unsure: float
-    bent: float = 0.0
+    gap_noise: float
+    variance_sd: float
+    clipping_bias: float = 0.0
 
     @property
     def k(self) -> int:
@@ -61,68 +71,73 @@ class Aligned:
 
     @property
     def outside(self) -> int:
-        """Directions that are not in the basis."""
+        """Return the number of directions outside of the basis."""
         return len(self.basis) - len(self.variances)
 
     def gaps(self) -> FloatArray:
-        """From the leading variances to all others, and to the level outside, as far as they stand out of the
-        variances' own noise. Shape: (k, m - k + 1)."""
+        """Return gaps from the leading variances to all others and to the level outside, beyond their noise.
+
+        Shape: (k, m - k + 1).
+        """
         others = np.append(self.variances[self.k :], self.level)
         found = np.maximum(self.variances[: self.k, None] - others, 0.0)
-        return np.asarray(np.maximum(np.sqrt(np.maximum(found**2 - self.unsure**2, 0.0)), 1e-12))
+        return np.asarray(np.maximum(np.sqrt(np.maximum(found**2 - self.variance_sd**2, 0.0)), 1e-12))
 
     def _spread(self, columns: FloatArray) -> FloatArray:
-        """A column for each direction outside. Shape: (k, m - k + 1) -> (k, d - k)."""
+        """Return a column for each direction outside. Shape: (k, m - k + 1) -> (k, d - k)."""
         return np.hstack([columns[:, :-1], np.repeat(columns[:, -1:], self.outside, axis=1)])
 
-    def sine(self, start: Centred) -> float:
-        """The stated error: what is not known of the cross covariance, clipping, and the centre's error."""
+    def sine(self, start: LocationEstimate) -> float:
+        """Return the stated error: from the sd of the cross covariance, clipping, and the centre's error."""
         gaps = self._spread(self.gaps())
         values = np.append(self.variances, np.full(self.outside, self.level))
-        leanings = (self._spread(self.sd) / gaps) ** 2 + bent(self.bent, values, gaps)
-        return min(1.0, math.hypot(typical_sine(leanings), centre_sine(start, gaps)))
+        tilts = (self._spread(self.sd) / gaps) ** 2 + clipping_bias(self.clipping_bias, values, gaps)
+        return min(1.0, math.hypot(typical_sine(tilts), centre_sine(start, gaps)))
 
-    def turned(self, along: FloatArray, outside: FloatArray, noise: FloatArray) -> Aligned:
-        """Turned by a noised cross covariance, of which `sd` says how near to 0 it is: each entry counts for
-        as much as it is known better, and what is then known turns the axes.
+    def turned(self, along: FloatArray, outside: FloatArray, noise: FloatArray) -> AlignedCovariance:
+        """Return the estimate rotated by a noised cross covariance.
+
+        Each entry is a weighted mean of the prior, 0 with `sd`, and the release; it then rotates the axes.
 
         Shape: along (k, m - k), outside (d, k), noise as `sd`.
         """
         prior, new = self.sd**2, noise**2
         trust = prior / (prior + new)
-        # More change than both explain: the directions are on their way still, and less is known than that.
+        # A change beyond both sds: the directions have not converged, and the true sd is larger.
         surprise = self._surprise(along, outside, prior + new)
         k, m = self.k, self.variances.size
-        beyond, legs = self._beyond(outside * trust[:, -1])
-        matrix = np.diag(np.append(self.variances, np.full(len(legs), self.level)))
+        beyond, coefficients = self._beyond(outside * trust[:, -1])
+        matrix = np.diag(np.append(self.variances, np.full(len(coefficients), self.level)))
         matrix[k:m, :k] = (along * trust[:, :-1]).T
-        matrix[m:, :k] = legs
+        matrix[m:, :k] = coefficients
         matrix[:k, k:] = matrix[k:, :k].T
         _, axes = eigenpairs(matrix)
-        with one_thread():
+        with single_blas_thread():
             basis = np.hstack([self.basis, beyond]) @ _nearest(axes[:, :k])[:, :m]
-        # The variances stay: noise off the diagonal drives eigenvalues apart, and would open gaps.
+        # The variances are unchanged: noise off the diagonal separates eigenvalues and would widen gaps.
         return replace(self, basis=basis, sd=np.sqrt(trust * new * surprise))
 
     def _beyond(self, outside: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Directions outside of the basis, and what of `outside` is along them: (d, j), (j, k)."""
+        """Return directions outside of the basis and coefficients of `outside` along them: (d, j), (j, k)."""
         m = self.variances.size
         if not self.outside:
             return self.basis[:, m:], np.zeros((0, self.k))
-        # Beside the basis, not alone: what `outside` does not fill is then outside of the basis as well.
-        with one_thread():
-            frame, legs = np.linalg.qr(np.hstack([self.basis, outside]))
-        return frame[:, m:], legs[m:, m:]
+        # Together with the basis: then the part that `outside` does not span is outside of the basis as well.
+        with single_blas_thread():
+            frame, coefficients = np.linalg.qr(np.hstack([self.basis, outside]))
+        return frame[:, m:], coefficients[m:, m:]
 
     def _surprise(self, along: FloatArray, outside: FloatArray, expected: FloatArray) -> float:
-        """Mean square of a change, relative to what was expected; 1 where it is no larger."""
+        """Return the mean squared change relative to its expectation, at least 1."""
         seen = float((along**2 / expected[:, :-1]).sum() + (outside**2 / expected[:, -1]).sum())
         return max(1.0, seen / (along.size + self.k * self.outside))
 
 
 def _nearest(leading: FloatArray) -> FloatArray:
-    """A turn of all axes whose first k span `leading`, each near its own axis: unlike eigenvectors it hardly
-    moves with the last bit where variances coincide, so that every machine asks the same next.
+    """Return a rotation of all axes with first k spanning `leading`, each near its own axis.
+
+    Unlike eigenvectors it is stable to the last bits where variances coincide, so that every machine asks the
+    same next query.
 
     Shape: (m, k), orthonormal -> (m, m).
     """
@@ -133,67 +148,69 @@ def _nearest(leading: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossClip:
-    """A clip radius of records' parts (analysis units), and the share of their mean length that it leaves."""
+    """Clip radius of records' parts (analysis units), and the share of their mean norm left by clipping."""
 
     radius: float
-    kept: float
-    bending: float
+    retained: float
+    clipping_bias_factor: float
 
 
-def refined(
-    plan: Plan, start: Centred, first: Aligned, share: float, steps: int
-) -> Generator[PricedQuery, Release, Aligned]:
-    """`first`, turned `steps` times by the noised cross covariance of its leading directions and the rest.
+def refine_directions(
+    plan: Plan, start: LocationEstimate, first: AlignedCovariance, share: float, steps: int
+) -> Generator[PricedQuery, Release, AlignedCovariance]:
+    """Return `first` after `steps` rotations by the noised cross covariance of its leading directions.
 
-    The weights and the radius are those of the first step: they are about variances, which hardly change.
+    Weights and radius are those of the first step: they follow from variances, which hardly change.
 
-    Neighbours: as the study says.
-    Privacy: [P7] post-processing of one `CrossNorms` and some `CrossCovariance` questions [P28].
+    Neighbours: as in the study.
+    Privacy: [P7] post-processing of one `CrossNorms` and some `CrossCovariance` queries [P28].
     Cost: `share` of rho, d k integers a step from every site.
     """
-    norms = SMALL_NORMS_SHARE if start.records < SMALL else NORMS_SHARE
-    cross, left = question(start, first), share - norms
+    norms = SMALL_NORMS_SHARE if start.records < SMALL_SAMPLE else NORMS_SHARE
+    cross, left = cross_query_builder(start, first), share - norms
     clip = yield from _clip(plan, start, cross, norms, left)
-    found = replace(first, bent=clip.bending)
+    found = replace(first, clipping_bias=clip.clipping_bias_factor)
     for _ in range(steps):
         cross = cross.about(found.basis[:, : cross.basis.shape[1]])
         query, unit = cross.query(clip.radius)
-        release = yield priced(plan, query, left / steps)
-        found = found.turned(*_entries(found, cross, release, unit * start.records * clip.kept))
+        release = yield query_at_share(plan, query, left / steps)
+        found = found.turned(*_entries(found, cross, release, unit * start.records * clip.retained))
     return found
 
 
-def question(start: Centred, first: Aligned) -> Cross:
-    """The weights for what is known, the leading directions and some others first."""
+def cross_query_builder(start: LocationEstimate, first: AlignedCovariance) -> CrossQueryBuilder:
+    """Return the query builder with optimal weights for the estimate."""
     p = min(first.k + SPARE, first.variances.size)
     rest, count = first.variances[p:], first.basis.shape[0] - p
     level = (float(rest.sum()) + first.level * first.outside) / count if count else first.level
-    chosen = weights(first.variances[:p], first.k, level, count, first.blur)
-    return Cross(centre=start.centre, basis=first.basis[:, :p], weights=chosen)
+    chosen = weights(first.variances[:p], first.k, level, count, first.gap_noise)
+    return CrossQueryBuilder(centre=start.centre, basis=first.basis[:, :p], weights=chosen)
 
 
-def reach(start: Centred) -> Grid:
-    """How long a record's part can be: |a| |b| <= |z|^2 / 2."""
-    return Grid(top=start.norms.largest**2 / 2)
+def part_norm_grid(start: LocationEstimate) -> NormGrid:
+    """Return the grid of the norms of records' parts: |a| |b| <= |z|^2 / 2."""
+    return NormGrid(top=start.norms.largest**2 / 2)
 
 
 def _clip(
-    plan: Plan, start: Centred, cross: Cross, share: float, left: float
+    plan: Plan, start: LocationEstimate, cross: CrossQueryBuilder, share: float, left: float
 ) -> Generator[PricedQuery, Release, CrossClip]:
-    """The radius by balance, from one histogram at `share`, for all steps together at what is `left`."""
-    grid = reach(start)
-    norms = read_histogram((yield priced(plan, cross.norms(grid), share)), grid)
-    noise = 2 * math.sqrt(cross.centre.size * cross.k) / drawn_mu(plan, price(plan, left))
-    rule = Balance(power=1, noise=noise, quadratic=False)
-    radius = choose(norms, quantile(plan.study.radius), rule)
-    bends = bending(norms, radius, start.records, 1) + (LOPSIDED * norms.unseen(radius)) ** 2
-    return CrossClip(radius=radius, kept=norms.kept(radius, 1), bending=bends)
+    """Return the clip by balance from one histogram at `share`, for all steps together at `left`."""
+    grid = part_norm_grid(start)
+    norms = read_histogram((yield query_at_share(plan, cross.norms(grid), share)), grid)
+    noise = 2 * math.sqrt(cross.centre.size * cross.k) / effective_mu(plan, cost_of_share(plan, left))
+    rule = ClippingBalance(power=1, noise=noise, quadratic=False)
+    radius = choose_radius(norms, quantile(plan.study.radius), rule)
+    bends = (
+        clipping_bias_factor(norms, radius, start.records, 1) + (SKEWNESS * norms.hidden_share(radius)) ** 2
+    )
+    return CrossClip(radius=radius, retained=norms.retained(radius, 1), clipping_bias_factor=bends)
 
 
 def _entries(
-    found: Aligned, cross: Cross, release: Release, unit: float
+    found: AlignedCovariance, cross: CrossQueryBuilder, release: Release, unit: float
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """A release along all of the basis, what is outside of it, and the noise (`Aligned.turned`)."""
+    """Return a release along the basis, outside of it, and its noise (see `AlignedCovariance.turned`)."""
     along, rest, sd = cross.read(release, unit)
     further = found.basis[:, cross.basis.shape[1] :]
     entries = np.hstack([along, (further.T @ rest).T])
@@ -201,6 +218,6 @@ def _entries(
     return entries, rest - further @ (further.T @ rest), noise
 
 
-def steps_for(sine: float) -> int:
-    """How many steps suit a first stage of that stated error."""
+def refinement_steps(sine: float) -> int:
+    """Return the number of steps after a first stage of that stated error."""
     return next(steps for most, steps in STEPS if sine < most)

@@ -1,9 +1,8 @@
-"""scaling = "standard": any algorithm on columns in parts of their standard deviations.
+"""scaling = "standard": any algorithm on columns in units of their standard deviations.
 
-A part of the budget gives the columns' middles and standard deviations (`column_scales`), which are public
-from then on. The algorithm then runs with the rest, on rows that a frame shows in these units: every
-question, its sensitivity and its proof are what they are [P29]. What it found is turned back into the study's
-units.
+A part of the budget gives the columns' middles and standard deviations (`column_scales`), which are then
+public. The algorithm runs with the rest on rows in a frame of these units. Queries, sensitivities and proofs
+are unchanged [P29]. Its result is converted to the study's units.
 """
 
 from __future__ import annotations
@@ -21,68 +20,67 @@ from eigenveil.algorithms.shared.column_scales import (
     scale_shares,
     scale_warnings,
 )
-from eigenveil.algorithms.shared.preparation import part
+from eigenveil.algorithms.shared.preparation import share_of
 from eigenveil.algorithms.shared.stated_error import scale_sine
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, fix_signs
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery
-from eigenveil.queries import OnGradients, Query
-from eigenveil.queries.batch import pass_key
+from eigenveil.queries import GradientQuery, Query
+from eigenveil.queries.gradients import pass_key
+from eigenveil.study.composition import Composition
 from eigenveil.study.grid import S
-from eigenveil.study.price import Composition
 from eigenveil.study.study import Scaling
 
-BEFORE = 2  # rounds, which give the scales
-LEAST = 0.05  # of a column's variance after it was divided by the first look at it
+SCALE_ROUNDS = 2  # rounds for the scales
+LEAST = 0.05  # least variance of a column, relative to its first estimate
 
 
 def standardised(plan: Plan, algorithm: Callable[[Plan], Steps]) -> Steps:
-    """The scales of the columns, then `algorithm` with what is left, in these.
+    """Run the queries for the column scales, then `algorithm` with the rest of the budget.
 
-    Neighbours: as the study says.
-    Privacy: [P7], [P29]; each question is priced and answered behind the barrier.
+    Neighbours: as in the study.
+    Privacy: [P7], [P29]; each query is charged and answered behind the barrier.
     Cost: the whole budget; the algorithm's rounds and two more.
     """
     scales = yield from column_scales(plan)
-    steps = algorithm(remainder(plan))
+    steps = algorithm(remaining_plan(plan))
     try:
-        asked = next(steps)
+        priced_query = next(steps)
         while True:
-            asked = steps.send((yield _through(plan, asked, scales)))
+            priced_query = steps.send((yield _through_frame(plan, priced_query, scales)))
     except StopIteration as end:
         return in_units(plan, scales, end.value)
 
 
-def remainder(plan: Plan) -> Plan:
-    """What an algorithm runs after the scales are known: the same study by bounds, those of the frame, with
-    what is left of its budget."""
+def remaining_plan(plan: Plan) -> Plan:
+    """Return the plan after the scales: scaling by the frame's bounds, with the rest of the budget."""
     share = 1 - scale_shares(plan).both
     basic = plan.composition is Composition.BASIC
-    left = part(plan.micro_rho, (share * (1 - 1e-9)) ** 2 if basic else share)
+    left = share_of(plan.micro_rho, (share * (1 - 1e-9)) ** 2 if basic else share)
     return replace(plan, study=replace(plan.study, scaling=Scaling.BOUNDS), micro_rho=left)
 
 
-def _through(plan: Plan, asked: PricedQuery, scales: ColumnScales) -> PricedQuery:
-    """A question of the algorithm's own as the study asks it: through the frame, BEFORE rounds later."""
-    return replace(asked, query=_later(plan, asked.query), frame=scales.frame)
+def _through_frame(plan: Plan, priced_query: PricedQuery, scales: ColumnScales) -> PricedQuery:
+    """Return a query of the algorithm in the frame, SCALE_ROUNDS rounds later."""
+    return replace(priced_query, query=_later(plan, priced_query.query), frame=scales.frame)
 
 
 def _later(plan: Plan, query: Query) -> Query:
-    """The same question; a pass is named by the round that it began in."""
-    if not isinstance(query, OnGradients) or query.batch is None:
+    """Return the same query; the key of a pass depends on its first round."""
+    if not isinstance(query, GradientQuery) or query.batch is None:
         return query
-    first, batches = query.batch.first + BEFORE, query.batch.batches
+    first, batches = query.batch.first + SCALE_ROUNDS, query.batch.batches
     return replace(query, batch=replace(query.batch, first=first, key=pass_key(plan.digest, first, batches)))
 
 
 def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
-    """What an algorithm found in its frame, about columns in parts of their standard deviations.
+    """Return an algorithm's result in its frame, converted to columns in their standard deviations.
 
-    A matrix that it released says more of these than the first two questions did, for nothing [P7].
+    A released matrix improves the scales of the first two queries without cost [P7].
     """
-    unit = float(SPREADS)  # what 1 is in the frame
+    unit = float(SPREADS)  # standard deviations per unit of the frame
     matrix = None if found.covariance is None else found.covariance * unit**2
     scaled = replace(
         found,
@@ -96,7 +94,7 @@ def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
         scale=scales.spreads / S,
     )
     if matrix is None or found.noise_scale == 0 or not len(found.components):
-        # Standardised columns vary by 1 each: what they vary by more is what their scales are too small by.
+        # Standardised columns have variance 1: an excess shows that their scales are too small.
         excess = max(scaled.total_variance / plan.study.dimension - 1, 0.0)
         return replace(scaled, sin_error=_with_scales(scaled, np.hypot(scales.errors, excess)))
     by, errors = _second_look(np.diagonal(matrix), scaled.noise_scale, scales.errors)
@@ -105,10 +103,10 @@ def in_units(plan: Plan, scales: ColumnScales, found: Estimate) -> Estimate:
 
 
 def _second_look(variances: FloatArray, noise: float, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """What to divide the columns by once more, and how far their variances are off then, in parts.
+    """Return a second divisor of the columns, and the relative errors of their variances after it.
 
-    The first look at a variance says 1 and is off by `errors`; a matrix says `variances`, and is off by
-    `noise`: each counts as much as it is known better. None is divided by less than what noise is.
+    The first estimate of a variance is 1 with error `errors`, that of the matrix `variances` with error
+    `noise`; the result is their weighted mean. The divisor is at least the noise.
     Shape: (d,), (d,) -> (d,), (d,).
     """
     total = errors**2 + noise**2
@@ -119,8 +117,10 @@ def _second_look(variances: FloatArray, noise: float, errors: FloatArray) -> tup
 
 
 def _divided(found: Estimate, before: FloatArray, by: FloatArray) -> Estimate:
-    """The estimate about columns divided by that as well; components keep what the algorithm knew beyond its
-    matrix of where they lie, and variances what it made of that. Shape: before (d, d), by (d,)."""
+    """Return the estimate for the divided columns. Shape: before (d, d), by (d,).
+
+    Components and variances keep the algorithm's knowledge beyond its matrix.
+    """
     k, matrix = len(found.components), before / np.outer(by, by)
     shown = np.vecdot(found.components @ before, found.components)
     rest = np.eye(len(by)) - found.components.T @ found.components
@@ -140,7 +140,7 @@ def _divided(found: Estimate, before: FloatArray, by: FloatArray) -> Estimate:
 
 
 def _with_scales(found: Estimate, errors: FloatArray) -> float | None:
-    """The stated sine with what scales add whose squares are off by `errors`, in parts. Shape: (d,)."""
+    """Return the stated sine including scales with relative errors `errors` of their squares. Shape: (d,)."""
     k, d = found.components.shape
     if found.sin_error is None or not 0 < k < d:
         return found.sin_error

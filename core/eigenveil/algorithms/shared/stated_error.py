@@ -1,7 +1,7 @@
-"""The error that an algorithm states: how far noise, the centre's error and clipping turn what it found.
+"""Stated error of an algorithm: rotation by noise, the centre's error and clipping.
 
-To first order direction i leans towards each j outside at random, and the sine of the largest principal angle
-is the norm of the k-by-(d - k) matrix of leanings. All of it follows from releases [P7].
+To first order direction i tilts towards each j outside at random. The sine of the largest principal angle
+is then the norm of the k-by-(d - k) matrix of tilt angles. All of it follows from releases [P7].
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ import math
 
 import numpy as np
 
-from eigenveil.algorithms.shared.clip_radius import Histogram
-from eigenveil.algorithms.shared.preparation import Centred
+from eigenveil.algorithms.shared.clip_radius import NormHistogram
+from eigenveil.algorithms.shared.preparation import LocationEstimate
 from eigenveil.numerics.encoding import FloatArray
 
-# The share of a gap from which on the error, at times 3 times as long as said, may be what is seen.
+# Share of a gap above which the centre's error, up to 3 times its stated norm, may be the found component.
 NEAR = 1 / 3
-# Histograms leave out thin tails; and records are as lopsided as that where they are (measured).
-TAILS, LOPSIDED = 3.0, 0.2
+# Factor for thin tails that histograms miss; skewness of skewed records (measured).
+TAILS, SKEWNESS = 3.0, 0.2
 
 
 def gaps_of(values: FloatArray, k: int) -> FloatArray:
-    """Between the first k and all others. Shape: values (d,), falling -> (k, d - k)."""
+    """Return gaps between the first k and all others. Shape: values (d,), falling -> (k, d - k)."""
     return np.asarray(np.maximum(values[:k, None] - values[None, k:], 1e-12))
 
 
 def even_gaps(variances: FloatArray, total: float, d: int) -> FloatArray:
-    """Gaps where only k variances and the total are known: the rest is taken to be spread evenly.
+    """Return gaps if only k variances and the total are known: the rest is assumed to be even.
 
     Shape: variances (k,) -> (k, d - k).
     """
@@ -36,10 +36,10 @@ def even_gaps(variances: FloatArray, total: float, d: int) -> FloatArray:
 
 
 def typical_sine(variances: FloatArray) -> float:
-    """About the median norm of a matrix of independent normal leanings of these variances.
+    """Return about the median norm of a matrix of independent normal tilts of these variances.
 
-    What the largest row and column make of it, sqrt(m) + sqrt(k) for equal entries, but no more than all
-    entries; and the median of chi^2 with as many degrees of freedom as entries count (Wilson & Hilferty).
+    By the largest row and column, sqrt(m) + sqrt(k) for equal entries, at most the norm of all entries; times
+    the median of chi^2 with the effective number of entries as degrees of freedom (Wilson & Hilferty).
     Shape: (k, d - k).
     """
     most = float(variances.max(initial=0.0))
@@ -53,38 +53,37 @@ def typical_sine(variances: FloatArray) -> float:
     return math.sqrt(most * min(square, every) * (1 - 2 / (9 * freedom)) ** 3)
 
 
-def centre_sine(start: Centred, gaps: FloatArray) -> float:
-    """How far the centre's error turns k directions: infinite where it may be one of them.
+def centre_sine(start: LocationEstimate, gaps: FloatArray) -> float:
+    """Return the sine by which the centre's error rotates k directions; infinite if it may be one of them.
 
-    About a centre e off the mean, records of covariance C show C + e e^T. With e_i and e_j of variance
-    v = off / d, direction i leans towards all j by v sqrt(sum_j 1 / g_ij^2) / (1 - v sum_j 1 / g_ij): to
-    first order in the lean, and to all in e by Sherman & Morrison. Where e e^T is longer than what is looked
-    for, it is what is found.
+    About a centre with error e, records of covariance C have second moments C + e e^T. With e_i and e_j of
+    variance v = squared_centre_error / d, direction i tilts towards all j by v sqrt(sum_j 1 / g_ij^2) /
+    (1 - v sum_j 1 / g_ij): first order in the tilt, all orders in e by Sherman & Morrison. If e e^T exceeds
+    the wanted variances, it is found instead.
 
-    Shape: gaps (k, d - k), of variances along the directions found and along all others; where these carry
-    noise of their own, less that.
+    Shape: gaps (k, d - k), of variances along the found directions and all others, minus their noise.
     """
-    if start.off == 0 or not gaps.size:
+    if start.squared_centre_error == 0 or not gaps.size:
         return 0.0
-    inverse = start.off / sum(gaps.shape) / np.maximum(gaps, 1e-12)
+    inverse = start.squared_centre_error / sum(gaps.shape) / np.maximum(gaps, 1e-12)
     pulled = inverse.sum(axis=1)
     if pulled.max() > NEAR:
         return math.inf
     return math.sqrt(float(((inverse**2).sum(axis=1) / (1 - pulled) ** 2).sum()))
 
 
-def bending(norms: Histogram, radius: float, records: float, power: int = 2) -> float:
-    """What clipping does to mean(x_i x_j), as a variance: a share of the product of the variances along both.
+def clipping_bias_factor(norms: NormHistogram, radius: float, records: float, power: int = 2) -> float:
+    """Return the variance of mean(x_i x_j) by clipping, as a share of the product of both variances.
 
-    Long records count less than in the records' own components: by chance, as 1 / n, and where records are
-    lopsided also on average, of which the norms tell only how much it could be.
+    Records of large norm count less than in the records' own components: by chance, of order 1 / n, and for
+    skewed records also on average. The norms give only an upper limit of the latter.
     """
-    lost = 1 - norms.kept(radius, power)
-    return TAILS * norms.unevenness(radius, power) / records + (LOPSIDED * lost) ** 2
+    lost = 1 - norms.retained(radius, power)
+    return TAILS * norms.unevenness(radius, power) / records + (SKEWNESS * lost) ** 2
 
 
-def bent(share: float, values: FloatArray, gaps: FloatArray) -> FloatArray:
-    """Variances of the leanings that clipping causes, at a `bending` of that share.
+def clipping_bias(share: float, values: FloatArray, gaps: FloatArray) -> FloatArray:
+    """Return variances of the tilts from clipping, for a `clipping_bias_factor` of that share.
 
     Shape: values (d,), falling, gaps (k, d - k) -> (k, d - k).
     """
@@ -94,19 +93,21 @@ def bent(share: float, values: FloatArray, gaps: FloatArray) -> FloatArray:
 
 
 def centre_warning(sine: float) -> tuple[str, ...]:
-    """A sentence where the centre's error may be what was found."""
+    """Return a warning if the centre's error may be the found component."""
     if sine <= 1:
         return ()
     sentence = (
-        "the noise of the private mean may be what the components show: more records or a larger epsilon "
-        "would help, or `centring = false` with bounds whose middle is about the mean"
+        "the noise of the private mean may dominate the components; use more records, a larger epsilon, or "
+        "`centring = false` with bounds whose middle is about the mean"
     )
     return (sentence,)
 
 
 def scale_sine(values: FloatArray, mixed: FloatArray) -> float:
-    """The sine that k directions are turned by where the squares of columns' scales are off, in parts, by
-    independent e_m: direction i leans towards j by (l_i + l_j) / (l_i - l_j) sum_m v_im v_jm e_m / 2.
+    """Return the sine by which errors of the column scales rotate k directions.
+
+    With independent relative errors e_m of the squared scales, direction i tilts towards j by
+    (l_i + l_j) / (l_i - l_j) sum_m v_im v_jm e_m / 2.
 
     Shape: values (d,), falling; mixed (k, d - k), the means of (sum_m v_im v_jm e_m)^2.
     """

@@ -1,8 +1,8 @@
-"""Pictures of a release: each is painted on matplotlib's axes, for a page, a notebook and a paper alike."""
+"""Figures of a release, drawn on matplotlib axes for pages, notebooks and papers."""
 
 try:
-    import matplotlib  # noqa: F401 - before anything of ours fails for want of it
+    import matplotlib  # noqa: F401 - checked first, for a clear message
 except ModuleNotFoundError as lack:
     raise ModuleNotFoundError(
-        'pictures need matplotlib: pip install "eigenveil[analyst]"', name=lack.name
+        'figures need matplotlib: pip install "eigenveil[analyst]"', name=lack.name
     ) from lack

@@ -1,4 +1,4 @@
-"""How the columns go together: correlations or covariances of all pairs, each pair once."""
+"""Heatmap of the correlations or covariances of all pairs of columns, each pair once."""
 
 from __future__ import annotations
 
@@ -9,67 +9,80 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from eigenveil.derived.frame import Frame, Units
+from eigenveil.derived.covariance import IntervalEstimate, ScaledCovariance, Units
 from eigenveil.derived.moments import Moments
-from eigenveil.derived.uncertain import Uncertain
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.reporting.figures.style import INK, MOST_COLUMNS, SOFT, label, minus, narrow, whole
-from eigenveil.reporting.figures.subject import Subject
+from eigenveil.reporting.figures.figure import (
+    INK,
+    MOST_COLUMNS,
+    SOFT,
+    ReleaseFigureData,
+    figure_of,
+    is_narrow,
+    short_label,
+    with_minus_sign,
+)
 
-MOST_WRITTEN, MOST_WRITTEN_NARROW = 14, 7  # columns whose numbers fit into their cells
+MOST_LABELLED, MOST_LABELLED_NARROW = 14, 7  # columns whose numbers fit into their cells
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pairs:
-    """Shape: values and is_noise (d, d), symmetric. `whole`: a column with itself says something, too."""
+class PairMatrix:
+    """Values of all pairs; `includes_diagonal`: with the diagonal. Shape: values and is_noise (d, d), symmetric."""
 
     values: FloatArray
     is_noise: NDArray[np.bool_]
     name: str
-    whole: bool
+    includes_diagonal: bool
 
 
-def pairs(subject: Subject, kind: str) -> Pairs:
-    """The "correlation" or "covariance" of all pairs of a release, and where noise alone could show as much.
+def pair_matrix(figure_data: ReleaseFigureData, kind: str) -> PairMatrix:
+    """Return the "correlation" or "covariance" of all pairs, and which of them noise alone could explain.
 
     Raises:
         RequestError: another kind, or the release has no covariance whose noise is known.
     """
-    moments = Moments.of(subject.result)
+    moments = Moments.of(figure_data.result)
     if kind == "correlation":
         found = moments.correlation().numbers
-        return Pairs(values=found.values, is_noise=found.is_noise, name="correlation", whole=False)
+        return PairMatrix(
+            values=found.values, is_noise=found.is_noise, name="correlation", includes_diagonal=False
+        )
     if kind != "covariance":
         raise RequestError(Code.BAD_ARGUMENT, f'kind {kind!r}: choose "correlation" or "covariance"')
-    frame = Frame.of(moments.matrix, Units.RELEASED)
-    errors = moments.matrix.entries * np.outer(frame.weights, frame.weights)
-    return Pairs(
-        values=frame.values,
-        is_noise=Uncertain(values=frame.values, errors=errors).is_noise,
-        name=f"covariance ({subject.units})",
-        whole=True,
+    scaled = ScaledCovariance.of(moments.matrix, Units.RELEASED)
+    errors = moments.matrix.entry_errors * np.outer(scaled.weights, scaled.weights)
+    return PairMatrix(
+        values=scaled.values,
+        is_noise=IntervalEstimate(values=scaled.values, errors=errors).is_noise,
+        name=f"covariance ({figure_data.units})",
+        includes_diagonal=True,
     )
 
 
-def heatmap(axes: Axes, shown: Pairs, columns: tuple[str, ...]) -> None:
-    """Grey where noise alone could show as much."""
-    d, small = len(columns), narrow(axes)
-    kept = np.tri(d, k=0 if shown.whole else -1, dtype=bool)
-    limit = float(np.abs(shown.values[kept]).max(initial=0.0)) if shown.whole else 1.0
-    cells = np.ma.masked_array(shown.values, mask=shown.is_noise | ~kept)
-    grey = np.ma.masked_array(np.ones_like(shown.values), mask=~(shown.is_noise & kept))
+def heatmap(axes: Axes, pair_values: PairMatrix, columns: tuple[str, ...]) -> None:
+    """Draw a heatmap; cells that noise alone could explain are grey."""
+    d, small = len(columns), is_narrow(axes)
+    cells_shown = np.tri(d, k=0 if pair_values.includes_diagonal else -1, dtype=bool)
+    limit = (
+        float(np.abs(pair_values.values[cells_shown]).max(initial=0.0))
+        if pair_values.includes_diagonal
+        else 1.0
+    )
+    cells = np.ma.masked_array(pair_values.values, mask=pair_values.is_noise | ~cells_shown)
+    grey = np.ma.masked_array(np.ones_like(pair_values.values), mask=~(pair_values.is_noise & cells_shown))
     edges: Any = {"edgecolors": "white", "lw": 0.8 if d <= MOST_COLUMNS else 0}
     axes.pcolormesh(grey, cmap="Greys", vmin=0, vmax=6, **edges)
     picture = axes.pcolormesh(cells, cmap="RdBu", vmin=-limit, vmax=limit, **edges)
-    _names(axes, [label(name, 12 if small else 18) for name in columns], small)
-    first = 0 if shown.whole else 1
+    _names(axes, [short_label(name, 12 if small else 18) for name in columns], small)
+    first = 0 if pair_values.includes_diagonal else 1
     axes.set(xlim=(0, d - first), ylim=(d, first))
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    if d <= (MOST_WRITTEN_NARROW if small else MOST_WRITTEN):
-        _written(axes, shown, kept, limit)
-    whole(axes).colorbar(picture, ax=axes, label=shown.name, fraction=0.04, pad=0.02)
+    if d <= (MOST_LABELLED_NARROW if small else MOST_LABELLED):
+        _write_values(axes, pair_values, cells_shown, limit)
+    figure_of(axes).colorbar(picture, ax=axes, label=pair_values.name, fraction=0.04, pad=0.02)
 
 
 def _names(axes: Axes, names: list[str], small: bool) -> None:
@@ -79,10 +92,12 @@ def _names(axes: Axes, names: list[str], small: bool) -> None:
     axes.set_xticks(at, names[::every], fontsize=8.5, rotation=55, ha="right", rotation_mode="anchor")
 
 
-def _written(axes: Axes, shown: Pairs, kept: NDArray[np.bool_], limit: float) -> None:
-    for i, j in zip(*np.nonzero(kept), strict=True):
-        value, noise = float(shown.values[i, j]), bool(shown.is_noise[i, j])
+def _write_values(axes: Axes, pair_values: PairMatrix, cells_shown: NDArray[np.bool_], limit: float) -> None:
+    for i, j in zip(*np.nonzero(cells_shown), strict=True):
+        value, noise = float(pair_values.values[i, j]), bool(pair_values.is_noise[i, j])
         strong = abs(value) > 0.6 * limit and not noise
         colour = "white" if strong else SOFT if noise else INK
-        text = minus(f"{value:.2g}" if shown.whole else f"{round(value, 2) + 0.0:.2f}")  # no minus zero
+        text = with_minus_sign(
+            f"{value:.2g}" if pair_values.includes_diagonal else f"{round(value, 2) + 0.0:.2f}"
+        )  # no minus zero
         axes.text(j + 0.5, i + 0.5, text, ha="center", va="center", fontsize=8, color=colour)

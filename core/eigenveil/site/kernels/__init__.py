@@ -1,1 +1,1 @@
-"""What is done with every value of a chunk: in numpy, and in C where it was built, to the same integers."""
+"""Products and clipping of a chunk of records, in numpy or compiled C, with the same integer results."""

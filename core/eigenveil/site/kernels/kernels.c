@@ -1,4 +1,4 @@
-/* Products of stored rows, each read once: what plain.py says in numpy, in the same integers [P1].
+/* Products of stored rows, each read once; the same integers as the numpy version in plain.py [P1].
 
 A record z is `unit` times a stored row minus a public centre: |x unit| <= S, |z| <= 2 S = 2^13, which int16
 holds. Sums of products are of integers (in units of a power of two), whose absolute values add up to less than
@@ -19,9 +19,9 @@ Rows lie one after the other, d entries each; centres and matrices are filled up
 #endif
 #define INLINE static inline __attribute__((always_inline))
 
-/* Vectors of 32 bytes: with 64, a processor that has none so long takes twice the time (the compiler keeps them in
+/* Vectors of 32 bytes: with 64, a processor without such registers takes twice the time (the compiler keeps them in
    memory), and one that has them gains nothing. */
-enum { LANES = 4, LINE = 8 };     /* rows of centres and matrices are filled up to whole lines */
+enum { LANES = 4, LINE = 8 };     /* rows of centres and matrices are padded to whole lines */
 enum { ROWS = 4, WIDTH = 256 };   /* a tile of so many rows and columns is 8 KiB: it stays in the cache */
 enum { NARROW = 64, SUMS = 512 }; /* few columns are summed with a record in each lane */
 enum { TOGETHER = 32 };           /* squares of |z| <= 2^13 that a word of 32 bits holds the sum of */
@@ -48,7 +48,7 @@ INLINE double added(const lanes *sum) {
     return (v[0] + v[2]) + (v[1] + v[3]);
 }
 
-/* z = x unit - centre, a multiple of 32 entries: compilers know what to do. */
+/* z = x unit - centre, a multiple of 32 entries, which compilers vectorise. */
 #define CENTRED(TYPE)                                                                           \
     do {                                                                                        \
         const TYPE *restrict x = (const TYPE *)s->rows + at;                                    \
@@ -66,7 +66,7 @@ INLINE halves stored_lanes(const stored *s, int64_t at) {
                          : __builtin_convertvector(*(const bytes *)((const int8_t *)s->rows + at), halves);
 }
 
-/* The same of as many entries as there are lanes. */
+/* The same for one vector of LANES entries. */
 INLINE void centred_lanes(const stored *s, int64_t at, const int16_t *centre, double *z) {
     halves x = stored_lanes(s, at);
     words wide = __builtin_convertvector(x * (int16_t)s->unit - *(const halves *)centre, words);
@@ -88,7 +88,7 @@ INLINE void widened(const stored *s, int64_t row, int64_t from, int64_t columns,
     }
 }
 
-/* The same, filled up to whole lines with zeros. */
+/* The same, padded to whole lines with zeros. */
 INLINE void padded(const stored *s, int64_t row, int64_t from, int64_t columns, double *z) {
     memset(z + whole_lines(columns) - LINE, 0, LINE * sizeof(double));
     widened(s, row, from, columns, z);
@@ -164,7 +164,7 @@ INLINE int64_t turned(const stored *s, int64_t row, lanes *z) {
     return rows;
 }
 
-/* sums[i] = z v[i] for ROWS vectors at once: one alone would wait for itself after each column. */
+/* sums[i] = z v[i] for ROWS vectors at once, which hides the latency of each addition. */
 INLINE void products(const lanes *z, int64_t d, const double *const *v, lanes *sums) {
     lanes sum[ROWS] = {{0}};
     for (int64_t j = 0; j < d; j++)
@@ -321,7 +321,7 @@ void eigenveil_widened(const stored *s, double *z) {
     for (int64_t row = 0; row < s->m; row++) widened(s, row, 0, s->d, z + row * s->d);
 }
 
-/* z (m, whole lines of d), rows longer than the radius scaled, truncated towards zero and, should they still be
+/* z (m, whole lines of d), rows of norm above the radius scaled, truncated towards zero and, should they still be
    too long, nothing: clipping.shorten. */
 FOR_EACH_PROCESSOR
 void eigenveil_shortened(const stored *s, double radius, double *out) {
@@ -354,7 +354,7 @@ INLINE double row_dot(const pulls *p, const double *left, const double *right, i
 
 INLINE double larger(double a, double b) { return a > b ? a : b; }
 
-/* Whether ||z b^T - u offset||_F^2 <= R^2, in 64 bits (clipping._fits). */
+/* 1 if ||z b^T - u offset||_F^2 <= R^2, in 64 bits (clipping._within_radius). */
 INLINE int fits(const pulls *p, int64_t row) {
     if (!(row_dot(p, p->b, p->b, row) * p->norm2[row] < p->safe)) return 0;
     int64_t square = 0, cross = 0, u = p->z_offset ? (int64_t)p->u[row] : 0;
@@ -368,7 +368,7 @@ INLINE int fits(const pulls *p, int64_t row) {
     return square <= p->radius * p->radius;
 }
 
-/* What clipping._shortened says of one record. */
+/* clipping._clip_doubtful for one record. */
 INLINE void shorten(const pulls *p, int64_t row) {
     double norm = p->norm[row], room = (double)p->radius - sqrt((double)p->k) * norm, length;
     double square = row_dot(p, p->a, p->a, row);

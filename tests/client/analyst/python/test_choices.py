@@ -10,13 +10,12 @@ import pandas
 import pytest
 
 from eigenveil import Column, PublicNorm, RequestError
-from eigenveil.dictionary.resolve import read_study_file
-from eigenveil.dictionary.statement import SiteStatement
+from eigenveil.dictionary.directory import SiteStatement
+from eigenveil.dictionary.study_files import read_study_file
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study
-from eigenveil_client.analyst.dictionaries import shipped
-from eigenveil_client.analyst.federation import FederationView, ListedSite
-from eigenveil_client.analyst.python.choices import Choices, study_file
+from eigenveil_client.analyst.federation import FederationView, ListedSite, shipped
+from eigenveil_client.analyst.python.study import Choices, study_file
 from eigenveil_common.examples import example
 
 
@@ -78,10 +77,10 @@ def test_columns_that_say_all_themselves_need_no_dictionary() -> None:
         ({"columns": []}, "must be a list"),
         ({"columns": "age"}, "must be a list"),
         ({"columns": ["age"], "quorom": 1}, "did you mean 'quorum'"),
-        ({"columns": ["age"], "bounds": {"bmi": (0, 1)}}, "no column of this study"),
+        ({"columns": ["age"], "bounds": {"bmi": (0, 1)}}, "not in this study"),
         ({"columns": ["age"], "bounds": {"age": (0, 1, 2)}}, "must be a pair"),
         ({"columns": ["age"], "bounds": {"age": "01"}}, "bounds"),
-        ({"columns": ["age"], "quorum": object()}, "nothing that a study can say"),
+        ({"columns": ["age"], "quorum": object()}, "not a valid value in a study"),
         ({"columns": ["creatinine", "age"]}, None),
     ],
 )

@@ -8,9 +8,9 @@ import pytest
 
 from eigenveil import PeerError
 from eigenveil.accounting.zcdp import Cost
-from eigenveil.reporting.notebook import lines
-from eigenveil_client.analyst.python.budget import budget_from
-from eigenveil_client.analyst.python.tables import Table
+from eigenveil.reporting.presentation import summary_text
+from eigenveil_client.analyst.python.connected import DisplayTable
+from eigenveil_client.analyst.python.plan import budget_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 NASTY = "<script>[bold]\x1b[31m"
@@ -24,8 +24,8 @@ def listed(**changes: float) -> pb.ListStudiesResponse:
 
 def test_nothing_that_others_wrote_is_obeyed() -> None:
     rows = [{"name": NASTY, "seen": datetime(2026, 1, 2, 3, 4, tzinfo=UTC), "asks": True, "none": None}]
-    table = Table(NASTY, rows, lambda row: row)
-    for text in (repr(table), lines(NASTY, [(NASTY, NASTY)], note=NASTY)):
+    table = DisplayTable(NASTY, rows, lambda row: row)
+    for text in (repr(table), summary_text(NASTY, [(NASTY, NASTY)], note=NASTY)):
         assert "\x1b" not in text
     assert "[bold]" in repr(table)
     assert "<script>" not in table._repr_html_()
@@ -35,7 +35,7 @@ def test_nothing_that_others_wrote_is_obeyed() -> None:
 
 
 def test_an_empty_table_says_so() -> None:
-    assert repr(Table("Studies", [], dict)) == "Studies: none"
+    assert repr(DisplayTable("Studies", [], dict)) == "Studies: none"
 
 
 def test_what_is_left_is_what_is_not_committed() -> None:
@@ -58,5 +58,5 @@ def test_a_study_is_as_many_as_either_part_of_its_price_allows(own: int, left: i
 def test_a_budget_that_cannot_be_is_refused(changes: dict[str, float]) -> None:
     with pytest.raises(PeerError):
         budget_from(listed(**changes))
-    with pytest.raises(PeerError, match="older version"):
+    with pytest.raises(PeerError, match="no valid budget"):
         budget_from(pb.ListStudiesResponse())

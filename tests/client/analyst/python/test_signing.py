@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from eigenveil.dictionary.resolve import Resolved
-from eigenveil.planning.resolve import make_plan
+from eigenveil.dictionary.study_files import ResolvedStudy
+from eigenveil.planning.choose import make_plan
 from eigenveil.study.toml import study_to_toml
 from eigenveil_client.analyst.python.study import FederatedStudy
 from tests.support import a_study
 
 STUDY = a_study()
-WHOLE = Resolved(text=study_to_toml(STUDY), source="heart, version 7")
+WHOLE = ResolvedStudy(text=study_to_toml(STUDY), source="heart, version 7")
 NOBODY = {"sites": [], "approval_seconds": 0}
 
 
@@ -35,13 +35,13 @@ class Client:
         return make_plan(STUDY, federation="test", submission="s", analyst="ada"), []
 
 
-class Talk:
+class BlockingCoordinator:
     """A connection to that coordinator."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
 
-    def ask(self, work: Any) -> Any:
+    def call(self, work: Any) -> Any:
         """Without a loop: nothing is waited for."""
         with pytest.raises(StopIteration) as done:
             work(self.client).send(None)
@@ -55,8 +55,8 @@ def no(summary: str) -> None:
 
 def test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned() -> None:
     client: Any = Client()
-    talk: Any = Talk(client)
-    study = FederatedStudy(talk=talk, toml=WHOLE.text, whole=WHOLE, study=STUDY, asked=NOBODY)
+    coordinator: Any = BlockingCoordinator(client)
+    study = FederatedStudy(coordinator=coordinator, toml=WHOLE.text, whole=WHOLE, study=STUDY, asked=NOBODY)
     with pytest.raises(PermissionError, match="You sign it"):
         study.submit(again=True, submission="s", tell=no)
     assert client.calls == [("proposed", "heart, version 7")]

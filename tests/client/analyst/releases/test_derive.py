@@ -12,7 +12,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil import Moments, simulate
 from eigenveil.numerics.encoding import canonical
-from eigenveil.reporting.document import seal_bundle
+from eigenveil.reporting.document import signed_bundle
 from tests.client.commands import eigenveil
 from tests.support import a_study
 
@@ -21,7 +21,7 @@ KEY = Ed25519PrivateKey.from_private_bytes(bytes(31) + b"\7")
 ROWS = np.random.default_rng(1).normal(size=(5000, 4)) @ np.triu(np.ones((4, 4))) * 8 + 50
 DOCUMENT = simulate(a_study(4, epsilon=4.0), {"north": ROWS, "south": ROWS[:100]}, seed=1).document
 SIMULATED = canonical(DOCUMENT)
-SIGNED = seal_bundle(DOCUMENT, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())
+SIGNED = signed_bundle(DOCUMENT, sign=KEY.sign, public_key=KEY.public_key().public_bytes_raw())
 
 Capture = pytest.CaptureFixture[str]
 

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenveil.analyst_signature.asked_by import AskedBy
-from eigenveil_client.analyst.releases.verify import own_key, own_key_statement
-from eigenveil_client.analyst.signing.signing_key import SigningKey
+from eigenveil.study_authorization import ReleaseAnalyst
+from eigenveil_client.analyst.profile import SigningKey
+from eigenveil_client.analyst.release_files import current_key_statement, signed_by_current_key
 from tests.client.site.support import FEDERATION, Authority, store_identity
 
 
-def asked(analyst: str, fingerprint: str, *, checked: bool = True) -> AskedBy:
-    return AskedBy(analyst=analyst, card="", fingerprint=fingerprint, words="", checked=checked)
+def asked(analyst: str, fingerprint: str, *, checked: bool = True) -> ReleaseAnalyst:
+    return ReleaseAnalyst(analyst=analyst, card="", fingerprint=fingerprint, words="", checked=checked)
 
 
 def test_a_release_in_ones_own_name_by_another_key_or_by_none_is_told(tmp_path: Path) -> None:
     store_identity(Authority(), tmp_path, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/analyst/ada")
-    assert own_key(asked("ada", "12345"), FEDERATION, tmp_path) is None, "no key, nothing to compare with"
-    digits = SigningKey.make(tmp_path).card.fingerprint
-    assert own_key(asked("ada", digits), FEDERATION, tmp_path) is True
-    assert own_key(asked("ada", digits[::-1]), FEDERATION, tmp_path) is False
-    assert own_key(asked("ada", ""), FEDERATION, tmp_path) is False
-    assert own_key(asked("bea", digits), FEDERATION, tmp_path) is None
-    assert own_key(asked("ada", digits), "another", tmp_path) is None
-    assert own_key(asked("ada", digits), FEDERATION, tmp_path / "nobody") is None
+    assert signed_by_current_key(asked("ada", "12345"), FEDERATION, tmp_path) is None, (
+        "no key, nothing to compare with"
+    )
+    digits = SigningKey.make(tmp_path).key_card.fingerprint
+    assert signed_by_current_key(asked("ada", digits), FEDERATION, tmp_path) is True
+    assert signed_by_current_key(asked("ada", digits[::-1]), FEDERATION, tmp_path) is False
+    assert signed_by_current_key(asked("ada", ""), FEDERATION, tmp_path) is False
+    assert signed_by_current_key(asked("bea", digits), FEDERATION, tmp_path) is None
+    assert signed_by_current_key(asked("ada", digits), "another", tmp_path) is None
+    assert signed_by_current_key(asked("ada", digits), FEDERATION, tmp_path / "nobody") is None
 
 
 def test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_without_a_name(
@@ -31,11 +33,11 @@ def test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_with
 ) -> None:
     store_identity(Authority(), tmp_path, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/analyst/ada")
     SigningKey.make(tmp_path)
-    assert own_key(asked("ada", "", checked=False), FEDERATION, tmp_path) is None
-    assert own_key(asked("", ""), FEDERATION, tmp_path) is None
+    assert signed_by_current_key(asked("ada", "", checked=False), FEDERATION, tmp_path) is None
+    assert signed_by_current_key(asked("", ""), FEDERATION, tmp_path) is None
 
 
 def test_the_words_say_which(tmp_path: Path) -> None:
-    assert own_key_statement(None) == ""
-    assert "your own key" in own_key_statement(True)
-    assert "NOT by the key that you have now" in own_key_statement(False)
+    assert current_key_statement(None) == ""
+    assert "your present key" in current_key_statement(True)
+    assert "NOT signed by your present key" in current_key_statement(False)

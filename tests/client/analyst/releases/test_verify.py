@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from eigenveil import simulate
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical
-from eigenveil.reporting.document import seal_bundle
+from eigenveil.reporting.document import signed_bundle
 from eigenveil.reporting.trust import CENTRAL
 from eigenveil.reporting.verify import load_release
-from eigenveil_client.analyst.releases.verify import write_result
+from eigenveil_client.analyst.release_files import write_result
 from tests.client.commands import eigenveil
 from tests.client.site.support import Authority
 from tests.support import a_study, refused
@@ -38,7 +38,7 @@ def small_release() -> bytes:
     parts = {name: np.random.default_rng(1).uniform(0, 100, (60, 3)) for name in ("north", "south")}
     document = simulate(a_study(), parts, seed=1).document
     public = signing_key().public_key().public_bytes_raw()
-    return seal_bundle(document, sign=signing_key().sign, public_key=public)
+    return signed_bundle(document, sign=signing_key().sign, public_key=public)
 
 
 @pytest.fixture(autouse=True)
@@ -87,9 +87,9 @@ def test_a_release_of_the_first_version_is_named_as_one(
 ) -> None:
     document = json.loads(small_release())["document"] | {"format": "eigenveil-release/1"}
     public = signing_key().public_key().public_bytes_raw()
-    sealed = seal_bundle(document, sign=signing_key().sign, public_key=public)
+    sealed = signed_bundle(document, sign=signing_key().sign, public_key=public)
     for data, words in (
-        (sealed, "of the format of eigenveil 0.1; verify it with that version"),
+        (sealed, "the format of eigenveil 0.1; verify it with that version"),
         (sealed.replace(b"tiny", b"tinx"), "not an intact"),
         (sealed + b" ", "not in canonical form"),
         (canonical(document), "bears no signature"),
@@ -105,10 +105,10 @@ def test_who_saw_totals_is_told_by_the_plan_and_not_by_what_the_release_says_of_
 ) -> None:
     document = json.loads(small_release())["document"] | {"trust": stated}
     public = signing_key().public_key().public_bytes_raw()
-    release.write_bytes(seal_bundle(document, sign=signing_key().sign, public_key=public))
+    release.write_bytes(signed_bundle(document, sign=signing_key().sign, public_key=public))
     code, value = told(["verify", str(release), "--key", key_hex()], capfd)
     assert (code, value["trust"].startswith(CENTRAL), "nobody sees" in value["trust"]) == (0, True, False)
-    assert ("IN OTHER WORDS" in value["trust"]) == (stated != CENTRAL)
+    assert ("STATES IT DIFFERENTLY" in value["trust"]) == (stated != CENTRAL)
 
 
 def test_the_key_may_be_given_as_text_or_file(
@@ -220,7 +220,7 @@ def test_a_simulation_is_not_said_to_be_fetched_again(
     for words in (["verify"], ["report", "--out", str(release.with_name("report.html"))]):
         code, value = told([*words, str(release)], capfd)
         assert (code, value["error"]) == (BAD_RELEASE, "bad-release")
-        assert "bears no signature, as no simulation's result does" in value["message"]
+        assert "bears no signature" in value["message"]
         assert "fetch it again" not in value["message"]
 
 
@@ -247,7 +247,7 @@ def another_release() -> bytes:
     parts = {name: np.random.default_rng(1).uniform(0, 100, (60, 3)) for name in ("north", "south")}
     document = simulate(a_study(name="other"), parts, seed=1).document
     public = signing_key().public_key().public_bytes_raw()
-    return seal_bundle(document, sign=signing_key().sign, public_key=public)
+    return signed_bundle(document, sign=signing_key().sign, public_key=public)
 
 
 def test_a_result_replaces_its_own_release_only(tmp_path: Path) -> None:
@@ -259,7 +259,7 @@ def test_a_result_replaces_its_own_release_only(tmp_path: Path) -> None:
         write_result(another_release(), folder)
     assert written.release.read_bytes() == small_release()
     written.release.write_text("mine")
-    with refused(Code.CONFLICT, "is no intact release; name another folder with --out"):
+    with refused(Code.CONFLICT, "is not an intact release. Name another folder with --out"):
         write_result(small_release(), folder)
     assert written.release.read_text() == "mine"
 

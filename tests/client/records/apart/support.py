@@ -10,8 +10,8 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.study.study import Column, Federation, Study
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
 
 STUDY = Study(
     name="bites",

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from eigenveil_client.records.apart import fork_server
-from eigenveil_client.records.apart.fork_server import ENDING_SECONDS, RUNNING, ForkServer
+from eigenveil_client.records.isolated import fork_server
+from eigenveil_client.records.isolated.fork_server import ENDING_SECONDS, RUNNING, ForkServer
 
 
 def test_a_reader_that_never_ends_is_waited_for_no_longer_than_is_said(
@@ -17,6 +17,6 @@ def test_a_reader_that_never_ends_is_waited_for_no_longer_than_is_said(
     clock = SimpleNamespace(monotonic=lambda: sum(slept), sleep=slept.append)
     monkeypatch.setattr(fork_server, "time", clock)
     server = ForkServer()
-    monkeypatch.setattr(server, "_ask", lambda message, descriptors: RUNNING)
-    assert server.ended(17) == RUNNING
+    monkeypatch.setattr(server, "_send", lambda message, descriptors: RUNNING)
+    assert server.exit_status(17) == RUNNING
     assert sum(slept) == pytest.approx(ENDING_SECONDS)

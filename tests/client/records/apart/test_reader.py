@@ -21,17 +21,16 @@ import pyarrow as pa
 import pytest
 
 from eigenveil.study.study import Column, Study
-from eigenveil_client.records import records
-from eigenveil_client.records.apart import fork_server, process, reader
-from eigenveil_client.records.apart.fork_server import SERVER
-from eigenveil_client.records.apart.process import MIB, Limits
-from eigenveil_client.records.genotypes import vcf_zarr
-from eigenveil_client.records.genotypes.vcf_zarr import ZARR
+from eigenveil_client.records import genotype_files, records
+from eigenveil_client.records.genotype_files import ZARR
+from eigenveil_client.records.isolated import fork_server, process, reader
+from eigenveil_client.records.isolated.fork_server import SERVER
+from eigenveil_client.records.isolated.process import MIB, ReaderLimits
 from eigenveil_client.records.sources.columnar import checked as checked_batch
-from eigenveil_client.records.sources.opening import ENDINGS, open_source
+from eigenveil_client.records.sources.formats import ENDINGS, open_source
 from eigenveil_client.records.tables.cells import Unreadable, about
-from eigenveil_client.records.tables.config import BED, RecordsConfig
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.tables.records_config import BED, RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records.apart import hostile
 from tests.client.records.apart.hostile import GOOD, HANGS, SEGFAULT, Ends
 from tests.client.records.apart.support import NOBODY, STUDY, refusal
@@ -47,7 +46,7 @@ def test_a_file_of_many_columns_is_read_in_little_memory(tmp_path: Path) -> None
     path, line = tmp_path / "wide.csv", ",".join("1." + "0" * 25 for _ in names)
     path.write_text("\n".join([",".join(names), *[line] * records]))
     columns = tuple(Column(name=name, unit="", lower=0, upper=2) for name in names)
-    limits = Limits(memory_mib=1024)
+    limits = ReaderLimits(memory_mib=1024)
     assert path.stat().st_size * len(names) > limits.memory_mib * MIB
     assert len(reader.load(path, replace(STUDY, columns=columns), limits=limits)) == records
 
@@ -60,16 +59,16 @@ def study_of(name: str) -> Study:
 def ending(monkeypatch: pytest.MonkeyPatch) -> Callable[..., BadRecords]:
     """Asks a reader that ends in a way of its own, before it reads anything."""
 
-    def ask(how: Ends, limits: Limits = process.USUAL) -> BadRecords:
-        return refusal(lambda: process.ask(NOBODY, how, check=lambda one: one, limits=limits))  # type: ignore[arg-type]
+    def ask(how: Ends, limits: ReaderLimits = process.DEFAULT_LIMITS) -> BadRecords:
+        return refusal(lambda: process.run_task(NOBODY, how, check=lambda one: one, limits=limits))  # type: ignore[arg-type]
 
     return ask
 
 
 def test_a_good_file_of_every_ending_is_there_to_be_damaged() -> None:
     """So a kind that the reader learns has to be made here, and the check of damaged records damages it."""
-    endings = {"".join(Path(name).suffixes) for name in GOOD if name.startswith("records")}
-    assert endings == {*ENDINGS, ""}  # "" is a folder
+    ended_studies = {"".join(Path(name).suffixes) for name in GOOD if name.startswith("records")}
+    assert ended_studies == {*ENDINGS, ""}  # "" is a folder
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -90,7 +89,7 @@ def test_bad_cells_are_told_of_once_for_each_column_with_the_first_place(tmp_pat
     said, told = RecordsConfig(source=path), list[Unreadable]()
     assert len(reader.read(said, STUDY, unreadable=told.append).rows) == 1
     assert {(one.column, one.cells) for one in told} == {("b", 2), (None, 1)}
-    assert reader.places(said, [(0, True), (0, False)]) == ["line 2", "line 4"]
+    assert reader.locations(said, [(0, True), (0, False)]) == ["line 2", "line 4"]
 
 
 def test_a_relative_path_begins_where_whoever_asks_is_now(
@@ -157,7 +156,7 @@ def test_a_group_of_genotypes_that_states_any_size_is_refused_before_it_is_alloc
     wide = hostile.wide_zarr(tmp_path / "wide.zarr")
     assert "states chunks" in str(refusal(lambda: reader.columns(wide)))
     assert wide.source is not None
-    assert "states chunks" in str(refusal(lambda: vcf_zarr.zarr_matrix(wide.source)))  # type: ignore[arg-type]
+    assert "states chunks" in str(refusal(lambda: genotype_files.zarr_matrix(wide.source)))  # type: ignore[arg-type]
 
 
 def test_a_hostile_schema_of_sqlite_makes_no_large_cell_and_damage_is_seen(tmp_path: Path) -> None:
@@ -205,14 +204,14 @@ def test_a_reader_that_dies_is_one_line_and_the_next_one_reads(
     problem = ending(SEGFAULT)
     assert (problem.about, "SIGSEGV" in str(problem)) == ("reader", True)
     assert "SIGABRT" in str(ending(Ends(os.abort)))
-    assert "before its time" in str(ending(Ends(os._exit, 0)))
+    assert "was ended early" in str(ending(Ends(os._exit, 0)))
     assert "SIGBUS" in str(ending(Ends(signal.raise_signal, signal.SIGBUS)))
     said = hostile.csv(tmp_path / "records.csv")
     assert reader.columns(said) == ("a", "b", "c")
 
 
 def test_a_reader_that_takes_too_long_is_ended(ending: Callable[..., BadRecords]) -> None:
-    problem = ending(HANGS, Limits(seconds=0.5))
+    problem = ending(HANGS, ReaderLimits(seconds=0.5))
     assert (problem.about, "took more than the 0 s" in str(problem)) == ("reader-time", True)
 
 
@@ -228,7 +227,7 @@ def test_a_reader_that_the_kernel_does_not_end_keeps_no_other_waiting(
     with monkeypatch.context() as patch:
         patch.setattr(fork_server, "ENDING_SECONDS", 0.2)
         patch.setattr(os, "kill", lambda pid, number: pids.append(pid))
-        problem = ending(HANGS, Limits(seconds=0.2))
+        problem = ending(HANGS, ReaderLimits(seconds=0.2))
     assert (problem.about, "does not end" in str(problem)) == ("reader-stuck", True)
     (pid,) = pids
     assert f"reader-stuck about='process {pid}'" in caplog.text
@@ -253,7 +252,9 @@ def _state(pid: int) -> str:
 def test_a_reader_that_takes_too_much_memory_is_told_as_such(tmp_path: Path) -> None:
     path = tmp_path / "records.csv"
     path.write_bytes(b"a,b,c\n" + b"1" * (60 * MIB) + b",2,3\n")
-    problem = refusal(lambda: reader.read(RecordsConfig(source=path), STUDY, limits=Limits(memory_mib=160)))
+    problem = refusal(
+        lambda: reader.read(RecordsConfig(source=path), STUDY, limits=ReaderLimits(memory_mib=160))
+    )
     assert (problem.about, "over 160 MiB of memory" in str(problem)) == ("reader-memory", True)
 
 
@@ -313,7 +314,7 @@ def test_readers_leave_no_process_no_descriptor_and_no_folder(
 
 def test_a_reader_may_not_reach_out(tmp_path: Path, ending: Callable[..., BadRecords]) -> None:
     """What each of these does, this process could do; they run behind the limits, in a fork of ours."""
-    from eigenveil_common.confined import confine, limit
+    from eigenveil_common.process_limits import limit_resources, restrict_process
 
     inside, outside = tmp_path / "inside", tmp_path / "outside"
     inside.mkdir()
@@ -328,8 +329,8 @@ def test_a_reader_may_not_reach_out(tmp_path: Path, ending: Callable[..., BadRec
     }
     pid = os.fork()
     if not pid:
-        limit(memory=2**40, seconds=60)
-        confine(network=False, folders=[inside])
+        limit_resources(memory=2**40, seconds=60)
+        restrict_process(network=False, folders=[inside])
         (inside / "scratch").write_text("fine")
         allowed = []
         for name, one in tries.items():
@@ -351,9 +352,9 @@ def test_a_reader_that_cannot_be_confined_reads_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = hostile.csv(tmp_path / "records.csv")
-    monkeypatch.setattr(process, "_beside", lambda said: (tmp_path / "gone",))
+    monkeypatch.setattr(process, "_wal_folder", lambda said: (tmp_path / "gone",))
     problem = refusal(lambda: reader.columns(said))
-    assert (problem.about, "cannot be confined" in str(problem)) == ("reader-limits", True)
+    assert (problem.about, "cannot be restricted" in str(problem)) == ("reader-limits", True)
 
 
 def test_a_stop_is_for_whoever_asks(tmp_path: Path) -> None:

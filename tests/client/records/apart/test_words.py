@@ -15,21 +15,29 @@ import numpy as np
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.apart import checked, process, reader
-from eigenveil_client.records.apart.fork_server import SERVER
-from eigenveil_client.records.apart.form import form_of
-from eigenveil_client.records.apart.frames import HEAD, MOST_SAID, Broken, Kind, receive, send, send_rows
-from eigenveil_client.records.apart.works import ListColumns
-from eigenveil_client.records.tables.table import BadRecords
-from eigenveil_client.site.daemon.refusals import told
+from eigenveil_client.records.isolated import frames, process, reader
+from eigenveil_client.records.isolated.fork_server import SERVER
+from eigenveil_client.records.isolated.frames import (
+    HEAD,
+    MAX_JSON_BYTES,
+    FrameKind,
+    ReaderFailure,
+    receive,
+    row_layout,
+    send,
+    send_rows,
+)
+from eigenveil_client.records.isolated.tasks import ListColumns
+from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.site.daemon.decisions import log_fields
 from tests.client.records.apart import hostile
 from tests.client.records.apart.support import NOBODY, STUDY, refusal
 
-FORM = form_of(STUDY)
+FORM = row_layout(STUDY)
 ROW = FORM.row_bytes
 
 
-def heard(data: bytes, limit: float = 5.0) -> tuple[Kind, Any, int]:
+def heard(data: bytes, limit: float = 5.0) -> tuple[FrameKind, Any, int]:
     ours, theirs = socket.socketpair()
     with ours:
         threading.Thread(target=_say, args=(theirs, data)).start()
@@ -46,27 +54,27 @@ def _say(there: socket.socket, data: bytes) -> None:
     [
         b"",
         HEAD.pack(9, 0, 0),
-        HEAD.pack(Kind.ITEM, 0, MOST_SAID + 1),
-        HEAD.pack(Kind.ITEM, 1, 2) + b"{}",
-        HEAD.pack(Kind.DONE, 0, 2**63),
-        HEAD.pack(Kind.DONE, 0, 4) + b"{}",
-        HEAD.pack(Kind.DONE, 0, 2) + b"{{",
-        HEAD.pack(Kind.DONE, 0, 200_000) + b"[" * 200_000,
-        HEAD.pack(Kind.ROWS, 0, 0),
-        HEAD.pack(Kind.ROWS, 2**32 - 1, (2**32 - 1) * ROW),
-        HEAD.pack(Kind.ROWS, 1, ROW + 1) + bytes(ROW + 1),
-        HEAD.pack(Kind.ROWS, 1, ROW) + b"\xff\x7f" * 3,  # beyond the grid
-        HEAD.pack(Kind.ROWS, 1, ROW) + b"\x00\x80" * 3,
-        HEAD.pack(Kind.ROWS, 2, 2 * ROW) + bytes(ROW),
+        HEAD.pack(FrameKind.ITEM, 0, MAX_JSON_BYTES + 1),
+        HEAD.pack(FrameKind.ITEM, 1, 2) + b"{}",
+        HEAD.pack(FrameKind.DONE, 0, 2**63),
+        HEAD.pack(FrameKind.DONE, 0, 4) + b"{}",
+        HEAD.pack(FrameKind.DONE, 0, 2) + b"{{",
+        HEAD.pack(FrameKind.DONE, 0, 200_000) + b"[" * 200_000,
+        HEAD.pack(FrameKind.ROWS, 0, 0),
+        HEAD.pack(FrameKind.ROWS, 2**32 - 1, (2**32 - 1) * ROW),
+        HEAD.pack(FrameKind.ROWS, 1, ROW + 1) + bytes(ROW + 1),
+        HEAD.pack(FrameKind.ROWS, 1, ROW) + b"\xff\x7f" * 3,  # beyond the grid
+        HEAD.pack(FrameKind.ROWS, 1, ROW) + b"\x00\x80" * 3,
+        HEAD.pack(FrameKind.ROWS, 2, 2 * ROW) + bytes(ROW),
     ],
 )
 def test_what_is_no_frame_is_refused_before_anything_is_allocated(frame: bytes) -> None:
-    with pytest.raises(Broken):
+    with pytest.raises(ReaderFailure):
         heard(frame)
 
 
 def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("eigenveil_client.records.apart.frames.MOST_ROWS", 4 * ROW)
+    monkeypatch.setattr("eigenveil_client.records.isolated.frames.MOST_ROWS", 4 * ROW)
     edge = STUDY.grid_steps
     rows = np.array([[-edge, edge, number] for number in range(10)], dtype=FORM.dtype)
     ours, theirs = socket.socketpair()
@@ -78,7 +86,7 @@ def test_rows_arrive_as_they_were_sent_and_on_the_edges_of_the_grid(monkeypatch:
 
 
 def saying(
-    *frames: tuple[Kind, Any], call: Callable[[], Any] = lambda: reader.read(NOBODY, STUDY)
+    *frames: tuple[FrameKind, Any], call: Callable[[], Any] = lambda: reader.read(NOBODY, STUDY)
 ) -> BadRecords:
     """What comes of a reader of records that says these frames, and no more."""
 
@@ -87,7 +95,7 @@ def saying(
         there.close()
         ours, theirs = socket.socketpair()
         for kind, what in frames:
-            if kind is Kind.ROWS:
+            if kind is FrameKind.ROWS:
                 send_rows(theirs, what, FORM)
             else:
                 send(theirs, kind, what)
@@ -106,58 +114,58 @@ def saying(
 
 
 GOOD_COUNTS = [2, 0, 0, 0, 0, 0, 0]
-DONE = (Kind.DONE, {"persons": 2, "file": "00" * 32})
+DONE = (FrameKind.DONE, {"persons": 2, "file": "00" * 32})
 
 
 @pytest.mark.parametrize(
     "frames",
     [
         [DONE],
-        [(Kind.ITEM, GOOD_COUNTS)] * 2 + [DONE],
-        [(Kind.ITEM, GOOD_COUNTS)] * 4 + [DONE],
-        [(Kind.ITEM, [3, 0, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(Kind.ITEM, [2, 3, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(Kind.ITEM, [2, -1, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(Kind.ITEM, [1, 2, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(Kind.ITEM, [2, 0.5, 0, 0, 0, 0, 0])] * 3 + [DONE],
-        [(Kind.ITEM, GOOD_COUNTS)] * 3 + [(Kind.DONE, {"persons": 2, "file": "00"})],
-        [(Kind.ITEM, GOOD_COUNTS)] * 3 + [(Kind.DONE, {"persons": True, "file": "00" * 32})],
-        [(Kind.ITEM, GOOD_COUNTS)] * 3 + [(Kind.DONE, [])],
-        [(Kind.ROWS, np.zeros((3, 3), dtype=np.int16)), *[(Kind.ITEM, GOOD_COUNTS)] * 3, DONE],
-        [(Kind.ITEM, ["a", 1, 0, "what"])] * 20 + [DONE],
-        [(Kind.ITEM, ["a"])],
-        [(Kind.ERROR, ["bug", 3, ""])],
-        [(Kind.ERROR, "no")],
-        [(Kind.ERROR, ["no-code", "words", "file"])],
-        [(Kind.ERROR, ["bad-data", "x" * 5000, "file"])],
-        [(Kind.ERROR, ["bad-data", "120/80 at sql.py:3", "reader"])],
-        [(Kind.ERROR, ["bad-data", f"{'x' * 65} at sql.py:3", "reader"])],
+        [(FrameKind.ITEM, GOOD_COUNTS)] * 2 + [DONE],
+        [(FrameKind.ITEM, GOOD_COUNTS)] * 4 + [DONE],
+        [(FrameKind.ITEM, [3, 0, 0, 0, 0, 0, 0])] * 3 + [DONE],
+        [(FrameKind.ITEM, [2, 3, 0, 0, 0, 0, 0])] * 3 + [DONE],
+        [(FrameKind.ITEM, [2, -1, 0, 0, 0, 0, 0])] * 3 + [DONE],
+        [(FrameKind.ITEM, [1, 2, 0, 0, 0, 0, 0])] * 3 + [DONE],
+        [(FrameKind.ITEM, [2, 0.5, 0, 0, 0, 0, 0])] * 3 + [DONE],
+        [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, {"persons": 2, "file": "00"})],
+        [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, {"persons": True, "file": "00" * 32})],
+        [(FrameKind.ITEM, GOOD_COUNTS)] * 3 + [(FrameKind.DONE, [])],
+        [(FrameKind.ROWS, np.zeros((3, 3), dtype=np.int16)), *[(FrameKind.ITEM, GOOD_COUNTS)] * 3, DONE],
+        [(FrameKind.ITEM, ["a", 1, 0, "what"])] * 20 + [DONE],
+        [(FrameKind.ITEM, ["a"])],
+        [(FrameKind.ERROR, ["bug", 3, ""])],
+        [(FrameKind.ERROR, "no")],
+        [(FrameKind.ERROR, ["no-code", "words", "file"])],
+        [(FrameKind.ERROR, ["bad-data", "x" * 5000, "file"])],
+        [(FrameKind.ERROR, ["bad-data", "120/80 at sql.py:3", "reader"])],
+        [(FrameKind.ERROR, ["bad-data", f"{'x' * 65} at sql.py:3", "reader"])],
     ],
 )
-def test_a_reader_that_lies_is_not_believed(frames: list[tuple[Kind, Any]]) -> None:
+def test_a_reader_that_lies_is_not_believed(frames: list[tuple[FrameKind, Any]]) -> None:
     problem = saying(*frames)
     assert (problem.about, problem.kind) == ("reader", "")
 
 
 @pytest.mark.parametrize("code", ["site-policy", "storage", "bug", "protocol", "budget-exhausted"])
 def test_no_reader_chooses_the_word_that_leaves_nor_ends_a_daemon(code: str) -> None:
-    problem = saying((Kind.ERROR, [code, "two\nlines", "file"]))
+    problem = saying((FrameKind.ERROR, [code, "two\nlines", "file"]))
     assert (problem.code, str(problem)) == (Code.BAD_DATA, "two lines")
 
 
 def test_of_an_error_that_nobody_foresaw_a_log_has_the_class_alone() -> None:
-    problem = saying((Kind.ERROR, ["bad-data", "zlib.error at files.py:40", "reader"]))
-    assert told(problem) == {"about": "reader", "type": "zlib.error"}
+    problem = saying((FrameKind.ERROR, ["bad-data", "zlib.error at files.py:40", "reader"]))
+    assert log_fields(problem) == {"about": "reader", "type": "zlib.error"}
     assert "zlib.error at files.py:40" in str(problem)
-    assert told(saying((Kind.ERROR, ["bad-data", "words", "c"]))) == {"about": "c"}
+    assert log_fields(saying((FrameKind.ERROR, ["bad-data", "words", "c"]))) == {"about": "c"}
 
 
 def test_more_records_than_there_may_be_are_not_kept() -> None:
     """A small file can state any number of them."""
     study, kept = replace(STUDY, max_records=4), list[int]()
-    rows = (Kind.ROWS, np.zeros((3, 3), dtype=FORM.dtype))
-    counts = [(Kind.ITEM, [6, 0, 0, 0, 0, 0, 0])] * 3
-    frames = [rows, rows, *counts, (Kind.DONE, {"persons": 6, "file": "00" * 32})]
+    rows = (FrameKind.ROWS, np.zeros((3, 3), dtype=FORM.dtype))
+    counts = [(FrameKind.ITEM, [6, 0, 0, 0, 0, 0, 0])] * 3
+    frames = [rows, rows, *counts, (FrameKind.DONE, {"persons": 6, "file": "00" * 32})]
     ask = partial(reader.stream, NOBODY, study, lambda some: kept.append(len(some)))
     problem = saying(*frames, call=ask)
     assert (problem.about, "over 4 records" in str(problem)) == ("too-many", True)
@@ -170,7 +178,7 @@ def test_more_records_than_there_may_be_are_not_kept() -> None:
 @pytest.mark.parametrize(
     ("call", "one", "most"),
     [
-        (partial(reader.places, NOBODY, [(0, True)]), "line 1", 1),
+        (partial(reader.locations, NOBODY, [(0, True)]), "line 1", 1),
         (partial(reader.columns, NOBODY), ["a", "b"], 8),
         (partial(reader.files, NOBODY), "a.parquet", 8),
         (partial(reader.variants, Path("nowhere.bim")), ["a", "b"], 8),
@@ -180,15 +188,15 @@ def test_more_records_than_there_may_be_are_not_kept() -> None:
 def test_a_reader_that_says_too_much_is_stopped_there(
     monkeypatch: pytest.MonkeyPatch, call: Callable[[], Any], one: Any, most: int
 ) -> None:
-    monkeypatch.setattr(checked, "MOST_NAMES", 8)
+    monkeypatch.setattr(frames, "MOST_NAMES", 8)
     heard = list[Any]()
 
-    def listening(*given: Any) -> tuple[Kind, Any, int]:
+    def listening(*given: Any) -> tuple[FrameKind, Any, int]:
         heard.append(given)
         return receive(*given)
 
     monkeypatch.setattr(process, "receive", listening)
-    saying(*[(Kind.ITEM, one)] * (most + 3), call=call)
+    saying(*[(FrameKind.ITEM, one)] * (most + 3), call=call)
     assert len(heard) <= most + 1
 
 
@@ -196,7 +204,7 @@ def test_a_file_of_too_many_columns_is_not_listed_but_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     said = hostile.csv(tmp_path / "records.csv")
-    monkeypatch.setattr("eigenveil_client.records.apart.works.MOST_NAMES", 2)
+    monkeypatch.setattr("eigenveil_client.records.isolated.tasks.MOST_NAMES", 2)
     with pytest.raises(BadRecords, match="too many to list"):
         ListColumns().run(said, lambda one: None, lambda rows: None)
     reader.check_opens(said)
@@ -207,16 +215,16 @@ def test_a_study_that_names_cells_past_the_sites_rules_is_refused_without_a_read
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(SERVER, "reader", lambda: pytest.fail("no record is read"))
-    from eigenveil_client.records.quality import Range
+    from eigenveil_client.records.column_quality import PlausibleRange
 
     with pytest.raises(RequestError) as found:
-        reader.read(NOBODY, STUDY, plausible={"a": Range(lower=0, upper=1, unit="mmol")})
+        reader.read(NOBODY, STUDY, plausible={"a": PlausibleRange(lower=0, upper=1, unit="mmol")})
     assert found.value.code is Code.POLICY
 
 
 def test_all_that_a_reader_says_is_bounded_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "MOST_ITEMS_BYTES", 100)
-    names, done = (Kind.ITEM, ["a" * 60]), (Kind.DONE, None)
+    names, done = (FrameKind.ITEM, ["a" * 60]), (FrameKind.DONE, None)
     call = partial(reader.columns, NOBODY)
     with pytest.raises(pytest.fail.Exception):  # it does not raise
         saying(names, done, call=call)

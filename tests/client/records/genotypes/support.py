@@ -13,7 +13,7 @@ from bed_reader import to_bed
 from numpy.typing import NDArray
 
 from eigenveil.study.study import Column, Federation, Missing, Study
-from eigenveil_client.records.genotypes.alleles import MISSING
+from eigenveil_client.records.genotype_table import MISSING
 
 Counts = NDArray[np.int8]
 A1, A2 = "A", "G"

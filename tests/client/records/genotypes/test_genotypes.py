@@ -14,15 +14,15 @@ import zarr
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.site.quantize import to_grid
-from eigenveil_client.records import placing, records
-from eigenveil_client.records.genotypes.alleles import MISSING
-from eigenveil_client.records.quality import Range
+from eigenveil_client.records import grid_encoding, records
+from eigenveil_client.records.column_quality import PlausibleRange
+from eigenveil_client.records.genotype_table import MISSING
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.records import Records
-from eigenveil_client.records.sources.opening import open_table
+from eigenveil_client.records.sources.formats import open_table
 from eigenveil_client.records.tables import batches
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records.genotypes.support import (
     A2,
     Counts,
@@ -35,8 +35,8 @@ from tests.client.records.genotypes.support import (
 )
 
 Writer = Callable[[Path, Counts], Path]
-PERSONS, VARIANTS = 23, 11
-COUNTS = genotypes(PERSONS, VARIANTS)
+PERSON_DECLINES, VARIANTS = 23, 11
+COUNTS = genotypes(PERSON_DECLINES, VARIANTS)
 NAMES = counted(VARIANTS)
 
 
@@ -64,7 +64,7 @@ def test_every_file_gives_the_integers_and_counts_that_its_numbers_give(
     tmp_path: Path, fill: float | None, upper: float, steps: int
 ) -> None:
     study = a_study(NAMES, fill=fill, upper=upper, steps=steps)
-    plausible = {NAMES[2]: Range(lower=0, upper=1, unit="alleles")}
+    plausible = {NAMES[2]: PlausibleRange(lower=0, upper=1, unit="alleles")}
     by_floats = read(table(tmp_path / "f.parquet", COUNTS, pa.float64()), study, plausible=plausible)
     assert by_floats.rows.tolist() == to_grid(as_floats(), study).tolist()
     for path in (
@@ -77,7 +77,7 @@ def test_every_file_gives_the_integers_and_counts_that_its_numbers_give(
         found = read(path, study, plausible=plausible)
         assert found.rows.tolist() == by_floats.rows.tolist(), path
         assert found.rows.dtype == by_floats.rows.dtype
-        assert (found.persons, found.quality) == (PERSONS, by_floats.quality), path
+        assert (found.persons, found.quality) == (PERSON_DECLINES, by_floats.quality), path
 
 
 def test_integers_of_one_byte_are_placed_as_floats_whatever_they_are(tmp_path: Path) -> None:
@@ -107,7 +107,7 @@ def test_columns_come_in_the_study_s_order_and_others_are_left_alone(tmp_path: P
 def test_an_allele_that_a_variant_does_not_have_is_no_column(tmp_path: Path) -> None:
     study = a_study(["rs1_T"])
     for path in (plink(tmp_path / "a.bed", COUNTS), vcf_zarr(tmp_path / "a.zarr", COUNTS)):
-        with pytest.raises(BadRecords, match="no column 'rs1_T'"):
+        with pytest.raises(BadRecords, match="column 'rs1_T' is not in"):
             read(path, study)
 
 
@@ -117,7 +117,7 @@ def test_of_one_name_for_two_variants_nobody_knows_which_is_meant(tmp_path: Path
     bim.write_text(bim.read_text().replace("rs1\t", "rs0\t"))
     with pytest.raises(BadRecords, match="2 columns 'rs0_A'"):
         read(path, a_study(NAMES[:1]))
-    assert len(read(path, a_study(NAMES[4:5], fill=1.0)).rows) == PERSONS
+    assert len(read(path, a_study(NAMES[4:5], fill=1.0)).rows) == PERSON_DECLINES
 
 
 def test_the_allele_counted_is_one_of_any_number(tmp_path: Path) -> None:
@@ -136,14 +136,14 @@ def test_the_allele_counted_is_one_of_any_number(tmp_path: Path) -> None:
 def test_a_person_s_first_row_stands_for_the_person_in_a_genotype_file_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wide: int
 ) -> None:
-    monkeypatch.setattr(placing, "WIDE", wide)
-    fid = [f"f{number // 2}" for number in range(PERSONS)]
+    monkeypatch.setattr(grid_encoding, "WIDE", wide)
+    fid = [f"f{number // 2}" for number in range(PERSON_DECLINES)]
     path, study = plink(tmp_path / "a.bed", COUNTS, fid=fid), a_study(NAMES, fill=1.0)
     everyone = read(path, replace(study, person_column="iid"))
     assert everyone.rows.tolist() == read(path, study).rows.tolist()
     families = read(path, replace(study, person_column="fid"))
     assert families.rows.tolist() == everyone.rows[::2].tolist()
-    assert families.persons == families.quality[0].persons == -(-PERSONS // 2)
+    assert families.persons == families.quality[0].persons == -(-PERSON_DECLINES // 2)
 
 
 def test_a_rule_of_the_site_holds_for_genotypes(tmp_path: Path) -> None:
@@ -181,16 +181,16 @@ def test_the_lists_beside_a_bed_are_part_of_its_digest_and_guarded_as_it_is(
 @pytest.mark.parametrize(
     ("ending", "spoil", "words"),
     [
-        (".bed", lambda data: data[:-1], "as many genotypes"),
-        (".bed", lambda data: data + b"\0", "as many genotypes"),
-        (".bed", lambda data: b"\0" + data[1:], "no .bed"),
-        (".bed", lambda data: data[:2] + b"\0" + data[3:], "variant by variant"),
-        (".bim", lambda data: data + data.splitlines(keepends=True)[-1], "as many genotypes"),
-        (".bim", lambda data: data.replace(b"\tG", b"", 1), "line 1: a line says"),
-        (".fam", lambda data: b"".join(data.splitlines(keepends=True)[:-4]), "as many genotypes"),
+        (".bed", lambda data: data[:-1], "the number of genotypes"),
+        (".bed", lambda data: data + b"\0", "the number of genotypes"),
+        (".bed", lambda data: b"\0" + data[1:], "not a variant-major .bed"),
+        (".bed", lambda data: data[:2] + b"\0" + data[3:], "variant-major"),
+        (".bim", lambda data: data + data.splitlines(keepends=True)[-1], "the number of genotypes"),
+        (".bim", lambda data: data.replace(b"\tG", b"", 1), "line 1: a line must have"),
+        (".fam", lambda data: b"".join(data.splitlines(keepends=True)[:-4]), "the number of genotypes"),
         (".fam", lambda data: b"\xff" + data, "cannot be read"),
-        (".fam", lambda data: data.replace(b"p0", b"p 0", 1), "line 1: a line says"),
-        (".bim", lambda data: data.replace(b"\n", b"\tG\n", 1), "line 1: a line says"),
+        (".fam", lambda data: data.replace(b"p0", b"p 0", 1), "line 1: a line must have"),
+        (".bim", lambda data: data.replace(b"\n", b"\tG\n", 1), "line 1: a line must have"),
         (".fam", None, "cannot be read"),
         (".bim", None, "cannot be read"),
     ],
@@ -215,7 +215,7 @@ def test_a_group_that_lacks_an_array_or_has_one_of_another_shape_is_refused(
     for spoil in (zarr.Group.__delitem__, _shorten):
         path = vcf_zarr(tmp_path / "a.zarr", COUNTS)
         spoil(zarr.open_group(str(path), mode="a", zarr_format=2), name)
-        with pytest.raises(BadRecords, match="not laid out as VCF-Zarr"):
+        with pytest.raises(BadRecords, match="not in VCF-Zarr layout"):
             open_table(path)
 
 

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil_client.records.overflow import aside
-from eigenveil_client.records.overflow.aside import PARTS, parts_of
-from eigenveil_client.records.overflow.scratch import Scratch
-from eigenveil_client.records.recoding import blocks
+from eigenveil_client.records.recoding import blocks, persons
+from eigenveil_client.records.recoding.persons import PARTITIONS, partition_of
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
+from eigenveil_client.records.scratch_files import Scratch
 from tests.client.records.recoding.support import made
 
 RULES = (
@@ -39,7 +38,7 @@ def records(folder: Path, rules: list[ColumnRule], room: int, batch: int) -> lis
     width = len(rules) + sum(rule.by is not None for rule in rules)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(blocks, "GATHERED", room * (blocks.A_PERSON + blocks.A_NUMBER * width))
-        patch.setattr(aside, "BUFFERED", batch)
+        patch.setattr(persons, "BUFFERED", batch)
         values, unreadable = made(folder / "records.csv", rules, "who")
     return sorted(zip(map(repr, values.tolist()), map(repr, unreadable.tolist()), strict=True))
 
@@ -67,30 +66,30 @@ def test_persons_set_aside_are_those_that_memory_would_have_held(
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=50))
 def test_a_part_follows_from_the_name_alone_and_the_level_deals_anew(names: list[str]) -> None:
-    together = parts_of(pa.array(names, pa.string()), 0)
-    assert together.tolist() == [int(parts_of(pa.array([name], pa.string()), 0)[0]) for name in names]
-    assert all(0 <= part < PARTS for part in together)
+    together = partition_of(pa.array(names, pa.string()), 0)
+    assert together.tolist() == [int(partition_of(pa.array([name], pa.string()), 0)[0]) for name in names]
+    assert all(0 <= part < PARTITIONS for part in together)
 
 
 def test_parts_come_out_even_and_those_of_one_part_are_spread_over_the_next_level() -> None:
     names = pa.array([f"patient-{number:08}" for number in range(100_000)], pa.string())
-    first = parts_of(names, 0)
-    counts = np.bincount(first, minlength=PARTS)
-    mean = len(names) / PARTS  # a Poisson's 10 standard deviations: false alarm below 1e-15
+    first = partition_of(names, 0)
+    counts = np.bincount(first, minlength=PARTITIONS)
+    mean = len(names) / PARTITIONS  # a Poisson's 10 standard deviations: false alarm below 1e-15
     assert abs(counts - mean).max() < 10 * np.sqrt(mean)
     inside = names.take(pa.array(np.flatnonzero(first == first[0])))
-    assert len(set(parts_of(inside, 1).tolist())) > len(inside) / 2
+    assert len(set(partition_of(inside, 1).tolist())) > len(inside) / 2
 
 
 def test_nothing_of_those_set_aside_is_left_behind(tmp_path: Path) -> None:
     folder = tmp_path / "grids"
     kept = Scratch(folder=folder)
-    one = aside.Aside(kept, 1, 0)
+    one = persons.SpilledRows(kept, 1, 0)
     one.add(
-        aside.NamedRows(
+        persons.NamedRows(
             names=pa.array(["a", "b"]), numbers=np.ones((2, 1)), unreadable=np.zeros((2, 1), dtype=bool)
         )
     )
-    assert sum(len(rows.names) for part in one.parts() for rows in part) == 2
+    assert sum(len(rows.names) for part in one.partitions() for rows in part) == 2
     assert list(folder.iterdir()) == []
     one.close()

@@ -14,10 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.study.grid import GridRows
-from eigenveil_client.records.overflow import grid_file
-from eigenveil_client.records.overflow.grid_file import GridFile, GridSink
-from eigenveil_client.records.overflow.scratch import Scratch
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records import scratch_files
+from eigenveil_client.records.scratch_files import GridFile, GridSink, Scratch
+from eigenveil_client.records.tables.source import BadRecords
 from tests.client.site.support import a_study
 
 SEALED = pytest.mark.parametrize("encrypt", [False, True])
@@ -40,7 +39,7 @@ def kept(rows: GridRows, scratch: Scratch, pieces: int = 3, limit: float = 0) ->
 def test_slices_from_the_front_to_the_back_are_the_rows_and_stay_so(
     tmp_path: Path, encrypt: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grid_file, "WINDOW", 12_000)  # of which a later one may be read into the memory
+    monkeypatch.setattr(scratch_files, "WINDOW", 12_000)  # of which a later one may be read into the memory
     rows = some(50_000)
     held = kept(rows, Scratch(folder=tmp_path, encrypt=encrypt))
     slices = [held[start : start + 777] for start in range(0, len(held), 777)]
@@ -54,7 +53,7 @@ def test_slices_from_the_front_to_the_back_are_the_rows_and_stay_so(
 def test_any_slice_in_any_order_is_that_of_the_array(cuts: list[tuple[int, int]], encrypt: bool) -> None:
     rows = some(2000)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grid_file, "WINDOW", 1000)
+        patch.setattr(scratch_files, "WINDOW", 1000)
         held = kept(rows, Scratch(encrypt=encrypt))
         for start, stop in cuts:
             assert np.array_equal(held[start:stop], rows[start:stop])
@@ -62,7 +61,7 @@ def test_any_slice_in_any_order_is_that_of_the_array(cuts: list[tuple[int, int]]
 
 @SEALED
 def test_threads_read_side_by_side(encrypt: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid_file, "WINDOW", 6000)
+    monkeypatch.setattr(scratch_files, "WINDOW", 6000)
     rows, held = some(40_000), kept(some(40_000), Scratch(encrypt=encrypt))
 
     def total(piece: int) -> int:
@@ -74,7 +73,7 @@ def test_threads_read_side_by_side(encrypt: bool, monkeypatch: pytest.MonkeyPatc
 
 
 def test_memory_is_used_again_once_nobody_looks_at_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid_file, "WINDOW", 600)
+    monkeypatch.setattr(scratch_files, "WINDOW", 600)
     held = kept(some(1000), Scratch())
     places = {held[start : start + 100].ctypes.data for start in range(0, 1000, 100)}
     assert len(places) == 1

@@ -9,11 +9,11 @@ import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil_client.records.recoding.blocks import blocks
-from eigenveil_client.records.recoding.measure import measure
+from eigenveil_client.records.recoding.column_parser import column_parser
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.sources.opening import open_table
+from eigenveil_client.records.sources.formats import open_table
 from eigenveil_client.records.tables.cells import Reading
-from eigenveil_client.records.tables.table import Headers
+from eigenveil_client.records.tables.source import Headers
 
 Made = tuple[FloatArray, FloatArray]  # values and unreadable, (persons, columns)
 
@@ -22,7 +22,7 @@ def made(path: Path, rules: Sequence[ColumnRule], person: str | None = None) -> 
     """All columns of the rules, over what `path` holds; bad cells are missing."""
     reading = Reading(table=open_table(path), unreadable=lambda _: None)
     names = [name for rule in rules for name in rule.columns]
-    measures = [measure(Headers(reading.table.headers), tuple(rules), name, None) for name in names]
+    measures = [column_parser(Headers(reading.table.headers), tuple(rules), name, None) for name in names]
     parts = list(blocks(reading, measures, person))
     return (
         np.concatenate([np.column_stack([values for values, _ in part]) for part in parts]),

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from eigenveil_client.records.recoding.exact_sums import ExactSums
+from eigenveil_client.records.recoding.gather import ExactSums
 
 terms = st.lists(st.tuples(st.integers(0, 5), st.floats(allow_nan=False, allow_infinity=False)), max_size=40)
 

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from eigenveil_client.records import records
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records.recoding.support import column, made
 from tests.client.site.support import a_study
 
@@ -134,8 +134,8 @@ def test_a_cell_is_read_as_if_it_stood_alone(rule: ColumnRule, cells: list[str])
 @pytest.mark.parametrize(
     ("rule", "header", "unit", "message"),
     [
-        (ruled(source="b"), "a", "g/L", "no column 'b'; add it"),
-        (ruled(years_since="b"), "a", "a", "no column 'b'"),
+        (ruled(source="b"), "a", "g/L", "column 'b' is not in the records. Add it"),
+        (ruled(years_since="b"), "a", "a", "column 'b' is not in"),
         (
             ruled(units=("g/dL", "g/L")),
             "a [g/dL]",
@@ -149,9 +149,9 @@ def test_a_cell_is_read_as_if_it_stood_alone(rule: ColumnRule, cells: list[str])
             "g/L",
             "'a' is in 'g/dL' in the records and in 'g/L' in the study",
         ),
-        (ruled(levels=("x", "y")), "a", "1", "a study asks for 'a=x', 'a=y'"),
-        (ruled(years_since="a"), "a", "a", "line 2: no date as it should be written"),
-        (ruled(values=(("x", 1.0),)), "a", "1", "line 2: a word that has no number"),
+        (ruled(levels=("x", "y")), "a", "1", "Use 'a=x', 'a=y' in the study"),
+        (ruled(years_since="a"), "a", "a", "line 2: not a date in the expected form"),
+        (ruled(values=(("x", 1.0),)), "a", "1", "line 2: a word without a number"),
     ],
 )
 def test_what_does_not_fit_is_refused_by_name_and_never_by_value(
@@ -186,6 +186,6 @@ def test_a_column_of_a_kind_without_dates_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "records.parquet"
     parquet.write_table(pa.table({"a": [1.0, 2.0], "b": [[1], [2]]}), path)
     for rule in (ruled(years_since="a"), ruled(years_since="b", dates="%Y")):
-        with pytest.raises(BadRecords, match="where dates are due"):
+        with pytest.raises(BadRecords, match="not dates"):
             made(path, [rule])
     assert made(path, [ColumnRule(name="b", rows=Rows.COUNT)])[0].tolist() == [[1.0], [1.0]]

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil_client.records.recoding.numbers import numbers
+from eigenveil_client.records.recoding.parsing import numbers
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule
-from eigenveil_client.records.tables.dialect import THOUSANDS, Dialect
+from eigenveil_client.records.tables.records_config import THOUSANDS, Dialect
 from tests.client.records.recoding.support import column
 
 MISSING, BAD = "missing", "unreadable"

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.recoding import units
+from eigenveil_client.records.recoding import rule
 from eigenveil_client.records.recoding.rule import ColumnRule, digest, rules
 
 
@@ -24,41 +24,41 @@ def stated(text: str) -> tuple[ColumnRule, ...]:
     [
         ("form = 'b'", r"\[column.a\]: unknown key form"),
         ("from = 3", r"\[column.a\]: source = 3 must be a text"),
-        ("factor = 0", "factor must not be 0"),
-        ("factor = nan", "factor must not be 0"),
+        ("factor = 0", "factor must be finite and not 0"),
+        ("factor = nan", "factor must be finite and not 0"),
         ("offset = inf", "offset must be a finite number"),
         ("factor = 2\nunits = ['g/L', 'g/dL']", "units exclude factor and offset"),
-        ("units = ['g/L']", "units are two"),
+        ("units = ['g/L']", "units must be two"),
         (
             "units = ['g/L', 'mmol/L']",
-            "no way from 'g/L' to 'mmol/L'; state factor and offset, or molar_mass",
+            "cannot convert 'g/L' to 'mmol/L'. State factor and offset, or molar_mass",
         ),
-        ("units = ['g/L', 'furlong of beer']", "no way from"),
-        ("units = ['g/L', '1/uL']", "no way from"),
-        ("units = ['g/L', '(g/L']", "no way from"),
-        ("units = ['g/L', 'g/']", "no way from"),
-        ("units = ['g/L + 1', 'g/L']", "no way from"),
-        ("units = ['', '']", "units: name both"),
-        ("units = ['g/L', 'kg']\nmolar_mass = 3", "no way from 'g/L' to 'kg'; state factor and offset$"),
-        ("molar_mass = 3", "molar_mass goes with units"),
+        ("units = ['g/L', 'furlong of beer']", "cannot convert"),
+        ("units = ['g/L', '1/uL']", "cannot convert"),
+        ("units = ['g/L', '(g/L']", "cannot convert"),
+        ("units = ['g/L', 'g/']", "cannot convert"),
+        ("units = ['g/L + 1', 'g/L']", "cannot convert"),
+        ("units = ['', '']", "units: state both"),
+        ("units = ['g/L', 'kg']\nmolar_mass = 3", "cannot convert 'g/L' to 'kg'. State factor and offset$"),
+        ("molar_mass = 3", "molar_mass needs units"),
         ("decimal = ';'", "decimal must be"),
         ("decimal = ','\nthousands = ','", "different marks"),
         ("censored = 'twice'", "censored = 'twice' is unknown; choose one of"),
-        ("missing = ['-999', '-999.0']", "missing: a code is there twice"),
+        ("missing = ['-999', '-999.0']", "missing: a code is repeated"),
         ("missing = [' x']", "missing: ' x' has blanks around it"),
-        ("values = {x = 'y'}", "values must be a table from words to numbers"),
+        ("values = {x = 'y'}", "values must map words to numbers"),
         ("values = {x = inf}", "values must be finite"),
-        ("values = {NA = 1}", "values: 'NA' would be missing"),
+        ("values = {NA = 1}", "values: 'NA' means missing"),
         ("values = {x = 1}\nfactor = 2", "values and factor exclude each other"),
-        ("levels = ['x', 'y', 'x']", "levels: a code is there twice"),
-        ("levels = ['x', 'U']\nmissing = ['u']", "levels: 'U' would be missing"),
+        ("levels = ['x', 'y', 'x']", "levels: a code is repeated"),
+        ("levels = ['x', 'U']\nmissing = ['u']", "levels: 'U' means missing"),
         ("levels = ['x']\nyears_since = 'b'", "levels and years_since exclude each other"),
-        ("dates = '%Y'", "dates is how the dates of years_since and by are written"),
-        ("rows = 'first'", "need by, which names a date column"),
-        ("rows = 'mean'\nby = 'b'", "nothing else has one"),
+        ("dates = '%Y'", "dates is the form of the dates of years_since and by"),
+        ("rows = 'first'", "need by, the name of a date column"),
+        ("rows = 'mean'\nby = 'b'", "Other rows have no by"),
         ("rows = 'count'\ndecimal = ','", "rows = count and decimal exclude each other"),
         ("rows = 'median'", "rows = 'median' is unknown"),
-        ("rows = 'mean'\n[column.'b=x']\n[column.b]\nlevels = ['x']", "two rules make b=x"),
+        ("rows = 'mean'\n[column.'b=x']\n[column.b]\nlevels = ['x']", "two rules define b=x"),
     ],
 )
 def test_a_rule_that_cannot_be_meant_is_refused(keys: str, message: str) -> None:
@@ -73,8 +73,8 @@ def test_numbers_may_stand_among_the_codes_for_missing() -> None:
 
 def test_without_pint_a_rule_with_units_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pint", None)
-    units.conversion.cache_clear()
-    units._registry.cache_clear()
+    rule.conversion.cache_clear()
+    rule._registry.cache_clear()
     with pytest.raises(RequestError, match=r"eigenveil\[sources\]"):
         stated("[column.a]\nunits = ['g/L', 'g/dL']\n")
     assert stated("[column.a]\nfactor = 2\n")
@@ -100,7 +100,7 @@ def test_without_pint_a_rule_with_units_says_what_to_install(monkeypatch: pytest
 def test_units_are_converted_as_tables_do(
     given: str, wanted: str, mass: float | None, pairs: dict[float, float]
 ) -> None:
-    factor, offset = units.conversion(given, wanted, mass)
+    factor, offset = rule.conversion(given, wanted, mass)
     for value, other in pairs.items():
         assert value * factor + offset == pytest.approx(other, rel=1e-6, abs=1e-12)
 

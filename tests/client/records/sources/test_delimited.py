@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil_client.records.sources import files
-from eigenveil_client.records.sources.delimited import CsvTable, csv_headers
-from eigenveil_client.records.sources.files import ByteStream, opened
-from eigenveil_client.records.tables.dialect import COMMAS, Dialect
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.sources import delimited
+from eigenveil_client.records.sources.delimited import ByteStream, CsvTable, csv_headers, opened
+from eigenveil_client.records.tables.records_config import COMMAS, Dialect
+from eigenveil_client.records.tables.source import BadRecords
 
 
 def table(path: Path, dialect: Dialect = COMMAS) -> CsvTable:
@@ -59,7 +58,7 @@ def test_a_text_is_read_in_its_encoding_packed_or_not(tmp_path: Path, encoding: 
     assert found.headers == (word, "b")
     told: list[int] = []
     assert [b.to_pylist() for b in found.batches(["b", word], told.append)] == [[{"b": word, word: "1,5"}]]
-    assert (told, found.place(0), found.place(0, whole=False)) == ([1], "line 2", "line 4")
+    assert (told, found.location(0), found.location(0, whole=False)) == ([1], "line 2", "line 4")
 
 
 def test_bytes_that_are_none_in_the_encoding_cost_their_own_cell(tmp_path: Path) -> None:
@@ -95,7 +94,7 @@ def test_recoded_bytes_are_the_same_whatever_pieces_they_are_read_in(
 
 
 def test_a_long_text_is_recoded_piece_by_piece(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(files, "CHUNK", 7)
+    monkeypatch.setattr(delimited, "CHUNK", 7)
     (tmp_path / "r.txt").write_text("äöü,1\r\n" * 50, encoding="utf-16", newline="")
     with opened(tmp_path / "r.txt", "utf-16") as file:
         assert file.read().decode() == "äöü,1\r\n" * 50

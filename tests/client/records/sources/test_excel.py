@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 import xlsxwriter
 
-from eigenveil_client.records.sources.opening import open_source
-from eigenveil_client.records.sources.plain_cells import text_of
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.dialect import Dialect
-from eigenveil_client.records.tables.table import BadRecords, Source
+from eigenveil_client.records.sources.formats import open_source
+from eigenveil_client.records.tables.batches import text_of
+from eigenveil_client.records.tables.records_config import Dialect, RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords, Source
 
 
 def workbook(folder: Path, **sheets: dict[int, list[object]]) -> Path:
@@ -41,14 +40,14 @@ def test_rows_that_hold_nothing_are_no_records_and_places_are_the_sheets(tmp_pat
     assert table.headers == ("id", "x [mg]")
     assert cells(table, "x [mg]") == ["2.5", "n.d.", "2020-01-31"]
     assert cells(table, "id") == ["1", "2", ""]
-    assert [table.place(row) for row in range(3)] == ["row 4", "row 7", "row 9"]
+    assert [table.location(row) for row in range(3)] == ["row 4", "row 7", "row 9"]
 
 
 def test_a_sheet_is_named_where_there_are_several(tmp_path: Path) -> None:
     path = workbook(tmp_path, A={1: ["x"], 2: [1]}, B={1: ["x"], 2: [2]}, C={})
     assert cells(open_source(RecordsConfig(source=path, sheet="B")), "x") == ["2"]
     for sheet, message in (
-        ("", "3 sheets; name one in `sheet`: A, B, C"),
+        ("", "3 sheets. Name one in `sheet`: A, B, C"),
         ("D", "no sheet 'D'"),
         ("C", "is empty"),
     ):

@@ -16,10 +16,9 @@ import xlsxwriter
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.records import read
-from eigenveil_client.records.sources.opening import open_source, open_table
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.dialect import Dialect
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.sources.formats import open_source, open_table
+from eigenveil_client.records.tables.records_config import Dialect, RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
 from tests.client.site.support import a_study
 
 # Person, and what it has; in the order of persons, which a SELECT gives.

@@ -8,10 +8,10 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from eigenveil_client.records.sources.opening import open_source
-from eigenveil_client.records.sources.over_files import FilesQuery
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.sources.files_query import FilesQuery
+from eigenveil_client.records.sources.formats import open_source
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
 
 SECRET = "8.7654321"
 
@@ -83,8 +83,8 @@ def test_nothing_but_the_records_can_be_read_and_nothing_written(
         ("SELEC 1", "syntax error"),
         ("COPY records TO 'x'", "must be one SELECT"),
         ("SELECT 1; SELECT 2", "must be one SELECT"),
-        ("SELECT x::DATE FROM records", "TRY_CAST makes it a missing value"),
-        ("SELECT * FROM read_csv('/etc/hostname')", "may read the table `records` and no other file"),
+        ("SELECT x::DATE FROM records", "TRY_CAST to make it a missing value"),
+        ("SELECT * FROM read_csv('/etc/hostname')", "may read the table `records` only"),
         ("SELECT error(x) FROM records", "cannot run the SELECT over these records"),
     ],
 )

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil_client.records.sources.opening import open_source
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.digest import digest
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.sources.formats import open_source
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords, digest
 
 
 @pytest.fixture
@@ -103,5 +102,5 @@ def test_damage_is_seen_beside_it_and_told(unusual: Path) -> None:
     page = data.index(b"x200") // 4096 * 4096
     data[page : page + 8] = b"\xff" * 8
     unusual.write_bytes(data)
-    with pytest.raises(BadRecords, match=r"damaged \(PRAGMA quick_check: .+\); put back"):
+    with pytest.raises(BadRecords, match=r"damaged \(PRAGMA quick_check: .+\). Restore"):
         cells(unusual, "a", table="records")

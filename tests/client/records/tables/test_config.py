@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.dialect import Dialect
+from eigenveil_client.records.tables.records_config import Dialect, RecordsConfig
 from eigenveil_client.site import config
 from eigenveil_common.config import keys
 
@@ -43,12 +42,12 @@ def test_a_text_is_a_table_that_names_its_source_alone(tmp_path: Path) -> None:
         ('source = "r.csv"\ndatabase = "service=omop"', "either source or database"),
         ('source = "r.csv"\nsql = "SELECT 1"\nsql_file = "q.sql"', "either sql or sql_file"),
         ('database = "service=omop"', "need sql or sql_file"),
-        ('database = "service=omop"\nsql = "SELECT 1"\ndecimal = ","', "a database has numbers"),
+        ('database = "service=omop"\nsql = "SELECT 1"\ndecimal = ","', "Remove them for a database"),
         ('database = "omop"\nsql = "SELECT 1"', "database is like"),
-        ('source = "r.csv"\ntable = "t"', "table names one of a SQLite file"),
+        ('source = "r.csv"\ntable = "t"', "table is for SQLite files"),
         ('source = "r.db"', "either table or sql"),
         ('source = "r.db"\ntable = "t"\nsql = "SELECT 1"', "either table or sql"),
-        ('source = "r.csv"\none_row_per = "person"', "one_row_per is a promise"),
+        ('source = "r.csv"\none_row_per = "person"', "one_row_per needs a SELECT"),
         ('source = "r.csv"\ntimeout_seconds = 0', "timeout_seconds must be"),
         ('source = "r.csv"\nseparator = ";;"', "separator must be"),
         ('source = "r.csv"\nseperator = ";"', r"\[records\]: unknown key seperator"),
@@ -75,7 +74,7 @@ def test_what_contradicts_itself_is_refused(tmp_path: Path, lines: str, message:
     ],
 )
 def test_a_password_is_refused_and_not_repeated(tmp_path: Path, address: str) -> None:
-    with pytest.raises(RequestError, match="holds a password: put it into a pgpass file") as caught:
+    with pytest.raises(RequestError, match=r"holds a password\. Put it into a pgpass file") as caught:
         loaded(tmp_path, f'[records]\ndatabase = "{address}"\nsql = "SELECT 1"\n')
     assert SECRET not in str(caught.value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eigenveil_client.records.tables.table import name_and_unit
+from eigenveil_client.records.tables.source import name_and_unit
 
 
 @pytest.mark.parametrize(

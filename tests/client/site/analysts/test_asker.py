@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil_client.site.analysts.asker import SHORT, WORDS, Signature, asked_by, asker
-from eigenveil_client.site.analysts.kind import ANALYSTS
-from eigenveil_client.site.commands.console.words import SIGNATURES
+from eigenveil_client.site.commands.console.labels import SIGNATURE_LABELS
+from eigenveil_client.site.roster.analysts import (
+    ANALYSTS,
+    SIGNATURE_LABEL,
+    SIGNATURE_TEXT,
+    SignatureStatus,
+    analyst_text,
+    analyst_view,
+)
 from eigenveil_client.site.roster.roster import Roster
 from tests.client.site.support import FEDERATION, Stage, a_plan, a_stage
 from tests.support import analyst_card, analyst_key, signed_by_analyst
@@ -31,7 +37,7 @@ def removed(stage: Stage) -> None:
 
 
 def replaced(stage: Stage) -> None:
-    roster(stage).take([analyst_card("ada", FEDERATION, NEW)], FEDERATION, replacing=True)
+    roster(stage).import_cards([analyst_card("ada", FEDERATION, NEW)], FEDERATION, replacing=True)
 
 
 def contradicted(stage: Stage) -> None:
@@ -41,32 +47,34 @@ def contradicted(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("change", "with_first", "with_new"),
     [
-        (as_it_was, Signature.CONFIRMED, Signature.CHANGED),
-        (contradicted, Signature.CHANGED, Signature.CHANGED),
-        (removed, Signature.PUT_ASIDE, Signature.NOT_COMPARED),
-        (replaced, Signature.PUT_ASIDE, Signature.NOT_COMPARED),
+        (as_it_was, SignatureStatus.CONFIRMED, SignatureStatus.CHANGED),
+        (contradicted, SignatureStatus.CHANGED, SignatureStatus.CHANGED),
+        (removed, SignatureStatus.REMOVED, SignatureStatus.NOT_COMPARED),
+        (replaced, SignatureStatus.REMOVED, SignatureStatus.NOT_COMPARED),
     ],
 )
 def test_a_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it(
-    tmp_path: Path, change: Callable[[Stage], None], with_first: Signature, with_new: Signature
+    tmp_path: Path, change: Callable[[Stage], None], with_first: SignatureStatus, with_new: SignatureStatus
 ) -> None:
     stage = a_stage(tmp_path)
     stage.know_analyst()
     change(stage)
     for key, expected in ((None, with_first), (NEW, with_new)):
         signed = signed_by_analyst(PLAN, key, expires=NOW + 3600)
-        told = asker(stage.config.identity, PLAN, signed, NOW)
+        told = analyst_view(stage.config.identity, PLAN, signed, NOW)
         assert told["signature"] == expected.value
-        assert WORDS[expected] in asked_by(told)
+        assert SIGNATURE_TEXT[expected] in analyst_text(told)
 
 
 def test_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone(tmp_path: Path) -> None:
     stage = a_stage(tmp_path)
     for change in (replaced, removed):
         change(stage)
-        told = asker(stage.config.identity, PLAN, signed_by_analyst(PLAN, NEW, expires=NOW + 3600), NOW)
+        told = analyst_view(
+            stage.config.identity, PLAN, signed_by_analyst(PLAN, NEW, expires=NOW + 3600), NOW
+        )
         assert told["signature"] == "not-compared"
 
 
 def test_every_worth_of_a_signature_has_words_everywhere() -> None:
-    assert set(WORDS) == set(SHORT) == set(SIGNATURES) == set(Signature)
+    assert set(SIGNATURE_TEXT) == set(SIGNATURE_LABEL) == set(SIGNATURE_LABELS) == set(SignatureStatus)

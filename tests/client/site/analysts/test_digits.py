@@ -11,10 +11,10 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.state.opening import opened
+from eigenveil_client.site.state.store_access import open_site_store
 from tests.client.site.command_line import site
 from tests.client.site.commands.console.rig import Rig, rigged, study_plan
 from tests.client.site.stated import work
@@ -34,7 +34,7 @@ def bare(text: str) -> str:
 def came(rig: Rig, key: Ed25519PrivateKey) -> list[str]:
     """What the coordinator is told of the study, which a person decides about, and of one for the rules."""
     stage, told = rig.stage, []
-    with opened(stage.config) as store:
+    with open_site_store(stage.config) as store:
         for plan, approval in ((rig.plan, Approval.ASK), (a_plan(submission="two"), Approval.AUTO)):
             stage.rule(approval=approval)
             signed = signed_by_analyst(plan, expires=int(time.time()) + 3600, key=key)
@@ -77,7 +77,7 @@ def test_no_output_has_the_digits_of_a_key_that_nobody_has_confirmed(
         rig.stage.know_analyst(analyst)
     card = analyst_card("ada", FEDERATION, KEYS[key])
     if imported and "ada" not in KNOWN[known]:
-        Roster(ANALYSTS, rig.stage.config.identity).take([card], FEDERATION, replacing=False)
+        Roster(ANALYSTS, rig.stage.config.identity).import_cards([card], FEDERATION, replacing=False)
     rig.plan = study_plan(name="signed", submission="one")
     shown = [
         *came(rig, KEYS[key]),

@@ -9,18 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil_client.site.analysts import rule
-from eigenveil_client.site.analysts.asker import asker
-from eigenveil_client.site.analysts.kind import ANALYSTS
+from eigenveil.study_authorization import SignedAuthorization
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Reply
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.roster.pin import Standing
+from eigenveil_client.site.roster import analysts
+from eigenveil_client.site.roster.analysts import ANALYSTS, analyst_view
+from eigenveil_client.site.roster.pins import PinStatus
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -58,7 +57,7 @@ def contradicted(stage: Stage) -> None:
 
 def replaced(stage: Stage) -> None:
     card = analyst_card("ada", FEDERATION, EVE)
-    roster(stage).take([card], FEDERATION, replacing=True)
+    roster(stage).import_cards([card], FEDERATION, replacing=True)
 
 
 def as_it_was(_: Stage) -> None: ...
@@ -138,7 +137,7 @@ def test_a_confirmed_key_signs_for_its_own_analyst_alone(tmp_path: Path) -> None
     with closing(stage.store()) as store:
         assert isinstance(asked(stage, store, by(bobs, key=analyst_key("ada")), bobs), Refusal)
         assert not isinstance(asked(stage, store, by()), Refusal)
-        assert [one.standing for one in roster(stage).held().pins.values()] == [Standing.CONFIRMED]
+        assert [one.status for one in roster(stage).content().pins.values()] == [PinStatus.CONFIRMED]
 
 
 @pytest.mark.parametrize("approval", Approval)
@@ -151,7 +150,7 @@ def test_another_key_in_a_confirmed_name_is_refused_and_written_down(
         assert isinstance(asked(stage, store, by(key=EVE)), Refusal)
         assert declined_for(store) is Code.UNCONFIRMED
     assert "analyst-key-changed" in caplog.text
-    with refused(Code.CONFLICT, "another card of ada", "no study of this analyst is answered"):
+    with refused(Code.CONFLICT, "another key card of ada", "no study of this analyst is answered"):
         roster(stage).check_unchanged()
 
 
@@ -206,13 +205,13 @@ def test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key(tmp_pa
     with closing(stage.store()) as store:
         assert asked(stage, store, by(bobs), bobs) is None
         seen = store.studies.find(bobs.digest)
-        told = consent.explained(stage.config, store, bobs, seen.signed)
+        told = consent.explain_plan(stage.config, store, bobs, seen.signed)
         assert told["asked_by"]["signature"] == "not-compared"
         with refused(Code.UNCONFIRMED, "analysts import FILE", "eigenveil-site analysts confirm bob"):
             consent.approve(stage.config, store, seen, by="ida")
         stage.know_analyst("bob")
         consent.approve(stage.config, store, seen, by="ida")
-        told = consent.explained(stage.config, store, bobs, seen.signed)
+        told = consent.explain_plan(stage.config, store, bobs, seen.signed)
         assert told["asked_by"]["signature"] == "confirmed"
 
 
@@ -230,8 +229,8 @@ def test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation(
         rotated(stage)
         assert isinstance(asked(stage, store, by(), round=1), Refusal)
         assert roster(stage).changed() == {}
-        with refused(Code.UNCONFIRMED, "a key of ada that people here have put aside", "signed again"):
-            rule.require(stage.config.identity, PLAN, by(), NOW)
+        with refused(Code.UNCONFIRMED, "a key of ada that was removed here", "signed again"):
+            analysts.require(stage.config.identity, PLAN, by(), NOW)
         assert roster(stage).changed() == {}
         assert not isinstance(asked(stage, store, by(new, key=EVE), new), Refusal)
 
@@ -243,8 +242,8 @@ def test_a_changed_key_is_told_as_one_and_not_as_one_to_be_imported(
     stage = a_stage(tmp_path)
     stage.know_analyst()
     since(stage)
-    with refused(Code.UNCONFIRMED, "showed another card of ada", "Telephone ada", "--replace"):
-        rule.require(stage.config.identity, PLAN, by(key=EVE), NOW)
+    with refused(Code.UNCONFIRMED, "showed another key card of ada", "Telephone ada", "--replace"):
+        analysts.require(stage.config.identity, PLAN, by(key=EVE), NOW)
 
 
 def test_where_the_rules_decide_a_new_analyst_is_declined(tmp_path: Path) -> None:
@@ -281,11 +280,11 @@ def test_every_place_says_by_whose_word_a_study_is_in_a_name(tmp_path: Path) -> 
     stage = a_stage(tmp_path)
     with closing(stage.store()) as store:
         for signed, word in ((None, "none"), (by(), "not-compared"), (by(expires=NOW), "invalid")):
-            told = consent.explained(stage.config, store, PLAN, signed)
+            told = consent.explain_plan(stage.config, store, PLAN, signed)
             assert told["asked_by"]["signature"] == word
             (verdict,) = [one for one in told["policy"] if one["rule"] == "signature"]
             assert verdict["passed"] is (word != "invalid")
-            assert ("coordinator's word alone" in verdict["text"]) is (word != "invalid")
+            assert ("only the coordinator vouches" in verdict["text"]) is (word != "invalid")
 
 
 def test_a_damaged_roster_is_no_word_on_a_study(tmp_path: Path) -> None:
@@ -305,10 +304,10 @@ def test_a_damaged_roster_is_no_word_on_a_study(tmp_path: Path) -> None:
 def test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one(tmp_path: Path) -> None:
     stage = a_stage(tmp_path)
     stage.know_analyst()
-    told = asker(stage.config.identity, PLAN, by(key=EVE), NOW)
+    told = analyst_view(stage.config.identity, PLAN, by(key=EVE), NOW)
     assert told["signature"] == "changed"
     assert told["expires"] == NOW + 3600
-    assert asker(stage.config.identity, PLAN, by(), NOW)["signature"] == "confirmed"
+    assert analyst_view(stage.config.identity, PLAN, by(), NOW)["signature"] == "confirmed"
 
 
 def test_a_key_that_people_put_aside_contradicts_its_successor_no_more(tmp_path: Path) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.analyst_signature.card import SignedAnalystCard
 from eigenveil.errors import Code
-from eigenveil.key_cards.card_file import cards_to_file
-from eigenveil_client.site.analysts.kind import ANALYSTS
+from eigenveil.key_cards.key_card import cards_to_file
+from eigenveil.key_cards.owners import SignedAnalystKeyCard
+from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
 from tests.client.site.command_line import site, written
 from tests.client.site.peers.people import mailed, theirs
@@ -25,7 +25,7 @@ def config(stage: Stage) -> Path:
     return written(stage)
 
 
-def filed(folder: Path, *cards: SignedAnalystCard) -> Path:
+def filed(folder: Path, *cards: SignedAnalystKeyCard) -> Path:
     path = folder / "mail.analyst"
     path.write_bytes(cards_to_file(cards))
     return path

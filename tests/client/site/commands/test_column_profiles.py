@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands.column_profiles import BARS, YOURS, picture, profiled
+from eigenveil_client.site.commands.column_profiles import BARS, LOCAL_ONLY_NOTE, picture, profile_columns
 from tests.client.site.command_line import site, written
 from tests.client.site.support import Stage
 
@@ -19,7 +19,7 @@ def odd(stage: Stage, header: str, cells: list[object], more: str = "") -> str:
     """What `check` finds odd in a column of that header."""
     lines = (f'"{cell}"' for cell in cells)
     stage.records.write_text("\n".join([f'"{header}"', *lines]) + "\n")
-    (found,) = profiled(site_config.load(written(stage, more)))
+    (found,) = profile_columns(site_config.load(written(stage, more)))
     return "; ".join(found.odd)
 
 
@@ -32,7 +32,7 @@ def odd(stage: Stage, header: str, cells: list[object], more: str = "") -> str:
         ("anything", [*HEIGHTS, *[9999] * 7], "looks like a code for a missing value: 9999 (7 persons)"),
         ("anything", [*HEIGHTS, *range(990, 1010)], ""),  # far, but nobody shares a value
         ("anything", [7] * 30, "is constant"),
-        ("anything", ["north", "south"] * 30, "no value at all"),
+        ("anything", ["north", "south"] * 30, "has no values"),
         ("anything", [*HEIGHTS, "x"], "1 cells cannot be read and count as missing"),
         ("body_height [m]", [one / 100 for one in HEIGHTS], "is in m, and in cm in the dictionary"),
     ],
@@ -49,9 +49,9 @@ def test_only_columns_that_studies_may_use_are_shown_and_nobody_is_named(stage: 
     rows = [f"p{n},{one},{n % 5}" for n, one in enumerate(HEIGHTS)]
     stage.records.write_text("\n".join(["patient,body_height,secret", *rows]) + "\n")
     path = written(stage, 'person_column = "patient"\ncolumns = ["body_height"]\n')
-    assert [one.seen.name for one in profiled(site_config.load(path))] == ["body_height"]
+    assert [one.seen.name for one in profile_columns(site_config.load(path))] == ["body_height"]
     told = site(path, "check").out
-    assert YOURS in " ".join(told.split())
+    assert LOCAL_ONLY_NOTE in " ".join(told.split())
     assert "p7" not in told
 
 

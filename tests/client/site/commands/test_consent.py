@@ -13,25 +13,25 @@ import pytest
 from eigenveil.accounting.gaussian import micro_rho_for
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
+from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.engine.contract import Held
+from eigenveil_client.site.engine.engine import LoadedRecords
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.state.received_plans import MOVES, Decision, PersonsWord
-from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.policy_sections import Year
+from eigenveil_client.site.state.received_plans import TRANSITIONS, ConsentStatus, PersonDecision
+from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.yearly_limit import Year
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, a_study, until, work
 
 PLAN = a_plan()
-GRAU = PersonsWord(by="Dr. Grau", word=DeclineWord.UNSTATED)
+GRAU = PersonDecision(by="Dr. Grau", word=DeclineReason.UNSTATED)
 FIRST, SECOND, *_ = rehearse(PLAN)
 NEW_YEAR_2027 = 1_798_761_600
 DAY = 86_400
@@ -88,13 +88,13 @@ def test_a_declined_study_is_refused_with_the_reason_after_a_restart_too(asking:
     with process(asking) as (store, worker):
         asked(asking, worker)
         consent.decline(
-            asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau", word=DeclineWord.PURPOSE
+            asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau", word=DeclineReason.PURPOSE
         )
     with process(asking) as (store, worker):
         refusal = worker.work(work(FIRST))
         assert isinstance(refusal, Refusal)
         assert (refusal.reason, refusal.text) == (pb.DECLINE_REASON_PERSON_PURPOSE, "")
-        with pytest.raises(RequestError, match="was declined before, and that is for good"):
+        with pytest.raises(RequestError, match="was declined before, which is final"):
             consent.approve(asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau")
         assert store.ledger.ledger.committed().micro_rho == 0, "nothing stays set aside by a refused approval"
 
@@ -123,7 +123,7 @@ def test_a_withdrawal_during_the_computation_stops_that_answer(stage: Stage) -> 
     with process(stage) as (store, worker):
         load = worker._engine.load
 
-        def withdrawing(plan: Plan) -> Held:
+        def withdrawing(plan: Plan) -> LoadedRecords:
             with process(stage) as (other, _):
                 other.withdraw(PLAN.digest, GRAU)
             return load(plan)
@@ -139,12 +139,12 @@ def test_an_answer_that_was_not_sent_yet_is_held_back_after_a_withdrawal(stage: 
     with process(stage) as (store, worker):
         answer = asked(stage, worker)
         assert isinstance(answer, Contribution)
-        assert worker.stands(answer)
+        assert worker.may_send(answer)
         store.withdraw(PLAN.digest, GRAU)
-        assert not worker.stands(answer)
+        assert not worker.may_send(answer)
         refusal = worker.work(work(SECOND))
         assert isinstance(refusal, Refusal)
-        assert worker.stands(refusal)
+        assert worker.may_send(refusal)
 
 
 def test_after_the_last_day_nothing_is_answered_in_mid_study_either(tmp_path: Path) -> None:
@@ -215,7 +215,7 @@ def test_a_year_that_other_noise_was_ever_charged_in_is_zcdp_s(tmp_path: Path) -
         stage = a_stage(folder, max_epsilon_per_year=PLAN.study.epsilon)
         with process(stage) as (store, worker):
             if lost:
-                store.ledger.reserve_lost("ab" * 32, Cost(micro_rho=0), gaussian=False)
+                store.ledger.restore_reservation("ab" * 32, Cost(micro_rho=0), gaussian=False)
             assert isinstance(asked(stage, worker), Refusal if lost else Contribution)
 
 
@@ -247,9 +247,9 @@ def test_what_the_rules_refused_is_nobody_s_word(tmp_path: Path) -> None:
 
 
 def test_nothing_comes_back_from_an_end() -> None:
-    ends = {Decision.DECLINED, Decision.WITHDRAWN, Decision.ENDED}
-    assert all(MOVES[end] <= ends for end in ends)
-    assert set(MOVES) == set(Decision)
+    ends = {ConsentStatus.DECLINED, ConsentStatus.WITHDRAWN, ConsentStatus.ENDED}
+    assert all(TRANSITIONS[end] <= ends for end in ends)
+    assert set(TRANSITIONS) == set(ConsentStatus)
 
 
 def test_a_plan_without_an_analyst_is_a_breach(stage: Stage) -> None:
@@ -272,7 +272,7 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     assert [row["standing"] for row in listed["studies"]] == ["pending", "pending"]
     assert {row["analyst"] for row in listed["studies"]} == {"ada"}
     waiting = site(config, "studies").out
-    assert "2 of them wait" in waiting
+    assert "2 of them are pending" in waiting
     assert f"eigenveil-site approve STUDY --config {config}\n" in waiting
 
     several = site(config, "approve", "a-study", "--yes", "--json")
@@ -283,14 +283,14 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     assert (piped.code, piped.out) == (2, ""), "nobody reads the plan, and nobody answers"
     refused = site(config, "approve", PLAN.digest[:8], answer="n\n")
     assert refused.code == 0
-    assert "not approved; it still waits" in refused.out
+    assert "not approved; it is still pending" in refused.out
     shown = " ".join(refused.out.split())
     for words in (
         "analyst: ada",
         "every row is a person",
         "nothing leaves after 2030-12-31",
         "of this year's:",
-        "every record is shortened to a radius",
+        "every record is clipped to a radius",
         "Answer this study? [y/N]",
     ):
         assert words in shown
@@ -301,14 +301,14 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     other = next(r["study"] for r in listed["studies"] if r["study"] != PLAN.digest)
     assert site(config, "decline", other, "--json").json["standing"] == "declined"
     assert site(config, "decline", PLAN.digest, "--json").json["error"] == "conflict"
-    stays = site(config, "withdraw", PLAN.digest[:8], answer="n\n")
-    assert (stays.code, "This is final" in stays.out) == (0, True)
+    check_admitted = site(config, "withdraw", PLAN.digest[:8], answer="n\n")
+    assert (check_admitted.code, "This is final" in check_admitted.out) == (0, True)
     assert {row["standing"] for row in site(config, "studies", "--json").json["studies"]} >= {"accepted"}
     gone = site(config, "withdraw", PLAN.digest[:8], "--yes", answer="never read")
-    assert "free again: " in gone.out
+    assert "freed: " in gone.out
     again = site(config, "withdraw", PLAN.digest[:8], "--json")
     assert (again.code, again.json["error"]) == (9, "conflict")
-    assert again.json["message"] == f"study {PLAN.digest[:12]} was withdrawn before, and that is for good"
+    assert again.json["message"] == f"study {PLAN.digest[:12]} was withdrawn before, which is final"
     assert "[y/N]" not in site(config, "approve", PLAN.digest[:8], answer="n\n").out, "nothing to ask about"
     rows = site(config, "studies", "--json").json["studies"]
     assert {row["standing"] for row in rows} == {"withdrawn", "declined"}
@@ -323,39 +323,33 @@ def test_a_study_beyond_the_rules_cannot_be_approved(asking: Stage) -> None:
     assert site(config, "studies", "--json").json["pending"] == 1
 
 
-def test_the_daemon_waits_says_so_and_answers_once_a_person_agreed(asking: Stage) -> None:
+async def test_the_daemon_waits_says_so_and_answers_once_a_person_agreed(asking: Stage) -> None:
     coordinator = Coordinator(work=[work(FIRST, asking.signed(PLAN))])
     config = written(asking, 'approval = "ask"\n')
 
-    async def scenario() -> None:
-        async with asking.serving(coordinator), asking.daemon():
-            await until(lambda: len(coordinator.asked) >= 2)
-            assert coordinator.asked[-1].awaiting == [bytes.fromhex(PLAN.digest)]
-            assert (coordinator.contributions, coordinator.declines) == ([], [])
-            asks = len(coordinator.asked)
-            done = await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
-            assert done.code == 0
-            await until(lambda: len(coordinator.asked) > asks)  # without any word of the coordinator
-            assert list(coordinator.asked[-1].awaiting) == []
-            coordinator.work.append(work(FIRST))
-            await until(lambda: coordinator.contributions)
-
-    asyncio.run(scenario())
+    async with asking.serving(coordinator), asking.daemon():
+        await until(lambda: len(coordinator.asked) >= 2)
+        assert coordinator.asked[-1].awaiting == [bytes.fromhex(PLAN.digest)]
+        assert (coordinator.contributions, coordinator.declines) == ([], [])
+        asks = len(coordinator.asked)
+        done = await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
+        assert done.code == 0
+        await until(lambda: len(coordinator.asked) > asks)  # without any word of the coordinator
+        assert list(coordinator.asked[-1].awaiting) == []
+        coordinator.work.append(work(FIRST))
+        await until(lambda: coordinator.contributions)
 
 
-def test_the_daemon_declines_what_a_person_withdrew_while_it_ran(stage: Stage) -> None:
+async def test_the_daemon_declines_what_a_person_withdrew_while_it_ran(stage: Stage) -> None:
     coordinator = Coordinator(work=[work(FIRST, stage.signed(PLAN))])
     config = written(stage)
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: coordinator.contributions)
-            done = await asyncio.to_thread(site, config, "withdraw", PLAN.digest[:8])
-            assert done.code == 0
-            coordinator.work.append(work(SECOND))
-            await until(lambda: coordinator.declines)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: coordinator.contributions)
+        done = await asyncio.to_thread(site, config, "withdraw", PLAN.digest[:8])
+        assert done.code == 0
+        coordinator.work.append(work(SECOND))
+        await until(lambda: coordinator.declines)
     assert len(coordinator.contributions) == 1
     assert [one.reason for one in coordinator.declines] == [pb.DECLINE_REASON_PERSON_UNSTATED]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from dataclasses import replace
@@ -15,10 +14,10 @@ from eigenveil.accounting.ledger import GENESIS
 from eigenveil.aggregation import Contribution
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.queries import Gram
-from eigenveil.reporting.questions import sent_as
+from eigenveil.reporting.presentation import sent_kind_label
 from eigenveil.study.grid import S
-from eigenveil_client.site.commands.sbom import sbom
-from eigenveil_client.site.state.rollback_guard import RollbackGuard
+from eigenveil_client.site.commands.evidence import sbom
+from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
@@ -53,10 +52,10 @@ def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, sta
     store = stage.store()
     values = np.array([number["value"] for number in decoded["numbers"]], dtype="<i8").tobytes()
     assert (
-        store.fingerprints.of_answer(QUERIES[last], values)
+        store.keyed_digests.of_answer(QUERIES[last], values)
         == store.egress.rows()[-1].contribution
         == decoded["digest"]
-        != store.fingerprints.of_answer(replace(QUERIES[last], plan_digest="0" * 64), values)
+        != store.keyed_digests.of_answer(replace(QUERIES[last], plan_digest="0" * 64), values)
     ), "of another study the same numbers have another digest"
     store.close()
     assert "usable records" in site(answered, "egress", "show", "--round", 1, "--numbers").out
@@ -126,14 +125,11 @@ def test_an_end_that_was_cut_off_both_chains_is_found_by_a_head_that_was_noted(
         assert (ran.code, ran.json["error"]) == (70, "storage")
 
 
-def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
+async def test_every_call_is_counted_by_kind_and_bytes(stage: Stage) -> None:
     coordinator = Coordinator(work=[work(QUERIES[0], stage.signed(PLAN))], lose=["Contribute"])
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.contributions) == 2)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.contributions) == 2)
     told = site(written(stage), "egress", "show", "--json").json["calls"]
     counts = {row["kind"]: (row["messages"], row["bytes"]) for row in told}
     sent = coordinator.contributions
@@ -177,7 +173,7 @@ def test_a_row_in_a_pipe_is_one_line(answered: Path) -> None:
     for row in site(answered, "egress", "show", "--json").json["rows"]:
         (line,) = [words for words in shown if words[:1] == [str(row["index"])]]
         assert line[3:] == [
-            row["study"][:12], str(row["round"] + 1), *sent_as(row["kind"], masked=False).split(),
+            row["study"][:12], str(row["round"] + 1), *sent_kind_label(row["kind"], masked=False).split(),
             str(row["bytes"]),
             row["contribution"][:16],
         ]  # fmt: skip

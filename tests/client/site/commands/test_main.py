@@ -137,7 +137,7 @@ def test_check_says_which_column_a_rule_is_about_that_is_not_there(
     config.write_text(f'person_column = "a"\n{config.read_text()}{rule}')
     ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
     assert [check["text"] for check in ran.json["checks"] if check["level"] == "fail"] == [
-        "the records have no column 'gone'; add it"
+        "column 'gone' is not in the records. Add it"
     ]
 
 
@@ -166,9 +166,9 @@ def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
     assert ran.code == 0
     told = " ".join(ran.out.split())
     missing = "cells that cannot be read and count as missing"
-    assert f"warn column 'b' {missing}: 1, the first in line 42: text where a number is due" in told
+    assert f"warn column 'b' {missing}: 1, the first in line 42: text instead of a number" in told
     assert f"warn column 'c' {missing}: 2, the first in line 44: an infinite number" in told
-    assert "warn lines lines that are left out: 1, the first in line 43: another number of cells" in told
+    assert "warn lines lines that are skipped: 1, the first in line 43: not the number of cells" in told
     assert "40 usable records of 43" in told
     config.write_text(config.read_text() + "minimum_records = 44\n")
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
@@ -193,7 +193,7 @@ def test_check_makes_nothing(
     ("days", "code", "level", "event"),
     [(-1, 6, "fail", "approval-ended"), (0, 0, "warn", "approval-ends-soon"), (40, 0, "ok", "")],
 )
-def test_an_approval_that_has_ended_or_soon_will_is_told(
+async def test_an_approval_that_has_ended_or_soon_will_is_told(
     config: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -208,19 +208,16 @@ def test_an_approval_that_has_ended_or_soon_will_is_told(
     assert ran.code == code
     assert f"{level} approval the approval end" in " ".join(ran.out.split())
 
-    async def scenario() -> str:
-        process = await start(config)
-        assert process.stderr is not None
-        lines = b""
-        while b"disconnected" not in lines:
-            line = await asyncio.wait_for(process.stderr.readline(), 60)
-            assert line, lines
-            lines += line
-        process.terminate()
-        await process.wait()
-        return lines.decode()
-
-    log = asyncio.run(scenario())
+    process = await start(config)
+    assert process.stderr is not None
+    lines = b""
+    while b"disconnected" not in lines:
+        line = await asyncio.wait_for(process.stderr.readline(), 60)
+        assert line, lines
+        lines += line
+    process.terminate()
+    await process.wait()
+    log = lines.decode()
     assert log.count("approval-end") == (1 if event else 0)
     assert not event or f"{event} detail='the approval end" in log
 
@@ -235,7 +232,7 @@ def test_check_and_explain_show_the_rules_about_people_and_numbers(
     ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
     bad = {c["check"]: c["text"] for c in ran.json["checks"] if c["level"] == "fail"}
     assert ran.code == 3
-    assert "no column 'patient'" in bad["records"]
+    assert "column 'patient' is not in" in bad["records"]
     assert {f"policy {rule}" for rule in rules - {"maximum_records"}} <= set(bad)
     told = site(monkeypatch, capsys, "explain", "--config", config, study, "--json").json["policy"]
     assert {rule["rule"] for rule in told if not rule["passed"]} == rules - {"maximum_records"}
@@ -301,7 +298,7 @@ def test_listening_sockets_are_found() -> None:
         assert len(listening_sockets(os.getpid())) == 1
 
 
-def test_the_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stage) -> None:
+async def test_the_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stage) -> None:
     plan = a_plan()
     queries = rehearse(plan)
     coordinator = Coordinator(work=[work(queries[0], stage.signed(plan))])
@@ -321,7 +318,7 @@ def test_the_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stag
             assert process.returncode == 0
             return log
 
-    log = asyncio.run(scenario())
+    log = await scenario()
     assert coordinator.contributions[0] == coordinator.contributions[1]
     for words in (b"started", b"connected", b"round-answered", b"stopped"):
         assert words in log
@@ -331,7 +328,7 @@ def test_the_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stag
     store.close()
 
 
-def test_sigint_while_the_coordinator_is_away_is_a_clean_stop_too(config: Path, stage: Stage) -> None:
+async def test_sigint_while_the_coordinator_is_away_is_a_clean_stop_too(config: Path, stage: Stage) -> None:
     async def scenario() -> tuple[int | None, bytes]:
         process = await start(config)
         assert process.stderr is not None
@@ -342,22 +339,19 @@ def test_sigint_while_the_coordinator_is_away_is_a_clean_stop_too(config: Path, 
         await process.wait()
         return process.returncode, lines
 
-    code, lines = asyncio.run(scenario())
+    code, lines = await scenario()
     assert code == 0
     assert b"unreachable" in lines
 
 
-def test_it_refuses_to_start_with_a_readable_key_or_beside_another(
+async def test_it_refuses_to_start_with_a_readable_key_or_beside_another(
     config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def scenario() -> None:
-        process = await start(config)
-        second = await asyncio.to_thread(site, monkeypatch, capsys, "serve", "--config", config, "--json")
-        assert (second.code, second.json["error"]) == (9, "conflict")
-        process.terminate()
-        await process.communicate()
-
-    asyncio.run(scenario())
+    process = await start(config)
+    second = await asyncio.to_thread(site, monkeypatch, capsys, "serve", "--config", config, "--json")
+    assert (second.code, second.json["error"]) == (9, "conflict")
+    process.terminate()
+    await process.communicate()
     (stage.config.identity / "key.pem").chmod(0o644)
     ran = site(monkeypatch, capsys, "serve", "--config", config, "--json")
     assert (ran.code, ran.json["error"]) == (4, "bad-config")
@@ -368,7 +362,7 @@ def test_it_refuses_to_start_with_a_readable_key_or_beside_another(
     assert "site.toml names the site" in ran.json["message"]
 
 
-def test_a_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
+async def test_a_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
     """The database refuses the egress row: nothing is sent and the exit code says storage."""
     plan = a_plan()
     store = stage.store()
@@ -377,12 +371,9 @@ def test_a_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
     store.close()
     coordinator = Coordinator(work=[work(rehearse(plan)[0], stage.signed(plan))])
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator):
-            process = await start(config)
-            _, log = await asyncio.wait_for(process.communicate(), 60)
-            assert process.returncode == 70
-            assert b"error [storage]" in log
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator):
+        process = await start(config)
+        _, log = await asyncio.wait_for(process.communicate(), 60)
+        assert process.returncode == 70
+        assert b"error [storage]" in log
     assert coordinator.contributions == []

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.key_cards.card_file import cards_from_file
-from eigenveil.secure_aggregation.card import SignedCard
+from eigenveil.key_cards.key_card import cards_from_file
+from eigenveil.key_cards.owners import SignedSiteKeyCard
 from tests.client.site.command_line import site, written
 from tests.client.site.peers.people import knowing, mailed, own, roster, theirs
 from tests.client.site.support import FEDERATION, SITE, Stage
@@ -26,7 +26,7 @@ def config(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_card_is_exported_with_digits_that_are_not_in_its_file(stage: Stage, config: Path) -> None:
     told = site(config, "peers", "export", "--json").json
     assert (told["out"], told["site"], told["federation"]) == (f"{SITE}.peer", SITE, FEDERATION)
-    (card,) = cards_from_file(Path(f"{SITE}.peer").read_bytes(), SignedCard)
+    (card,) = cards_from_file(Path(f"{SITE}.peer").read_bytes(), SignedSiteKeyCard)
     assert card.check() == own(stage)
     assert (told["card"], told["fingerprint"]) == (own(stage).digest, own(stage).fingerprint)
     assert told["fingerprint"].replace(" ", "") not in Path(f"{SITE}.peer").read_text().replace(" ", "")
@@ -34,7 +34,7 @@ def test_a_card_is_exported_with_digits_that_are_not_in_its_file(stage: Stage, c
     assert f"\n    {told['fingerprint']}\n" in shown.out
     assert Path("again.peer").read_bytes() == Path(f"{SITE}.peer").read_bytes()
     assert site(config, "peers", "export", "--out", "no/where", "--json").code == 70
-    assert site(config, "peers", "list").out.startswith(f"own card: {told['fingerprint']}")
+    assert site(config, "peers", "list").out.startswith(f"this site's key card: {told['fingerprint']}")
 
 
 def test_two_cards_come_by_mail_and_are_confirmed_by_telephone(stage: Stage, config: Path) -> None:
@@ -50,7 +50,7 @@ def test_two_cards_come_by_mail_and_are_confirmed_by_telephone(stage: Stage, con
     wrong = site(config, "peers", "confirm", "hospital-b", "--fingerprint", OTHERS, "--json")
     assert (wrong.code, wrong.json["error"]) == (20, "identity")
     asked = site(config, "peers", "confirm", "hospital-b", answer=f"Kim\n12345\n{DIGITS}\n")
-    assert (asked.code, "there are 5" in asked.out) == (0, True), "too few digits are asked for again"
+    assert (asked.code, "got 5 digits" in asked.out) == (0, True), "too few digits are asked for again"
     (told,) = [row for row in site(config, "peers", "list", "--json").json["peers"] if row["by"]]
     assert (told["site"], told["standing"], told["by"]) == ("hospital-b", "confirmed", "Kim")
     assert told["fingerprint"] == DIGITS
@@ -84,7 +84,7 @@ def test_another_card_is_refused_until_it_is_replaced_and_confirmed(stage: Stage
     assert (said.code, "--replace" in said.json["message"]) == (9, True)
     assert roster(stage).confirmed() == {"hospital-b": theirs(seed=7).check()}
     shown = site(config, "peers", "import", newer, "--replace").out
-    assert "in place of the card that was here, which is kept, not confirmed yet" in shown
+    assert "replaces the card that was here, which is stored as removed, not confirmed yet" in shown
     assert roster(stage).confirmed() == {}
     assert site(config, "peers", "confirm", "hospital-b", "--fingerprint", OTHERS, "--by", "Kim").code == 0
     assert roster(stage).confirmed() == {"hospital-b": theirs(seed=8).check()}
@@ -117,14 +117,14 @@ def test_check_and_doctor_say_how_far_it_is(stage: Stage, config: Path) -> None:
         rows = site(config, command, "--json").json["checks"]
         return next((one["level"], one["text"] + one["todo"]) for one in rows if one["check"] == about)
 
-    assert row("check") == ("ok", "none, and no card of this site: whatever it answers, the coordinator sees")
+    assert row("check") == ("ok", "no key card of this site or of others: the coordinator sees every answer")
     with config.open("a") as file:
         file.write('trust = ["secure-aggregation"]\n')
     assert row("doctor")[0] == "warn"
     assert "peers export" in row("check")[1], "it can answer nothing"
     own(stage)
     assert "peers import" in row("check")[1]
-    knowing(stage, theirs()).take(
+    knowing(stage, theirs()).import_cards(
         [theirs("hospital-c", 9)], own(stage).federation, own(stage), replacing=False
     )
     for command in ("check", "doctor"):
@@ -134,7 +134,7 @@ def test_check_and_doctor_say_how_far_it_is(stage: Stage, config: Path) -> None:
     known = "cards of other sites: 1 confirmed, 0 not confirmed; site.toml allows trust = secure-aggregation"
     assert row("doctor") == ("ok", known)
     config.write_text(config.read_text().replace('trust = ["secure-aggregation"]\n', ""))
-    assert "masked studies alone are answered" in row("check")[1]
+    assert "only masked studies are answered" in row("check")[1]
     key = stage.config.identity / "peer.key"
     key.chmod(0o644)
     assert "peer.key" in row("doctor", "permissions")[1]
@@ -148,7 +148,7 @@ def test_a_file_that_holds_no_card_is_named(stage: Stage, config: Path, file: st
     said = site(config, "peers", "import", mailed(stage.folder, theirs()), file, "--json")
     assert said.code in (2, 4, 21)
     assert file in said.json.get("message", file)
-    assert roster(stage).held().pins == {}
+    assert roster(stage).content().pins == {}
 
 
 def test_before_enrolment_it_says_what_to_do(stage: Stage, config: Path) -> None:

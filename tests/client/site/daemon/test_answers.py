@@ -11,9 +11,9 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.quality import QualityRules
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.daemon.test_worker import FIRST, PLAN, SECOND, ask, process
 from tests.client.site.support import Stage, a_plan, a_study, work

@@ -11,16 +11,16 @@ import pytest
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.site.analysts.kind import ANALYSTS
-from eigenveil_client.site.daemon.masked import Masked, Ready
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import PLAN as MASKED_PLAN
-from tests.client.site.masking import Peers, offer
+from tests.client.site.masking import Peers, assignment
 from tests.client.site.stated import work
 from tests.client.site.support import Stage, a_plan, a_stage
 from tests.support import signed_by_analyst
@@ -91,10 +91,10 @@ def test_a_committed_answer_is_held_back_once_the_signature_is_void(
         worker = stage.worker(store)
         answer = asked(stage, worker)
         assert isinstance(answer, Contribution)
-        assert worker.stands(answer)
+        assert worker.may_send(answer)
         assert "reply-held-back" not in caplog.text
         change(stage, store)
-        assert not worker.stands(answer)
+        assert not worker.may_send(answer)
     why = Code.AUTHORIZATION_EXPIRED if change is signature_ended else Code.UNCONFIRMED
     (line,) = [one.getMessage() for one in caplog.records if "reply-held-back" in one.getMessage()]
     assert f"code={why.value}" in line
@@ -116,7 +116,7 @@ def test_ready_is_not_said_after_the_signature_is_void(
 ) -> None:
     peers, store, worker = masked
     with at("records-loaded", peers.stage, store, change):
-        nothing_left(store, worker.work(offer(rehearse(MASKED_PLAN)[0])))
+        nothing_left(store, worker.work(assignment(rehearse(MASKED_PLAN)[0])))
 
 
 @CHANGES
@@ -125,9 +125,9 @@ def test_a_masked_answer_is_not_committed_after_the_signature_is_void(
 ) -> None:
     peers, store, worker = masked
     first = rehearse(MASKED_PLAN)[0]
-    assert isinstance(worker.work(offer(first)), Ready)
+    assert isinstance(worker.work(assignment(first)), Ready)
     with at("answer-masked", peers.stage, store, change):
-        nothing_left(store, worker.work(offer(first, peers.attempt(first))))
+        nothing_left(store, worker.work(assignment(first, peers.attempt(first))))
 
 
 @CHANGES
@@ -136,12 +136,12 @@ def test_a_masked_answer_that_was_charged_does_not_leave_again_after_that(
 ) -> None:
     peers, store, worker = masked
     first = rehearse(MASKED_PLAN)[0]
-    answer = worker.work(offer(first, peers.attempt(first)))
-    assert isinstance(answer, Masked)
-    assert worker.stands(answer)
+    answer = worker.work(assignment(first, peers.attempt(first)))
+    assert isinstance(answer, MaskedAnswer)
+    assert worker.may_send(answer)
     change(peers.stage, store)
-    assert not worker.stands(answer)
-    assert isinstance(worker.work(offer(first, peers.attempt(first))), Refusal)
+    assert not worker.may_send(answer)
+    assert isinstance(worker.work(assignment(first, peers.attempt(first))), Refusal)
 
 
 @pytest.mark.parametrize("point", ["records-loaded", "share-drawn", "answer-masked"])
@@ -155,6 +155,6 @@ def test_no_answer_is_masked_for_a_peer_whose_card_was_removed_while_it_was_comp
         peers.roster.remove("hospital-b")
 
     with at(point, peers.stage, store, removed):
-        reply = worker.work(offer(first, peers.attempt(first)))
+        reply = worker.work(assignment(first, peers.attempt(first)))
     assert isinstance(reply, Refusal)
     assert store.ledger.ledger.spent.micro_rho == 0

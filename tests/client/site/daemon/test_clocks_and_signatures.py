@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from eigenveil.aggregation import Contribution
-from eigenveil.analyst_signature.authorization import MAX_AUTHORIZATION_SECONDS
 from eigenveil.planning.dry_run import rehearse
+from eigenveil.study_authorization import MAX_AUTHORIZATION_SECONDS
 from eigenveil_client.site.commands.checks import offline_checks
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.daemon.worker import Later, Reply
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.daemon.worker import Postponed, Reply
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.doctor import Level
@@ -40,7 +39,7 @@ def asked(stage: Stage, store: SiteStore, expires: int) -> Reply | None:
 
 def put_off(store: SiteStore, reply: Reply | None) -> None:
     """Nothing is said or stored of a plan."""
-    assert isinstance(reply, Later)
+    assert isinstance(reply, Postponed)
     assert (store.declined.get(PLAN.digest), store.proofs.all(), store.egress.rows()) == (None, [], [])
 
 
@@ -82,7 +81,7 @@ def test_a_signature_that_has_ended_by_a_fast_clock_is_looked_at_again(
         assert store.studies.find(PLAN.digest)
 
 
-def test_what_is_put_off_is_no_decline_and_lets_other_studies_have_their_turn(stage: Stage) -> None:
+async def test_what_is_put_off_is_no_decline_and_lets_other_studies_have_their_turn(stage: Stage) -> None:
     """The coordinator would keep a decline for good, and offers first what is not named as answered."""
     late, other = (
         stage.authorized(plan, signed_by_analyst(plan, expires=expires))
@@ -90,11 +89,8 @@ def test_what_is_put_off_is_no_decline_and_lets_other_studies_have_their_turn(st
     )
     coordinator = Coordinator(work=[work(rehearse(PLAN)[0], late), work(rehearse(OTHER)[0], other)])
 
-    async def served() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: coordinator.contributions)
-
-    asyncio.run(served())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: coordinator.contributions)
     assert coordinator.declines == []
     assert [one.plan_digest.hex() for one in coordinator.asked[1].answered] == [PLAN.digest]
     assert [one.plan_digest.hex() for one in coordinator.contributions] == [OTHER.digest]

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from eigenveil.aggregation import Contribution
+from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state.store import SiteStore
@@ -100,7 +100,7 @@ def test_the_officer_s_sentence_leaves_only_if_the_site_told_such_then_and_does_
     stage = a_stage(tmp_path, approval=Approval.ASK, tell_reasons=then)
     with process(stage) as (_, worker):
         worker.work(wanted(stage))
-        decide(stage, consent.decline, word=DeclineWord.COLUMNS, text="no birth dates")
+        decide(stage, consent.decline, word=DeclineReason.COLUMNS, text="no birth dates")
     policy, tells = replace(stage.config.policy, tell_reasons=today), then and today
     with process(replace(stage, config=replace(stage.config, policy=policy))) as (store, worker):
         refusal = worker.work(wanted())
@@ -135,27 +135,24 @@ def test_a_word_is_given_on_the_plan_that_came_and_nothing_beside_it(stage: Stag
             assert (refusal.plan_digest, refusal.reason) == (PLAN.digest, pb.DECLINE_REASON_PROTOCOL)
 
 
-def test_the_daemon_says_its_word_and_takes_it_back_without_being_asked(asking: Stage) -> None:
+async def test_the_daemon_says_its_word_and_takes_it_back_without_being_asked(asking: Stage) -> None:
     coordinator, config = Coordinator(work=[wanted(asking)]), written(asking, 'approval = "ask"\n')
 
-    async def scenario() -> None:
-        async with asking.serving(coordinator), asking.daemon():
-            await until(lambda: coordinator.asked and coordinator.asked[-1].awaiting == [DIGEST])
-            await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
-            agreed = [pb.Agreed(plan_digest=DIGEST, person=True)]
-            await until(lambda: coordinator.asked[-1].agreed == agreed)
-            await asyncio.to_thread(site, config, "withdraw", PLAN.digest[:8])
-            await until(lambda: coordinator.asked[-1].agreed == [])
-            coordinator.work.append(wanted())
-            await until(lambda: coordinator.declines)
-
-    asyncio.run(scenario())
+    async with asking.serving(coordinator), asking.daemon():
+        await until(lambda: coordinator.asked and coordinator.asked[-1].awaiting == [DIGEST])
+        await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
+        agreed = [pb.Agreed(plan_digest=DIGEST, person=True)]
+        await until(lambda: coordinator.asked[-1].agreed == agreed)
+        await asyncio.to_thread(site, config, "withdraw", PLAN.digest[:8])
+        await until(lambda: coordinator.asked[-1].agreed == [])
+        coordinator.work.append(wanted())
+        await until(lambda: coordinator.declines)
     (decline,) = coordinator.declines
     assert (decline.round, decline.reason) == (0, pb.DECLINE_REASON_PERSON_UNSTATED)
     assert coordinator.contributions == []
 
 
-def test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to(
+async def test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to(
     asking: Stage,
 ) -> None:
     """The call is taken back; whether the answer had arrived is not known, so it goes again: the same one."""
@@ -170,17 +167,14 @@ def test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves
         await asyncio.to_thread(site, config, command, plan.digest, "--yes")
         await until(lambda: agreed() == then)
 
-    async def scenario() -> None:
-        both = {DIGEST, bytes.fromhex(other.digest)}
-        async with asking.serving(coordinator), asking.daemon():
-            await until(lambda: coordinator.asked and len(coordinator.asked[-1].awaiting) == 2)
-            await decide("approve", PLAN, {DIGEST})
-            coordinator.work.append(work(FIRST))
-            await until(lambda: coordinator.contributions)
-            await decide("approve", other, both)
-            await decide("withdraw", PLAN, both - {DIGEST})
-
-    asyncio.run(scenario())
+    both = {DIGEST, bytes.fromhex(other.digest)}
+    async with asking.serving(coordinator), asking.daemon():
+        await until(lambda: coordinator.asked and len(coordinator.asked[-1].awaiting) == 2)
+        await decide("approve", PLAN, {DIGEST})
+        coordinator.work.append(work(FIRST))
+        await until(lambda: coordinator.contributions)
+        await decide("approve", other, both)
+        await decide("withdraw", PLAN, both - {DIGEST})
     first, again = coordinator.contributions
     assert again.contribution_digest == first.contribution_digest
     assert [len(one.next.agreed) for one in (first, again)] == [1, 2]

@@ -22,7 +22,7 @@ from eigenveil.study.study import Federation
 from eigenveil_client.records import records
 from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.state import store as store_module
-from eigenveil_client.site.state.rollback_guard import NAME
+from eigenveil_client.site.state.rollback import NAME
 from eigenveil_common.rpc import VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import (
@@ -49,7 +49,7 @@ def script(stage: Stage, plan: Plan, asked: Sequence[RoundQuery]) -> list[pb.Nex
     return [work(first, stage.signed(plan)), *map(work, others)]
 
 
-def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
+async def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
     plan = a_plan()
     asked = queries(plan)
     coordinator = Coordinator(work=script(stage, plan, asked))
@@ -64,7 +64,7 @@ def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
             assert store.ledger.ledger.spent.micro_rho == sum(query.micro_rho for query in asked)
             assert [row.round for row in store.egress.rows()] == list(range(len(asked)))
 
-    asyncio.run(scenario())
+    await scenario()
     site = Site(records.load(stage.records, plan.study))
     for query, sent in zip(asked, coordinator.contributions, strict=True):
         values = from_bytes(sent.values, (query.query.length,))
@@ -93,40 +93,34 @@ def test_neither_the_log_nor_the_egress_ledger_holds_a_value(
     assert not any(str(value) in shown for value in gram.tolist())
 
 
-def test_another_protocol_version_is_waited_out(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_another_protocol_version_is_waited_out(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     coordinator = Coordinator(version=VERSION_MAX + 1)
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: coordinator.hellos >= 2)
-            coordinator.version = VERSION_MAX
-            await until(lambda: bool(coordinator.asked))
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: coordinator.hellos >= 2)
+        coordinator.version = VERSION_MAX
+        await until(lambda: bool(coordinator.asked))
     states = [record.getMessage().split(" detail")[0] for record in caplog.records]
     assert states == ["disconnected code=version", "connected"]
 
 
-def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(
+async def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     coordinator = Coordinator(clock_lag_ms=3_600_000, lose=["NextWork"] * 3)
     coordinator.work = [pb.NextWorkResponse() for _ in range(3)]
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator) as port:
-            store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}", life=1.0)
-            async with stage.daemon():
-                await until(lambda: coordinator.hellos >= 3)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator) as port:
+        store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}", life=1.0)
+        async with stage.daemon():
+            await until(lambda: coordinator.hellos >= 3)
     names = [record.getMessage().split()[0] for record in caplog.records]
     assert names.count("certificate-ends-soon") == names.count("clocks-differ") == 1
 
 
-def test_a_coordinator_that_repeats_itself_is_served_ever_more_slowly(
+async def test_a_coordinator_that_repeats_itself_is_served_ever_more_slowly(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, pauses = a_plan(), list[int]()
@@ -135,20 +129,17 @@ def test_a_coordinator_that_repeats_itself_is_served_ever_more_slowly(
         pauses.append(odd)
         return 0.0
 
-    monkeypatch.setattr(connection, "pause", pause)
+    monkeypatch.setattr(connection, "backoff_seconds", pause)
     again = [work(queries(plan)[0]) for _ in range(20)]
     coordinator = Coordinator(work=[*script(stage, plan, queries(plan)[:1]), *again])
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.contributions) == 1 + len(again))
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.contributions) == 1 + len(again))
     assert pauses == list(range(2, 1 + len(again)))
     assert len({sent.SerializeToString() for sent in coordinator.contributions}) == 1
 
 
-def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
+async def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
@@ -159,22 +150,19 @@ def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
         Coordinator(work=script(stage, plan, queries(plan))),
     )
 
-    async def scenario() -> None:
-        async with stage.serving(before) as port:
-            keep = stage.daemon()
-            store = await keep.__aenter__()
-            await until(lambda: len(before.contributions) == 1)
-        await until(lambda: any("disconnected" in r.message for r in caplog.records))
-        await asyncio.sleep(0.5)  # several attempts fail meanwhile
-        async with stage.serving(after, port):
-            await until(lambda: len(after.contributions) == len(queries(plan)))
-            assert after.asked[0].answered == []
-            spent = store.ledger.ledger.spent.micro_rho
-            assert spent == sum(query.micro_rho for query in queries(plan))
-            assert [row.round for row in store.egress.rows()] == [0, *range(len(queries(plan)))]
-            await keep.__aexit__(None, None, None)
-
-    asyncio.run(scenario())
+    async with stage.serving(before) as port:
+        keep = stage.daemon()
+        store = await keep.__aenter__()
+        await until(lambda: len(before.contributions) == 1)
+    await until(lambda: any("disconnected" in r.message for r in caplog.records))
+    await asyncio.sleep(0.5)  # several attempts fail meanwhile
+    async with stage.serving(after, port):
+        await until(lambda: len(after.contributions) == len(queries(plan)))
+        assert after.asked[0].answered == []
+        spent = store.ledger.ledger.spent.micro_rho
+        assert spent == sum(query.micro_rho for query in queries(plan))
+        assert [row.round for row in store.egress.rows()] == [0, *range(len(queries(plan)))]
+        await keep.__aexit__(None, None, None)
     assert before.contributions[0] == after.contributions[0]
     assert sum("disconnected" in record.message for record in caplog.records) == 1
 
@@ -281,41 +269,35 @@ PROTOCOL = pb.DECLINE_REASON_PROTOCOL
         (unreadable_plan, 0),
     ],
 )
-def test_what_an_honest_coordinator_never_asks_is_declined_and_alarmed(
+async def test_what_an_honest_coordinator_never_asks_is_declined_and_alarmed(
     stage: Stage, attack: Attack, answers: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     coordinator = Coordinator(work=attack(stage, a_plan()))
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon() as store:
-            await until(lambda: coordinator.declines)
-            assert len(coordinator.contributions) == answers
-            kinds = [row.kind for row in store.egress.rows()]
-            assert kinds == [*["count", "row-norms"][:answers], "decline"]
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon() as store:
+        await until(lambda: coordinator.declines)
+        assert len(coordinator.contributions) == answers
+        kinds = [row.kind for row in store.egress.rows()]
+        assert kinds == [*["count", "row-norms"][:answers], "decline"]
     assert [decline.reason for decline in coordinator.declines] == [PROTOCOL]
     alarms = [r for r in caplog.records if r.levelno == logging.ERROR and r.name == "eigenveil"]
     assert len(alarms) == 1
     assert "declined" in alarms[0].message
 
 
-def test_another_price_is_declined_as_a_breach(stage: Stage) -> None:
+async def test_another_price_is_declined_as_a_breach(stage: Stage) -> None:
     plan = a_plan()
     dear = replace(queries(plan)[0], micro_rho=plan.micro_rho + 1)
     coordinator = Coordinator(work=[work(dear, stage.signed(plan))])
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon() as store:
-            await until(lambda: coordinator.declines)
-            assert store.ledger.ledger.spent.micro_rho == 0
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon() as store:
+        await until(lambda: coordinator.declines)
+        assert store.ledger.ledger.spent.micro_rho == 0
     assert coordinator.declines[0].reason == pb.DECLINE_REASON_PROTOCOL
     assert coordinator.contributions == []
 
 
-def test_work_that_cannot_even_be_named_is_alarmed_and_survived(
+async def test_work_that_cannot_even_be_named_is_alarmed_and_survived(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     plan = a_plan()
@@ -325,40 +307,31 @@ def test_work_that_cannot_even_be_named_is_alarmed_and_survived(
     ]
     coordinator = Coordinator(work=[*nonsense, *script(stage, plan, queries(plan))])
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.contributions) == len(queries(plan)))
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.contributions) == len(queries(plan)))
     assert sum("work-unreadable" in record.message for record in caplog.records) == 2
 
 
-def test_a_note_that_cannot_be_written_when_asked_to_stop_is_an_error(
+async def test_a_note_that_cannot_be_written_when_asked_to_stop_is_an_error(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store_module, "NOTE_SECONDS", 60.0)  # so that the end is the first to find out
     plan, note = a_plan(), stage.config.identity / NAME
     coordinator = Coordinator(work=script(stage, plan, queries(plan)))
 
-    async def scenario() -> None:
+    with refused(Code.STORAGE, str(note)):
         async with stage.serving(coordinator), stage.daemon():
             await until(lambda: len(coordinator.contributions) == len(queries(plan)))
             note.unlink()
             note.mkdir()
 
-    with refused(Code.STORAGE, str(note)):
-        asyncio.run(scenario())
 
-
-def test_a_site_that_the_study_can_do_without_may_miss_rounds(stage: Stage) -> None:
+async def test_a_site_that_the_study_can_do_without_may_miss_rounds(stage: Stage) -> None:
     plan = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=1)))
     coordinator = Coordinator(work=[work(queries(plan)[1], stage.signed(plan)), work(queries(plan)[0])])
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: coordinator.declines)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: coordinator.declines)
     assert [sent.round for sent in coordinator.contributions] == [1]
     assert [decline.round for decline in coordinator.declines] == [0]
     assert isinstance(queries(plan)[0].query, Count)

@@ -14,7 +14,7 @@ import pytest
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records import records
-from eigenveil_client.records.tables.config import RecordsConfig
+from eigenveil_client.records.tables.records_config import RecordsConfig
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work
 
@@ -23,7 +23,7 @@ def first(stage: Stage, plan: Plan) -> pb.NextWorkResponse:
     return work(rehearse(plan)[0], stage.signed(plan))
 
 
-def test_a_study_that_the_coordinator_does_not_know_is_settled(
+async def test_a_study_that_the_coordinator_does_not_know_is_settled(
     stage: Stage, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It forgot it in a restore: what was set aside would be lost for ever."""
@@ -33,20 +33,17 @@ def test_a_study_that_the_coordinator_does_not_know_is_settled(
     assert unknown.state == pb.STUDY_STATE_UNSPECIFIED
     coordinator = Coordinator(work=[first(stage, plan)])
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon() as store:
-            await until(lambda: coordinator.contributions)
-            coordinator.work.append(pb.NextWorkResponse(ended=[unknown]))
-            await until(lambda: not store.ledger.ledger.reserved)
-            assert store.ledger.ledger.spent.micro_rho == rehearse(plan)[0].micro_rho
-            await until(lambda: not coordinator.asked[-1].known_plans)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon() as store:
+        await until(lambda: coordinator.contributions)
+        coordinator.work.append(pb.NextWorkResponse(ended=[unknown]))
+        await until(lambda: not store.ledger.ledger.reserved)
+        assert store.ledger.ledger.spent.micro_rho == rehearse(plan)[0].micro_rho
+        await until(lambda: not coordinator.asked[-1].known_plans)
     assert f"study-ended study={plan.digest[:12]} state=unknown" in caplog.messages
 
 
 @pytest.mark.parametrize("what", ["a study that is not here has ended", "a bug"])
-def test_work_that_leads_to_nothing_is_taken_ever_more_slowly(
+async def test_work_that_leads_to_nothing_is_taken_ever_more_slowly(
     stage: Stage, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = a_plan()
@@ -56,15 +53,12 @@ def test_work_that_leads_to_nothing_is_taken_ever_more_slowly(
         nothing = first(stage, plan)
     coordinator = Coordinator(work=[nothing] * 60)
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await asyncio.sleep(1.0)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await asyncio.sleep(1.0)
     assert len(coordinator.work) > 20
 
 
-def test_a_column_that_no_reader_foresaw_does_not_end_the_process(stage: Stage) -> None:
+async def test_a_column_that_no_reader_foresaw_does_not_end_the_process(stage: Stage) -> None:
     path = stage.folder / "records.parquet"
     table = {name: pa.array(np.arange(40.0) % 7) for name in "abc"}
     parquet.write_table(pa.table({"visits": pa.array([[1, 2]] * 40), **table}), path)
@@ -73,9 +67,6 @@ def test_a_column_that_no_reader_foresaw_does_not_end_the_process(stage: Stage) 
     strange, plan = a_plan(a_study(person_column="visits")), a_plan()
     coordinator = Coordinator(work=[first(stage, strange), first(stage, plan)])
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.declines) == 2)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.declines) == 2)
     assert [d.reason for d in coordinator.declines] == [pb.DECLINE_REASON_FAILURE, pb.DECLINE_REASON_POLICY]

@@ -13,24 +13,22 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, RequestError
-from eigenveil.noise.shares import share_spec
-from eigenveil.noise.source import OsNoise
+from eigenveil.noise.source import OsNoise, share_spec
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.secure_aggregation.attempt import Attempt
+from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.site.site import Site
-from eigenveil.study.consent import DeclineWord
 from eigenveil_client.records import records
 from eigenveil_client.site.commands.evidence import check_published, sets, sets_text
-from eigenveil_client.site.daemon.answers import Answers
-from eigenveil_client.site.daemon.masked import Masked, Ready
-from eigenveil_client.site.daemon.peer_secrets import PeerChanged
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.peers.keys import OwnKeys
-from eigenveil_client.site.roster.pin import Standing
+from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready, RecordAnswers
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.daemon.round_checks import PeerChanged
+from eigenveil_client.site.roster.pins import PinStatus
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.state.received_plans import PersonsWord
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_client.site.roster.site_keys import SiteKeys
+from eigenveil_client.site.state.received_plans import PersonDecision
+from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import (
     ATTEMPTS,
@@ -41,12 +39,12 @@ from tests.client.site.masking import (
     Peers,
     answered,
     ask,
+    assignment,
     confirm,
     held,
     keys_of,
     left,
     masked_plan,
-    offer,
     process,
     spoil,
 )
@@ -97,9 +95,11 @@ def test_an_answer_leaves_with_a_share_of_the_noise_and_masks_that_only_all_othe
 def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
         with (
-            mock.patch.object(Answers, "values", autospec=True, side_effect=Answers.values) as computed,
             mock.patch.object(
-                OwnKeys, "secret_with", autospec=True, side_effect=OwnKeys.secret_with
+                RecordAnswers, "values", autospec=True, side_effect=RecordAnswers.values
+            ) as computed,
+            mock.patch.object(
+                SiteKeys, "secret_with", autospec=True, side_effect=SiteKeys.secret_with
             ) as shared,
             mock.patch.object(OsNoise, "draw", side_effect=[np.array([n]) for n in (7, 70, 700)]),
         ):
@@ -118,7 +118,7 @@ def test_how_long_a_share_took_is_waited_out_before_anything_is_stored_or_sent(p
     with process(peers.stage) as (store, worker):
         keep = mock.patch.object(store.attempts, "keep", side_effect=lambda *_: order.append("kept"))
         drawn = mock.patch.object(OsNoise, "draw", autospec=True, side_effect=OsNoise.draw)
-        with keep, drawn as draw, mock.patch("eigenveil_client.site.daemon.masked.await_tick") as tick:
+        with keep, drawn as draw, mock.patch("eigenveil_client.site.daemon.answers.wait_for_tick") as tick:
             tick.side_effect = lambda: order.append(f"tick after {draw.call_count} draw")
             answered(worker, FIRST, peers.attempt(FIRST))
     assert order == ["tick after 1 draw", "kept"]
@@ -128,7 +128,7 @@ def test_how_long_a_share_took_is_waited_out_before_anything_is_stored_or_sent(p
 def test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it(peers: Peers, how: str) -> None:
     with process(peers.stage) as (_, worker):
         assert isinstance(ask(worker, FIRST), Ready)
-        assert list(worker._masked._exact) == [PLAN.digest]
+        assert list(worker._masked._exact_answers) == [PLAN.digest]
         over = pb.StudyEnd(plan_digest=bytes.fromhex(PLAN.digest), state=pb.STUDY_STATE_CANCELLED)
         if how == "last attempt":
             answered(worker, FIRST, peers.attempt(FIRST, ATTEMPTS))
@@ -136,9 +136,9 @@ def test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it(peers: Pee
             assert worker.work(pb.NextWorkResponse(ended=[over])) is None
         else:
             with closing(peers.stage.store()) as other:
-                other.withdraw(PLAN.digest, PersonsWord(by="", word=DeclineWord.UNSTATED))
+                other.withdraw(PLAN.digest, PersonDecision(by="", word=DeclineReason.UNSTATED))
             assert worker.work(pb.NextWorkResponse()) is None
-        assert not worker._masked._exact
+        assert not worker._masked._exact_answers
 
 
 def test_a_document_with_fewer_attempts_than_a_site_answered_is_no_true_one(peers: Peers) -> None:
@@ -185,18 +185,18 @@ Spoilt = Callable[[Peers], Attempt]
 OTHER = masked_plan("two")
 REFUSED: dict[str, tuple[Spoilt, str]] = {
     "another set": (lambda p: p.attempt(FIRST, 1, EVERY[:3]), "second-set"),
-    "the same set in another attempt, too late": (lambda p: p.attempt(FIRST, ATTEMPTS + 1), "has 3"),
+    "the same set in another attempt, too late": (lambda p: p.attempt(FIRST, ATTEMPTS + 1), "allows 3"),
     "without a required site": (lambda p: p.attempt(FIRST, 2, (SITE, *OTHERS[1:])), "requires hospital-b"),
-    "fewer than the quorum": (lambda p: p.attempt(FIRST, 2, EVERY[:2]), "2 sites, and 3 at least"),
+    "fewer than the quorum": (lambda p: p.attempt(FIRST, 2, EVERY[:2]), "needs at least 3"),
     "without this site": (lambda p: p.attempt(FIRST, 2, OTHERS), "not in it"),
-    "another card of this site": (lambda p: p.attempt(FIRST, 2, cards={SITE: "0" * 64}), "own card"),
+    "another card of this site": (lambda p: p.attempt(FIRST, 2, cards={SITE: "0" * 64}), "own key card"),
     "a site that is not invited": (lambda p: p.attempt(FIRST, 2, cards={"eve": "0" * 64}), "invite eve"),
-    "another round": (lambda p: p.attempt(SECOND, 2), "for another question"),
+    "another round": (lambda p: p.attempt(SECOND, 2), "belongs to another query"),
     "another question": (
         lambda p: p.attempt(replace(FIRST, micro_rho=FIRST.micro_rho - 1), 2),
-        "for another question",
+        "belongs to another query",
     ),
-    "another plan": (lambda p: p.attempt(rehearse(OTHER)[0], 2), "for another question"),
+    "another plan": (lambda p: p.attempt(rehearse(OTHER)[0], 2), "belongs to another query"),
 }  # fmt: skip
 
 
@@ -213,8 +213,10 @@ def test_what_no_honest_coordinator_states_is_refused_and_nothing_is_charged(
             assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
         assert left(store) == (PRICE, ["count", "decline", "decline"])
         assert (held(store, "attempts"), held(store, "masked_answers")) == (1, 1)
-        assert held(store, "refused_attempts") == ("for another question" not in words)
-        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST)), Masked), "the honest one still stands"
+        assert held(store, "refused_attempts") == ("belongs to another query" not in words)
+        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST)), MaskedAnswer), (
+            "the honest one still stands"
+        )
     assert words in caplog.text
 
 
@@ -238,7 +240,7 @@ def test_both_sets_that_were_signed_for_one_attempt_are_kept_and_check(peers: Pe
 
 def test_a_set_that_another_key_signed_is_refused_and_no_proof(peers: Peers) -> None:
     signed = peers.attempt(FIRST).signed(Ed25519PrivateKey.generate().sign)
-    response = offer(FIRST)
+    response = assignment(FIRST)
     response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
     with process(peers.stage) as (store, worker):
         refusal = worker.work(response)
@@ -276,7 +278,7 @@ def test_a_question_that_changes_after_it_was_ready_is_refused(peers: Peers) -> 
 def test_a_site_insists_on_more_sites_if_its_configuration_says_so(peers: Peers) -> None:
     peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, minimum_sites=3))
     with process(peers.stage) as (_, worker):
-        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST, 1, EVERY[:3])), Masked)
+        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST, 1, EVERY[:3])), MaskedAnswer)
     peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, minimum_sites=4))
     with process(peers.stage) as (store, worker):
         refusal = ask(worker, FIRST, peers.attempt(FIRST, 2, EVERY))
@@ -291,7 +293,7 @@ def test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed(
     peers = Peers(a_stage(tmp_path))
     with process(peers.stage) as (store, worker):
         peers.roster.remove(OTHERS[1])
-        peers.roster.take([peers.keys[OTHERS[1]].signed], FEDERATION, replacing=False)
+        peers.roster.import_cards([peers.keys[OTHERS[1]].signed], FEDERATION, replacing=False)
         refusal = ask(worker, FIRST, peers.attempt(FIRST))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
@@ -312,12 +314,12 @@ def test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decid
         assert left(store) == (0, ["ready"])
         assert held(store, "refused_attempts") == 1
     assert "peer-key-changed" in caplog.text
-    assert peers.roster.held().pins[OTHERS[1]].standing is Standing.CHANGED
+    assert peers.roster.content().pins[OTHERS[1]].status is PinStatus.CHANGED
     with pytest.raises(RequestError, match="nothing more is sent"):
         peers.roster.check_unchanged()
     confirm(peers.roster, new, peers.keys[SITE], replacing=True)
     with process(peers.stage) as (_, worker):
-        assert isinstance(ask(worker, FIRST, attempt), Masked)
+        assert isinstance(ask(worker, FIRST, attempt), MaskedAnswer)
 
 
 def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers: Peers) -> None:
@@ -332,7 +334,7 @@ def test_nothing_is_masked_by_a_card_that_a_person_replaces_at_that_moment(peers
     with process(peers.stage) as (store, worker), mock.patch.object(Roster, "mark_changed", late):
         assert isinstance(ask(worker, FIRST, attempt), Refusal)
         assert left(store) == (0, ["decline"])
-        assert isinstance(ask(worker, FIRST, attempt), Masked)
+        assert isinstance(ask(worker, FIRST, attempt), MaskedAnswer)
 
 
 def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peers) -> None:
@@ -340,7 +342,7 @@ def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peer
     attempt = peers.attempt(asked, members=EVERY[:2])
     peers.stage.rule(secrecy=replace(peers.stage.config.policy.secrecy, trust=("central",)))
     with process(peers.stage) as (store, worker):
-        refusal = worker.work(offer(asked, attempt, peers.stage.signed(central)))
+        refusal = worker.work(assignment(asked, attempt, peers.stage.signed(central)))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
         assert left(store) == (0, ["decline"])
@@ -389,8 +391,8 @@ def test_whatever_a_coordinator_asks_each_attempt_has_one_answer_and_one_charge(
                 number = int(draw.integers(1, ATTEMPTS + 2))
                 attempt = peers.attempt(asked, number, members) if len(members) > 1 else None
                 reply = ask(worker, asked, attempt)
-                assert isinstance(reply, Ready | Masked | Refusal)
-                if isinstance(reply, Masked):
+                assert isinstance(reply, Ready | MaskedAnswer | Refusal)
+                if isinstance(reply, MaskedAnswer):
                     place = (asked.round, reply.number)
                     assert place >= max(sent, default=place)
                     assert sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest

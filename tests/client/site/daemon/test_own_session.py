@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -20,25 +19,22 @@ from eigenveil.accounting.budget import NoiseRule
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, frozen
-from eigenveil.planning.dry_run import rehearse, rehearsed
-from eigenveil.protocol.agreement import same_question
+from eigenveil.planning.dry_run import rehearse, rehearse_with_releases
 from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.query import RoundQuery
-from eigenveil.protocol.release import Release
-from eigenveil.protocol.statements import RoundStatement, SignedRound
+from eigenveil.protocol.query import RoundQuery, is_same_query
+from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
 from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_to_proto
 from eigenveil.queries import ClippedSum, Gram, RadiusSearch, RowNorms
 from eigenveil.queries.limits import least_row_radius
-from eigenveil.reporting.document import RoundRecord, build, seal_bundle
+from eigenveil.reporting.document import RoundRecord, release_document, signed_bundle
 from eigenveil.reporting.result import result_of
-from eigenveil.reporting.round_log import Replayed, RoundLog
-from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
+from eigenveil.reporting.verify import ReplayReport, RoundLog, SignedRelease, load_release, verify_release
 from eigenveil.session import Session
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.price import MAX_ROUNDS
+from eigenveil.study.composition import MAX_ROUNDS
 from eigenveil.study.study import Column, Federation, Scaling
-from eigenveil_client.site.daemon.own_session import OwnSession
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.daemon.round_checks import SessionReplica
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.stated import RELEASE_KEY, sealed, state, work
@@ -79,10 +75,10 @@ def published(releases: tuple[Release, ...], folder: Path) -> Path:
     """The document that a coordinator publishes of these releases."""
     session = Session.replay(PLAN, releases)
     rounds = [RoundRecord(kind="?", absent={}) for _ in releases]
-    document = build(PLAN, result_of(PLAN, session.result), releases, rounds=rounds, private=True)
+    document = release_document(PLAN, result_of(PLAN, session.result), releases, rounds=rounds, private=True)
     key = RELEASE_KEY.public_key().public_bytes_raw()
     path = folder / "release.json"
-    path.write_bytes(seal_bundle(document, sign=RELEASE_KEY.sign, public_key=key))
+    path.write_bytes(signed_bundle(document, sign=RELEASE_KEY.sign, public_key=key))
     return path
 
 
@@ -93,7 +89,7 @@ def log_of(config: Path, document: Path) -> tuple[SignedRelease, bytes]:
     return load_release(document.read_bytes()), out.read_bytes()
 
 
-def check(release: SignedRelease, log: bytes, **changes: Any) -> Replayed:
+def check(release: SignedRelease, log: bytes, **changes: Any) -> ReplayReport:
     """Hold a release, maybe with other contents, against a log."""
     claimed = replace(release, document=release.document | changes)
     found = verify_release(claimed, release.public_key, log)
@@ -101,7 +97,7 @@ def check(release: SignedRelease, log: bytes, **changes: Any) -> Replayed:
     return found
 
 
-HONEST = tuple(release for _, release in rehearsed(PLAN))
+HONEST = tuple(release for _, release in rehearse_with_releases(PLAN))
 
 
 def test_a_lie_about_a_release_is_signed_and_found_in_the_published_document(
@@ -118,7 +114,7 @@ def test_a_lie_about_a_release_is_signed_and_found_in_the_published_document(
     config, document = written(stage), published(HONEST, tmp_path)
     ran = site(config, "ledger", "verify", "--release", document, "--json")
     assert (ran.code, f"round {step.round + 1}: the coordinator signed release" in ran.out) == (13, True)
-    with pytest.raises(RequestError, match="one key signed both, and they contradict"):
+    with pytest.raises(RequestError, match="contradict each other"):
         check(*log_of(config, document))
 
 
@@ -135,7 +131,7 @@ def test_a_document_that_misstates_a_round_does_not_follow(stage: Stage, tmp_pat
     followed(stage, PLAN, HONEST)
     release, log = log_of(written(stage), published(HONEST, tmp_path))
     release.document["rounds"][0][name] = [SITE] if name == "present" else 7
-    with pytest.raises(RequestError, match="what it says of round 1 is not what was signed"):
+    with pytest.raises(RequestError, match="its row of round 1 differs from what was signed"):
         check(release, log)
 
 
@@ -150,7 +146,7 @@ def test_rounds_that_were_never_asked_and_an_empty_log_prove_nothing(stage: Stag
     with pytest.raises(RequestError, match="and the study"):
         check(release, log, rounds=[*rounds, {**rounds[-1], "round": len(asked)}])
     tiny = result | {"explained_variance": [2 * v for v in result["explained_variance"]]}
-    with pytest.raises(RequestError, match="not what these releases give"):
+    with pytest.raises(RequestError, match="not the one that these releases give"):
         check(release, log, result=tiny)
     with pytest.raises(RequestError, match="proves nothing"):
         check(release, RoundLog(plan=PLAN.digest, messages=()).to_json())
@@ -159,7 +155,7 @@ def test_rounds_that_were_never_asked_and_an_empty_log_prove_nothing(stage: Stag
 def test_a_site_that_never_answered_is_not_present(stage: Stage, tmp_path: Path) -> None:
     followed(stage, PLAN, HONEST[:2])
     ran = site(written(stage), "ledger", "verify", "--release", published(HONEST, tmp_path), "--json")
-    assert (ran.code, "named as present, and has answered no such question" in ran.out) == (13, True)
+    assert (ran.code, "named as present, and has answered no such query" in ran.out) == (13, True)
 
 
 def test_what_was_refused_is_kept_as_proof(stage: Stage) -> None:
@@ -209,7 +205,7 @@ def test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way(stage: Stage, n
 def test_a_release_that_leads_nowhere_is_a_breach_and_the_site_goes_on(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, algorithms=("adaptive-cov",), noise=NoiseRule.ANY)
     plan = a_plan(a_study(algorithm=Algorithm.ADAPTIVE_COV, federation=PLAN.study.federation))
-    honest = tuple(release for _, release in rehearsed(plan))
+    honest = tuple(release for _, release in rehearse_with_releases(plan))
     search = next(asked.round for asked in rehearse(plan) if isinstance(asked.query, RadiusSearch))
     store = stage.store()
     worker = stage.worker(store)
@@ -223,20 +219,17 @@ def test_a_release_that_leads_nowhere_is_a_breach_and_the_site_goes_on(tmp_path:
     store.close()
 
 
-def test_a_daemon_outlives_rounds_that_come_in_impossible_pieces(stage: Stage) -> None:
+async def test_a_daemon_outlives_rounds_that_come_in_impossible_pieces(stage: Stage) -> None:
     class Liar(Coordinator):
         async def GetRound(self, request: pb.GetRoundRequest, context: object) -> pb.GetRoundResponse:
             self.lose.append("told")
             return pb.GetRoundResponse(release=pb.SealedRound(values=bytes(8)), total_bytes=2**60)
 
-    async def scenario() -> None:
-        script = [work(rehearse(PLAN)[round], stage.signed(PLAN)) for round in (0, 2, 2, 1)]
-        coordinator = Liar(work=script)
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.contributions) == 2)
-            assert coordinator.lose == ["told"] * 2
-
-    asyncio.run(scenario())
+    script = [work(rehearse(PLAN)[round], stage.signed(PLAN)) for round in (0, 2, 2, 1)]
+    coordinator = Liar(work=script)
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.contributions) == 2)
+        assert coordinator.lose == ["told"] * 2
 
 
 def test_a_restarted_site_goes_on_from_what_it_kept(stage: Stage) -> None:
@@ -279,7 +272,7 @@ def questions() -> None:
     asked_by = [(algorithm, Scaling.BOUNDS) for algorithm in ALGORITHMS]
     for algorithm, scaling in [*asked_by, (Algorithm.REFINED_COV, Scaling.STANDARD)]:
         study = a_study(components=2, epsilon=8.0, columns=COLUMNS, scaling=scaling)
-        plan = a_plan(study.running(algorithm))
+        plan = a_plan(study.with_algorithm(algorithm))
         random, session = np.random.default_rng(5), Session(plan)
         while (asked := session.pending) is not None and asked.round < 30:
             sys.stdout.write(query_to_proto(asked).SerializeToString().hex() + "\n")
@@ -304,7 +297,7 @@ def test_two_builds_of_blas_ask_the_same() -> None:
     """Each machine goes on with its own words here; a site goes on with the coordinator's."""
     one, other = map(asked_with, KERNELS)
     assert len(one) == len(other) > 60
-    assert all(same_question(mine, theirs) for mine, theirs in zip(one, other, strict=True))
+    assert all(is_same_query(mine, theirs) for mine, theirs in zip(one, other, strict=True))
 
 
 def moved(asked: RoundQuery, by: int) -> RoundQuery:
@@ -321,7 +314,7 @@ def test_units_do_not_add_up_and_pass_no_bound() -> None:
     with pytest.raises(PeerError):
         session.adopt(moved(step, 2))
     session.adopt(step)
-    assert not session.reworded
+    assert not session.pending_differs
     least = tuple(release_of(asked, [10**6, *[0] * 39]) for asked in rehearse(PLAN)[1:2])
     session = Session.replay(PLAN, (HONEST[0], *least))
     assert session.pending is not None
@@ -334,9 +327,9 @@ def test_units_do_not_add_up_and_pass_no_bound() -> None:
 
 def test_one_unit_is_the_same_question_and_two_are_another() -> None:
     asked = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
-    assert same_question(asked, moved(asked, 1))
-    assert not same_question(asked, moved(asked, 2))
-    assert not same_question(asked, replace(asked, micro_rho=asked.micro_rho + 1))
+    assert is_same_query(asked, moved(asked, 1))
+    assert not is_same_query(asked, moved(asked, 2))
+    assert not is_same_query(asked, replace(asked, micro_rho=asked.micro_rho + 1))
 
 
 def test_a_second_statement_of_a_release_that_is_known_names_the_same_question(stage: Stage) -> None:
@@ -345,10 +338,10 @@ def test_a_second_statement_of_a_release_that_is_known_names_the_same_question(s
     read = json.loads(stated.said) | {"query": "ee" * 32}
     other = RoundStatement(**read).signed(RELEASE_KEY.sign)
     with closing(stage.store()) as store:
-        own = OwnSession(PLAN, RELEASE_KEY.public_key().public_bytes_raw(), store.transcript)
+        own = SessionReplica(PLAN, RELEASE_KEY.public_key().public_bytes_raw(), store.transcript)
         known = round_to_proto(HONEST[0], stated)
         for _ in range(2):
             own.follow([known])
         with refused(Code.PROTOCOL, "signed two different releases"):
             own.follow([round_to_proto(HONEST[0], other)])
-        assert [one.followed for one in own.unkept()] == [True, False], "both are kept as evidence"
+        assert [one.followed for one in own.unsaved()] == [True, False], "both are kept as evidence"

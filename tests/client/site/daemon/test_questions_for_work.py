@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import closing
@@ -40,7 +39,7 @@ def site(tmp_path: Path) -> Iterator[tuple[SiteStore, SiteWorker]]:
         yield store, worker
 
 
-def test_a_question_for_work_takes_as_many_queries_for_one_plan_as_for_a_thousand(
+async def test_a_question_for_work_takes_as_many_queries_for_one_plan_as_for_a_thousand(
     site: tuple[SiteStore, SiteWorker],
 ) -> None:
     store, worker = site
@@ -52,20 +51,17 @@ def test_a_question_for_work_takes_as_many_queries_for_one_plan_as_for_a_thousan
         threads.append(threading.current_thread() is threading.main_thread())
         return rows(*words)
 
-    async def question() -> None:
-        connection = SiteConnection(worker, mock.Mock(), pb.Limits(long_poll_ms=1000), Contact())
+    connection = SiteConnection(worker, mock.Mock(), pb.Limits(long_poll_ms=1000), Contact())
 
-        async def sent(request: pb.NextWorkRequest) -> pb.NextWorkResponse:
-            asked.append(request)
-            return pb.NextWorkResponse()
+    async def sent(request: pb.NextWorkRequest) -> pb.NextWorkResponse:
+        asked.append(request)
+        return pb.NextWorkResponse()
 
-        with (
-            mock.patch.object(connection, "_next_work", sent),
-            mock.patch.object(store.database, "rows", seen),
-        ):
-            await (await connection._ask())
-
-    asyncio.run(question())
+    with (
+        mock.patch.object(connection, "_next_work", sent),
+        mock.patch.object(store.database, "rows", seen),
+    ):
+        await (await connection._start_call())
     (request,) = asked
     assert len(request.known_plans) == len(request.held) == MOST_OPEN + WAITING
     assert len(request.awaiting) == WAITING

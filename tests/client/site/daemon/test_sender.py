@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from typing import Any
@@ -33,16 +32,15 @@ def wide(stage: Stage, columns: int) -> Plan:
     return a_plan(a_study(columns=tuple(Column(name=name, unit="u", lower=0, upper=10) for name in names)))
 
 
-def test_an_answer_and_the_next_question_go_in_one_call_of_the_same_bytes_each_time(stage: Stage) -> None:
+async def test_an_answer_and_the_next_question_go_in_one_call_of_the_same_bytes_each_time(
+    stage: Stage,
+) -> None:
     plan = a_plan()
     first = queries(plan)[0]
     coordinator = Coordinator(work=script(stage, plan, [first]), lose=["Contribute"] * 3)
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.asked) == 2)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.asked) == 2)
     sent = coordinator.contributions
     assert len(sent) == 4
     assert len({one.SerializeToString() for one in sent}) == 1
@@ -50,7 +48,7 @@ def test_an_answer_and_the_next_question_go_in_one_call_of_the_same_bytes_each_t
     assert [said.round for said in sent[0].next.answered] == [0]
 
 
-def test_an_answer_that_takes_longer_than_its_connection_may_last_is_delivered_before_that_ends(
+async def test_an_answer_that_takes_longer_than_its_connection_may_last_is_delivered_before_that_ends(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each new connection would have it computed again, and end as this one did."""
@@ -64,11 +62,8 @@ def test_an_answer_that_takes_longer_than_its_connection_may_last_is_delivered_b
     monkeypatch.setattr(connection, "CONNECTION_SECONDS", 0.5)
     monkeypatch.setattr(SiteWorker, "work", slow)
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: coordinator.contributions and coordinator.hellos >= 2)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: coordinator.contributions and coordinator.hellos >= 2)
     (sent,) = coordinator.contributions
     assert not sent.HasField("next")
 
@@ -83,36 +78,30 @@ class Refusing(Coordinator):
         raise AssertionError("abort does not return")
 
 
-def test_who_is_told_that_an_answer_is_refused_asks_for_work_alone(stage: Stage) -> None:
+async def test_who_is_told_that_an_answer_is_refused_asks_for_work_alone(stage: Stage) -> None:
     plan = a_plan()
     coordinator = Refusing(work=script(stage, plan, queries(plan)))
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.asked) == len(queries(plan)) + 1)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.asked) == len(queries(plan)) + 1)
     assert [sent.next for sent in coordinator.contributions] == coordinator.asked[1:]
     assert coordinator.hellos == 1
 
 
 @pytest.mark.parametrize("columns", [5, 140])
-def test_only_an_answer_of_up_to_64_kib_brings_a_question(stage: Stage, columns: int) -> None:
+async def test_only_an_answer_of_up_to_64_kib_brings_a_question(stage: Stage, columns: int) -> None:
     """It stays in the coordinator's memory for as long as that is not answered."""
     plan = wide(stage, columns)
     coordinator = Coordinator(work=script(stage, plan, queries(plan)))
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.contributions) == len(queries(plan)))
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.contributions) == len(queries(plan)))
     *others, gram = coordinator.contributions
     assert all(sent.HasField("next") for sent in others)
     assert gram.HasField("next") == (len(gram.values) <= 64 * 1024) == (columns == 5)
 
 
-def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Stage) -> None:
+async def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Stage) -> None:
     plan = wide(stage, 520)
     asked = queries(plan)
     gram = asked[-1]
@@ -120,11 +109,8 @@ def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stage: Sta
         work=script(stage, plan, asked), lose=["PutChunk", "Commit"], forget=["PutChunk"]
     )
 
-    async def scenario() -> None:
-        async with stage.serving(coordinator), stage.daemon():
-            await until(lambda: len(coordinator.contributions) == len(asked) + 1)
-
-    asyncio.run(scenario())
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.contributions) == len(asked) + 1)
     sent = coordinator.contributions[-1]
     assert len(sent.values) == 8 * gram.query.length > 2**20
     assert len(coordinator.opened) == 2

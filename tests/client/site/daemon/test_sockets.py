@@ -27,7 +27,7 @@ def sockets(pid: int) -> list[list[str]]:
     return [row for row in rows if f"socket:[{row[9]}]" in held]
 
 
-def test_it_connects_to_its_coordinator_alone_and_listens_on_nothing(stage: Stage) -> None:
+async def test_it_connects_to_its_coordinator_alone_and_listens_on_nothing(stage: Stage) -> None:
     plan = a_plan()
     coordinator = Coordinator(work=[work(query, stage.signed(plan)) for query in rehearse(plan)])
     config, notes = written(stage), stage.folder / "sockets"
@@ -55,7 +55,7 @@ def test_it_connects_to_its_coordinator_alone_and_listens_on_nothing(stage: Stag
                 await process.wait()
             return port
 
-    port = asyncio.run(scenario())
+    port = await scenario()
     assert seen
     assert not [row for row in seen if row[3] == LISTENING]
     remote = {row[2] for row in seen}

@@ -21,12 +21,12 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.session import Session
 from eigenveil.study.study import Column, Federation
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.records.apart import reader
+from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.engine.opening import engine
-from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.engine.engine import make_engine
+from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import FULL_DISK, SITE, Stage, a_plan, a_stage, a_study, work, write_records
@@ -71,7 +71,7 @@ def test_a_whole_study_is_parsed_and_rehearsed_once_and_followed_in_one_session(
         counted(query_module, "digest") as digests,
     ):
         member = load_identity(stage.config.identity)
-        worker = SiteWorker(member, stage.config.policy, store, engine(stage.config))
+        worker = SiteWorker(member, stage.config.policy, store, make_engine(stage.config))
         assert all(isinstance(worker.work(message), Contribution) for message in messages)
     assert sessions.call_count <= 2
     assert studies.call_count == 1
@@ -159,7 +159,7 @@ def test_a_study_beyond_what_is_left_of_the_budget_is_declined_for_good(tmp_path
             assert isinstance(refusal, Refusal)
             assert refusal.reason == pb.DECLINE_REASON_BUDGET
         assert store.declined.get(later.digest) is not None
-        assert {seen.standing for seen in store.studies.all()} == {Decision.ACCEPTED}
+        assert {seen.standing for seen in store.studies.all()} == {ConsentStatus.ACCEPTED}
         assert store.ledger.ledger.committed() == PLAN.cost
 
 

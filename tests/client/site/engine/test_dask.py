@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import sys
 from collections.abc import Iterator
@@ -29,21 +28,19 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column
 from eigenveil_client.connection import cluster as connection
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress
-from eigenveil_client.records.apart.reader import Reader
-from eigenveil_client.records.overflow.scratch import SYSTEM
-from eigenveil_client.records.quality import NO_RANGES
+from eigenveil_client.records.column_quality import NO_RANGES
+from eigenveil_client.records.isolated.reader import Reader
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.tables.config import RecordsConfig
-from eigenveil_client.records.tables.table import BadRecords
+from eigenveil_client.records.scratch_files import SYSTEM
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.commands.checks import offline_checks
-from eigenveil_client.site.config import load
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.engine.contract import Held
-from eigenveil_client.site.engine.dask import DaskEngine, _or_raise
-from eigenveil_client.site.engine.local import LocalEngine
-from eigenveil_client.site.engine.partitions import Problem, _as_value
-from eigenveil_client.site.engine_config import EngineConfig, Kind
-from eigenveil_client.site.quality import QualityRules
+from eigenveil_client.site.config import EngineConfig, EngineKind, load
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.engine.dask import DaskEngine, _raise_worker_error
+from eigenveil_client.site.engine.engine import LoadedRecords, LocalEngine
+from eigenveil_client.site.engine.partitions import WorkerError, _errors_as_values
+from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_common.doctor import Check, Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.records.genotypes.support import counted, genotypes, plink
@@ -90,12 +87,12 @@ def on_cluster(records: RecordsConfig, address: ClusterAddress) -> DaskEngine:
     return DaskEngine(records, RULES, NO_RANGES, address)
 
 
-def on_one_machine(records: RecordsConfig, plan: Plan) -> Held:
+def on_one_machine(records: RecordsConfig, plan: Plan) -> LoadedRecords:
     read = Reader(records, RULES, NO_RANGES, SYSTEM)
-    return LocalEngine(read, EngineConfig(kind=Kind.MEMORY), SYSTEM, 100_000).load(plan)
+    return LocalEngine(read, EngineConfig(kind=EngineKind.MEMORY), SYSTEM, 100_000).load(plan)
 
 
-def assert_same(there: Held, here: Held, plan: Plan) -> None:
+def assert_same(there: LoadedRecords, here: LoadedRecords, plan: Plan) -> None:
     for asked in rehearse(plan):
         mine, theirs = (held.answer(asked.query, asked.frame) for held in (here, there))
         assert mine.any()
@@ -125,7 +122,7 @@ def test_lists_beside_genotypes_are_no_records_of_their_own(tmp_path: Path) -> N
     plan = a_plan(a_study(columns=columns))
     records = RecordsConfig(source=plink(tmp_path / "g.bed", genotypes(40, 3)))
     read = Reader(records, (), NO_RANGES, SYSTEM)
-    here = LocalEngine(read, EngineConfig(kind=Kind.MEMORY), SYSTEM, 100).load(plan)
+    here = LocalEngine(read, EngineConfig(kind=EngineKind.MEMORY), SYSTEM, 100).load(plan)
     with of_threads(certified(tmp_path / "tls")) as address:
         there = DaskEngine(records, (), NO_RANGES, address).load(plan)
         assert_same(there, here, plan)
@@ -149,12 +146,12 @@ def test_a_worker_that_dies_in_the_middle_of_a_round_is_survived(
     assert not deaths
 
 
-def test_a_daemon_answers_and_is_charged_for_a_whole_study(
+async def test_a_daemon_answers_and_is_charged_for_a_whole_study(
     address: ClusterAddress, records: RecordsConfig, stage: Stage
 ) -> None:
     plan = a_plan()
     asked, here = rehearse(plan), on_one_machine(records, plan)
-    spread = EngineConfig(kind=Kind.DASK, cluster=address)
+    spread = EngineConfig(kind=EngineKind.DASK, cluster=address)
     lax = replace(stage.config.policy, quality=QualityRules(max_unreadable=1.0))
     stage.config = replace(stage.config, records=records, column=RULES, engine=spread, policy=lax)
     coordinator = Coordinator(work=[work(asked[0], stage.signed(plan)), *map(work, asked[1:])])
@@ -164,7 +161,7 @@ def test_a_daemon_answers_and_is_charged_for_a_whole_study(
             await until(lambda: len(coordinator.contributions) == len(asked) or coordinator.declines)
             return store.ledger.ledger.spent.micro_rho
 
-    assert asyncio.run(scenario()) == sum(query.micro_rho for query in asked)
+    assert (await scenario()) == sum(query.micro_rho for query in asked)
     for query, sent in zip(asked, coordinator.contributions, strict=True):
         values = from_bytes(sent.values, (query.query.length,))
         assert np.array_equal(values, here.answer(query.query, query.frame))
@@ -233,12 +230,14 @@ def test_columns_with_cells_that_cannot_be_read_are_named_once(
 def test_a_site_that_cannot_reach_its_cluster_says_nothing_pays_nothing_and_goes_on_when_it_can(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(connection, "GREETING_SECONDS", 0.5)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
     plan, port, files = a_plan(), free_port(), certified(tmp_path / "tls")
     first, second = rehearse(plan)[:2]
     here = on_one_machine(stage.config.records, plan)
     address = ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **files)
-    stage.config = replace(stage.config, column=RULES, engine=EngineConfig(kind=Kind.DASK, cluster=address))
+    stage.config = replace(
+        stage.config, column=RULES, engine=EngineConfig(kind=EngineKind.DASK, cluster=address)
+    )
     with process(stage) as (store, worker):
         with of_threads(files, port):
             assert_answer(ask(stage, worker, first, plan), here, first)
@@ -258,7 +257,7 @@ def engine_check(stage: Stage) -> Check:
     return found
 
 
-def assert_answer(reply: object, here: Held, asked: RoundQuery) -> None:
+def assert_answer(reply: object, here: LoadedRecords, asked: RoundQuery) -> None:
     assert isinstance(reply, Contribution)
     assert np.array_equal(reply.values, here.answer(asked.query, asked.frame))
 
@@ -271,7 +270,9 @@ def test_what_is_no_sum_over_partitions_is_declined_before_a_round(
     allowed = replace(
         stage.config.policy, algorithms=(algorithm.value,), minimum_records=2000, noise=NoiseRule.ANY
     )
-    stage.config = replace(stage.config, policy=allowed, engine=EngineConfig(kind=Kind.DASK, cluster=address))
+    stage.config = replace(
+        stage.config, policy=allowed, engine=EngineConfig(kind=EngineKind.DASK, cluster=address)
+    )
     plan = a_plan(a_study(algorithm=algorithm))
     with process(stage) as (store, worker):
         refusal = ask(stage, worker, rehearse(plan)[0], plan)
@@ -318,7 +319,7 @@ def test_an_engine_that_would_lay_records_open_or_tear_persons_apart_is_no_confi
     about = 'name = "a"\nrecords = "r"\nidentity = "i"\nstate = "s.db"\n'
     good = f'{about}[engine]\nkind = "dask"\nscheduler = "tls://[::1]:8786"\n{TLS}\n'
     (tmp_path / "site.toml").write_text(good)
-    assert load(tmp_path / "site.toml").engine.kind is Kind.DASK  # the control
+    assert load(tmp_path / "site.toml").engine.kind is EngineKind.DASK  # the control
     (tmp_path / "site.toml").write_text(f"{about}{more}\n[engine]\n{engine}\n")
     with refused(Code.BAD_CONFIG):
         load(tmp_path / "site.toml")
@@ -339,18 +340,18 @@ def test_what_is_done_again_after_a_death_counts_as_progress(monkeypatch: pytest
 def test_a_worker_whose_disk_fails_is_out_of_reach_and_ends_nobody() -> None:
     """`storage` of the site's own disk ends its daemon."""
     with refused(Code.UNREACHABLE, "the disk is full"):
-        _or_raise(Problem(code=Code.STORAGE, message="the disk is full"))
+        _raise_worker_error(WorkerError(code=Code.STORAGE, message="the disk is full"))
     with refused(Code.POLICY, "too wide"):
-        _or_raise(Problem(code=Code.POLICY, message="too wide"))
+        _raise_worker_error(WorkerError(code=Code.POLICY, message="too wide"))
 
 
 def test_an_error_of_records_comes_from_a_worker_as_it_was() -> None:
-    @_as_value
+    @_errors_as_values
     def failing() -> None:
         raise BadRecords("no", about="reader", kind="KeyError")
 
     found = failing()
-    assert isinstance(found, Problem)
+    assert isinstance(found, WorkerError)
     problem = found.error()
     assert isinstance(problem, BadRecords)
     assert (problem.about, problem.kind, str(problem)) == ("reader", "KeyError", "no")

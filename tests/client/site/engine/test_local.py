@@ -17,25 +17,23 @@ from eigenveil.numerics.encoding import to_bytes
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Missing
-from eigenveil_client.records.overflow import grid_file
-from eigenveil_client.records.overflow.grid_file import GridFile
-from eigenveil_client.records.overflow.scratch import Scratch
+from eigenveil_client.records import scratch_files
 from eigenveil_client.records.recoding import blocks
-from eigenveil_client.records.tables.table import BadRecords
-from eigenveil_client.site.commands import recompute
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.engine.local import LocalEngine, LocalRecords
-from eigenveil_client.site.engine.opening import engine
-from eigenveil_client.site.engine_config import EngineConfig, Kind
-from eigenveil_client.site.state.received_plans import PersonsWord
+from eigenveil_client.records.scratch_files import GridFile, Scratch
+from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.site.commands import evidence
+from eigenveil_client.site.config import EngineConfig, EngineKind
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords, make_engine
+from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.daemon.test_worker import FIRST, SECOND, ask, ended, process
 from tests.client.site.support import Stage, a_plan, a_study, work, write_records
 
 MEMORY, DISK, SEALED = (
-    EngineConfig(kind=Kind.MEMORY),
-    EngineConfig(kind=Kind.DISK, encrypt=False),
-    EngineConfig(kind=Kind.DISK),
+    EngineConfig(kind=EngineKind.MEMORY),
+    EngineConfig(kind=EngineKind.DISK, encrypt=False),
+    EngineConfig(kind=EngineKind.DISK),
 )
 PLANS = [
     a_plan(a_study(algorithm=algorithm, components=2))
@@ -45,7 +43,7 @@ PLANS = [
 
 def files(worker: object) -> list[GridFile]:
     """The files that a worker holds."""
-    held = worker._answers._held.values()  # type: ignore[attr-defined]
+    held = worker._answers._loaded_records.values()  # type: ignore[attr-defined]
     return [one._rows for one in held if isinstance(one, LocalRecords) and isinstance(one._rows, GridFile)]
 
 
@@ -57,11 +55,11 @@ def is_open(file: GridFile) -> bool:
 def test_memory_disk_and_encrypted_disk_answer_alike(
     stage: Stage, plan: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grid_file, "WINDOW", 1000)
+    monkeypatch.setattr(scratch_files, "WINDOW", 1000)
     write_records(stage.records, rows=3000)
     answers = []
     for said in (MEMORY, DISK, SEALED):
-        with closing(engine(replace(stage.config, engine=said)).load(plan)) as held:  # type: ignore[arg-type]
+        with closing(make_engine(replace(stage.config, engine=said)).load(plan)) as held:  # type: ignore[arg-type]
             answers.append(
                 [held.answer(asked.query, asked.frame).tolist() for asked in rehearse(plan)]  # type: ignore[arg-type]
             )
@@ -75,7 +73,7 @@ def test_more_records_than_the_site_ever_has_are_not_held(stage: Stage) -> None:
     write_records(stage.records, rows=3000)
     policy = replace(stage.config.policy, maximum_records=2999)
     with pytest.raises(BadRecords, match="over 2999 records") as caught:
-        engine(replace(stage.config, policy=policy)).load(PLANS[0])
+        make_engine(replace(stage.config, policy=policy)).load(PLANS[0])
     assert caught.value.about == "too-many"
 
 
@@ -106,7 +104,7 @@ def test_records_are_let_go_when_their_study_ends_or_is_withdrawn_by_another_pro
         worker.work(ended(plans[0]))
         assert [is_open(one) for one in (first, second, third)] == [False, True, True]
         with process(stage) as (other, _):
-            other.withdraw(plans[1].digest, PersonsWord(by="anna"))
+            other.withdraw(plans[1].digest, PersonDecision(by="anna"))
         worker.work(pb.NextWorkResponse())
         assert [is_open(one) for one in (first, second, third)] == [False, False, True]
         assert isinstance(worker.work(work(rehearse(plans[2])[1])), Contribution)
@@ -146,8 +144,10 @@ def test_numbers_that_left_are_computed_again_from_a_file_too(stage: Stage) -> N
         answer = ask(stage, worker)
         assert isinstance(answer, Contribution)
         (row,) = store.egress.rows()
-        again = recompute.again(store, row, engine(replace(stage.config, engine=SEALED)))
-        assert to_bytes(again.values) == to_bytes(answer.values)
+        recompute_answer = evidence.recompute_answer(
+            store, row, make_engine(replace(stage.config, engine=SEALED))
+        )
+        assert to_bytes(recompute_answer.values) == to_bytes(answer.values)
 
 
 @pytest.mark.parametrize("rows", [40, 4000])
@@ -161,8 +161,8 @@ def test_what_needs_all_records_is_declined_by_what_the_site_states_and_not_by_w
     for said, most, answered in [
         (EngineConfig(memory_mib=1), 2**20 // 6, True),
         (EngineConfig(memory_mib=1), 2**20 // 6 + 1, False),
-        (EngineConfig(kind=Kind.DISK, memory_mib=1), 2**20 // 6, True),
-        (EngineConfig(kind=Kind.MEMORY, memory_mib=1), 10**7, True),
+        (EngineConfig(kind=EngineKind.DISK, memory_mib=1), 2**20 // 6, True),
+        (EngineConfig(kind=EngineKind.MEMORY, memory_mib=1), 10**7, True),
     ]:
         local = LocalEngine(lambda study, keep: None, said, Scratch(), most)  # type: ignore[arg-type, return-value]
         if answered:
@@ -203,7 +203,7 @@ def test_persons_set_aside_give_the_same_answers(stage: Stage, monkeypatch: pyte
     answers = []
     for room in (2**27, 60 * 400):
         monkeypatch.setattr(blocks, "GATHERED", room)
-        with closing(engine(replace(stage.config, engine=SEALED)).load(plan)) as held:
+        with closing(make_engine(replace(stage.config, engine=SEALED)).load(plan)) as held:
             assert held.persons == 700
             answers.append(np.concatenate([held.answer(one.query, one.frame) for one in rehearse(plan)]))
     assert answers[0].tolist() == answers[1].tolist()

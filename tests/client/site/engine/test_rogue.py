@@ -59,7 +59,7 @@ def test_a_rogue_scheduler_on_this_machine_is_refused_before_anything_is_unpickl
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Any local user may listen at a port; what such a one says in the clear is nobody's pickle."""
-    monkeypatch.setattr(connection, "GREETING_SECONDS", 1.0)
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 1.0)
     made = tmp_path / "made"
     header = b"\x80\x04" + pickle.dumps(Marker(made))
     frame = struct.pack("<QQ", 1, len(header)) + header

@@ -10,25 +10,25 @@ import pytest
 from eigenveil.errors import RequestError
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import offline_checks
-from eigenveil_client.site.daemon.masked import Ready
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.peers import rule
+from eigenveil_client.site.daemon.answers import Ready
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.trust import TrustRules
+from eigenveil_client.site.policy_sections import TrustRules
+from eigenveil_client.site.roster import peers
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, confirm, offer
+from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, assignment, confirm
 from tests.client.site.support import SITE, Stage, a_plan, a_stage
 
 FIRST = QUESTIONS[0]
 BOTH = TrustRules()
-MISSING = "nobody here has confirmed the card of hospital-c, hospital-d: telephone each"
+MISSING = "the key card of hospital-c, hospital-d is not confirmed here: telephone each"
 
 
 def test_where_the_rules_decide_a_study_with_a_stranger_is_declined(tmp_path: Path) -> None:
     peers = Peers(a_stage(tmp_path), confirmed=OTHERS[:1])
     store = peers.stage.store()
-    refusal = peers.stage.worker(store).work(offer(FIRST, None, peers.stage.signed(PLAN)))
+    refusal = peers.stage.worker(store).work(assignment(FIRST, None, peers.stage.signed(PLAN)))
     assert isinstance(refusal, Refusal)
     assert refusal.reason == pb.DECLINE_REASON_POLICY
     assert [(one.rule, one.plans) for one in store.declined.counts()] == [("peers", 1)]
@@ -40,37 +40,39 @@ def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_
     peers = Peers(a_stage(tmp_path, approval=Approval.ASK), confirmed=OTHERS[:1])
     config, store = peers.stage.config, peers.stage.store()
     worker = peers.stage.worker(store)
-    assert worker.work(offer(FIRST, None, peers.stage.signed(PLAN))) is None
+    assert worker.work(assignment(FIRST, None, peers.stage.signed(PLAN))) is None
     seen = store.studies.find(PLAN.digest)
-    (told,) = [rule for rule in consent.explained(config, store, PLAN, None)["policy"] if not rule["passed"]]
+    (told,) = [
+        peers for peers in consent.explain_plan(config, store, PLAN, None)["policy"] if not peers["passed"]
+    ]
     assert told["rule"] == "peers"
     assert MISSING in told["text"]
     assert "eigenveil-site peers confirm hospital-c" in told["text"]
     (listed,) = consent.studies(config, store)["studies"]
-    assert listed["reason"] == "cannot be agreed to yet: peers; see explain"
+    assert listed["reason"] == "cannot be approved yet: peers; see explain"
     with pytest.raises(RequestError, match=MISSING):
         consent.approve(config, store, seen, by="ida")
     for name in OTHERS[1:]:
         confirm(peers.roster, peers.keys[name], peers.keys[SITE])
     assert consent.studies(config, store)["studies"][0]["reason"] == ""
     consent.approve(config, store, seen, by="ida")
-    assert isinstance(worker.work(offer(FIRST)), Ready)
+    assert isinstance(worker.work(assignment(FIRST)), Ready)
     store.close()
 
 
 def test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more(tmp_path: Path) -> None:
     peers = Peers(a_stage(tmp_path, approval=Approval.ASK), confirmed=OTHERS[:1])
     with closing(peers.stage.store()) as store:
-        assert peers.stage.worker(store).work(offer(FIRST, None, peers.stage.signed(PLAN))) is None
+        assert peers.stage.worker(store).work(assignment(FIRST, None, peers.stage.signed(PLAN))) is None
         peers.stage.rule(approval=Approval.AUTO)
-        refusal = peers.stage.worker(store).work(offer(FIRST))
+        refusal = peers.stage.worker(store).work(assignment(FIRST))
         assert isinstance(refusal, Refusal)
         assert refusal.reason == pb.DECLINE_REASON_POLICY
         assert store.ledger.ledger.size == 0
 
 
 def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
-    trust, verdict = rule.verdicts(stage.config.identity, SITE, PLAN, BOTH)
+    trust, verdict = peers.verdicts(stage.config.identity, SITE, PLAN, BOTH)
     assert (trust.rule, trust.passed) == ("trust", True)
     assert not verdict.passed
     assert "eigenveil-site peers export" in verdict.text
@@ -79,5 +81,5 @@ def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
 
 
 def test_a_study_whose_coordinator_sees_all_needs_no_cards(stage: Stage) -> None:
-    assert [one.rule for one in rule.verdicts(stage.config.identity, SITE, a_plan(), BOTH)] == ["trust"]
-    rule.require(stage.config.identity, SITE, a_plan())
+    assert [one.rule for one in peers.verdicts(stage.config.identity, SITE, a_plan(), BOTH)] == ["trust"]
+    peers.require(stage.config.identity, SITE, a_plan())

@@ -11,14 +11,14 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import offline_checks
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.peers import rule
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.state.received_plans import Decision
-from eigenveil_client.site.trust import KNOWN, TrustRules
+from eigenveil_client.site.policy_sections import KNOWN, TrustRules
+from eigenveil_client.site.roster import peers
+from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, offer
+from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, assignment
 from tests.client.site.stated import rehearsal, work
 from tests.client.site.support import Stage, a_plan, a_stage
 from tests.support import refused
@@ -62,7 +62,7 @@ def test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered(tmp_p
     (tmp_path / "b").mkdir()
     both = Peers(a_stage(tmp_path / "a", secrecy=TrustRules(trust=KNOWN)))
     assert not isinstance(central(both.stage), Refusal)
-    said = rule.verdicts(both.stage.config.identity, "anna", CENTRAL, TrustRules(trust=KNOWN))
+    said = peers.verdicts(both.stage.config.identity, "anna", CENTRAL, TrustRules(trust=KNOWN))
     assert said == (), "what site.toml states is said once, with the other stated rules"
     assert not isinstance(central(a_stage(tmp_path / "b")), Refusal)
 
@@ -84,5 +84,5 @@ def test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever(tmp_path: P
         Peers(stage)
         with refused(Code.POLICY, "trust: central", "in site.toml"):
             consent.approve(stage.config, store, store.studies.find(CENTRAL.digest), by="ida")
-        assert worker.work(offer(QUESTIONS[0], None, stage.signed(PLAN))) is None
-        assert store.studies.standing(PLAN.digest) is Decision.PENDING
+        assert worker.work(assignment(QUESTIONS[0], None, stage.signed(PLAN))) is None
+        assert store.studies.standing(PLAN.digest) is ConsentStatus.PENDING

@@ -7,8 +7,8 @@ from contextlib import closing
 from dataclasses import asdict
 
 from eigenveil.protocol.plan import Plan
-from eigenveil_client.site.state.egress import Fingerprints
-from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
+from eigenveil_client.site.state.egress import KeyedDigests
+from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
 from eigenveil_common.storage.sqlite import Database
 from tests.client.site.support import Stage
 
@@ -139,10 +139,10 @@ CREATE TRIGGER an_answered_attempt_is_never_deleted BEFORE DELETE ON attempts
 NEW_SINCE = ("authorization",)  # columns of a plan that it did not have
 
 
-def make_older_state(stage: Stage, plans: Mapping[Plan, Decision]) -> None:
+def make_older_state(stage: Stage, plans: Mapping[Plan, ConsentStatus]) -> None:
     """Make the state of `stage`, in which this was decided about these plans."""
     state = stage.config.state
-    Fingerprints(state.with_name("egress.key"), state)  # makes its key
+    KeyedDigests(state.with_name("egress.key"), state)  # makes its key
     with closing(Database(state, SCHEMA, VERSION)) as database, database.transaction() as change:
         for plan, standing in plans.items():
             sent = stage.signed(plan)

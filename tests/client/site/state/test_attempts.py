@@ -12,18 +12,23 @@ import numpy as np
 import pytest
 
 from eigenveil.aggregation import Contribution
+from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, InternalError, RequestError
-from eigenveil.numerics.encoding import frozen, octets
-from eigenveil.protocol.query import NoiseLaw
-from eigenveil.secure_aggregation.attempt import Attempt
-from eigenveil.study.consent import DeclineWord
-from eigenveil_client.site.commands import evidence_views, recompute
-from eigenveil_client.site.daemon.masked import Masked
-from eigenveil_client.site.engine.opening import engine
-from eigenveil_client.site.state.attempts import MOST_REFUSED, PIECE_BYTES, Attempts, Proved
-from eigenveil_client.site.state.received_plans import PersonsWord
+from eigenveil.numerics.encoding import frozen, to_memoryview
+from eigenveil.protocol.query import NoiseDistribution
+from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil_client.site.commands import evidence
+from eigenveil_client.site.daemon.answers import MaskedAnswer
+from eigenveil_client.site.engine.engine import make_engine
+from eigenveil_client.site.policy_sections import YearlyLimit
+from eigenveil_client.site.state.coordinator_statements import (
+    MOST_REFUSED_ATTEMPTS,
+    PIECE_BYTES,
+    Attempts,
+    VerifiedAttempt,
+)
+from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.yearly_limit import YearlyLimit
 from tests.client.site.masking import EVERY, PLAN, QUESTIONS, Peers, answered, ask, held, left, process
 from tests.client.site.stated import RELEASE_KEY, work
 from tests.client.site.support import SITE, a_stage
@@ -51,7 +56,9 @@ def kept(store: SiteStore, attempt: Attempt, values: list[int]) -> Contribution:
         values=frozen(values), attempt=attempt.digest,
     )  # fmt: skip
     with store.database.transaction() as change:
-        store.attempts.keep(Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign)), sent, change)
+        store.attempts.save(
+            VerifiedAttempt(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign)), sent, change
+        )
     return sent
 
 
@@ -68,9 +75,9 @@ def test_an_answer_of_any_length_is_read_as_it_was_sent(peers: Peers, store: Sit
 
 def test_no_number_is_answered_twice_whoever_asks(peers: Peers, store: SiteStore) -> None:
     kept(store, peers.attempt(FIRST), [1])
-    for again in (peers.attempt(FIRST), peers.attempt(FIRST, members=EVERY[:3])):
+    for recompute_answer in (peers.attempt(FIRST), peers.attempt(FIRST, members=EVERY[:3])):
         with pytest.raises(InternalError, match="UNIQUE"):
-            kept(store, again, [2])
+            kept(store, recompute_answer, [2])
     found = store.attempts.sent(peers.attempt(FIRST), SITE)
     assert found is not None
     assert found.values.tolist() == [1]
@@ -99,7 +106,7 @@ def test_bytes_go_with_the_study(peers: Peers, store: SiteStore, how: str) -> No
     if how == "ended":
         store.end(PLAN.digest)
     else:
-        store.withdraw(PLAN.digest, PersonsWord(by="ida"))
+        store.withdraw(PLAN.digest, PersonDecision(by="ida"))
     assert (held(store, "masked_answers"), held(store, "attempts")) == (0, 1)
 
 
@@ -128,8 +135,8 @@ def test_of_what_was_refused_a_few_are_kept_and_each_once(peers: Peers, store: S
     attempts = Attempts(store.database)
     for cards in ({}, {}, *({"eve": f"{number:064x}"} for number in range(9))):
         attempt = peers.attempt(FIRST, cards=cards)
-        attempts.refuse(Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign)))
-    assert held(store, "refused_attempts") == MOST_REFUSED
+        attempts.refuse(VerifiedAttempt(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign)))
+    assert held(store, "refused_attempts") == MOST_REFUSED_ATTEMPTS
 
 
 def test_the_row_of_each_attempt_is_missed_if_it_is_cut_off(peers: Peers) -> None:
@@ -154,7 +161,7 @@ def test_attempts_count_in_the_year_and_their_rest_is_free_when_the_study_ends(p
         assert store.this_year(yearly) == PLAN.cost.micro_rho
         store.end(PLAN.digest)
         assert store.this_year(yearly) == store.ledger.ledger.spent.micro_rho == 2 * FIRST.micro_rho
-        shown = evidence_views.ledger(store, peers.stage.config)
+        shown = evidence.ledger(store, peers.stage.config)
         assert [row["kind"] for row in shown["entries"]].count("attempt") == 2
 
 
@@ -176,9 +183,9 @@ def test_what_was_masked_is_not_computed_again_and_that_is_said(peers: Peers) ->
         answered(worker, FIRST, peers.attempt(FIRST))
         assert left(store)[1] == ["ready", "count"]
         ready, masked = store.egress.rows()
-        for row, words in ((ready, "no number left"), (masked, "masked answer, which cannot be computed")):
+        for row, words in ((ready, "sent no numbers"), (masked, "masked answer, which cannot be computed")):
             with pytest.raises(RequestError, match=words):
-                recompute.again(store, row, engine(peers.stage.config))
+                evidence.recompute_answer(store, row, make_engine(peers.stage.config))
 
 
 def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving(peers: Peers) -> None:
@@ -186,18 +193,18 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
     with process(peers.stage) as (store, worker):
         reply = answered(worker, FIRST, peers.attempt(FIRST))
         with closing(peers.stage.store()) as other:
-            other.withdraw(PLAN.digest, PersonsWord(by="", word=DeclineWord.UNSTATED))
+            other.withdraw(PLAN.digest, PersonDecision(by="", word=DeclineReason.UNSTATED))
         with refused(Code.POLICY, "is withdrawn here"):
             store.outgoing.ready(SECOND, ())
         with refused(Code.POLICY, "is withdrawn here"):
-            store.outgoing.again(FIRST, reply.contribution, ())
+            store.outgoing.resend(FIRST, reply.contribution, ())
         assert left(store) == (FIRST.micro_rho, ["count"])
 
 
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        ({"law": NoiseLaw.LAPLACE}, Code.BUDGET, "not Gaussian"),
+        ({"law": NoiseDistribution.LAPLACE}, Code.BUDGET, "not Gaussian"),
         ({"micro_rho": FIRST.micro_rho - 1}, Code.PROTOCOL, "charged for another query"),
     ],
     ids=["other noise", "another question"],
@@ -212,7 +219,7 @@ def test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question
             answered(worker, FIRST, peers.attempt(FIRST))
             paid = FIRST.micro_rho
         attempt = peers.attempt(asked, 2)
-        proved = Proved(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
+        proved = VerifiedAttempt(attempt=attempt, signed=attempt.signed(RELEASE_KEY.sign))
         answer = Contribution.to(asked, SITE, frozen([1]), attempt.digest)
         with refused(code, words):
             store.outgoing.masked(PLAN, asked, proved, answer, (), lambda: None)
@@ -223,6 +230,6 @@ def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
         reply = answered(worker, FIRST, peers.attempt(FIRST))
         with pytest.raises(InternalError, match="exact answer of a masked study"):
-            store.outgoing.answer(PLAN, FIRST, octets(reply.contribution.values), ())
-        with pytest.raises(InternalError, match="not masked"):
-            Masked(contribution=replace(reply.contribution, attempt=""), number=1)
+            store.outgoing.answer(PLAN, FIRST, to_memoryview(reply.contribution.values), ())
+        with pytest.raises(InternalError, match="without masks"):
+            MaskedAnswer(contribution=replace(reply.contribution, attempt=""), number=1)

@@ -13,8 +13,8 @@ from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, check
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.daemon.daemon import SiteDaemon
-from eigenveil_client.site.state.checkpoints import HeldCheckpoints
+from eigenveil_client.site.daemon.service import SiteDaemon
+from eigenveil_client.site.state.rollback import CheckpointStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.support import FEDERATION, Context, Coordinator, Stage, a_plan, a_stage, until, work
@@ -38,9 +38,9 @@ def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.Si
     )
 
 
-def take(stage: Stage, checkpoints: HeldCheckpoints, rows: list[str], *, parted: bool = False) -> None:
+def advance(stage: Stage, checkpoints: CheckpointStore, rows: list[str], *, parted: bool = False) -> None:
     """Be shown it."""
-    checkpoints.take(signed(stage, rows), stage.authority.release_public, FEDERATION, parted=parted)
+    checkpoints.advance(signed(stage, rows), stage.authority.release_public, FEDERATION, parted=parted)
 
 
 def test_heads_move_forward_and_outlive_the_process(stage: Stage) -> None:
@@ -48,7 +48,7 @@ def test_heads_move_forward_and_outlive_the_process(stage: Stage) -> None:
     assert store.checkpoints.latest() is None
     assert store.checkpoints.digest() == b""
     for size in (1, 5, 5, 50):
-        take(stage, store.checkpoints, ROWS[:size])
+        advance(stage, store.checkpoints, ROWS[:size])
     assert store.checkpoints.latest() == signed(stage, ROWS[:50])
     assert (store.checkpoints.size(), store.checkpoints.digest()) == (0, bytes.fromhex(ROWS[49]))
     store.checkpoints.flush()
@@ -67,9 +67,9 @@ def test_a_head_that_does_not_follow_stops_the_site_until_its_operator_decides(
     stage: Stage, shown: list[str]
 ) -> None:
     store = stage.store()
-    take(stage, store.checkpoints, ROWS[:50])
+    advance(stage, store.checkpoints, ROWS[:50])
     with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
-        take(stage, store.checkpoints, shown)
+        advance(stage, store.checkpoints, shown)
     store.close()
     store = stage.store()
     with refused(Code.CONFLICT, "accept-checkpoint"):
@@ -89,9 +89,9 @@ def test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_sho
     store = stage.store()
     held, forked = ROWS[:50], [*ROWS[:45], *OTHER[:45]]
     assert not checkpoint(stage, forked).contradicts(checkpoint(stage, held))
-    take(stage, store.checkpoints, held)
+    advance(stage, store.checkpoints, held)
     with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
-        take(stage, store.checkpoints, forked, parted=True)
+        advance(stage, store.checkpoints, forked, parted=True)
     with refused(Code.CONFLICT, "accept-checkpoint"):
         store.checkpoints.check()
     store.close()
@@ -108,9 +108,9 @@ def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage) -> None:
     public = stage.authority.release_public
     forged = pb.SignedCheckpoint(checkpoint_json=signed(stage, ROWS).checkpoint_json, signature=bytes(64))
     with refused(Code.IDENTITY, "not signed"):
-        store.checkpoints.take(forged, public, FEDERATION)
+        store.checkpoints.advance(forged, public, FEDERATION)
     with refused(Code.PROTOCOL, "federation elsewhere"):
-        store.checkpoints.take(signed(stage, ROWS, "elsewhere"), public, FEDERATION)
+        store.checkpoints.advance(signed(stage, ROWS, "elsewhere"), public, FEDERATION)
     store.checkpoints.check()
     assert store.checkpoints.latest() is None
     store.close()
@@ -127,30 +127,27 @@ class Greeted(Coordinator):
         return await super().Hello(request, context)
 
 
-def test_the_daemon_shows_its_head_and_ends_at_one_that_goes_back(stage: Stage) -> None:
+async def test_the_daemon_shows_its_head_and_ends_at_one_that_goes_back(stage: Stage) -> None:
     plan = stage.signed(a_plan())
     first, back = work(None, plan), work(None)
     first.checkpoint.CopyFrom(signed(stage, ROWS[:9]))
     back.checkpoint.CopyFrom(signed(stage, ROWS[:8]))
 
-    async def scenario() -> None:
-        coordinator = Greeted(work=[first])
-        async with stage.serving(coordinator):
-            async with stage.daemon() as store:
-                await until(lambda: store.checkpoints.size() == 9)
-                await until(lambda: len(coordinator.asked) == 2)
-            assert coordinator.asked[1].checkpoint_digest == bytes.fromhex(ROWS[8])
-            coordinator.work.append(back)
-            store = stage.store()
-            daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
-            with pytest.raises(RequestError, match="put back"):
-                await daemon.run()
-            assert coordinator.greetings[-1].checkpoint == signed(stage, ROWS[:9])
-            asked = len(coordinator.asked)
-            with pytest.raises(RequestError), suppress(TimeoutError):
-                await asyncio.wait_for(daemon.run(), 60)
-            assert len(coordinator.asked) == asked
-            assert not coordinator.contributions
-            store.close()
-
-    asyncio.run(scenario())
+    coordinator = Greeted(work=[first])
+    async with stage.serving(coordinator):
+        async with stage.daemon() as store:
+            await until(lambda: store.checkpoints.size() == 9)
+            await until(lambda: len(coordinator.asked) == 2)
+        assert coordinator.asked[1].checkpoint_digest == bytes.fromhex(ROWS[8])
+        coordinator.work.append(back)
+        store = stage.store()
+        daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
+        with pytest.raises(RequestError, match="restored from an old copy"):
+            await daemon.run()
+        assert coordinator.greetings[-1].checkpoint == signed(stage, ROWS[:9])
+        asked = len(coordinator.asked)
+        with pytest.raises(RequestError), suppress(TimeoutError):
+            await asyncio.wait_for(daemon.run(), 60)
+        assert len(coordinator.asked) == asked
+        assert not coordinator.contributions
+        store.close()

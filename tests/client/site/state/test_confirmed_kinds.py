@@ -11,19 +11,19 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
-from eigenveil.key_cards.card_file import cards_to_file
+from eigenveil.key_cards.key_card import cards_to_file
 from eigenveil.planning.dry_run import rehearse
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.daemon.daemon import SiteDaemon
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.peers.kind import PEERS
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.policy_sections import KNOWN, TrustRules
+from eigenveil_client.site.roster.analysts import ANALYSTS
+from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_client.site.trust import KNOWN, TrustRules
 from tests.client.site.command_line import site, written
 from tests.client.site.peers.people import knowing, theirs
 from tests.client.site.stated import work
@@ -31,7 +31,7 @@ from tests.client.site.support import FEDERATION, Coordinator, Stage, a_plan, a_
 from tests.support import analyst_card, analyst_key, refused, signed_by_analyst
 
 PLAN, OTHER = a_plan(submission="one"), a_plan(submission="two")
-GONE = ("people here have confirmed cards of", "nothing is answered", "from the backup")
+GONE = ("were confirmed here", "nothing is answered", "from the backup")
 
 
 def answer(stage: Stage, store: SiteStore, *, signed: bool, plan: object = PLAN, round: int = 0) -> object:
@@ -82,7 +82,7 @@ def test_a_person_agrees_to_nothing_when_the_cards_are_gone(tmp_path: Path) -> N
         seen = store.studies.find(PLAN.digest)
         for use in (
             lambda: consent.approve(stage.config, store, seen, by="ida"),
-            lambda: consent.explained(stage.config, store, PLAN, None),
+            lambda: consent.explain_plan(stage.config, store, PLAN, None),
         ):
             with refused(Code.BAD_CONFIG, *GONE):
                 use()
@@ -95,7 +95,7 @@ def test_central_studies_stay_refused_when_the_peers_are_gone(tmp_path: Path) ->
     stage = a_stage(tmp_path)
     knowing(stage, theirs())
     with closing(stage.store()) as store:
-        store.confirmed.keep(stage.config.identity)
+        store.confirmed.note_and_require(stage.config.identity)
         (stage.config.identity / PEERS.file).unlink()
         with ends_the_process():
             answer(stage, store, signed=False)
@@ -112,10 +112,10 @@ def test_answers_end_when_the_cards_of_peers_are_gone(tmp_path: Path) -> None:
         with ends_the_process():
             answer(stage, store, signed=False, round=1)
         with ends_the_process():
-            stage.worker(store).stands(sent)
+            stage.worker(store).may_send(sent)
 
 
-def test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected(stage: Stage) -> None:
+async def test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected(stage: Stage) -> None:
     """And no word on the study, which the coordinator would keep: it is answered once the file is back."""
     stage.know_analyst()
     file = stage.config.identity / ANALYSTS.file
@@ -123,21 +123,18 @@ def test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected(stage: Sta
     signed = stage.authorized(PLAN, signed_by_analyst(PLAN, expires=1_800_003_600))
     coordinator = Coordinator()
 
-    async def connected() -> None:
-        async with stage.serving(coordinator):
-            with closing(stage.store()) as store:
-                daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
-                running = asyncio.create_task(daemon.run())
-                await until(lambda: coordinator.asked)
-                file.write_bytes(b"{")
-                coordinator.work.append(work(rehearse(PLAN)[0], signed))
-                with ends_the_process("is damaged"):
-                    await asyncio.wait_for(running, 60)
-                assert store.egress.rows() == []
-                file.write_bytes(whole)
-                assert isinstance(answer(stage, store, signed=True), Contribution)
-
-    asyncio.run(connected())
+    async with stage.serving(coordinator):
+        with closing(stage.store()) as store:
+            daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
+            running = asyncio.create_task(daemon.run())
+            await until(lambda: coordinator.asked)
+            file.write_bytes(b"{")
+            coordinator.work.append(work(rehearse(PLAN)[0], signed))
+            with ends_the_process("is damaged"):
+                await asyncio.wait_for(running, 60)
+            assert store.egress.rows() == []
+            file.write_bytes(whole)
+            assert isinstance(answer(stage, store, signed=True), Contribution)
     assert coordinator.declines == []
 
 
@@ -155,14 +152,14 @@ def test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more
     if how == "daemon":
         Roster(ANALYSTS, stage.config.identity).remove("ada")
         with closing(stage.store()) as store:
-            store.confirmed.keep(stage.config.identity)
+            store.confirmed.note_and_require(stage.config.identity)
     else:
         words = ("remove", "ada") if how == "remove" else ("import", new, "--replace")
         assert site(config, "analysts", *words).code == 0
     file.write_bytes(backup)
     file.chmod(0o600)
     with closing(stage.store()) as store:
-        with ends_the_process("a card of ada that people here put aside since", "analysts remove ada"):
+        with ends_the_process("key card of ada, confirmed in it, was removed since", "analysts remove ada"):
             answer(stage, store, signed=True)
         assert site(config, "analysts", "remove", "ada").code == 0
         assert isinstance(answer(stage, store, signed=True), Refusal)
@@ -170,21 +167,21 @@ def test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more
         assert isinstance(answer(stage, store, signed=True, plan=OTHER), Contribution), "confirmed anew"
 
 
-def test_a_daemon_does_not_start_without_them(stage: Stage) -> None:
+async def test_a_daemon_does_not_start_without_them(stage: Stage) -> None:
     stage.know_analyst()
     with closing(stage.store()) as store:
-        store.confirmed.keep(stage.config.identity)
+        store.confirmed.note_and_require(stage.config.identity)
         (stage.config.identity / ANALYSTS.file).unlink()
         daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
         with refused(Code.BAD_CONFIG, *GONE):
-            asyncio.run(asyncio.wait_for(daemon.run(), 60))
+            await asyncio.wait_for(daemon.run(), 60)
 
 
-def test_a_daemon_remembers_what_was_confirmed_before_it_started(stage: Stage) -> None:
+async def test_a_daemon_remembers_what_was_confirmed_before_it_started(stage: Stage) -> None:
     stage.know_analyst()
     with closing(stage.store()) as store, suppress(TimeoutError):
         daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
-        asyncio.run(asyncio.wait_for(daemon.run(), 1))
+        await asyncio.wait_for(daemon.run(), 1)
     (stage.config.identity / ANALYSTS.file).unlink()
     with closing(stage.store()) as store, refused(Code.BAD_CONFIG, *GONE):
         store.confirmed.require(stage.config.identity)
@@ -218,7 +215,7 @@ def test_a_link_in_a_rosters_place_is_neither_followed_nor_replaced(
         elsewhere.chmod(0o600)
     path.symlink_to(elsewhere)
     roster = Roster(kind, stage.config.identity)  # type: ignore[arg-type, var-annotated]
-    for use in (roster.held, lambda: roster.mark_changed("ada", "0" * 64)):
-        with refused(Code.BAD_CONFIG, "is a link: put the file itself there"):
+    for use in (roster.content, lambda: roster.mark_changed("ada", "0" * 64)):
+        with refused(Code.BAD_CONFIG, "is a link: replace it by the file itself"):
             use()
     assert path.is_symlink()

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from eigenveil.aggregation import Contribution
+from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil.study.consent import DeclineWord
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state import declined_plans
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import work
 from tests.client.site.support import Stage, a_plan, a_stage, a_study
@@ -118,7 +118,7 @@ def test_a_question_for_work_names_the_latest_declined_plans_alone(
 ) -> None:
     """4,096 named plans are refused by the coordinator, and the site would be cut off for good."""
     monkeypatch.setattr(declined_plans, "MOST_OPEN", 2)
-    monkeypatch.setattr("eigenveil_client.site.daemon.agreements.MOST_OPEN", 2)
+    monkeypatch.setattr("eigenveil_client.site.daemon.decisions.MOST_OPEN", 2)
     latest = [plan(number).digest for number in (2, 3)]
     with process(closed) as (_, worker):
         for number in range(4):
@@ -160,17 +160,17 @@ def test_what_a_person_decided_stays_whole(tmp_path: Path) -> None:
     with process(stage) as (store, worker):
         worker.work(came(stage, one))
         consent.decline(
-            stage.config, store, store.studies.find(one.digest), by="Dr. Grau", word=DeclineWord.PURPOSE
+            stage.config, store, store.studies.find(one.digest), by="Dr. Grau", word=DeclineReason.PURPOSE
         )
         worker.work(over(one))
         (seen,) = store.studies.all()
-        assert (seen.person, seen.whole) == ("declined", True)
+        assert (seen.person, seen.is_intact) == ("declined", True)
 
 
 def test_what_is_left_of_a_declined_plan_is_said_to_who_looks_for_it(closed: Stage) -> None:
     with process(closed) as (store, worker):
         declined(closed, worker, plan(1))
-        with pytest.raises(RequestError, match="only its digest is stored") as caught:
+        with pytest.raises(RequestError, match="is not stored") as caught:
             store.studies.find(plan(1).digest)
         assert caught.value.code is Code.NOT_FOUND
         assert store.studies.digest_of(plan(1).digest[:8]) == plan(1).digest
@@ -201,5 +201,5 @@ def test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends(tmp_path
         assert isinstance(worker.work(work(rehearse(one)[0], stage.signed(one))), Contribution)
         worker.work(over(one))
         (seen,) = store.studies.all()
-        assert (seen.plan, seen.whole) == (one.digest, True)
+        assert (seen.plan, seen.is_intact) == (one.digest, True)
         assert store.declined.counts() == []

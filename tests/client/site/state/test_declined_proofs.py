@@ -11,23 +11,21 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.analyst_signature.authorization import AUTHORIZATION_SIGNED, MOST_SENT, SignedAuthorization
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical, parse_json
 from eigenveil.planning.dry_run import rehearse
-from eigenveil.protocol.plan import Plan
-from eigenveil.protocol.signatures import check_plan
+from eigenveil.protocol.plan import Plan, verify_plan
+from eigenveil.study_authorization import AUTHORIZATION_SIGNED, MOST_SENT, SignedAuthorization
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.analysts.kind import ANALYSTS
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.daemon.agreements import Agreements
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.engine.opening import engine
+from eigenveil_client.site.daemon.decisions import PlanDecisions, Refusal
+from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state import declined_plans, declined_proofs
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.failpoints import arm, disarm
+from eigenveil_common.files import arm, disarm
 from tests.client.site.command_line import site, written
 from tests.client.site.stated import work
 from tests.client.site.support import FEDERATION, Stage, a_plan, a_stage, a_study
@@ -100,7 +98,7 @@ def test_a_plan_in_a_pinned_name_without_its_key_is_stored_as_it_was_signed(
         (proof,) = store.proofs.all()
         told = consent.studies(pinned.config, store)["proofs"]
     key = load_identity(pinned.config.identity).release_key
-    assert check_plan(proof.plan_json, proof.signature, key) == one
+    assert verify_plan(proof.plan_json, proof.signature, key) == one
     assert proof.reason is reason
     signed = signing(one)
     assert proof.authorization == (b"" if signed is None else signed.to_proto().SerializeToString())
@@ -131,10 +129,10 @@ def put_aside(stage: Stage, days: float, *, confirmed: bool = True) -> None:
     """Ada's card was put aside so many days ago, and another one was confirmed in its place."""
     then = Roster(ANALYSTS, stage.config.identity, lambda: NOW - days * 86_400)
     card, new = analyst_card("ada", FEDERATION), analyst_card("ada", FEDERATION, analyst_key("new"))
-    then.take([card], FEDERATION, replacing=False)
+    then.import_cards([card], FEDERATION, replacing=False)
     if confirmed:
         then.confirm("ada", card.check().fingerprint, "Kim")
-    then.take([new], FEDERATION, replacing=True)
+    then.import_cards([new], FEDERATION, replacing=True)
     then.confirm("ada", new.check().fingerprint, "Kim")
 
 
@@ -182,8 +180,8 @@ def test_an_alarm_that_a_crash_cuts_off_is_raised_before_the_decline_is_stored(
     arm("plan-declining", killed)
     try:
         with closing(pinned.store()) as store, pytest.raises(Crash):
-            Agreements(
-                load_identity(pinned.config.identity), pinned.config.policy, store, engine(pinned.config)
+            PlanDecisions(
+                load_identity(pinned.config.identity), pinned.config.policy, store, make_engine(pinned.config)
             ).admit(pinned.signed(a_plan(submission="lie")))
     finally:
         disarm()

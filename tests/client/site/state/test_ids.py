@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from eigenveil.aggregation import Contribution
-from eigenveil.analyst_signature.authorization import SignedAuthorization
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.daemon.worker import Later
+from eigenveil.study_authorization import SignedAuthorization
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.daemon.worker import Postponed
 from eigenveil_client.site.state import declined_plans
-from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import work
@@ -72,7 +72,7 @@ def test_a_signed_study_that_ended_unanswered_keeps_its_id_until_its_signature_h
         assert came(stage, store, later, signed_by_analyst(later, expires=UNTIL + 3600)) is None
         store.end(later.digest)
         assert ids(store) == 1
-        assert isinstance(came(stage, store, PLAN, signed), Later), "its signature has ended"
+        assert isinstance(came(stage, store, PLAN, signed), Postponed), "its signature has ended"
 
 
 def test_what_was_answered_keeps_its_id_whatever_ends(stage: Stage) -> None:
@@ -95,7 +95,7 @@ def test_a_plan_that_is_forgotten_frees_no_id_that_another_was_answered_under(st
         assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], stage.signed(PLAN))), Contribution)
         seen = replace(store.studies.find(PLAN.digest), plan=second.digest, plan_json=second.to_json())
         with store.database.transaction() as change:
-            change.insert("studies", asdict(seen) | {"standing": Decision.PENDING.value})
+            change.insert("studies", asdict(seen) | {"standing": ConsentStatus.PENDING.value})
         store.end(second.digest)
         assert store.studies.get(second.digest) is None
         assert isinstance(came(stage, store, third, None), Refusal)

@@ -15,17 +15,17 @@ from unittest import mock
 import pytest
 
 from eigenveil.accounting.budget import NoiseRule
-from eigenveil.accounting.zcdp import NOTHING, Cost
+from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import site_checks
-from eigenveil_client.site.daemon.refusals import Refusal
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.state import opening
-from eigenveil_client.site.state.rollback_guard import NAME, RollbackGuard, Seen
+from eigenveil_client.site.state import store_access
+from eigenveil_client.site.state.rollback import NAME, NotedPosition, RollbackGuard
 from eigenveil_common.doctor import Level
 from eigenveil_common.files import check_owner
 from eigenveil_common.storage.ledger_store import LedgerStore
@@ -40,14 +40,14 @@ STATE = ("state.db", "state.db-wal", "state.db-shm", "egress.key")
 
 def agree(stage: Stage, *plans: Plan) -> None:
     """One life of the site: the first round of each plan is answered."""
-    with opening.opened(stage.config) as store:
+    with store_access.open_site_store(stage.config) as store:
         worker = stage.worker(store)
         for plan in plans or (PLAN,):
             assert isinstance(worker.work(work(rehearse(plan)[0], stage.signed(plan))), Contribution)
 
 
 def committed(stage: Stage) -> Cost:
-    with opening.opened(stage.config) as store:
+    with store_access.open_site_store(stage.config) as store:
         return store.ledger.ledger.committed()
 
 
@@ -68,7 +68,7 @@ def put_back(stage: Stage) -> None:
         shutil.copy(path, stage.config.state.with_name(path.name))
 
 
-def keep_copy(stage: Stage) -> None:
+def back_up_before_migration(stage: Stage) -> None:
     """What a backup of the database alone holds."""
     (stage.folder / "older").mkdir()
     for name in STATE:
@@ -78,7 +78,7 @@ def keep_copy(stage: Stage) -> None:
 
 def end_all(stage: Stage) -> None:
     """The coordinator says that every study has ended, so whatever was only set aside is free."""
-    with opening.opened(stage.config) as store:
+    with store_access.open_site_store(stage.config) as store:
         for study in tuple(store.ledger.ledger.reserved):
             store.end(study)
 
@@ -90,7 +90,7 @@ def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
 ) -> None:
     """Also a copy that was made in the middle of a study, which gives back what it had only set aside."""
     agree(stage, PLAN)
-    keep_copy(stage)
+    back_up_before_migration(stage)
     agree(stage, LATER)
     if ended:
         end_all(stage)
@@ -109,12 +109,12 @@ def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
     assert (accepted.code, accepted.json["micro_rho"] > 0) == (0, True)
     assert site(config, "egress", "verify").code == 0, "what left with the lost rows is missed no more"
     end_all(stage)
-    with opening.opened(stage.config) as store:
+    with store_access.open_site_store(stage.config) as store:
         assert store.ledger.ledger.reserved == {}
         assert store.ledger.ledger.spent == before
         assert store.ledger.ledger.exact, "that all of it was Gaussian is not lost with the rows"
     with refused(Code.CONFLICT, "no loss"):
-        opening.accept_loss(stage.config)
+        store_access.accept_loss(stage.config)
     agree(stage, a_plan(submission="afterwards"))
 
 
@@ -125,20 +125,20 @@ def test_a_loss_of_where_any_noise_was_admitted_is_of_any(tmp_path: Path, delta:
     agree(stage, a_plan(a_study(delta=delta)))
     remove(stage)
     stage.rule(noise=NoiseRule.GAUSSIAN)
-    opening.accept_loss(stage.config)
-    with opening.opened(stage.config) as store:
+    store_access.accept_loss(stage.config)
+    with store_access.open_site_store(stage.config) as store:
         assert not store.ledger.ledger.gaussian
         assert store.ledger.ledger.limit == stage.config.policy.budget.mixed
 
 
 def test_a_ledger_of_gaussian_noise_alone_takes_in_no_other_whatever_the_rules_let_pass(stage: Stage) -> None:
     plan = a_plan(a_study(delta=0.0))
-    with opening.opened(stage.config) as store:
+    with store_access.open_site_store(stage.config) as store:
         stage.rule(noise=NoiseRule.ANY)  # as another process may have read by then
         answer = stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
         assert isinstance(answer, Refusal)
         assert answer.reason == pb.DECLINE_REASON_BUDGET
-        assert store.ledger.ledger.committed() == NOTHING
+        assert store.ledger.ledger.committed() == NO_COST
 
 
 def test_a_loss_of_which_nobody_noted_the_noise_may_be_of_any(stage: Stage) -> None:
@@ -148,8 +148,8 @@ def test_a_loss_of_which_nobody_noted_the_noise_may_be_of_any(stage: Stage) -> N
     note = stage.config.identity / NAME
     said = json.loads(note.read_text())
     note.write_text(json.dumps({name: value for name, value in said.items() if name != "gaussian"}))
-    opening.accept_loss(stage.config)
-    with opening.opened(stage.config) as store:
+    store_access.accept_loss(stage.config)
+    with store_access.open_site_store(stage.config) as store:
         assert not store.ledger.ledger.gaussian
         assert store.ledger.ledger.limit == stage.config.policy.budget.mixed
 
@@ -157,7 +157,7 @@ def test_a_loss_of_which_nobody_noted_the_noise_may_be_of_any(stage: Stage) -> N
 def test_a_study_that_ended_is_noted(stage: Stage) -> None:
     """Or a copy from just after its acceptance would give all of it back."""
     agree(stage)
-    keep_copy(stage)
+    back_up_before_migration(stage)
     end_all(stage)
     put_back(stage)
     with pytest.raises(InternalError, match="accept-loss"):
@@ -167,25 +167,25 @@ def test_a_study_that_ended_is_noted(stage: Stage) -> None:
 def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path: Path) -> None:
     """`approve` was killed after its row was durable."""
     stage = a_stage(tmp_path, approval=Approval.ASK)
-    with opening.opened(stage.config) as store:
+    with store_access.open_site_store(stage.config) as store:
         worker = stage.worker(store)
         assert worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))) is None
         with (
             mock.patch.object(RollbackGuard, "note", side_effect=KeyboardInterrupt),
-            opening.opened(stage.config) as other,
+            store_access.open_site_store(stage.config) as other,
             pytest.raises(KeyboardInterrupt),
         ):
             consent.approve(stage.config, other, other.studies.find("a-study"), by="Dr. Grau")
-        assert RollbackGuard(stage.config.identity).seen() is None
+        assert RollbackGuard(stage.config.identity).noted() is None
         assert isinstance(worker.work(work(rehearse(PLAN)[0])), Contribution)
-        seen = RollbackGuard(stage.config.identity).seen()
-        assert seen is not None
-        assert seen.is_in(store.ledger)
+        noted = RollbackGuard(stage.config.identity).noted()
+        assert noted is not None
+        assert noted.is_in(store.ledger)
 
 
 def test_a_note_that_cannot_be_kept_stops_the_process(stage: Stage) -> None:
     agree(stage)
-    with opening.opened(stage.config) as store:
+    with store_access.open_site_store(stage.config) as store:
         worker = stage.worker(store)
         (stage.config.identity / NAME).chmod(0o644)
         with pytest.raises(InternalError, match="can be read by others"):
@@ -202,15 +202,15 @@ def test_root_does_not_work_in_the_folder_of_the_daemons_user(
         check_owner(stage.folder)
 
 
-@pytest.mark.parametrize("step", ["reserve_lost", "charge", "settle"])
+@pytest.mark.parametrize("step", ["restore_reservation", "charge", "settle"])
 def test_a_crash_while_accepting_charges_once(stage: Stage, step: str) -> None:
     agree(stage)
     before = committed(stage)
     remove(stage)
     crash = mock.patch.object(LedgerStore, step, side_effect=KeyboardInterrupt)
     with crash, pytest.raises(KeyboardInterrupt):
-        opening.accept_loss(stage.config)
-    assert opening.accept_loss(stage.config) == before
+        store_access.accept_loss(stage.config)
+    assert store_access.accept_loss(stage.config) == before
     assert committed(stage) == before
 
 
@@ -220,37 +220,37 @@ def test_a_copy_from_the_middle_of_an_earlier_loss_is_no_dead_end(stage: Stage) 
     remove(stage)
     crash = mock.patch.object(LedgerStore, "charge", side_effect=KeyboardInterrupt)
     with crash, pytest.raises(KeyboardInterrupt):
-        opening.accept_loss(stage.config)
-    keep_copy(stage)
-    opening.accept_loss(stage.config)
+        store_access.accept_loss(stage.config)
+    back_up_before_migration(stage)
+    store_access.accept_loss(stage.config)
     put_back(stage)
-    assert opening.accept_loss(stage.config) == before
-    with opening.opened(stage.config) as store:
+    assert store_access.accept_loss(stage.config) == before
+    with store_access.open_site_store(stage.config) as store:
         assert store.ledger.ledger.spent == before
 
 
 def test_what_is_noted_is_never_ahead_and_never_goes_back(stage: Stage) -> None:
     guard = RollbackGuard(stage.config.identity)
-    assert guard.seen() is None
+    assert guard.noted() is None
     with closing(stage.store()) as early:
-        empty = Seen.of(early.ledger.ledger)
+        empty = NotedPosition.of(early.ledger.ledger)
         early.note_ledger()
-        assert guard.seen() is None
+        assert guard.noted() is None
         agree(stage)
-        seen = guard.seen()
-        assert seen is not None
-        with opening.opened(stage.config) as store:
-            assert seen.is_in(store.ledger)
-            assert seen.committed == store.ledger.ledger.committed()
+        noted = guard.noted()
+        assert noted is not None
+        with store_access.open_site_store(stage.config) as store:
+            assert noted.is_in(store.ledger)
+            assert noted.committed == store.ledger.ledger.committed()
         guard.note(empty)  # another process, which has read nothing since
-        assert guard.seen() == seen
+        assert guard.noted() == noted
 
 
 def test_a_damaged_note_stops_the_site(stage: Stage) -> None:
     agree(stage)
     (stage.config.identity / NAME).write_text("{}")
-    for go_on in (partial(agree, stage), partial(opening.accept_loss, stage.config)):
-        with refused(Code.BAD_CONFIG, NAME, "remove this one file"):
+    for go_on in (partial(agree, stage), partial(store_access.accept_loss, stage.config)):
+        with refused(Code.BAD_CONFIG, NAME, "remove this file only"):
             go_on()
 
 
@@ -258,13 +258,13 @@ def test_no_key_is_made_beside_a_ledger(stage: Stage) -> None:
     agree(stage)
     key = stage.config.state.with_name("egress.key")
     key.unlink()
-    with refused(Code.BAD_CONFIG, "put both back", "move the database away"):
+    with refused(Code.BAD_CONFIG, "restore both", "move the database away"):
         agree(stage)
     assert not key.exists()
-    spent = RollbackGuard(stage.config.identity).seen()
+    spent = RollbackGuard(stage.config.identity).noted()
     assert spent is not None
     remove(stage)
-    assert opening.accept_loss(stage.config) == spent.committed, "as the message says"
+    assert store_access.accept_loss(stage.config) == spent.committed, "as the message says"
 
 
 def test_a_state_of_an_earlier_release_is_refused_and_what_it_spent_is_charged(stage: Stage) -> None:
@@ -277,11 +277,11 @@ def test_a_state_of_an_earlier_release_is_refused_and_what_it_spent_is_charged(s
         agree(stage)
     for name in STATE:
         (stage.folder / name).unlink(missing_ok=True)
-    assert opening.accept_loss(stage.config) == spent, "as the message says"
+    assert store_access.accept_loss(stage.config) == spent, "as the message says"
     assert committed(stage) == spent
 
 
 def test_a_new_site_owes_nothing(stage: Stage) -> None:
-    assert committed(stage) == NOTHING
+    assert committed(stage) == NO_COST
     with refused(Code.CONFLICT, "no loss"):
-        opening.accept_loss(stage.config)
+        store_access.accept_loss(stage.config)

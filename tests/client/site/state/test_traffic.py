@@ -12,7 +12,7 @@ import pytest
 
 from eigenveil.errors import Code, InternalError
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.daemon.daemon import SiteDaemon
+from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.state import traffic
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -61,7 +61,7 @@ def counted(store: SiteStore) -> Callable[[], bool]:
     return lambda: {one["kind"] for one in store.traffic.counts()} >= {"Hello", "NextWork"}
 
 
-def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(stage: Stage) -> None:
+async def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(stage: Stage) -> None:
     threads: list[int] = []
     write = traffic.Traffic._write
 
@@ -69,23 +69,22 @@ def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(sta
         threads.append(threading.get_ident())
         write(self, rows)
 
-    async def scenario() -> None:
-        async with stage.serving(Coordinator()), stage.daemon() as store:
-            await until(counted(store))
-            assert threading.get_ident() not in threads
-
     with (
         mock.patch.object(traffic, "FLUSH_SECONDS", 0.05),
         mock.patch.object(traffic.Traffic, "_write", noted),
     ):
-        asyncio.run(scenario())
+        async with stage.serving(Coordinator()), stage.daemon() as store:
+            await until(counted(store))
+            assert threading.get_ident() not in threads
 
 
-def test_a_failed_write_of_the_counts_ends_the_daemon(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_write_of_the_counts_ends_the_daemon(
+    stage: Stage, caplog: pytest.LogCaptureFixture
+) -> None:
     """Found here: it passed for the coordinator's failure, and the daemon went on."""
     coordinator = Coordinator(work=[pb.NextWorkResponse() for _ in range(3)])
 
-    async def scenario() -> None:
+    with mock.patch.object(traffic, "FLUSH_SECONDS", 0.5):
         async with stage.serving(coordinator):
             store = stage.store()
             statement(store, FULL)
@@ -93,13 +92,10 @@ def test_a_failed_write_of_the_counts_ends_the_daemon(stage: Stage, caplog: pyte
             with pytest.raises(InternalError, match="full") as failed:
                 await asyncio.wait_for(daemon.run(), 60)
             assert failed.value.code is Code.STORAGE
-            assert not daemon.contact.lost
+            assert not daemon.contact.disconnects
             asked = coordinator.hellos, len(coordinator.asked)
             await asyncio.sleep(0.2)
             assert (coordinator.hellos, len(coordinator.asked)) == asked, "nothing is sent after it"
             statement(store, "DROP TRIGGER full")
             store.close()
-
-    with mock.patch.object(traffic, "FLUSH_SECONDS", 0.5):
-        asyncio.run(scenario())
     assert not any("disconnected" in record.message for record in caplog.records)

@@ -10,7 +10,7 @@ import pytest
 from eigenveil.errors import RequestError
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.commands.checks import site_checks
-from eigenveil_client.site.state import opening
+from eigenveil_client.site.state import store_access
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.doctor import Level
 from tests.client.site.command_line import site, written
@@ -24,10 +24,10 @@ def test_a_site_refuses_a_ledger_that_others_can_change(stage: Stage, name: str)
         path = stage.config.state.with_name(name)
         path.chmod(0o602)
         message = f"others can change {path}; run: chmod go-w {path}"
-        with pytest.raises(RequestError, match=message), opening.opened(stage.config):
+        with pytest.raises(RequestError, match=message), store_access.open_site_store(stage.config):
             pass
         with pytest.raises(RequestError, match=message):
-            opening.accept_loss(stage.config)
+            store_access.accept_loss(stage.config)
 
 
 def test_a_site_refuses_a_site_toml_that_others_can_change(stage: Stage) -> None:

@@ -14,8 +14,8 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store import VERSION
 from eigenveil_common.storage.sqlite import Database
 from tests.client.site.state import schema_8, schema_9
@@ -45,7 +45,7 @@ Database(Path(path), SCHEMA, VERSION, migrations=MIGRATIONS)
 @pytest.fixture(params=NEW)
 def older(stage: Stage, request: pytest.FixtureRequest) -> Stage:
     """A site with a state of a version before, in which one study ended and one was declined."""
-    make_older_state(stage, {ENDED: Decision.ENDED, DECLINED: Decision.DECLINED})
+    make_older_state(stage, {ENDED: ConsentStatus.ENDED, DECLINED: ConsentStatus.DECLINED})
     steps = ((schema_9.VERSION, schema_9.STEP),) if request.param == schema_9.VERSION else ()
     Database(stage.config.state, schema_8.SCHEMA, request.param, migrations=steps).close()
     return stage
@@ -103,7 +103,7 @@ def test_what_was_brought_up_has_the_tables_of_a_new_state(older: Stage, tmp_pat
     assert tables(older.config.state).keys() == before.keys() | added
 
 
-@pytest.mark.parametrize("at", ["keep_copy", "set_version"])
+@pytest.mark.parametrize("at", ["back_up_before_migration", "set_version"])
 def test_a_kill_while_it_is_brought_up_leaves_the_older_state(older: Stage, at: str) -> None:
     state = older.config.state
     before = version(state), tables(state)

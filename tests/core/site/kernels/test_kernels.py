@@ -10,16 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.site.kernels import library
-from eigenveil.site.kernels.compiled import Compiled, CompiledRoom
-from eigenveil.site.kernels.plain import Plain, PlainRoom
+from eigenveil.site.kernels import record_chunks
+from eigenveil.site.kernels.record_chunks import (
+    CompiledChunk,
+    CompiledChunkBuffer,
+    NumpyChunk,
+    NumpyChunkBuffer,
+)
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.core import reference
 from tests.core.records import hostile_rows
 from tests.support import every_query, random_rows
 
-KERNELS = library.library()
+KERNELS = record_chunks.load_kernels()
 needs_kernels = pytest.mark.skipif(KERNELS is None, reason="installed without a compiler")
 COLUMNS = [1, 2, 7, 8, 9, 20, 31, 32, 33, 57, 63, 64, 65, 100, 255, 256, 257, 600]
 KINDS = every_query()
@@ -55,10 +59,12 @@ def laid(layout: str, rows: GridRows) -> GridRows:
     return rows
 
 
-def both(rows: GridRows, centre: IntArray, unit: int) -> tuple[Compiled, Plain]:
+def both(rows: GridRows, centre: IntArray, unit: int) -> tuple[CompiledChunk, NumpyChunk]:
     assert KERNELS is not None
     size = len(rows) + 1
-    return CompiledRoom(KERNELS, size, centre, unit).chunk(rows), PlainRoom(size, centre, unit).chunk(rows)
+    return CompiledChunkBuffer(KERNELS, size, centre, unit).chunk(rows), NumpyChunkBuffer(
+        size, centre, unit
+    ).chunk(rows)
 
 
 def same(left: FloatArray, right: FloatArray) -> bool:
@@ -74,10 +80,10 @@ def test_products_are_the_same(chunk: tuple[GridRows, IntArray, int], k: int, sh
     random = np.random.default_rng(seed)
     matrix = random.integers(-(2**20), 2**20, (d, k)).astype(np.float64) * 2.0**-shift
     b = np.asfortranarray(random.integers(-(2**28), 2**28, (m, k)).astype(np.float64))
-    for mine, theirs in zip(compiled.along(matrix), plain.along(matrix), strict=True):
+    for mine, theirs in zip(compiled.project(matrix), plain.project(matrix), strict=True):
         assert same(mine, theirs)
-    assert same(compiled.combined(b), plain.combined(b))
-    assert same(compiled.combined(b[:, ::-1]), plain.combined(b[:, ::-1]))
+    assert same(compiled.weighted_sum(b), plain.weighted_sum(b))
+    assert same(compiled.weighted_sum(b[:, ::-1]), plain.weighted_sum(b[:, ::-1]))
     assert same(compiled.squared_norms(), plain.squared_norms())
     assert same(compiled.wide(), plain.wide())
 
@@ -97,7 +103,7 @@ def test_norms_of_the_longest_records_are_exact(d: int, dtype: type[np.int16 | n
 @given(chunks(), st.one_of(st.integers(1, 2 * S), st.integers(1, 2**18)))
 def test_long_rows_are_shortened_to_the_same(chunk: tuple[GridRows, IntArray, int], radius: int) -> None:
     compiled, plain = both(*chunk)
-    assert same(compiled.short(radius), plain.short(radius))
+    assert same(compiled.clipped(radius), plain.clipped(radius))
 
 
 @st.composite
@@ -109,11 +115,11 @@ def pulls(draw: st.DrawFn) -> tuple[FloatArray, FloatArray | None, FloatArray, f
     norm2 = np.floor(2.0 ** random.uniform(0, draw(st.integers(0, 38)), m)) * (random.random(m) > 0.1)
     a = random.normal(size=(k, m)) * 2.0 ** random.uniform(-4, draw(st.integers(-3, 53)), m)
     offset2 = float(draw(st.integers(1, 2**34)))
-    along = random.uniform(-1, 1, (k, m)) * np.sqrt(norm2 * offset2) * draw(st.sampled_from([1, 4]))
+    project = random.uniform(-1, 1, (k, m)) * np.sqrt(norm2 * offset2) * draw(st.sampled_from([1, 4]))
     radius = draw(st.one_of(st.integers(1, 2**29), st.sampled_from([1, 2**20, 2**28, 2**29])))
     if draw(st.booleans()):
         return a.T, None, norm2, 0.0, radius
-    return a.T, np.trunc(along).T, norm2, offset2, radius
+    return a.T, np.trunc(project).T, norm2, offset2, radius
 
 
 @needs_kernels
@@ -131,7 +137,7 @@ def test_gradients_are_shortened_to_the_same(
 @needs_kernels
 def test_what_does_not_fit_together_is_refused_before_memory_is_read() -> None:
     assert KERNELS is not None
-    room = CompiledRoom(KERNELS, 4, np.zeros(3, dtype=np.int64), 1)
+    room = CompiledChunkBuffer(KERNELS, 4, np.zeros(3, dtype=np.int64), 1)
     wrong: list[Any] = [
         np.zeros((4, 2), dtype=np.int16),
         np.zeros((4, 3), dtype=np.int32),
@@ -143,7 +149,7 @@ def test_what_does_not_fit_together_is_refused_before_memory_is_read() -> None:
     chunk = room.chunk(np.zeros((4, 3), dtype=np.int16))
     for matrix in (np.zeros((2, 1)), np.zeros((1, 1))):
         with pytest.raises(ValueError, match="matrix"):
-            chunk.along(matrix)
+            chunk.project(matrix)
     ones = np.ones((4, 2))
     for a, away, norm2 in (
         (ones, ones[:, :1], ones[:, 0]),
@@ -153,7 +159,7 @@ def test_what_does_not_fit_together_is_refused_before_memory_is_read() -> None:
         with pytest.raises(ValueError, match="shapes"):
             chunk.coefficients(a, away, norm2, 1.0, 1)
     with pytest.raises(ValueError, match="coefficients"):
-        chunk.combined(np.zeros((3, 1)))
+        chunk.weighted_sum(np.zeros((3, 1)))
 
 
 @needs_kernels
@@ -163,7 +169,7 @@ def test_an_answer_does_not_know_what_it_was_computed_with(
 ) -> None:
     rows = np.concatenate([random_rows(3000, 4), hostile_rows(400, np.zeros(4, dtype=np.int64), S, 2)])
     mine = Site(rows, workers=2).answer(KINDS[name])
-    monkeypatch.setattr(library, "library", lambda: None)
+    monkeypatch.setattr(record_chunks, "load_kernels", lambda: None)
     assert Site(rows, workers=2).answer(KINDS[name]).tolist() == mine.tolist()
 
 

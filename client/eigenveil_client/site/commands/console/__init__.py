@@ -1,1 +1,1 @@
-"""A site's page for the people who decide about studies: on this machine only, in plain words."""
+"""Console of a site: web pages on this machine for the people who decide about studies."""

@@ -11,11 +11,11 @@ from eigenveil.numerics.encoding import to_bytes
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands.console.program import OWNER, application
-from eigenveil_client.site.engine.opening import engine
-from eigenveil_client.site.plausible import dictionary
+from eigenveil_client.site.config import site_dictionary
+from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.state.opening import opened
-from eigenveil_client.site.state.received_plans import Decision, ReceivedPlan
+from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
+from eigenveil_client.site.state.store_access import open_site_store
 from tests.client.site.command_line import written
 from tests.client.site.support import Stage, a_plan, a_stage, a_study
 from tests.common.web.asgi import Browser
@@ -26,7 +26,7 @@ PURPOSE = "Which laboratory values rise and fall together before a kidney fails"
 
 
 def study_plan(name: str = "kidney-values", purpose: str = PURPOSE, submission: str = "") -> Plan:
-    known = {one.name: one for every in dictionary(None).columns for one in every.columns}
+    known = {one.name: one for every in site_dictionary(None).columns for one in every.columns}
     columns = tuple(known[name] for name in COLUMNS)
     return a_plan(a_study(name=name, purpose=purpose, columns=columns, components=2), submission=submission)
 
@@ -48,17 +48,17 @@ class Rig:
 
     def receive(self, plan: Plan) -> None:
         """A plan comes and waits."""
-        with opened(self.stage.config) as store:
+        with open_site_store(self.stage.config) as store:
             signed = self.stage.signed(plan)
-            store.hold(
+            store.store_pending(
                 ReceivedPlan(
                     plan=plan.digest, plan_json=plan.to_json(), signature=signed.signature,
-                    standing=Decision.PENDING, at=store.now(),
+                    standing=ConsentStatus.PENDING, at=store.now(),
                 )
             )  # fmt: skip
 
     def seen(self) -> ReceivedPlan:
-        with opened(self.stage.config) as store:
+        with open_site_store(self.stage.config) as store:
             found = store.studies.get(self.plan.digest)
         assert found is not None
         return found
@@ -66,8 +66,8 @@ class Rig:
     def answer(self) -> None:
         """The first round is answered, as the daemon does it."""
         asked = rehearse(self.plan)[0]
-        with opened(self.stage.config) as store:
-            with closing(engine(self.stage.config).load(self.plan)) as held:
+        with open_site_store(self.stage.config) as store:
+            with closing(make_engine(self.stage.config).load(self.plan)) as held:
                 values = held.answer(asked.query, asked.frame)
             store.outgoing.answer(self.plan, asked, to_bytes(values), ())
 

@@ -14,8 +14,8 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
 from eigenveil_client.site.commands.console.program import HERE, languages
-from eigenveil_common.web.messages import DOMAIN
-from eigenveil_common.web.pages import OWN
+from eigenveil_common.web.languages import DOMAIN
+from eigenveil_common.web.pages import COMMON_FOLDER
 from tests.repo.tree import ROOT
 
 PLACE = re.compile(r"%\(\w+\)s|%%|%\w|</?\w+[^>]*>|[\w-]+\.toml|eigenveil-site[ \w-]*")
@@ -33,7 +33,7 @@ def texts() -> set[tuple[str | None, str]]:
         one["pattern"]: {k: v for k, v in one.items() if k not in ("pattern", "method")} for one in said
     }
     found = set()
-    for folder in (OWN, HERE.parent.parent):
+    for folder in (COMMON_FOLDER, HERE.parent.parent):
         for _, _, message, _, context in extract_from_dir(folder, methods, options, KEYWORDS):
             found.add((context, message if isinstance(message, str) else message[0]))
     return found

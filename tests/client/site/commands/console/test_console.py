@@ -9,23 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
+from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.planning.dry_run import rehearse
 from eigenveil.queries import NAMES
-from eigenveil.reporting.one_person import ever_guessed, most_guessed
+from eigenveil.reporting.explain import budget_inference_odds, largest_inference_odds
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.consent import DeclineWord
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.commands.console import program, words
-from eigenveil_client.site.commands.console.card import card
+from eigenveil_client.site.commands.console import labels, program
+from eigenveil_client.site.commands.console.consent_summary import consent_summary
 from eigenveil_client.site.config import load
-from eigenveil_client.site.daemon.refusals import Refusal
-from eigenveil_client.site.odds import of_hundred
+from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.inference_risk import percent_rounded_up
 from eigenveil_client.site.state.egress import DECLINE, READY
-from eigenveil_client.site.state.opening import opened
-from eigenveil_client.site.state.received_plans import Decision
+from eigenveil_client.site.state.received_plans import ConsentStatus
+from eigenveil_client.site.state.store_access import open_site_store
 from tests.client.site.commands.console.rig import Rig, rigged, study_plan
 from tests.client.site.stated import work
 from tests.client.site.support import SITE, a_plan
@@ -72,8 +71,8 @@ def test_every_page_is_shown_before_and_after_an_answer(rig: Rig, language: str)
 def test_agreeing_sets_the_price_aside_and_keeps_the_name(rig: Rig) -> None:
     assert decide(rig.browser(), rig, "approve") == 303
     seen = rig.seen()
-    assert (seen.standing, seen.said_by) == (Decision.ACCEPTED, NAME)
-    with opened(rig.stage.config) as store:
+    assert (seen.standing, seen.said_by) == (ConsentStatus.ACCEPTED, NAME)
+    with open_site_store(rig.stage.config) as store:
         assert store.ledger.ledger.reserved[rig.plan.digest] == rig.plan.cost
 
 
@@ -81,7 +80,11 @@ def test_declining_keeps_the_reason_the_words_and_the_name(rig: Rig) -> None:
     browser = rig.browser()
     assert decide(browser, rig, "decline", word="columns", text="No potassium, please") == 303
     seen = rig.seen()
-    assert (seen.standing, seen.word, seen.text) == (Decision.DECLINED, "columns", "No potassium, please")
+    assert (seen.standing, seen.word, seen.text) == (
+        ConsentStatus.DECLINED,
+        "columns",
+        "No potassium, please",
+    )
     assert seen.said_by == NAME
     assert "No potassium, please" in browser.get(about(rig)).text
 
@@ -91,8 +94,8 @@ def test_withdrawing_frees_what_was_not_spent(rig: Rig) -> None:
     decide(browser, rig, "approve")
     rig.answer()
     assert decide(browser, rig, "withdraw") == 303
-    assert rig.seen().standing is Decision.WITHDRAWN
-    with opened(rig.stage.config) as store:
+    assert rig.seen().standing is ConsentStatus.WITHDRAWN
+    with open_site_store(rig.stage.config) as store:
         ledger = store.ledger.ledger
         assert 0 < ledger.committed().micro_rho == ledger.spent.micro_rho < rig.plan.micro_rho
 
@@ -107,7 +110,7 @@ def test_withdrawing_frees_what_was_not_spent(rig: Rig) -> None:
 def test_a_decision_that_cannot_be_kept_as_it_is_is_none(rig: Rig, form: dict[str, str]) -> None:
     status = decide(rig.browser(), rig, "decline", **({"word": "purpose"} | form))
     assert status == 400
-    assert rig.seen().standing is Decision.PENDING
+    assert rig.seen().standing is ConsentStatus.PENDING
 
 
 @pytest.mark.parametrize("act", ["approve", "decline", "withdraw"])
@@ -120,7 +123,7 @@ def test_nobody_decides_without_a_session_its_secret_and_our_own_page(rig: Rig, 
     assert inside.post(path, form, origin="http://127.0.0.1:9999").status == 403
     assert inside.post(path, form, host="evil.example:8000").status == 421
     assert inside.get(path + "?by=x").status == 200
-    assert rig.seen().standing is Decision.PENDING
+    assert rig.seen().standing is ConsentStatus.PENDING
 
 
 def test_every_page_but_the_way_in_and_the_style_wants_a_session(rig: Rig) -> None:
@@ -138,7 +141,7 @@ def test_a_study_of_another_digest_or_decided_before_is_not_decided(rig: Rig) ->
     assert browser.post(about(rig)[:-52] + "/approve", form).status == 404  # a part of a digest is none
     assert browser.post(about(rig, "/decline"), form).status == 303
     assert browser.post(about(rig, "/approve"), form).status == 409
-    assert rig.seen().standing is Decision.DECLINED
+    assert rig.seen().standing is ConsentStatus.DECLINED
 
 
 def test_a_study_that_breaks_a_rule_is_not_agreed_to(rig: Rig) -> None:
@@ -146,9 +149,9 @@ def test_a_study_that_breaks_a_rule_is_not_agreed_to(rig: Rig) -> None:
     secret = browser.csrf(about(rig, "/approve"))
     with rig.config_file.open("a") as file:
         file.write('columns = ["age"]\n')
-    assert browser.get(about(rig)).text.count("stands against the study") == 3, "with both rows of buttons"
+    assert browser.get(about(rig)).text.count("forbids the study") == 3, "with both rows of buttons"
     assert browser.post(about(rig, "/approve"), {"csrf": secret, "by": NAME}).status == 409
-    assert rig.seen().standing is Decision.PENDING
+    assert rig.seen().standing is ConsentStatus.PENDING
 
 
 STRICT = """
@@ -175,7 +178,7 @@ def test_every_rule_is_said_with_its_values_whether_kept_or_broken(rig: Rig) -> 
     with rig.config_file.open("a") as file:
         file.write(STRICT)
     broken = html.unescape(browser.get(about(rig)).text)
-    for rule, (good, bad) in words.RULES.items():
+    for rule, (good, bad) in labels.RULE_LABELS.items():
         if rule not in OF_MASKED:
             assert good.split("%(")[0] in kept, rule
             assert (bad if rule in BROKEN else good).split("%(")[0] in broken, rule
@@ -193,7 +196,7 @@ def told_of(rig: Rig, **changes: object) -> str:
 def test_a_study_whose_answers_are_masked_is_held_against_three_more_rules(rig: Rig) -> None:
     told = told_of(rig, trust=Trust.SECURE_AGGREGATION)
     for rule in OF_MASKED:
-        assert words.RULES[rule][rule == "peers"] in told, "nobody here has confirmed a card"
+        assert labels.RULE_LABELS[rule][rule == "peers"] in told, "nobody here has confirmed a card"
 
 
 @pytest.mark.parametrize("neighbours", Neighbours)
@@ -224,13 +227,13 @@ def test_of_a_hundred_guesses_as_many_are_right_as_the_guarantee_allows_rounded_
     with rig.config_file.open("a") as file:
         file.write(f'noise = "{noise}"\n')
     config = load(rig.config_file)
-    with opened(config) as store:
-        said, limit = card(config, store, rig.seen()), store.ledger.ledger.limit
+    with open_site_store(config) as store:
+        said, limit = consent_summary(config, store, rig.seen()), store.ledger.ledger.limit
     rho, own = Fraction(limit.micro_rho, MICRO), Fraction(limit.atto_delta, ATTO)
-    ever = ever_guessed(rho, own, gaussian=noise == "gaussian")
-    for right, most in ((said.odds.right, most_guessed(rig.plan)), (said.right_ever, ever)):
+    ever = budget_inference_odds(rho, own, gaussian=noise == "gaussian")
+    for right, most in ((said.odds.right, largest_inference_odds(rig.plan)), (said.right_ever, ever)):
         assert right - 1 < 100 * most <= right
-    assert [of_hundred(Fraction(n, 1000)) for n in (500, 501, 509, 510)] == [50, 51, 51, 51]
+    assert [percent_rounded_up(Fraction(n, 1000)) for n in (500, 501, 509, 510)] == [50, 51, 51, 51]
 
 
 @pytest.mark.parametrize("approved", [False, True])
@@ -240,8 +243,8 @@ def test_no_more_studies_are_said_to_fit_than_a_year_lets_be_agreed_to(rig: Rig,
     browser, config = rig.browser(), load(rig.config_file)
     if approved:
         assert decide(browser, rig, "approve") == 303
-    with opened(config) as store:
-        said = card(config, store, rig.seen())
+    with open_site_store(config) as store:
+        said = consent_summary(config, store, rig.seen())
         lasting = store.ledger.ledger.limit.micro_rho // rig.plan.micro_rho - 1
     more, fit = said.share.more, 0
     assert said.told["studies_left"] == more + (not approved)
@@ -301,10 +304,10 @@ def test_looking_at_a_study_is_not_deciding_and_makes_nothing_leave(rig: Rig) ->
     browser = rig.browser()
     for path in every_page(rig):
         browser.get(path)
-    with opened(rig.stage.config) as store:
+    with open_site_store(rig.stage.config) as store:
         assert store.egress.rows() == []
         assert store.ledger.ledger.size == 0
-    assert rig.seen().standing is Decision.PENDING
+    assert rig.seen().standing is ConsentStatus.PENDING
 
 
 def test_two_waiting_studies_are_two_cards(rig: Rig) -> None:
@@ -322,12 +325,12 @@ def test_the_language_is_chosen_by_the_command_the_browser_or_a_link(rig: Rig) -
 
 
 def test_there_is_a_word_for_whatever_can_be_shown(rig: Rig) -> None:
-    with opened(rig.stage.config) as store:
+    with open_site_store(rig.stage.config) as store:
         rules = {verdict.rule for verdict in consent.verdicts(rig.stage.config, store, rig.plan, None)}
-    assert set(words.ANSWERS) == {*NAMES.values(), DECLINE, READY}
-    assert set(words.RULES) == rules | OF_MASKED
-    assert set(words.STANDINGS) == set(Decision)
-    assert set(words.REASONS) == set(DeclineWord)
+    assert set(labels.ANSWER_LABELS) == {*NAMES.values(), DECLINE, READY}
+    assert set(labels.RULE_LABELS) == rules | OF_MASKED
+    assert set(labels.STATUS_LABELS) == set(ConsentStatus)
+    assert set(labels.REASON_LABELS) == set(DeclineReason)
 
 
 def test_the_page_listens_on_this_machine_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -360,9 +363,9 @@ def test_a_masked_study_says_so_in_big_words_and_who_else_is_in_the_sum(rig: Rig
 def test_a_plan_that_is_kept_as_proof_is_shown_with_whose_name_it_misused(rig: Rig) -> None:
     rig.stage.know_analyst()
     lie = study_plan(submission="lie")
-    with opened(rig.stage.config) as store:
+    with open_site_store(rig.stage.config) as store:
         asked = work(rehearse(lie)[0], rig.stage.signed(lie))
         assert isinstance(rig.stage.worker(store).work(asked), Refusal)
     page = rig.browser().get("/").text
-    assert "Kept as proof" in page
+    assert "Stored as proof" in page
     assert lie.digest[:12] in page

@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 
-from eigenveil.accounting.neighbours import Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.protocol.plan import Plan
-from eigenveil.reporting.one_person import most_guessed
+from eigenveil.reporting.explain import largest_inference_odds
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.commands.console.program import languages
-from eigenveil_client.site.odds import CENTRAL, KNOWS, PUBLIC_NUMBER, ROWS, Sentence, odds_of
+from eigenveil_client.site.inference_risk import (
+    ADVERSARY_KNOWLEDGE,
+    CENTRAL_CAVEAT,
+    PUBLIC_NUMBER,
+    ROWS_CAVEAT,
+    Sentence,
+    inference_risk_of,
+)
 from tests.client.site.command_line import site
 from tests.client.site.commands.console.rig import rigged, study_plan
 from tests.client.site.support import SITE, a_plan
@@ -39,7 +46,7 @@ def changed(name: str) -> Plan:
 
 
 def told(sentence: Sentence, language: str) -> str:
-    said = languages().words(language)(sentence.text, **sentence.values)
+    said = languages().translator(language)(sentence.text, **sentence.values)
     return said if sentence.number is None else f'<strong class="big">{sentence.number}</strong> {said}'
 
 
@@ -47,7 +54,7 @@ def told(sentence: Sentence, language: str) -> str:
 def test_every_page_with_a_decision_has_every_sentence_in_every_language(tmp_path: Path, name: str) -> None:
     rig, plan = rigged(tmp_path), changed(name)
     rig.receive(plan)
-    sentences = odds_of(plan).sentences
+    sentences = inference_risk_of(plan).sentences
     for language in ("en", "de"):
         browser = rig.browser(language)
         for page in ("", "/sheet", *(() if name in REFUSED else ("/approve",))):
@@ -60,12 +67,12 @@ def test_every_page_with_a_decision_has_every_sentence_in_every_language(tmp_pat
 def test_the_sentences_name_what_the_number_rests_on() -> None:
     for name in STUDIES:
         plan = changed(name)
-        odds, texts = odds_of(plan), [one.text for one in odds_of(plan).sentences]
-        assert odds.right - 1 < 100 * most_guessed(plan) <= odds.right
-        assert KNOWS in texts
+        odds, texts = inference_risk_of(plan), [one.text for one in inference_risk_of(plan).sentences]
+        assert odds.right - 1 < 100 * largest_inference_odds(plan) <= odds.right
+        assert ADVERSARY_KNOWLEDGE in texts
         assert (PUBLIC_NUMBER in texts) == (name == "replace-one") == (not odds.membership)
-        assert (ROWS in texts) == (name != "grouped rows") == (not odds.persons)
-        assert (CENTRAL in texts) == (name != "masked") == (odds.colluders is None)
+        assert (ROWS_CAVEAT in texts) == (name != "grouped rows") == (not odds.persons)
+        assert (CENTRAL_CAVEAT in texts) == (name != "masked") == (odds.colluders is None)
         assert odds.sites == plan.study.max_sites_per_person
         values = [value for one in odds.sentences for value in one.values.values()]
         assert odds.sites in values

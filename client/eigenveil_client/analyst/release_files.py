@@ -1,0 +1,196 @@
+"""release.json on an analyst's disk: its verification, and its report beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from eigenveil.errors import Code, EigenveilError, RequestError
+from eigenveil.identity import Role
+from eigenveil.numerics.encoding import parse_json
+from eigenveil.reporting.explain import GUARANTEE_TEXT_DIFFERS
+from eigenveil.reporting.trust import document_trust_text
+from eigenveil.reporting.verify import SignedRelease, load_release, verify_release
+from eigenveil.study_authorization import ReleaseAnalyst, release_analyst
+from eigenveil_client.analyst.profile import SigningKey, default_profile, key_exists
+from eigenveil_client.connection.identity import folder_identity, identity_and_release_key
+from eigenveil_common.files import check_output, make_folder, path_exists, read, write_durably
+
+KEY = re.compile(r"[0-9a-f]{64}")
+PRIVATE_BYTES = 32  # a coordinator's release.key; public keys are text
+RELEASE = "release.json"
+REPORT = "report.html"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenRelease:
+    """Paths of a written release and its report, and the release document."""
+
+    release: Path
+    report: Path
+    document: Mapping[str, Any]
+
+
+def read_key(text: str) -> bytes:
+    """Return a raw Ed25519 public key from 64 hexadecimal digits, or from a file such as authorities.json.
+
+    Raises:
+        RequestError: it is neither, or a private key.
+    """
+    given = text.strip()
+    if KEY.fullmatch(given.lower()):
+        return bytes.fromhex(given)
+    if not os.path.isfile(given):
+        raise RequestError(
+            Code.BAD_ARGUMENT, f"{given!r} is neither a key of 64 hexadecimal digits nor a file"
+        )
+    data = read(Path(given))
+    if len(data) == PRIVATE_BYTES or b"PRIVATE KEY" in data:
+        raise RequestError(
+            Code.BAD_ARGUMENT,
+            f"{given} holds a private key, which must not leave the coordinator. Use the public key, shown "
+            "by: eigenveil-coordinator status --config FILE",
+        )
+    content = _stated_key(data).strip().lower()
+    if KEY.fullmatch(content):
+        return bytes.fromhex(content)
+    raise RequestError(Code.BAD_ARGUMENT, f"{given} holds no Ed25519 public key (64 hexadecimal digits)")
+
+
+def _stated_key(data: bytes) -> str:
+    """Return the text of a key file: all of it, or the release key of an authorities.json."""
+    text = data.decode("utf-8-sig", errors="replace")
+    try:
+        return str(parse_json(text)["release_key"])
+    except (ValueError, KeyError, TypeError):
+        return text
+
+
+def check_folder(folder: Path, ours: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Create `folder`, and raise an error if it holds a release whose document is not `ours`.
+
+    Raises:
+        InternalError: code `storage`, the folder cannot be written.
+        RequestError: code `conflict`, another release would be replaced.
+    """
+    make_folder(folder)
+    release = folder / RELEASE
+    for path in (release, folder / REPORT):
+        check_output(path)
+    if not path_exists(release):
+        return
+    try:
+        document = load_release(read(release)).document
+    except RequestError as problem:
+        raise _occupied(release, "is not an intact release") from problem
+    if not ours(document):
+        study = f"{document['plan']['study']['name']} ({document['plan_digest'][:12]})"
+        raise _occupied(release, f"is the release of another study, {study}")
+
+
+def _occupied(path: Path, what: str) -> RequestError:
+    return RequestError(Code.CONFLICT, f"{path} {what}. Name another folder with --out")
+
+
+def write_result(data: bytes, folder: Path) -> WrittenRelease:
+    """Write an intact release.json and its report.html into `folder`, and replace those of the same study.
+
+    Raises:
+        InternalError, RequestError: as `check_folder`.
+    """
+    # imported here, as drawing takes a second to import
+    from eigenveil.reporting.report import render
+
+    published = load_release(data)
+    digest = published.document["plan_digest"]
+    check_folder(folder, lambda existing: bool(existing["plan_digest"] == digest))
+    release, report = folder / RELEASE, folder / REPORT
+    write_durably(release, data)
+    page = render(published.document, public_key=published.public_key.hex())
+    write_durably(report, page.encode())
+    return WrittenRelease(release=release, report=report, document=published.document)
+
+
+def check_log(release: SignedRelease, path: Path) -> dict[str, Any] | None:
+    """Return the part of a release that a log of signed rounds reproduces."""
+    found = verify_release(release, release.public_key, read(path))
+    if found is None:
+        return None
+    partial = (
+        f"every query in the log follows, {found.rounds} of {found.of} rounds; the result was NOT compared"
+    )
+    statement = "every query and the result follow" if found.result else partial
+    return {
+        "statements": found.statements,
+        "rounds": found.rounds,
+        "result_compared": found.result,
+        "words": f"From the plan and the signed releases {statement}.",
+    }
+
+
+def trust_statement(document: Mapping[str, Any]) -> str:
+    """Return the parties that saw a site's totals, by the plan.
+
+    A differing text in the document, which the coordinator wrote, is noted."""
+    try:
+        statement = document_trust_text(document)
+    except EigenveilError as problem:
+        return f"unknown: {problem}"
+    if statement == document.get("trust"):
+        return statement
+    return f"{statement}. {GUARANTEE_TEXT_DIFFERS}"
+
+
+def describe_analyst(document: Mapping[str, Any], profile: Path | None) -> tuple[dict[str, Any], str]:
+    """Return the analyst of a release as plain values and as a sentence.
+
+    Raises as `release_analyst` and `signed_by_current_key`."""
+    asker = release_analyst(document)
+    current = signed_by_current_key(asker, document["plan"]["federation"], profile)
+    return asker.to_dict() | {
+        "own_key": current
+    }, f"Requested by {asker.words}.{current_key_statement(current)}"
+
+
+def signed_by_current_key(asker: ReleaseAnalyst, federation: str, profile: Path | None) -> bool | None:
+    """Return True if a release in the name of this profile was signed by its present key.
+
+    None if it is in another name, its signature was not checked, or the profile has no key. Raises as
+    `SigningKey.read`."""
+    folder = profile or default_profile()
+    owner = folder_identity(folder)
+    if owner is None or owner.role is not Role.ANALYST or not asker.checked:
+        return None
+    if (owner.federation, owner.name) != (federation, asker.analyst):
+        return None
+    return SigningKey.read(folder).key_card.fingerprint == asker.fingerprint if key_exists(folder) else None
+
+
+def current_key_statement(current: bool | None) -> str:
+    """Return `signed_by_current_key` as a sentence, to follow the one about the analyst."""
+    if current is None:
+        return ""
+    if current:
+        return " That is your present key."
+    return (
+        " It is in your name, but NOT signed by your present key. If you did not sign it with an earlier "
+        "key, inform the sites and the federation's operator."
+    )
+
+
+def profile_key(profile: Path | None, federation: str) -> bytes | None:
+    """Return the release key that the profile trusts; None if the default profile is not of `federation`.
+
+    Raises:
+        RequestError: the named profile is not of `federation`, or is damaged.
+    """
+    found = identity_and_release_key(profile or default_profile())
+    if found is not None and found[0].federation == federation:
+        return found[1]
+    if profile is not None:
+        raise RequestError(Code.BAD_ARGUMENT, f"{profile} holds no identity of federation {federation}")
+    return None

@@ -1,1 +1,0 @@
-"""A release in an analyst's hands: verified, and read further."""

@@ -1,1 +1,0 @@
-"""The analyst's own key, and what it signs."""

@@ -1,0 +1,155 @@
+"""Short texts of sines, sizes, times and trust models, for tables.
+
+Rows of a comparison, and their table and CSV file.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, fields
+
+from rich import box
+from rich.table import Table
+
+from eigenveil.accounting.formatting import shown_up
+
+TRUST = (
+    "trust: whether the coordinator adds noise to exact sums (sums), must work on them (exact), or sees "
+    "none, because sites send masked answers with their share of the noise (masked)."
+)
+UNITS = ("B", "kB", "MB", "GB", "TB")
+
+
+def sine_text(sine: float) -> str:
+    """Return a sine in at most six characters: 5e-05, 0.0042, 0.31, 1."""
+    return f"{sine:.1g}" if sine >= 0.995 or sine < 0.001 else f"{sine:.2g}"
+
+
+def size_text(count: int) -> str:
+    """Return bytes in decimal units, in at most six characters: 5.2 kB."""
+    size, unit = float(count), 0
+    while size >= 999.5 and unit + 1 < len(UNITS):
+        size, unit = size / 1000, unit + 1
+    digits = 1 if unit and size < 9.95 else 0
+    return f"{size:.{digits}f} {UNITS[unit]}"
+
+
+def trust_label(trusted: bool, masked: bool) -> str:
+    """Return the label that `TRUST` explains."""
+    return "masked" if masked else "exact" if trusted else "sums"
+
+
+def seconds_text(seconds: float) -> str:
+    """Return a time in at most six characters: 17 ms, 1.3 s, 12 s, 3 min."""
+    if seconds < 0.9995:
+        return f"{1000 * seconds:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonRow:
+    """Result of one algorithm. None: not known, or not applicable.
+
+    `sin_angle` is the median sine to the records' exact components over the repeats that released components,
+    from `sin_least` to `sin_most`. `frobenius` is the median of ||C' - C|| / ||C|| if there is a covariance
+    C'. `predicted` is the error that the release states. `apart` is the sine to the release of the algorithm
+    `beside`. `own` marks a custom algorithm. `outcome` is the reason for no run or no release.
+    """
+
+    algorithm: str
+    own: bool = False
+    private: bool = True
+    trusted: bool = False
+    masked: bool = False
+    repeats: int = 0
+    sin_angle: float | None = None
+    sin_least: float | None = None
+    sin_most: float | None = None
+    frobenius: float | None = None
+    predicted: float | None = None
+    apart: float | None = None
+    beside: str | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    micro_rho: int | None = None
+    rounds: int | None = None
+    bytes_per_site: int | None = None
+    seconds: float | None = None
+    study: str | None = None
+    outcome: str = ""
+
+    @property
+    def ran(self) -> bool:
+        """True if the algorithm was run."""
+        return self.seconds is not None
+
+    @property
+    def label(self) -> str:
+        """Name of the algorithm, marked if it is custom or not private."""
+        return self.algorithm + (" (your own)" if self.own else "" if self.private else " (NOT PRIVATE)")
+
+    @property
+    def trust(self) -> str:
+        """Label of the trust model, which `TRUST` explains; "none" if nothing is private."""
+        return trust_label(self.trusted, self.masked) if self.private else "none"
+
+
+def ordered(rows: Sequence[ComparisonRow]) -> list[ComparisonRow]:
+    """Return the rows in order: least error first, then no release, then no run."""
+
+    def key(row: ComparisonRow) -> tuple[bool, float]:
+        known = row.sin_angle if row.sin_angle is not None else row.predicted
+        return not row.ran, math.inf if known is None else known
+
+    return sorted(rows, key=key)
+
+
+def as_csv(rows: Sequence[ComparisonRow]) -> str:
+    """Return one CSV line for each algorithm, with empty cells for unknown values."""
+    out = io.StringIO()
+    writer = csv.DictWriter(out, [field.name for field in fields(ComparisonRow)])
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in ordered(rows))
+    return out.getvalue()
+
+
+def comparison_table(rows: Sequence[ComparisonRow]) -> Table:
+    """Return the printed table of the algorithms that ran, without empty columns."""
+    ran = [row for row in ordered(rows) if row.ran]
+    out = Table(box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
+    shown = [(name, cell) for name, cell in CELLS if any(cell(row) for row in ran)]
+    for name, _ in shown:
+        out.add_column(name, justify="left" if name in ("algorithm", "trust") else "right", no_wrap=True)
+    for row in ran:
+        out.add_row(*(cell(row) for _, cell in shown), style=None if row.private else "red")
+    return out
+
+
+def remarks(rows: Sequence[ComparisonRow]) -> list[str]:
+    """Return the reasons why algorithms did not run or release."""
+    return [f"{row.label}: {row.outcome}" for row in ordered(rows) if row.outcome]
+
+
+def _sine(value: float | None) -> str:
+    return "" if value is None else sine_text(value)
+
+
+Cell = Callable[[ComparisonRow], str]
+CELLS: tuple[tuple[str, Cell], ...] = (
+    ("algorithm", lambda row: row.label),
+    ("error", lambda row: _sine(row.sin_angle)),
+    ("matrix", lambda row: "" if row.frobenius is None else f"{row.frobenius:.2g}"),
+    ("stated", lambda row: _sine(row.predicted)),
+    ("distance", lambda row: _sine(row.apart)),
+    ("eps", lambda row: "" if row.epsilon is None else shown_up(row.epsilon)),
+    ("delta", lambda row: "" if row.delta is None else shown_up(row.delta, 2)),
+    ("rounds", lambda row: "" if row.rounds is None else str(row.rounds)),
+    ("bytes", lambda row: "" if row.bytes_per_site is None else size_text(row.bytes_per_site)),
+    ("time", lambda row: "" if row.seconds is None else seconds_text(row.seconds)),
+    ("trust", lambda row: row.trust),
+)

@@ -1,0 +1,107 @@
+"""Client of the fork server, which starts reader processes and reports their exit status."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import socket
+import subprocess
+import threading
+import time
+from contextlib import suppress
+
+from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_common.concurrency import DEVNULL, ONE_THREAD, kill_process, start_isolated
+
+TRIES = 2
+NUMBER_BYTES = 8  # bytes of a process id (negative: abandoned), or of an exit status
+RUNNING = 2**32  # no exit status of a process
+ENDING_SECONDS, LEAST_PAUSE = 10.0, 0.001
+# A memory limit counts reserved memory. Arrow's own allocators reserve a GiB at once. The system's allocator
+# retains the gap of each freed block, one for each column of a file, unless large blocks are mapped singly.
+SETTINGS = ONE_THREAD | {"ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_MMAP_THRESHOLD_": "131072"}
+PROGRAM = "eigenveil_client.records.isolated.program"
+
+
+class ForkServer:
+    """Starts readers and reports their exit status.
+
+    Its process is started at the first request, and again whenever it has ended."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._control: socket.socket | None = None
+        self._owner = 0
+
+    def reader(self) -> tuple[int, socket.socket]:
+        """Return the process id of a new reader, and the socket to it."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            for _ in range(TRIES):
+                with suppress(OSError):  # it ended when idle
+                    return self._send(b"reader", [theirs.fileno()]), ours
+        ours.close()
+        raise BadRecords("cannot start a reader of the records. Check the free memory", about="reader")
+
+    def exit_status(self, pid: int) -> int | None:
+        """Return the exit code of a killed reader (negative: a signal).
+
+        RUNNING, if the kernel does not end it within `ENDING_SECONDS`; None, if the server has ended too."""
+        deadline, pause = time.monotonic() + ENDING_SECONDS, LEAST_PAUSE
+        try:
+            while (status := self._send(_bytes(pid), [])) == RUNNING:
+                if (remaining := deadline - time.monotonic()) <= 0:
+                    self._send(_bytes(-pid), [])
+                    return RUNNING
+                time.sleep(min(pause, remaining))
+                pause *= 2
+            return os.waitstatus_to_exitcode(status)
+        except (OSError, ValueError):
+            return None
+
+    def close(self) -> None:
+        """End the server and its readers; a fork of its parent has none."""
+        with self._lock:
+            if self._owner == os.getpid():
+                self._stop()
+
+    def _send(self, message: bytes, descriptors: list[int]) -> int:
+        with self._lock:
+            if self._owner != os.getpid():  # a fork of ours has none
+                self._control = self._process = None
+            try:
+                control = self._control or self._start()
+                socket.send_fds(control, [message], descriptors)
+                answer = control.recv(NUMBER_BYTES)
+                if len(answer) < NUMBER_BYTES:
+                    raise ConnectionError
+            except OSError:
+                self._stop()
+                raise
+            return int.from_bytes(answer, "big")
+
+    def _start(self) -> socket.socket:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            self._process = start_isolated(
+                PROGRAM, stdin=theirs.fileno(), stdout=DEVNULL, stderr=DEVNULL, settings=SETTINGS
+            )
+        self._control, self._owner = ours, os.getpid()
+        return ours
+
+    def _stop(self) -> None:
+        control, process = self._control, self._process
+        self._control = self._process = None
+        if control is not None:
+            control.close()
+        if process is not None:
+            kill_process(process)
+
+
+def _bytes(number: int) -> bytes:
+    return number.to_bytes(NUMBER_BYTES, "big", signed=True)
+
+
+SERVER = ForkServer()
+atexit.register(SERVER.close)

@@ -1,0 +1,234 @@
+"""Frames that a reader sends through its socket, and checks of their content.
+
+A frame is a head of 16 bytes (kind, number of rows, number of bytes that follow) and a body: JSON, or the
+stored integers of consecutive rows. Sizes are checked before memory is allocated. A reader's data is never
+unpickled: plain values become typed ones, or `ReaderFailure` is raised.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import struct
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import DTypeLike
+
+from eigenveil.study.grid import GridRows, stored_dtype
+from eigenveil.study.study import Study
+from eigenveil_client.records.column_quality import ColumnProfile, ColumnQuality
+
+HEAD = struct.Struct("<B3xIQ")
+MAX_JSON_BYTES = 2**20  # bytes of JSON in a frame
+MOST_ROWS = 2**24  # bytes of rows in a frame, or one row
+REQUEST_SIZE = struct.Struct("<Q")
+
+
+class FrameKind(IntEnum):
+    """Kind of a frame: rows, one of several items, the end, or an error instead."""
+
+    ROWS = 1
+    ITEM = 2
+    DONE = 3
+    ERROR = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowLayout:
+    """Layout of a reader's rows: the number of columns, and integers of a type from -largest to largest."""
+
+    columns: int
+    dtype: DTypeLike
+    largest: int
+
+    @property
+    def row_bytes(self) -> int:
+        return self.columns * np.dtype(self.dtype).itemsize
+
+    @property
+    def rows_at_once(self) -> int:
+        """The number of rows in one frame."""
+        return max(1, MOST_ROWS // max(1, self.row_bytes))
+
+
+class ReaderFailure(Exception):
+    """A reader sent an invalid frame, has `ended`, or is `late`."""
+
+    def __init__(self, *, late: bool = False, ended: bool = False) -> None:
+        super().__init__()
+        self.late, self.ended = late, ended
+
+
+def send(connection: socket.socket, kind: FrameKind, value: Any) -> None:
+    """Send one frame of JSON. Raises ValueError: it is too large."""
+    data = json.dumps(value).encode()
+    if len(data) > MAX_JSON_BYTES:
+        raise ValueError("a frame of JSON is too large")
+    connection.sendall(HEAD.pack(kind, 0, len(data)) + data)
+
+
+def send_rows(connection: socket.socket, rows: GridRows, layout: RowLayout) -> None:
+    """Send rows as frames, in their order."""
+    size = layout.rows_at_once
+    for start in range(0, len(rows), size):
+        part = np.ascontiguousarray(rows[start : start + size])
+        connection.sendall(HEAD.pack(FrameKind.ROWS, len(part), part.nbytes))
+        connection.sendall(part.data.cast("B"))
+
+
+def receive(
+    connection: socket.socket, deadline: float, layout: RowLayout | None
+) -> tuple[FrameKind, Any, int]:
+    """Return the next frame, before the monotonic time `deadline`, and its size. Its rows have `layout`.
+
+    Raises:
+        ReaderFailure: the frame is invalid, or did not arrive.
+    """
+    kind, rows, size = HEAD.unpack(_received(connection, HEAD.size, deadline))
+    if kind == FrameKind.ROWS:
+        return FrameKind.ROWS, _rows(connection, rows, size, deadline, layout), size
+    if kind not in (FrameKind.ITEM, FrameKind.DONE, FrameKind.ERROR) or rows or size > MAX_JSON_BYTES:
+        raise ReaderFailure
+    try:
+        return FrameKind(kind), json.loads(_received(connection, size, deadline)), size
+    except (ValueError, RecursionError):
+        raise ReaderFailure from None
+
+
+def _rows(
+    connection: socket.socket, rows: int, size: int, deadline: float, layout: RowLayout | None
+) -> GridRows:
+    if layout is None or not 1 <= rows <= layout.rows_at_once or size != rows * layout.row_bytes:
+        raise ReaderFailure
+    block: GridRows = np.empty((rows, layout.columns), dtype=layout.dtype)
+    _fill(connection, block.data.cast("B"), deadline)
+    if block.size and not -layout.largest <= int(block.min()) <= int(block.max()) <= layout.largest:
+        raise ReaderFailure
+    block.setflags(write=False)
+    return block
+
+
+def _received(connection: socket.socket, size: int, deadline: float) -> bytes:
+    data = bytearray(size)
+    _fill(connection, memoryview(data), deadline)
+    return bytes(data)
+
+
+def _fill(connection: socket.socket, into: memoryview, deadline: float) -> None:
+    while into:
+        remaining = deadline - time.monotonic()
+        if remaining <= 0:
+            raise ReaderFailure(late=True)
+        connection.settimeout(remaining)
+        try:
+            count = connection.recv_into(into)
+        except TimeoutError:
+            raise ReaderFailure(late=True) from None
+        except OSError:
+            raise ReaderFailure(ended=True) from None
+        if not count:
+            raise ReaderFailure(ended=True)
+        into = into[count:]
+
+
+def row_layout(study: Study) -> RowLayout:
+    """Return the layout of stored integers of the study's grid, from -grid_steps to grid_steps."""
+    return RowLayout(columns=study.dimension, dtype=stored_dtype(study), largest=study.grid_steps)
+
+
+MOST_TEXT = 2**16  # characters of a name
+MOST = 2**62
+MOST_NAMES = 2**20
+
+Given = ParamSpec("Given")
+Made = TypeVar("Made")
+
+
+def strict(make: Callable[Given, Made]) -> Callable[Given, Made]:
+    """Decorate `make` so that every error of a value is raised as ReaderFailure."""
+
+    @wraps(make)
+    def made(*given: Given.args, **named: Given.kwargs) -> Made:
+        try:
+            return make(*given, **named)
+        except (TypeError, ValueError, KeyError, IndexError, OverflowError):
+            raise ReaderFailure from None
+
+    return made
+
+
+def count(value: Any, most: int = MOST) -> int:
+    """Return a count. Raises ReaderFailure: it is not one, or above `most`."""
+    if type(value) is not int or not 0 <= value <= most:
+        raise ReaderFailure
+    return value
+
+
+def text(value: Any) -> str:
+    """Return a text. Raises ReaderFailure: it is not one, or too long."""
+    if type(value) is not str or len(value) > MOST_TEXT:
+        raise ReaderFailure
+    return value
+
+
+def number(value: Any) -> float:
+    """Return a float. Raises ReaderFailure: it is not a number."""
+    if type(value) not in (int, float):
+        raise ReaderFailure
+    return float(value)
+
+
+@strict
+def digest_of(value: Any) -> bytes:
+    """Return 32 bytes from hexadecimal digits."""
+    found = bytes.fromhex(text(value))
+    if len(found) != 32:
+        raise ReaderFailure
+    return found
+
+
+def add(found: list[Made], more: Sequence[Made], most: int | None = None) -> None:
+    """Append `more` to `found`. Raises ReaderFailure: there would be more than `most` (default:
+    MOST_NAMES)."""
+    if len(found) + len(more) > (MOST_NAMES if most is None else most):
+        raise ReaderFailure
+    found.extend(more)
+
+
+@strict
+def texts(value: Any) -> list[str]:
+    """Return a list of names."""
+    return [text(one) for one in list(value)]
+
+
+@strict
+def quality(name: str, counts: Any, persons: int = MOST) -> ColumnQuality:
+    """Return the counts of one column, stated in their order, none above the persons."""
+    every, *some = (count(one, persons) for one in counts)
+    missing, unreadable, below, above, at_bound, implausible = (count(one, every) for one in some)
+    return ColumnQuality(
+        name=name, persons=every, missing=missing, unreadable=unreadable,
+        below=below, above=above, at_bound=at_bound, implausible=implausible,
+    )  # fmt: skip
+
+
+@strict
+def column_profile(value: Any, counts: tuple[str, ...]) -> ColumnProfile:
+    """Return a profile from what `asdict` made of it."""
+    name, good, problem, span = (value[key] for key in ("name", "quality", "problem", "span"))
+    lower_upper = None if span is None else (number(span[0]), number(span[1]))
+    return ColumnProfile(
+        name=text(name),
+        quality=None if good is None else quality(text(good["name"]), [good[one] for one in counts]),
+        frequent=tuple((number(one), count(times)) for one, times in value["frequent"]),
+        quantiles=tuple(number(one) for one in value["quantiles"]),
+        span=lower_upper,
+        histogram=tuple(count(one) for one in value["histogram"]),
+        problem=None if problem is None else text(problem),
+    )

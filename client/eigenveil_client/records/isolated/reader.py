@@ -1,0 +1,295 @@
+"""Functions that read records: each call runs in an isolated process and checks its messages.
+
+Beyond these checks the process is not trusted.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from eigenveil.study.grid import GridRows
+from eigenveil.study.study import Study
+from eigenveil_client.records.column_quality import (
+    NO_RANGES,
+    Bounds,
+    ColumnProfile,
+    ColumnQuality,
+    PlausibleRanges,
+)
+from eigenveil_client.records.genotype_files import VariantList
+from eigenveil_client.records.isolated.frames import (
+    ReaderFailure,
+    add,
+    column_profile,
+    count,
+    digest_of,
+    quality,
+    text,
+    texts,
+)
+from eigenveil_client.records.isolated.process import DEFAULT_LIMITS, ReaderLimits, run_task
+from eigenveil_client.records.isolated.tasks import (
+    COUNTS,
+    CheckSource,
+    DigestSource,
+    ListColumns,
+    ListVariants,
+    LocateRows,
+    ProfileColumns,
+    ReadRecords,
+)
+from eigenveil_client.records.records import (
+    LINES,
+    Records,
+    RecordsSummary,
+    RowSink,
+    Rules,
+    check_study,
+    gathered,
+)
+from eigenveil_client.records.scratch_files import SYSTEM, Scratch
+from eigenveil_client.records.tables.cells import Unreadable
+from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_common.log import event
+
+BAD_COLUMNS = 4  # columns with bad cells for each that a study or a rule names, as rules read further columns
+
+
+def load(path: Path, study: Study, *, limits: ReaderLimits = DEFAULT_LIMITS) -> GridRows:
+    """Return the rows of a file, with default settings and without a rule."""
+    return read(RecordsConfig(source=path), study, limits=limits).rows
+
+
+def read(
+    config: RecordsConfig,
+    study: Study,
+    *,
+    rules: Rules = (),
+    plausible: PlausibleRanges = NO_RANGES,
+    unreadable: Callable[[Unreadable], None] | None = None,
+    limits: ReaderLimits = DEFAULT_LIMITS,
+) -> Records:
+    """Return the records of `stream`, all in memory."""
+    return gathered(
+        study,
+        lambda sink: stream(
+            config, study, sink, rules=rules, plausible=plausible, unreadable=unreadable, limits=limits
+        ),
+    )
+
+
+def stream(
+    config: RecordsConfig,
+    study: Study,
+    sink: RowSink,
+    *,
+    rules: Rules = (),
+    plausible: PlausibleRanges = NO_RANGES,
+    unreadable: Callable[[Unreadable], None] | None = None,
+    scratch: Scratch = SYSTEM,
+    limits: ReaderLimits = DEFAULT_LIMITS,
+    most: int | None = None,
+) -> RecordsSummary:
+    """Run `records.stream` in an isolated process.
+
+    Rows are within the grid, and no more than the persons or `most` (default: the study's max_records).
+    `sink` and `unreadable` are called in this process, the latter at the end, once for each column.
+
+    Raises:
+        RequestError: as `records.stream`; code `bad-config`, a library is not installed.
+        BadRecords: as there, or there are too many records, or the reader failed.
+    """
+    check_study(study, rules, plausible)  # here, so that no record decides which error is raised
+    received = _ReceivedRecords(study, rules, sink, study.max_records if most is None else most)
+    task = ReadRecords(
+        study=study, rules=rules, plausible=dict(plausible), tolerant=unreadable is not None, scratch=scratch
+    )
+    done = run_task(config, task, item=received.item, sink=received.rows, limits=limits, check=received.end)
+    for one in received.bad if unreadable is not None else ():
+        unreadable(one)  # type: ignore[misc]
+    return done
+
+
+class _ReceivedRecords:
+    """Checked messages of a reader of records so far."""
+
+    def __init__(self, study: Study, rules: Rules, sink: RowSink, most: int) -> None:
+        self._study = study
+        self._sink = sink
+        self._most = most
+        self._most_bad = BAD_COLUMNS * (study.dimension + len(rules))
+        self._records = 0
+        self._counts: list[Any] = []
+        self.bad: list[Unreadable] = []
+
+    def rows(self, rows: GridRows) -> None:
+        self._records += len(rows)
+        if self._records > self._most:  # a small file can state any number
+            raise BadRecords(
+                f"there are over {self._most} records, the largest number allowed. If the file is not "
+                "damaged, raise maximum_records in site.toml, or the study's max_records",
+                about="too-many",
+            )
+        self._sink(rows)
+
+    def item(self, one: Any) -> None:
+        if isinstance(one, list) and len(one) == len(COUNTS):
+            add(self._counts, [one], self._study.dimension)
+            return
+        column, cells, first, what = _four_values(one)
+        name = None if column is None else text(column)
+        bad = Unreadable(column=name, cells=count(cells), first=count(first), what=text(what))
+        add(self.bad, [bad], self._most_bad)
+
+    def end(self, done: Any) -> RecordsSummary:
+        if not isinstance(done, dict) or len(self._counts) != self._study.dimension:
+            raise ReaderFailure
+        persons = count(done.get("persons"))
+        found: tuple[ColumnQuality, ...] = tuple(
+            quality(column.name, counts, persons)
+            for column, counts in zip(self._study.columns, self._counts, strict=True)
+        )
+        if self._records > persons:
+            raise ReaderFailure
+        return RecordsSummary(persons=persons, file=digest_of(done.get("file")), quality=found)
+
+
+def _four_values(one: Any) -> list[Any]:
+    if not isinstance(one, list) or len(one) != 4:
+        raise ReaderFailure
+    return one
+
+
+def check_opens(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> None:
+    """Raise an error if the records cannot be opened, whatever columns they have. Raises as `stream`."""
+    run_task(config, CheckSource(), check=lambda done: None, limits=limits)
+
+
+def columns(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> tuple[str, ...]:
+    """Return the names of the columns, as the records spell them. Raises as `stream`."""
+    return _listed(config, limits)[0]
+
+
+def files(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> tuple[Path, ...]:
+    """Return the files that hold records: the Parquet files of a folder, or the stated file.
+
+    The .bim and .fam beside a .bed hold none. Raises as `stream`."""
+    found = _listed(config, limits)[1]
+    return config.files[:1] if found is None else found
+
+
+def _listed(config: RecordsConfig, limits: ReaderLimits) -> tuple[tuple[str, ...], tuple[Path, ...] | None]:
+    names: list[str] = []
+    paths: list[Path] = []
+
+    def item(one: Any) -> None:
+        if isinstance(one, str):
+            add(paths, [Path(text(one))])
+        else:
+            add(names, texts(one))
+
+    def check(done: Any) -> tuple[Path, ...] | None:
+        if done not in (None, len(paths)):
+            raise ReaderFailure
+        return None if done is None else tuple(paths)
+
+    found = run_task(config, ListColumns(), item=item, limits=limits, check=check)
+    return tuple(names), found
+
+
+def digest(config: RecordsConfig, limits: ReaderLimits = DEFAULT_LIMITS) -> bytes:
+    """Return the digest of all records. Raises as `stream`."""
+    return run_task(config, DigestSource(), limits=limits, check=digest_of)
+
+
+def locations(
+    config: RecordsConfig, rows: Sequence[tuple[int, bool]], limits: ReaderLimits = DEFAULT_LIMITS
+) -> list[str]:
+    """Return the locations of rows, or (not whole) of lines that are left out. Raises as `stream`."""
+    found: list[str] = []
+
+    def check(done: Any) -> list[str]:
+        if len(found) != len(rows):
+            raise ReaderFailure
+        return found
+
+    def item(one: Any) -> None:
+        add(found, [text(one)], len(rows))
+
+    return run_task(config, LocateRows(rows=tuple(rows)), item=item, limits=limits, check=check)
+
+
+def profile(
+    config: RecordsConfig,
+    rules: Rules,
+    wanted: Mapping[str, Bounds | None],
+    person: str | None,
+    limits: ReaderLimits = DEFAULT_LIMITS,
+) -> list[ColumnProfile]:
+    """Return a profile of each column in `wanted`, which maps names to bounds, if any. Raises as `stream`."""
+    found: list[ColumnProfile] = []
+    task = ProfileColumns(rules=rules, columns=dict(wanted), person=person)
+
+    def check(done: Any) -> list[ColumnProfile]:
+        if [one.name for one in found] != list(wanted):
+            raise ReaderFailure
+        return found
+
+    def item(one: Any) -> None:
+        add(found, [column_profile(one, COUNTS)], len(wanted))
+
+    return run_task(config, task, item=item, limits=limits, check=check)
+
+
+def variants(path: Path, limits: ReaderLimits = DEFAULT_LIMITS) -> VariantList:
+    """Return the variants that a file of genotypes lists. Raises as `stream`."""
+    names: list[str] = []
+    config = RecordsConfig(source=path)
+    left_out = run_task(
+        config, ListVariants(path=path), item=lambda one: add(names, texts(one)), limits=limits, check=count
+    )
+    return VariantList(columns=tuple(names), left_out=left_out)
+
+
+class Reader:
+    """Reader of a site's records for its daemon.
+
+    A cell that is not a number is a missing value, and a line with too many or too few cells is left out.
+
+    Privacy: one such cell must not be visible to the coordinator as a refusal. The operator is warned of its
+    column, once, and finds the line with `eigenveil-site check`.
+    """
+
+    def __init__(
+        self,
+        config: RecordsConfig,
+        rules: Rules,
+        plausible: PlausibleRanges,
+        scratch: Scratch,
+        limits: ReaderLimits = DEFAULT_LIMITS,
+        most: int | None = None,
+    ) -> None:
+        self._config = config
+        self._rules = rules
+        self._plausible = plausible
+        self._scratch = scratch
+        self._limits = limits
+        self._most = most
+        self._warned: set[str] = set()
+
+    def __call__(self, study: Study, sink: RowSink = lambda rows: None) -> RecordsSummary:
+        """Read a study's records, each passed to `sink`. Raises as `stream`."""
+        found: set[str] = set()
+        collect: Callable[[Unreadable], None] = lambda cells: found.add(cells.column or LINES)  # noqa: E731
+        taken = stream(
+            self._config, study, sink, rules=self._rules, plausible=self._plausible,
+            unreadable=collect, scratch=self._scratch, limits=self._limits, most=self._most,
+        )  # fmt: skip
+        if found - self._warned:
+            event("cells-unreadable", logging.WARNING, columns=", ".join(sorted(found - self._warned)))
+            self._warned |= found
+        return taken

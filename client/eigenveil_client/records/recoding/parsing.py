@@ -1,0 +1,185 @@
+"""Cells parsed as numbers or dates by a rule: each value is a function of its cell alone.
+
+Dates are microseconds since 1970, in UTC where a zone is stated.
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil_client.records.recoding.rule import Censored, ColumnRule
+from eigenveil_client.records.tables.cells import (
+    MISSING,
+    NUMERIC,
+    TEXT,
+    Cells,
+    about,
+    distinct,
+    faults,
+    number,
+    plain,
+    readable,
+    text,
+)
+from eigenveil_client.records.tables.records_config import Dialect
+from eigenveil_client.records.tables.source import BadRecords
+
+SIGNED = r"^(?P<sign><=?|>=?|≤|≥)\s*(?P<limit>.*)$"
+NO_NUMBER = "text instead of a number"
+
+
+def numbers(header: str, column: pa.Array, rule: ColumnRule, dialect: Dialect) -> Cells:
+    """Parse one column of a batch; the dialect is the table's.
+
+    Raises:
+        BadRecords: the type of the column is neither a number nor text.
+    """
+    with about(header):
+        column = plain(column)
+    if any(test(column.type) for test in TEXT):
+        words, found = text(header, column)
+        values, bad = _parse_text(words, rule, rule.number_marks(dialect))
+        found += faults(header, bad, NO_NUMBER)
+    elif any(test(column.type) for test in NUMERIC):
+        with about(header):
+            values, found = _to_floats(column), ()
+    else:
+        raise BadRecords(f"column {header!r} holds {column.type}, not numbers. Convert it", about=header)
+    infinite = np.isinf(values)
+    found += faults(header, infinite, "an infinite number. Correct it, or mark it as missing")
+    values = np.where(infinite | _is_code(values, rule, column.type), np.nan, values)
+    factor, offset = rule.linear
+    if (factor, offset) != (1.0, 0.0):
+        with np.errstate(over="ignore"):
+            values = values * factor + offset
+        beyond = np.isinf(values)
+        found += faults(header, beyond, "a number beyond the range of numbers after its factor and offset")
+        values = np.where(beyond, np.nan, values)
+    return Cells(values=values, faults=found)
+
+
+def _to_floats(column: pa.Array) -> FloatArray:
+    values: FloatArray = pc.cast(column, pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+    return values
+
+
+def _is_code(values: FloatArray, rule: ColumnRule, kind: pa.DataType) -> NDArray[np.bool_]:
+    """Return True for values that are codes, rounded as the floats of the column are."""
+    codes = np.array([value for code in rule.missing if (value := number(code)) is not None])
+    if pa.types.is_float16(kind) or pa.types.is_float32(kind):
+        codes = codes.astype(kind.to_pandas_dtype()).astype(np.float64)
+    return np.isin(values, codes)
+
+
+def _parse_text(cells: pa.Array, rule: ColumnRule, marks: Dialect) -> tuple[FloatArray, NDArray[np.bool_]]:
+    """Return text as numbers, and True where it is not a number."""
+    if (rule.missing, rule.censored, marks.decimal, marks.thousands) == ((), None, ".", ""):
+        missing = pc.is_in(pc.utf8_lower(cells), pa.array(MISSING))
+        plain_cells = pc.if_else(missing, pa.scalar(None, pa.string()), cells)
+        with suppress(pa.ArrowInvalid):  # a cell is not a number: parse each by itself
+            return _to_floats(pc.cast(plain_cells, pa.float64())), np.zeros(len(cells), dtype=np.bool_)
+    words = distinct(cells, rule.missing)
+    found = _parse_words(words.words, rule, marks)
+    bad = words.present & found.is_null().to_numpy(zero_copy_only=False)
+    return words.values(_to_floats(found)), words.where(bad)
+
+
+def _parse_words(words: pa.Array, rule: ColumnRule, marks: Dialect) -> pa.Array:
+    """Return words as numbers: null if it is not a number, NaN if it is missing."""
+    if rule.censored is None:
+        return readable(_without_marks(words, marks))
+    parts = pc.extract_regex(words, SIGNED)
+    signed = pc.is_valid(parts)
+    sign = pc.struct_field(parts, "sign")
+    limit = pc.utf8_trim_whitespace(pc.struct_field(parts, "limit"))
+    values = readable(_without_marks(pc.if_else(signed, limit, words), marks))
+    match rule.censored:
+        case Censored.LIMIT:
+            return values
+        case Censored.MISSING:
+            missing = pc.and_(signed, pc.is_valid(values))
+            return pc.if_else(pc.fill_null(missing, False), pa.scalar(np.nan, pa.float64()), values)
+        case Censored.HALF:
+            under = pc.is_in(sign, value_set=pa.array(["<", "<=", "≤"]))
+            halved = pc.and_(under, pc.fill_null(pc.greater(values, 0), False))
+            return pc.if_else(halved, pc.divide(values, 2.0), values)
+
+
+def _without_marks(words: pa.Array, marks: Dialect) -> pa.Array:
+    """Return numbers with these marks as Arrow reads them; null for text of another form.
+
+    A mark of thousands stands before three digits. The decimal mark of another country is not accepted."""
+    if (marks.decimal, marks.thousands) == (".", ""):
+        return words
+    decimal, group = re.escape(marks.decimal), re.escape(marks.thousands)
+    grouped = rf"|[0-9]{{1,3}}(?:{group}[0-9]{{3}})+" if marks.thousands else ""
+    shape = rf"^[+-]?(?:(?:[0-9]+{grouped})(?:{decimal}[0-9]*)?|{decimal}[0-9]+)(?:[eE][+-]?[0-9]+)?$"
+    fits = pc.match_substring_regex(words, shape)
+    if marks.thousands:
+        words = pc.replace_substring(words, marks.thousands, "")
+    words = pc.replace_substring(words, marks.decimal, ".")
+    return pc.if_else(fits, words, pa.scalar(None, pa.string()))
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+YEAR = 365.25 * 86_400e6  # the unit "a" of UCUM
+UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
+
+
+def dates(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
+    """Parse one column of a batch: Arrow's dates and timestamps, and text as `rule.dates` or ISO 8601.
+
+    Raises:
+        BadRecords: the type of the column is not one of dates.
+    """
+    with about(header):
+        column = plain(column)
+    kind = column.type
+    if pa.types.is_date(kind) or pa.types.is_timestamp(kind):
+        return _moments(header, column, rule)
+    # with a stated form, integers such as 20240301 and 2024 are dates
+    written = any(test(kind) for test in TEXT) or (rule.dates is not None and pa.types.is_integer(kind))
+    if not written:
+        raise BadRecords(f"column {header!r} holds {kind}, not dates. Convert it", about=header)
+    cells, found = text(header, column)
+    words = distinct(cells, rule.missing)
+    read = [np.nan if word is None else _moment(word, rule.dates) for word in words.words.to_pylist()]
+    values = np.array([np.nan if moment is None else moment for moment in read], dtype=np.float64)
+    bad = words.where(np.array([moment is None for moment in read], dtype=np.bool_))
+    found += faults(header, bad, "not a date in the expected form")
+    return Cells(values=words.values(values), faults=found)
+
+
+def _moments(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
+    """Convert dates to floats, as one date out of range must not refuse its batch."""
+    kind = column.type
+    if pa.types.is_date32(kind):
+        scale, whole = 86_400e6, pa.int32()
+    else:
+        scale, whole = UNITS["ms" if pa.types.is_date64(kind) else kind.unit], pa.int64()
+    values = column.view(whole).to_numpy(zero_copy_only=False).astype(np.float64) * scale
+    if rule.missing:
+        codes = [moment for code in rule.missing if (moment := _moment(code, rule.dates)) is not None]
+        values = np.where(np.isin(values, codes), np.nan, values)
+    return Cells(values=values)
+
+
+def _moment(word: str, form: str | None) -> float | None:
+    with suppress(ValueError, OverflowError):
+        day = datetime.fromisoformat(word) if form is None else datetime.strptime(word, form)  # noqa: DTZ007
+        zoned = day if day.tzinfo else day.replace(tzinfo=UTC)
+        return float((zoned - EPOCH) // timedelta(microseconds=1))
+    return None
+
+
+def years_between(later: Cells, earlier: Cells) -> Cells:
+    """Return the years from the earlier to the later date of each row; negative if they are swapped."""
+    return Cells(values=(later.values - earlier.values) / YEAR, faults=later.faults + earlier.faults)

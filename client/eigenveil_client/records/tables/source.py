@@ -1,0 +1,141 @@
+"""Sources of records: batches of named columns, found by name and by the unit in brackets; and their digests.
+
+UTF-8 is not checked here, as one record's bytes must not affect a whole file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pyarrow as pa
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_client.records.tables.records_config import Dialect
+
+# Arrow's MemoryError is one of these as well: callers let it pass, and the reader process reports it.
+UNREADABLE = (pa.ArrowException, OSError, UnicodeError, LookupError, EOFError, zlib.error)
+
+LeaveOut = Callable[[int], None]  # called with the number of lines of a file that are left out
+
+
+class BadRecords(RequestError):
+    """Invalid records, code `bad-data`.
+
+    `about` is a column or a fixed word; the message may name lines, which a daemon's log must not. `kind` is
+    the class of an unexpected error, else empty.
+    """
+
+    def __init__(self, message: str, *, about: str = "file", kind: str = "") -> None:
+        super().__init__(Code.BAD_DATA, message)
+        self.about = about
+        self.kind = kind
+
+
+class Source(Protocol):
+    """Source of records that can be read repeatedly, as batches of named columns."""
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """The names of its columns, as the file spells them."""
+
+    @property
+    def dialect(self) -> Dialect:
+        """The form of numbers in cells of text."""
+
+    def schema(self) -> pa.Schema:
+        """Return its columns and their types, without computing a record.
+
+        Raises:
+            BadRecords: as `batches`.
+        """
+
+    def digest(self) -> bytes:
+        """Return the digest of the whole source, which changes with any record.
+
+        Raises:
+            BadRecords: as `batches`.
+        """
+
+    def batches(self, headers: list[str], leave_out: LeaveOut | None) -> Iterator[pa.RecordBatch]:
+        """Yield batches of these columns, in this order, with the rows in their order.
+
+        A line without the number of cells of the header is an error, or left out if `leave_out` is given.
+
+        Raises:
+            BadRecords: it cannot be read.
+        """
+
+    def location(self, row: int, *, whole: bool = True) -> str:
+        """Return the location of row `row` (from 0), such as "line 7"; not `whole`: of a line left out."""
+
+
+def unreadable(path: Path) -> BadRecords:
+    """Return the error for an unreadable file."""
+    return BadRecords(f"{path} cannot be read. Check that it exists, is complete and readable")
+
+
+def name_and_unit(header: str) -> tuple[str, str | None]:
+    """Split a header: `glucose [mmol/L]` is the column glucose in mmol/L; the unit may be absent."""
+    name, bracket, unit = header.strip().rpartition("[")
+    if not bracket or not unit.endswith("]") or not name.strip():
+        return header.strip(), None
+    return name.strip(), unit[:-1].strip()
+
+
+class Headers:
+    """The headers of a file, by their names with and without the unit in brackets."""
+
+    def __init__(self, headers: tuple[str, ...]) -> None:
+        self._number = len(headers)
+        self._named: dict[str, list[str]] = {}
+        for header in headers:
+            for name in {header.strip(), name_and_unit(header)[0]}:
+                self._named.setdefault(name, []).append(header)
+
+    def find(self, name: str, unit: str | None = None) -> str:
+        """Return the header of the column `name`, in `unit` if that is given.
+
+        Raises:
+            BadRecords: it is missing or repeated, or its unit in brackets differs.
+        """
+        return _only(self._named.get(name, []), self._number, name, unit)
+
+
+def find_column(headers: tuple[str, ...], name: str, unit: str | None = None) -> str:
+    """Return the header of a file for one column. Raises as `Headers.find`."""
+    return Headers(headers).find(name, unit)
+
+
+def _only(fits: list[str], headers: int, name: str, unit: str | None) -> str:
+    if not fits:
+        hint = " (is the file separated by commas?)" if headers == 1 else ""
+        raise BadRecords(f"column {name!r} is not in the records{hint}. Add it", about=name)
+    if len(fits) > 1:
+        raise BadRecords(f"the records have {len(fits)} columns {name!r}. Keep one", about=name)
+    stated = None if fits[0].strip() == name else name_and_unit(fits[0])[1]
+    if unit is not None and stated is not None and stated != unit:
+        raise BadRecords(
+            f"column {name!r} is in {stated!r} in the records and in {unit!r} in the study. Convert it",
+            about=name,
+        )
+    return fits[0]
+
+
+def digest(*paths: Path, extra: bytes = b"") -> bytes:
+    """Return the SHA-256 of a file, or of the digests of several files and of `extra`.
+
+    Raises:
+        BadRecords: a file cannot be read.
+    """
+    found = []
+    for path in paths:
+        try:
+            with path.open("rb") as file:
+                found.append(hashlib.file_digest(file, "sha256").digest())
+        except OSError as problem:
+            raise BadRecords(f"cannot read {path}: {problem.strerror}") from None
+    return found[0] if len(found) == 1 and not extra else hashlib.sha256(b"".join([*found, extra])).digest()

@@ -1,0 +1,200 @@
+"""Labels of the console for fixed sets of names, marked for translation."""
+
+from __future__ import annotations
+
+from eigenveil.dictionary.site_rules import DeclineReason
+from eigenveil.queries import NAMES, CellVotes, RankVotes, ShuffledRecord, SpanGap, SpanVotes
+from eigenveil_client.site.roster.analysts import SignatureStatus
+from eigenveil_client.site.state.received_plans import ConsentStatus
+from eigenveil_common.web.languages import mark
+
+STATUS_LABELS = {
+    ConsentStatus.PENDING: (mark("pending: waits for your decision"), "care"),
+    ConsentStatus.ACCEPTED: (mark("agreed to"), "good"),
+    ConsentStatus.DECLINED: (mark("declined"), "bad"),
+    ConsentStatus.WITHDRAWN: (mark("withdrawn"), "bad"),
+    ConsentStatus.ENDED: (mark("ended"), ""),
+}
+PERSON_LABELS = {
+    ConsentStatus.ACCEPTED.value: mark("Agreed to by a person"),
+    ConsentStatus.DECLINED.value: mark("Declined by a person"),
+    ConsentStatus.WITHDRAWN.value: mark("Withdrawn by a person"),
+}
+UNITS = {"a": mark("years")}  # not readable as a UCUM code; other units are shown as they are
+OF_ONE_PERSON = NAMES[ShuffledRecord]
+# Queries with a separate value for each group of records; a group may be one record.
+OF_SMALL_GROUPS = frozenset(NAMES[query] for query in (SpanVotes, CellVotes, RankVotes, SpanGap))
+# Explanation of each query's answer for lay readers.
+ANSWER_LABELS = {
+    "count": mark("how many patients have usable values in these columns"),
+    "row-norms": mark(
+        "patients sorted into steps by how far their values lie from a middle: only the number in each step"
+    ),
+    "clipped-sum": mark("the values of each measurement, added up over all patients"),
+    "energy": mark("one sum over all patients: how far they lie from the middle, squared"),
+    "gram": mark(
+        "for every two measurements, and each with itself: the two values of a patient multiplied, and this "
+        "added up over all patients"
+    ),
+    "cross-norms": mark(
+        "patients sorted into steps by how much they count for what comes next: only the number in each step"
+    ),
+    "cross-covariance": mark("sums over all patients of products of measurements with the directions found"),
+    "column-histograms": mark("how many patients have which value, for each measurement: counts in 65 steps"),
+    "column-moments": mark(
+        "for each measurement, the sums over all patients of its values and their squares"
+    ),
+    "gradient": mark("sums over all patients that say how to improve the directions found so far"),
+    "gradient-norms": mark(
+        "patients sorted into steps by how much they count for the next improvement: only the number in each "
+        "step"
+    ),
+    "votes": mark("how many small groups of patients differ how much from each other: counts only"),
+    "coordinates": mark("how many small groups of patients lie where, for each measurement: counts only"),
+    "boxed": mark("sums over small groups of patients that say how to improve the direction found so far"),
+    "block-ranks": mark("how many small groups of patients need how many directions: counts only"),
+    "spectrum": mark(
+        "for every two measurements, and each with itself, their product added up over all patients, of "
+        "which only "
+        "how strong each direction is is ever published, with noise"
+    ),
+    "eigenvectors": mark(
+        "for every two measurements, and each with itself, their product added up over all patients, of "
+        "which only "
+        "directions are ever published, with noise"
+    ),
+    "subspace": mark(
+        "for every two measurements, and each with itself, their product added up over all patients, of "
+        "which only "
+        "directions taken together are ever published, with noise"
+    ),
+    "radius-search": mark(
+        "how many patients lie how far from the middle, of which one distance is published"
+    ),
+    "slot": mark(
+        "what one single patient, drawn at random, adds to the directions: the coordinator sees"
+        " it without noise, but not whose it is"
+    ),
+    "span-votes": mark(
+        "what small groups of patients have in common, as a code number; one at most is published"
+    ),
+    "cell-votes": mark(
+        "in which rough direction small groups of patients lie, as a code number; one at most is published"
+    ),
+    "rank-votes": mark(
+        "what small groups of patients have in common, as a code number, for several numbers "
+        "of directions; one at most is published"
+    ),
+    "span-gap": mark(
+        "how much oftener the most common of these numbers was seen than the next; published only if by far"
+    ),
+    "preimage": mark("what the published code number stands for"),
+    "decline": mark("a refusal: no number left"),
+    "ready": mark("that an answer is computed and waits for the other sites: no number left"),
+}
+# Status of the analyst's signature.
+SIGNATURE_LABELS = {
+    SignatureStatus.NONE: mark(
+        "The study is not signed: only the federation's operator vouches for this account. Ask the operator "
+        "whose account it is."
+    ),
+    SignatureStatus.INVALID: mark(
+        "The signature of the study is invalid or has expired: only the federation's operator vouches for "
+        "this account."
+    ),
+    SignatureStatus.NOT_COMPARED: mark(
+        "The study is signed with a key that is not confirmed here: only the federation's operator vouches "
+        "for its owner. Have this site's IT staff import the analyst's key card, and type the digits that "
+        "the analyst reads to you by telephone."
+    ),
+    SignatureStatus.CHANGED: mark(
+        "The federation's operator has shown another key under this name than the confirmed one: no study of "
+        "this analyst is answered. Have this site's IT staff telephone the analyst, at a number that you "
+        "know."
+    ),
+    SignatureStatus.REMOVED: mark(
+        "The study is signed with a key that was removed here: it is not answered. Have the analyst sign it "
+        "again, with the present key."
+    ),
+    SignatureStatus.CONFIRMED: mark(
+        "The study is signed with the key that this site has confirmed for this account."
+    ),
+}
+REASON_LABELS = {
+    DeclineReason.PURPOSE: mark("What it is for is not covered here"),
+    DeclineReason.COLUMNS: mark("A measurement may not be used"),
+    DeclineReason.ANALYST: mark("We do not know the analyst"),
+    DeclineReason.BUDGET: mark("It would take too much of the budget"),
+    DeclineReason.TIMING: mark("Not at this time"),
+    DeclineReason.UNSTATED: mark("No reason is given"),
+}
+# Each rule of site.toml: text if passed, text if failed; the template supplies the values.
+RULE_LABELS = {
+    "approval_ends": (
+        mark("This site's permission to answer studies has not run out"),
+        mark("This site's permission to answer studies has run out"),
+    ),
+    "analysts": (mark("This account may ask here"), mark("This account may not ask here")),
+    "columns": (mark("All measurements may be used"), mark("A measurement may not be used")),
+    "algorithms": (mark("Your settings allow its method"), mark("Your settings do not allow its method")),
+    "noise": (
+        mark("Your settings allow its kind of noise"),
+        mark("Your settings do not allow its kind of noise"),
+    ),
+    "max_epsilon_per_study": (
+        mark("It reveals no more than one study may (epsilon %(epsilon)s; allowed: %(largest)s)"),
+        mark("It reveals more than one study may (epsilon %(epsilon)s; allowed: %(largest)s)"),
+    ),
+    "max_delta": (
+        mark("The remaining chance (delta), which the guesses above include, is no larger than you allow"),
+        mark("The remaining chance (delta), which the guesses above include, is larger than you allow"),
+    ),
+    "trust": (
+        mark("Your settings allow who sees the exact numbers of this site"),
+        mark("Your settings do not allow who sees the exact numbers of this site"),
+    ),
+    "colluding": (
+        mark("The limit holds even if as many other sites help the coordinator as your settings say"),
+        mark("The limit does not hold if as many other sites help the coordinator as your settings say"),
+    ),
+    "minimum_sites": (
+        mark("Every sum is over at least as many sites as your settings say"),
+        mark("A sum may be over fewer sites than your settings say"),
+    ),
+    "peers": (
+        mark("People here have confirmed the card of every other site that is invited"),
+        mark("The card of an invited site is not confirmed here"),
+    ),
+    "signature": (
+        mark("It is signed as the keys that were confirmed here ask for, if any were"),
+        mark("It is not signed with a key that people here have confirmed"),
+    ),
+    "person_column": (
+        mark("It counts as one patient what your settings count as one"),
+        mark("It counts as one patient something else than your settings do"),
+    ),
+    "sites_per_person": (
+        mark(
+            "The limit covers all sites where one patient may be known (your settings say: at most %(sites)s)"
+        ),
+        mark(
+            "The limit does not cover all sites where one patient may be known (your settings say: %(sites)s)"
+        ),
+    ),
+    "max_columns_per_record": (
+        mark("It has %(columns)s measurements: not too many for %(fewest)s patients, your lowest number"),
+        mark("It has %(columns)s measurements: too many for %(fewest)s patients, your lowest number"),
+    ),
+    "minimum_records": (
+        mark("It wants at least %(cohort)s patients at a site; you answer with %(fewest)s or more"),
+        mark("It wants at least %(cohort)s patients at a site; you may answer with %(fewest)s"),
+    ),
+    "maximum_records": (
+        mark("It has room for %(room)s patients of a site; you answer with at most %(most)s"),
+        mark("It has room for only %(room)s patients of a site; you may answer with %(most)s"),
+    ),
+    "minimum_records_per_part": (
+        mark("It is not planned over parts of fewer than %(part)s patients"),
+        mark("It is planned over parts of fewer than %(part)s patients"),
+    ),
+}

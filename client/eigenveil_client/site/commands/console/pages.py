@@ -1,0 +1,380 @@
+"""Console pages: studies and decisions, messages sent, columns, budget, connection.
+
+Context of the console's pages.
+
+Decision pages: the consequence, a field for the name, and one button.
+
+Decisions use the functions of the commands. The plan's whole digest is in the path, so a decision is about
+the plan that was shown.
+
+Pages of the messages that left this site, and of their recomputed numbers.
+
+Pages of the site: columns, budget, certificate and connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+from markupsafe import Markup
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import FormData
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from eigenveil.accounting.budget import Conversion
+from eigenveil.accounting.ledger import EntryKind, LedgerEntry
+from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, LONGEST_TEXT, DeclineReason
+from eigenveil.errors import Code, RequestError
+from eigenveil.protocol.plan import plan_from_json
+from eigenveil_client.connection.identity import folder_identity, load_identity
+from eigenveil_client.site import config as site_config
+from eigenveil_client.site.commands import consent, evidence
+from eigenveil_client.site.commands.checks import site_checks
+from eigenveil_client.site.commands.column_profiles import profile_columns
+from eigenveil_client.site.commands.console import labels
+from eigenveil_client.site.commands.console.consent_summary import consent_summary, right_ever
+from eigenveil_client.site.commands.console.labels import REASON_LABELS
+from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.engine.engine import make_engine
+from eigenveil_client.site.state.egress import EgressRow
+from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
+from eigenveil_client.site.state.store import SiteStore
+from eigenveil_client.site.state.store_access import open_site_store
+from eigenveil_common.web.languages import Translator, mark
+from eigenveil_common.web.pages import Pages, gauge, histogram_bars, step_chart
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Console:
+    """Context of the console's pages. Each request reads the configuration and opens the state again, because
+    commands and a daemon may change both."""
+
+    config_file: Path
+    pages: Pages
+
+    async def from_store(self, look: Callable[[SiteConfig, SiteStore], T]) -> T:
+        """Return the result of `look` on the site's state, in a thread."""
+
+        def done() -> T:
+            config = site_config.load(self.config_file)
+            with open_site_store(config) as store:
+                return look(config, store)
+
+        return await run_in_threadpool(done)
+
+    async def from_config(self, look: Callable[[SiteConfig], T]) -> T:
+        """Return the result of `look` on the configuration, in a thread."""
+        return await run_in_threadpool(lambda: look(site_config.load(self.config_file)))
+
+    def page(self, request: Request, template: str, **values: Any) -> Response:
+        return self.pages.render(request, template, **values)
+
+
+def requested_study(store: SiteStore, request: Request) -> ReceivedPlan:
+    """Return the study whose whole digest is in the path.
+
+    Raises:
+        RequestError: code `not-found`.
+    """
+    found = store.studies.get(request.path_params["study"])
+    if found is None:
+        raise RequestError(Code.NOT_FOUND, "no such study was received here")
+    return found
+
+
+def study_routes(console: Console) -> list[Route]:
+    async def every(request: Request) -> Response:
+        def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+            seen = store.studies.all()[::-1]
+            return {
+                "waiting": [
+                    consent_summary(config, store, one)
+                    for one in seen
+                    if one.standing is ConsentStatus.PENDING
+                ],
+                "decided": [one for one in seen if one.standing is not ConsentStatus.PENDING],
+                "counts": store.declined.counts()[::-1],
+                "proofs": store.proofs.all(),
+            }
+
+        view = await console.from_store(look)
+        return console.page(
+            request,
+            "studies.html",
+            standings=labels.STATUS_LABELS,
+            signatures=labels.SIGNATURE_LABELS,
+            **view,
+        )
+
+    async def one(request: Request) -> Response:
+        return await _shown(console, request, "study.html")
+
+    async def sheet(request: Request) -> Response:
+        return await _shown(console, request, "sheet.html")
+
+    return [Route("/", every), Route("/studies/{study}", one), Route("/studies/{study}/sheet", sheet)]
+
+
+async def _shown(console: Console, request: Request, template: str) -> Response:
+    view = await console.from_store(
+        lambda config, store: consent_summary(config, store, requested_study(store, request))
+    )
+    return console.page(
+        request, template, card=view, answers=labels.ANSWER_LABELS, rules=labels.RULE_LABELS, standings=labels.STATUS_LABELS,
+        signatures=labels.SIGNATURE_LABELS,
+        peoples=labels.PERSON_LABELS, units=labels.UNITS, reasons=labels.REASON_LABELS,
+    )  # fmt: skip
+
+
+Act = Callable[[SiteConfig, SiteStore, ReceivedPlan, FormData], object]
+
+
+def _approve(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
+    consent.approve(config, store, seen, by=_name(form))
+
+
+def _decline(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
+    word = {one.value: one for one in DeclineReason}.get(_field(form, "word"))
+    if word is None:
+        raise RequestError(Code.BAD_ARGUMENT, "choose one of the reasons")
+    consent.decline(config, store, seen, by=_name(form), word=word, text=_field(form, "text"))
+
+
+def _withdraw(config: SiteConfig, store: SiteStore, seen: ReceivedPlan, form: FormData) -> None:
+    consent.withdraw(config, store, seen, by=_name(form))
+
+
+ACTS: dict[str, tuple[ConsentStatus, Act]] = {
+    "approve": (ConsentStatus.ACCEPTED, _approve),
+    "decline": (ConsentStatus.DECLINED, _decline),
+    "withdraw": (ConsentStatus.WITHDRAWN, _withdraw),
+}
+
+
+def decision_routes(console: Console) -> list[Route]:
+    return [
+        Route(f"/studies/{{study}}/{act}", endpoint, methods=[method])
+        for act in ACTS
+        for method, endpoint in (
+            ("GET", partial(_confirmation_page, console, act)),
+            ("POST", partial(_apply, console, act)),
+        )
+    ]
+
+
+async def _confirmation_page(console: Console, act: str, request: Request) -> Response:
+    view = await console.from_store(
+        lambda config, store: consent_summary(config, store, requested_study(store, request))
+    )
+    tell_reasons = await console.from_config(lambda config: config.policy.tell_reasons)
+    return console.page(
+        request, "decide.html", card=view, act=act, reasons=REASON_LABELS, telling=tell_reasons,
+        longest_name=LONGEST_SIGNER_NAME, longest_text=LONGEST_TEXT,
+    )  # fmt: skip
+
+
+async def _apply(console: Console, act: str, request: Request) -> Response:
+    form, change = await request.form(), ACTS[act][1]
+    await console.from_store(
+        lambda config, store: change(config, store, requested_study(store, request), form)
+    )
+    return RedirectResponse(f"{console.pages.base}/studies/{request.path_params['study']}", status_code=303)
+
+
+def _name(form: FormData) -> str:
+    """Return the name of the person who decides. Raises RequestError, code `bad-argument`, if it is empty."""
+    name = _field(form, "by")
+    if not name:
+        raise RequestError(Code.BAD_ARGUMENT, "enter the name of the person who decides")
+    return name
+
+
+def _field(form: FormData, name: str) -> str:
+    sent = form.get(name)
+    return sent.strip() if isinstance(sent, str) else ""
+
+
+PER_PAGE = 100
+MOST_NUMBERS = 500
+
+
+def sent_routes(console: Console) -> list[Route]:
+    async def every(request: Request) -> Response:
+        page = _page(request)
+
+        def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+            rows = store.egress.verify(store.ledger.ledger)[::-1]
+            names = {seen.plan: seen.name for seen in store.studies.all()}
+            first = page * PER_PAGE
+            return {
+                "rows": [(row, names.get(row.study, "")) for row in rows[first : first + PER_PAGE]],
+                "messages": len(rows),
+                "bytes": sum(row.bytes for row in rows),
+                "head": store.egress.head(),
+                "calls": store.traffic.counts()[::-1][:PER_PAGE],
+                "page": page,
+                "pages": -(-len(rows) // PER_PAGE),
+            }
+
+        view = await console.from_store(look)
+        return console.page(request, "sent.html", answers=labels.ANSWER_LABELS, **view)
+
+    async def recompute_answer(request: Request) -> Response:
+        def look(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+            row = _row(store, request)
+            view = evidence.answer_view(evidence.recompute_answer(store, row, make_engine(config)))
+            seen = store.studies.get(row.study)
+            name = "" if seen is None else plan_from_json(seen.plan_json).study.name
+            return view | {"name": name, "at": row.at, "bytes": row.bytes}
+
+        view = await console.from_store(look)
+        return console.page(
+            request, "numbers.html", told=view, answers=labels.ANSWER_LABELS, most=MOST_NUMBERS
+        )
+
+    return [Route("/sent", every), Route("/sent/{row}", recompute_answer)]
+
+
+def _page(request: Request) -> int:
+    return max(0, (_number(request.query_params.get("page", "")) or 1) - 1)
+
+
+def _number(text: str) -> int | None:
+    """Return a typed number; None if it is invalid or too long for Python to parse."""
+    return int(text) if text.isdecimal() and len(text) < 9 else None
+
+
+def _row(store: SiteStore, request: Request) -> EgressRow:
+    """Return the answer whose index is in the path. Raises RequestError, code `not-found`."""
+    index = _number(request.path_params["row"])
+    found = [row for row in store.egress.rows() if row.index == index and row.answers]
+    if not found:
+        raise RequestError(Code.NOT_FOUND, "no answer with numbers has this row number in the ledger")
+    return found[0]
+
+
+def upkeep_routes(console: Console) -> list[Route]:
+    async def columns(request: Request) -> Response:
+        found = await console.from_config(profile_columns)
+        study = request.query_params.get("study", "")
+        every = len(found)
+        if study:
+            wanted = await console.from_store(lambda config, store: _columns_of(store, study))
+            found = [one for one in found if one.seen.name in wanted]
+        shown = [(one, histogram_bars(one.seen.histogram)) for one in found]
+        return console.page(request, "columns.html", columns=shown, study=study, hidden=every - len(found))
+
+    async def budget(request: Request) -> Response:
+        view = await console.from_store(_budget)
+        translate = console.pages.translator(request)
+        share = translate.up(100 * view["used"], 3)
+        used = translate(mark("%(share)s %% of the budget is used or reserved"), share=share)
+        picture = gauge(view["used"], 0.0, used)
+        chart = _chart(view, translate)
+        return console.page(request, "budget.html", picture=picture, chart=chart, **view)
+
+    async def connection(request: Request) -> Response:
+        view = await console.from_store(_connection)
+        return console.page(request, "connection.html", checks=None, **view)
+
+    async def checked(request: Request) -> Response:
+        view = await console.from_store(_connection)
+        checks = await console.from_config(lambda config: site_checks(console.config_file))
+        return console.page(request, "connection.html", checks=checks, **view)
+
+    return [
+        Route("/columns", columns),
+        Route("/budget", budget),
+        Route("/connection", connection),
+        Route("/connection/checked", checked),
+    ]
+
+
+def _columns_of(store: SiteStore, study: str) -> set[str]:
+    return {one.name for one in plan_from_json(store.studies.find(study).plan_json).study.columns}
+
+
+def _connection(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+    """Return the site's identity and the time of its last message."""
+    stored = None if folder_identity(config.identity) is None else load_identity(config.identity)
+    return {
+        "last": store.traffic.last(),
+        "expires": stored and stored.expires.timestamp(),
+        "identity": stored and stored.identity.uri,
+        "coordinator": stored and stored.coordinator,
+    }
+
+
+def _budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
+    """Return the use of the budget over time, as shares of 1, from the verified ledger."""
+    state, names = store.ledger.ledger, {seen.plan: seen.name for seen in store.studies.all()}
+    limit, entries = state.limit.micro_rho, store.ledger.entries()
+    used, amounts = _over_time(entries), _amounts(config, store)
+    return {
+        "used": Fraction(state.committed().micro_rho, limit),
+        "spent": Fraction(state.spent.micro_rho, limit),
+        "rows": [
+            (entry, names.get(entry.study, ""), Fraction(total, limit))
+            for entry, total in list(zip(entries, used, strict=True))[::-1][:100]
+        ],
+        "points": [
+            (entry.at, float(Fraction(total, limit))) for entry, total in zip(entries, used, strict=True)
+        ],
+        "right_ever": right_ever(store),
+        "amounts": amounts,
+        "but_for": Conversion(delta=config.policy.budget_delta, exact=state.exact).failure_probability(
+            state.limit
+        ),
+        "yearly": config.policy.yearly is not None,
+        "sites_per_person": config.policy.sites_per_person,
+    }
+
+
+def _amounts(config: SiteConfig, store: SiteStore) -> dict[str, str]:
+    """Return the whole, the spent and the remaining budget as epsilons for both neighbouring relations."""
+    state, delta = store.ledger.ledger, config.policy.budget_delta
+    whole, left = Conversion(delta=delta, exact=state.exact), consent.budget(config, store)
+    view = {
+        "whole": whole.spent(state.limit.micro_rho),
+        "spent": Conversion(delta=delta, exact=state.gaussian).spent(state.spent.micro_rho),
+    }
+    for name in ("left", "left_this_year"):
+        if left[name] is not None:
+            view[name] = whole.left(left[name]["micro_rho"], left[name]["of_micro_rho"])
+    return view
+
+
+def _over_time(entries: list[LedgerEntry]) -> list[int]:
+    """Return the micro-rho spent or reserved after each entry."""
+    open_, spent, totals = dict[str, int](), 0, []
+    for entry in entries:
+        match entry.kind:
+            case EntryKind.RESERVE | EntryKind.RESERVE_GAUSSIAN:
+                open_[entry.study] = open_.get(entry.study, 0) + entry.micro_rho
+            case EntryKind.CHARGE | EntryKind.ATTEMPT:
+                open_[entry.study] -= entry.micro_rho
+                spent += entry.micro_rho
+            case EntryKind.SETTLE:
+                open_.pop(entry.study, None)
+        totals.append(spent + sum(open_.values()))
+    return totals
+
+
+def _chart(view: dict[str, Any], translate: Translator) -> Markup:
+    """Return the chart of the budget's use; empty before there are two entries."""
+    points = view["points"]
+    if len(points) < 2:
+        return Markup("")
+    about = translate(mark("The use of the budget over time, as in the table below"))
+    return step_chart(
+        points, 1.0, about, ("100 %", translate.day(points[0][0]), translate.day(points[-1][0]))
+    )

@@ -1,0 +1,232 @@
+"""Commands for other sites' key cards: peers export, import, confirm, list, remove.
+
+Commands for analysts' key cards: analysts import, confirm, list, remove.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eigenveil_client.site.commands.card_pinning import (
+    FINGERPRINT,
+    REPLACE,
+    confirm_card_of,
+    import_card_files,
+    note_cards,
+    show_pins,
+)
+from eigenveil_client.site.commands.terminal import BY, CONFIG, CONFIG_FILE, JSON
+from eigenveil_common.command import FILE, console, print_result, print_result_as
+from eigenveil_common.files import check_output, write_durably
+
+if TYPE_CHECKING:
+    from eigenveil_client.site.config import SiteConfig
+
+
+@click.group()
+def peers() -> None:
+    """The other sites whose masked numbers are added to this site's.
+
+    Each site makes a key card and sends it to the others as a file; its people compare digits by telephone.
+    Nothing of this goes through the coordinator. It works beside a running daemon.
+    """
+
+
+@peers.command("export")
+@CONFIG
+@click.option("--out", type=FILE, help="File to write the key card to [default: NAME.peer].")
+@JSON
+def export_peer_card(config: SiteConfig, out: Path | None, as_json: bool) -> None:
+    """Write this site's key card for the other sites, and show the digits to read to them.
+
+    The first call makes the keys, which never leave this machine; later calls write the same card.
+    """
+    from eigenveil.key_cards.key_card import cards_to_file
+    from eigenveil_client.site.roster import peers
+    from eigenveil_client.site.roster.site_keys import SiteKeys, site_identity
+
+    out = out or Path(f"{site_identity(config.identity).name}.peer")
+    check_output(out)
+    this_site = SiteKeys.make(config.identity)
+    write_durably(out, cards_to_file([this_site.signed]))
+    print_result(
+        {"out": str(out), **peers.site_card_row(this_site.card)},
+        as_json,
+        peers.export_text(this_site.card, out),
+    )
+
+
+@peers.command("import")
+@CONFIG_FILE
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@REPLACE
+@JSON
+def import_peer_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as_json: bool) -> None:
+    """Import the key cards in FILES, all or none of them; none is trusted before it is confirmed.
+
+    Another card in the name of a confirmed one is refused. With --replace it replaces the confirmed card, and
+    must be confirmed.
+    """
+    from eigenveil_client.site import config as site_config
+    from eigenveil_client.site.roster.peers import PEERS
+    from eigenveil_client.site.roster.site_keys import SiteKeys
+
+    this_site = SiteKeys.make(site_config.load(config_file).identity).card
+    import_card_files(PEERS, config_file, files, replacing=replacing, as_json=as_json, this_site=this_site)
+
+
+@peers.command("confirm")
+@CONFIG
+@click.argument("name")
+@FINGERPRINT
+@BY
+@JSON
+def confirm_peer_card(
+    config: SiteConfig, name: str, digits: str | None, by: str | None, as_json: bool
+) -> None:
+    """Confirm the key card of site NAME, after its people have read its digits to you.
+
+    Telephone them, at a number that did not come with the file; they see the digits with peers list. Nothing
+    changes if the digits differ. It also resolves a changed card.
+    """
+    from eigenveil_client.site.roster.peers import PEERS
+
+    pinned, changed = confirm_card_of(PEERS, config, name, digits, by, as_json=as_json)
+    again = " Start the daemon again, if it ended." if changed else ""
+    print_result(pinned, as_json, f"The digits agree: {name} is confirmed.{again}")
+
+
+@peers.command("list")
+@CONFIG
+@JSON
+def list_peers(config: SiteConfig, as_json: bool) -> None:
+    """Show this site's digits, and each site whose key card is here.
+
+    Digits of others are shown once they are confirmed; before, only their owner reads them out.
+    """
+    from eigenveil_client.site.roster import peers
+
+    print_result_as(peers.pin_rows(config.identity), as_json, _show_peers)
+
+
+def _show_peers(view: dict[str, Any]) -> None:
+    this_site = view["own"]
+    text = (
+        f"{this_site['fingerprint']}  ({this_site['site']})"
+        if this_site
+        else "none yet; make it: eigenveil-site peers export"
+    )
+    console.print(f"this site's key card: {text}", markup=False, soft_wrap=True)
+    if not view["peers"]:
+        console.print("no other site's key card is here: eigenveil-site peers import FILE", markup=False)
+        return
+    show_pins("site", view["peers"])
+    if any(row["standing"] == "changed" for row in view["peers"]):
+        console.print("changed: nothing is sent until a person decides; see eigenveil-site check")
+
+
+@peers.command("remove")
+@CONFIG
+@click.argument("name")
+@JSON
+def remove_peer_card(config: SiteConfig, name: str, as_json: bool) -> None:
+    """Remove the key card of site NAME: masked studies with it are no longer answered.
+
+    The card is stored as evidence (peers list --json). To trust it again, import and confirm it again.
+    """
+    from eigenveil_client.site.roster.peers import PEERS
+    from eigenveil_client.site.roster.roster import Roster
+
+    Roster(PEERS, config.identity).remove(name)
+    note_cards(config)
+    print_result({"site": name, "removed": True}, as_json, f"{name} is removed")
+
+
+@click.group()
+def analysts() -> None:
+    """The analysts whose signature a study must have.
+
+    Each analyst makes a key and sends its key card as a file; you compare digits by telephone. Once a first
+    card is confirmed here, unsigned studies are refused. It works beside a running daemon.
+    """
+
+
+@analysts.command("import")
+@CONFIG_FILE
+@click.argument("files", nargs=-1, required=True, type=FILE)
+@REPLACE
+@JSON
+def import_analyst_cards(config_file: Path, files: tuple[Path, ...], replacing: bool, as_json: bool) -> None:
+    """Import the key cards in FILES, all or none of them; none is trusted before it is confirmed.
+
+    Another card in the name of a confirmed one is refused. With --replace it replaces the confirmed card, and
+    must be confirmed.
+    """
+    from eigenveil_client.site.roster.analysts import ANALYSTS
+
+    import_card_files(ANALYSTS, config_file, files, replacing=replacing, as_json=as_json)
+
+
+@analysts.command("confirm")
+@CONFIG
+@click.argument("name")
+@FINGERPRINT
+@BY
+@JSON
+def confirm_analyst_card(
+    config: SiteConfig, name: str, digits: str | None, by: str | None, as_json: bool
+) -> None:
+    """Confirm the key card of analyst NAME, who has read its digits to you.
+
+    Telephone NAME, at a number that did not come with the file. Nothing changes if the digits differ. From
+    then on only studies signed by a confirmed key are answered."""
+    from eigenveil_client.site.roster.analysts import ANALYSTS
+
+    pinned, _ = confirm_card_of(ANALYSTS, config, name, digits, by, as_json=as_json)
+    text = f"The digits agree: {name} is confirmed. Unsigned studies are refused from now on."
+    print_result(pinned, as_json, text)
+
+
+@analysts.command("list")
+@CONFIG
+@JSON
+def list_analysts(config: SiteConfig, as_json: bool) -> None:
+    """Show each analyst whose key card is here.
+
+    Digits are shown once they are confirmed; before, only their owner reads them out.
+    """
+    from eigenveil_client.site.roster.analysts import pin_rows
+
+    print_result_as(pin_rows(config.identity), as_json, _show_analysts)
+
+
+def _show_analysts(view: dict[str, Any]) -> None:
+    from eigenveil_client.site.roster.analysts import UNSIGNED
+
+    console.print(f"unsigned studies: {UNSIGNED[view['unsigned']]}", markup=False, soft_wrap=True)
+    if not view["analysts"]:
+        console.print("no analyst's key card is here: eigenveil-site analysts import FILE", markup=False)
+        return
+    show_pins("analyst", view["analysts"])
+    if any(row["standing"] == "changed" for row in view["analysts"]):
+        console.print("changed: their studies are refused until a person decides; see: eigenveil-site check")
+
+
+@analysts.command("remove")
+@CONFIG
+@click.argument("name")
+@JSON
+def remove_analyst_card(config: SiteConfig, name: str, as_json: bool) -> None:
+    """Remove the key card of analyst NAME: studies that it signs are no longer answered.
+
+    The card is stored as evidence (analysts list --json), and unsigned studies stay refused. To trust it
+    again, import and confirm it again."""
+    from eigenveil_client.site.roster.analysts import ANALYSTS
+    from eigenveil_client.site.roster.roster import Roster
+
+    Roster(ANALYSTS, config.identity).remove(name)
+    note_cards(config)
+    print_result({"analyst": name, "removed": True}, as_json, f"{name} is removed")

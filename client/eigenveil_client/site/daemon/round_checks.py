@@ -1,0 +1,257 @@
+"""Replica of a study's session at a site: the site computes each query itself, and answers no other [P25].
+
+The next query is a function of the plan and of the releases so far. The coordinator signs the releases. The
+site feeds them to its own session and compares the received query with the session's. So a coordinator cannot
+choose a query: neither its centre, radius, edges or cost, nor the number of queries. It can only state a
+release that was never drawn, under its signature.
+
+Secrets for the masks of an attempt, whose sites people here have confirmed [R28].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from eigenveil.errors import Code, PeerError, RequestError, round_label
+from eigenveil.key_cards.owners import SiteKeyCard
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound
+from eigenveil.protocol.wire import query_from_proto, query_to_proto, round_from_proto, round_to_proto
+from eigenveil.secure_aggregation.masking import Attempt
+from eigenveil.session import Session
+from eigenveil.study.composition import MAX_ROUNDS
+from eigenveil_client.connection.identity import StoredIdentity
+from eigenveil_client.site.roster.peers import PEERS
+from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.roster.site_keys import SiteKeys
+from eigenveil_client.site.state.coordinator_statements import Transcript, VerifiedStatement
+from eigenveil_common.log import log_error
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+
+class SessionReplica:
+    """Session of `plan`, replayed from the stored statements. Unusable after a method has raised.
+
+    Raises:
+        EigenveilError: the stored statements are inconsistent.
+    """
+
+    def __init__(self, plan: Plan, release_key: bytes, transcript: Transcript) -> None:
+        self._plan = plan
+        self._key = release_key
+        self._session = Session(plan)
+        self._ledger = ("", 0)
+        self._unsaved: list[VerifiedStatement] = []
+        for message in transcript.releases(plan.digest):
+            self._follow_release(self._verify(message.stated), message)
+        self.mark_saved()
+
+    @property
+    def release_count(self) -> int:
+        """Number of releases that the session has seen."""
+        return len(self._session.releases)
+
+    def unsaved(self) -> list[VerifiedStatement]:
+        """Return the statements to store before an answer or a refusal is sent."""
+        return list(self._unsaved)
+
+    def mark_saved(self) -> None:
+        """Mark all statements as stored."""
+        self._unsaved.clear()
+
+    def follow(self, messages: Iterable[pb.SealedRound]) -> None:
+        """Feed the releases that the coordinator states; repeated ones must be equal.
+
+        Raises:
+            PeerError: code `identity` or `protocol`: not signed, contradictory, or not the next one.
+            EigenveilError: they lead to an invalid query.
+        """
+        for message in messages:
+            stated = self._verify(message.stated)
+            with self._save_refused(stated, message.stated):
+                if stated.round < self.release_count:
+                    self._check_repeated(stated)
+                else:
+                    self._follow_release(stated, message)
+
+    def expect(self, round_query: RoundQuery, signed: pb.SignedRound) -> None:
+        """Require that `round_query` is the next query of this study, and signed by the coordinator.
+
+        Raises:
+            PeerError: code `identity` or `protocol`.
+        """
+        stated = self._verify(signed)
+        with self._save_refused(stated, signed):
+            if (stated.round, stated.query, stated.release) != (round_query.round, round_query.digest, ""):
+                raise PeerError(Code.PROTOCOL, "the signed statement is about another query")
+            self._check_order(stated)
+            self._session.adopt(round_query)
+        self._add_unsaved(stated, pb.SealedRound(stated=_signed_part(signed)), followed=True)
+
+    @contextmanager
+    def _save_refused(self, stated: RoundStatement, signed: pb.SignedRound) -> Iterator[None]:
+        """Store a refused statement without the rest of its message, which is not verified."""
+        try:
+            yield
+        except Exception:
+            self._add_unsaved(stated, pb.SealedRound(stated=_signed_part(signed)), followed=False)
+            raise
+
+    def _add_unsaved(self, stated: RoundStatement, message: pb.SealedRound, *, followed: bool) -> None:
+        self._unsaved.append(VerifiedStatement(statement=stated, message=message, followed=followed))
+
+    def _follow_release(self, stated: RoundStatement, message: pb.SealedRound) -> None:
+        """Feed a release.
+
+        The checked parts are stored, and the query if its wording differs from this program's: a replay needs
+        it.
+        """
+        self._check_order(stated)
+        pending = self._session.pending
+        if pending is not None and stated.query != pending.digest and message.HasField("query"):
+            self._session.adopt(query_from_proto(message.query))
+            pending = self._session.pending
+        if not stated.release or pending is None or stated.query != pending.digest:
+            raise PeerError(
+                Code.PROTOCOL,
+                f"the release of {round_label(stated.round)} does not belong to the query that follows from the "
+                "plan and the earlier releases",
+            )
+        release = round_from_proto(message, stated)
+        if not self._session.fits(release):
+            raise PeerError(
+                Code.PROTOCOL, f"the release of {round_label(stated.round)} does not fit its query"
+            )
+        signed = SignedRound(said=message.stated.said, signature=message.stated.signature)
+        checked = round_to_proto(release, signed)
+        if self._session.pending_differs:
+            checked.query.CopyFrom(query_to_proto(pending))
+        self._feed(release)
+        self._add_unsaved(stated, checked, followed=True)
+
+    def _feed(self, release: Release) -> None:
+        """Feed a release to the session; an error of the session means an invalid study."""
+        try:
+            self._session.feed(release)
+        except Exception as problem:
+            raise PeerError(
+                Code.PROTOCOL,
+                f"the release of {round_label(release.round)} leads to no valid query "
+                f"({type(problem).__name__}: {problem})",
+            ) from problem
+
+    def _check_order(self, stated: RoundStatement) -> None:
+        """Require a statement about the next round, after the last release here, with a ledger that did not
+        shrink."""
+        releases = self._session.releases
+        after = releases[-1].digest if releases else ""
+        if (stated.round, stated.after) != (len(releases), after):
+            raise PeerError(
+                Code.PROTOCOL,
+                f"{round_label(stated.round)} was stated when {round_label(len(releases))} was due, or after another "
+                "release than the one here; was the coordinator restored from an old backup?",
+            )
+        self._check_ledger(stated)
+
+    def _check_repeated(self, stated: RoundStatement) -> None:
+        known = self._session.releases[stated.round]
+        if (stated.query, stated.release) != (known.query, known.digest):
+            raise PeerError(
+                Code.PROTOCOL,
+                f"the coordinator signed two different releases of {round_label(stated.round)}; both are stored "
+                "as evidence",
+            )
+
+    def _verify(self, signed: pb.SignedRound) -> RoundStatement:
+        stated = SignedRound(said=signed.said, signature=signed.signature).check(self._key)
+        if stated.plan != self._plan.digest or stated.round >= MAX_ROUNDS:
+            raise PeerError(Code.PROTOCOL, "a signed statement is about another plan or an unknown round")
+        return stated
+
+    def _check_ledger(self, stated: RoundStatement) -> None:
+        row, size = self._ledger
+        if stated.size < size or (stated.size == size and stated.ledger != row):
+            raise PeerError(
+                Code.PROTOCOL,
+                f"the coordinator's ledger went from {size} rows to {stated.size} within one study, or its "
+                "rows changed",
+            )
+        self._ledger = (stated.ledger, stated.size)
+
+
+def _signed_part(signed: pb.SignedRound) -> pb.SignedRound:
+    """Return the signed part of a message only."""
+    return pb.SignedRound(said=signed.said, signature=signed.signature)
+
+
+class PeerChanged(RequestError):
+    """The coordinator sent another key card than the confirmed one.
+
+    The process must end without sending anything, until a person has decided.
+    """
+
+
+class PeerSecrets:
+    """Check of the attempts at one site, by the key cards that its people have confirmed."""
+
+    def __init__(self, member: StoredIdentity) -> None:
+        self._name = member.identity.name
+        self._roster = Roster(PEERS, member.folder)
+        self._shared: dict[tuple[str, str], bytes] = {}  # by the digests of both cards
+
+    def shared_secrets(self, plan: Plan, attempt: Attempt, keys: SiteKeys) -> dict[str, bytes]:
+        """Return the secrets shared with all other members, by name, if the answer may be masked for them.
+
+        Raises:
+            PeerError: code `protocol`.
+            PeerChanged: the attempt has another key card of a confirmed peer; it is stored.
+        """
+        others = {name: digest for name, digest in attempt.members.items() if name != self._name}
+        confirmed = self._roster.confirmed()
+        for name, digest in others.items():
+            if name in confirmed and confirmed[name].digest != digest:
+                self._report_change(name, digest)
+                raise _attempt_refused(attempt, f"people here have just decided about the key card of {name}")
+        self._check_set(plan, attempt, keys)
+        unknown = sorted(others.keys() - confirmed.keys())
+        if unknown:
+            log_error("unknown-peer", study=attempt.plan, round=attempt.round, sites=", ".join(unknown))
+            raise _attempt_refused(attempt, f"the key card of {', '.join(unknown)} is not confirmed here")
+        return {name: self._secret(keys, confirmed[name]) for name in others}
+
+    def _secret(self, keys: SiteKeys, card: SiteKeyCard) -> bytes:
+        """Return the shared secret, computed once: with many sites it dominates the time of a small round."""
+        digests = keys.card.digest, card.digest
+        if digests not in self._shared:
+            self._shared[digests] = keys.secret_with(card)
+        return self._shared[digests]
+
+    def _check_set(self, plan: Plan, attempt: Attempt, keys: SiteKeys) -> None:
+        """Check the set of sites against the plan.
+
+        Whether the plan's quorum reaches the minimum of site.toml is checked for each query elsewhere.
+        """
+        federation, members = plan.study.federation, attempt.members
+        if members.get(self._name) != keys.card.digest:
+            raise _attempt_refused(attempt, "this site's own key card is not in it")
+        if strange := sorted(members.keys() - set(federation.sites)):
+            raise _attempt_refused(attempt, f"the study does not invite {', '.join(strange)}")
+        if absent := sorted(set(federation.required) - members.keys()):
+            raise _attempt_refused(attempt, f"the study requires {', '.join(absent)}")
+        if len(members) < federation.least:
+            least = f"the study needs at least {federation.least}"
+            raise _attempt_refused(attempt, f"it has {len(members)} sites, and {least}")
+
+    def _report_change(self, name: str, digest: str) -> None:
+        self._roster.mark_changed(name, digest)
+        try:
+            self._roster.check_unchanged()
+        except RequestError as problem:
+            raise PeerChanged(problem.code, str(problem)) from problem
+
+
+def _attempt_refused(attempt: Attempt, reason: str) -> PeerError:
+    attempt_text = f"the set of sites of attempt {attempt.number} at {round_label(attempt.round)}"
+    return PeerError(Code.PROTOCOL, f"{attempt_text} is refused: {reason}; nothing was charged")

@@ -1,1 +1,0 @@
-"""Who the other sites are to this one, by the word of its people and of nobody else."""

@@ -1,0 +1,177 @@
+"""Other sites' key cards, and the rules on invited sites [R28] and on who may see this site's numbers
+[R29].
+
+Other sites as owners of key cards.
+
+Views of this site's key card and of other sites' key cards for the site's commands.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from eigenveil.dictionary.site_rules import SEES, ForbiddenByRule, Verdict
+from eigenveil.key_cards.owners import SignedSiteKeyCard, SiteKeyCard
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.study import Trust
+from eigenveil_client.site.policy_sections import KNOWN, TrustRules
+from eigenveil_client.site.roster import roster
+from eigenveil_client.site.roster.pins import PinStatus, RosterKind
+from eigenveil_client.site.roster.roster import Roster
+from eigenveil_client.site.roster.site_keys import SiteKeys, has_keys
+from eigenveil_common.doctor import Check, ok, warn
+
+
+def _site_fingerprint(folder: Path) -> str | None:
+    return SiteKeys.read(folder).card.fingerprint if has_keys(folder) else None
+
+
+PEERS: RosterKind[SiteKeyCard] = RosterKind(
+    entries="peers",
+    owner="site",
+    reader_name=lambda name: f"the people of {name}",
+    read=SignedSiteKeyCard,
+    event="peer-key-changed",
+    change_effect="nothing more is sent",
+    without="If nothing is to be answered together with it",
+    duplicate_key_advice="one folder was copied from the other. At the copy, move peer.key away and run: eigenveil-site "
+    "peers export",
+    own=_site_fingerprint,
+)
+
+
+RULE = "peers"
+
+
+def verdicts(folder: Path, name: str, plan: Plan, secrecy: TrustRules) -> tuple[Verdict, ...]:
+    """Return the verdicts on `plan` by the roster in an identity's `folder`, for site `name`. Raises as
+    `Roster`."""
+    return (*_about_trust(folder, plan, secrecy), *_about_peers(folder, name, plan))
+
+
+def allowed_trust(folder: Path, secrecy: TrustRules) -> tuple[str, ...]:
+    """Return the trust values that studies may state: those of site.toml. Without any, only masked studies
+    are allowed once a key card of another site was confirmed, also if removed since. Raises as `Roster`."""
+    if secrecy.trust:
+        return secrecy.trust
+    return (Trust.SECURE_AGGREGATION.value,) if Roster(PEERS, folder).content().ever_confirmed else KNOWN
+
+
+def _about_trust(folder: Path, plan: Plan, secrecy: TrustRules) -> tuple[Verdict, ...]:
+    """Return the verdict if site.toml states no trust; otherwise `StatedRules.verdicts` applies."""
+    if secrecy.trust:
+        return ()
+    passed = plan.study.trust.value in allowed_trust(folder, secrecy)
+    why = "" if passed else (
+        "; another site's key card is confirmed here, so no other studies are answered: state trust = "
+        '"secure-aggregation" in the study, or trust = ["central", "secure-aggregation"] in site.toml'
+    )  # fmt: skip
+    text = f"{plan.study.trust.value}: {SEES[plan.study.trust]}{why}"
+    return (Verdict(rule="trust", passed=passed, text=text),)
+
+
+def _about_peers(folder: Path, name: str, plan: Plan) -> tuple[Verdict, ...]:
+    """Return the verdict on the invited sites of a masked study; none for other studies."""
+    if not plan.masked:
+        return ()
+    if not has_keys(folder):
+        text = "this site has no key card yet; make it: eigenveil-site peers export --config site.toml"
+        return (Verdict(rule=RULE, passed=False, text=text),)
+    others = set(plan.study.federation.sites) - {name}
+    missing = sorted(others - Roster(PEERS, folder).confirmed().keys())
+    if missing:
+        text = (
+            f"the key card of {', '.join(missing)} is not confirmed here: telephone each, then "
+            f"eigenveil-site peers confirm {missing[0]} --config site.toml"
+        )
+        return (Verdict(rule=RULE, passed=False, text=text),)
+    return (Verdict(rule=RULE, passed=True, text=f"the cards of {', '.join(sorted(others))} are confirmed"),)
+
+
+def require(folder: Path, name: str, plan: Plan) -> None:
+    """Require that each site invited to a masked study has a confirmed key card here.
+
+    Raises:
+        ForbiddenByRule: naming the sites that are missing and the command; or as `Roster`.
+    """
+    for verdict in _about_peers(folder, name, plan):
+        if not verdict.passed:
+            raise ForbiddenByRule(RULE, f"this site cannot mask its numbers in this study: {verdict.text}")
+
+
+def require_trust(folder: Path, plan: Plan, secrecy: TrustRules) -> None:
+    """Require a masked study if peers were ever confirmed and site.toml states no trust.
+
+    Raises:
+        ForbiddenByRule: rule `trust`; or as `Roster`.
+    """
+    for verdict in _about_trust(folder, plan, secrecy):
+        if not verdict.passed:
+            raise ForbiddenByRule(
+                verdict.rule, f"the site's policy forbids this study ({verdict.rule}: {verdict.text})"
+            )
+
+
+NO_STUDY = 'no study can be answered: site.toml allows trust = "secure-aggregation" alone'
+
+
+def site_card_row(card: SiteKeyCard) -> dict[str, Any]:
+    """Return this site's key card with the fingerprint to read out to other sites."""
+    return {
+        "site": card.site,
+        "federation": card.federation,
+        "card": card.digest,
+        "fingerprint": card.fingerprint,
+    }
+
+
+def export_text(card: SiteKeyCard, out: Path) -> str:
+    """Return what to do with the exported file and with the fingerprint, which is not in it."""
+    return (
+        f"wrote {out}: send it to the people of the other sites, by mail if you like; it holds no secret\n"
+        f"The digits of {card.site} in federation {card.federation}:\n\n"
+        f"    {card.fingerprint}\n\n"
+        "Do not send these digits. Each other site calls you, at a number that did not come with the file, "
+        "and types the digits that you read out. This proves that the file is yours."
+    )
+
+
+def pin_rows(folder: Path) -> dict[str, Any]:
+    """Return this site's key card, the pins by site, and the removed ones. Raises as `SiteKeys.read`,
+    `Roster`."""
+    site_card = site_card_row(SiteKeys.read(folder).card) if has_keys(folder) else None
+    return {"own": site_card, **roster.pin_rows(Roster(PEERS, folder).content())}
+
+
+def check_peers(folder: Path, secrecy: TrustRules) -> Check:
+    """Check if masked studies can be answered, and if others are answered.
+
+    Raises as `pin_rows` and `Roster.check_unchanged`."""
+    roster = Roster(PEERS, folder)
+    roster.check_unchanged()
+    view, ever = pin_rows(folder), roster.content().ever_confirmed
+    masked_only = secrecy.trust == (Trust.SECURE_AGGREGATION.value,)
+    if view["own"] is None and not view["peers"] and not ever:
+        if masked_only:
+            return warn("peers", NO_STUDY, "make this site's key card: eigenveil-site peers export")
+        return ok("peers", "no key card of this site or of others: the coordinator sees every answer")
+    count = Counter(row["standing"] for row in view["peers"])
+    unconfirmed = count[PinStatus.IMPORTED.value]
+    text = f"cards of other sites: {count[PinStatus.CONFIRMED.value]} confirmed, {unconfirmed} not confirmed"
+    text += f"; {_answered_studies(secrecy, ever=ever)}"
+    if view["own"] is None:
+        return warn("peers", f"{text}; this site has none", "make it: eigenveil-site peers export")
+    if masked_only and not view["peers"]:
+        return warn("peers", NO_STUDY, "import key cards of other sites: eigenveil-site peers import FILES")
+    if unconfirmed:
+        return warn("peers", text, "telephone each site: eigenveil-site peers confirm NAME")
+    return ok("peers", text)
+
+
+def _answered_studies(secrecy: TrustRules, *, ever: bool) -> str:
+    """Return which studies are answered under the key cards and site.toml."""
+    if secrecy.trust:
+        return f"site.toml allows trust = {', '.join(secrecy.trust)}"
+    return "only masked studies are answered" if ever else "the coordinator sees answers to central studies"

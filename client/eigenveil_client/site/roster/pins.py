@@ -1,0 +1,250 @@
+"""Key cards pinned at this site, with their confirmation, and the content of a roster's file.
+
+Kinds of key card owners: other sites and analysts, which differ in names and texts only.
+
+Rules for importing a key card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+from typing import Any, Generic
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard, card_from_dict, card_to_dict
+
+
+class PinStatus(Enum):
+    """Status of a pinned key card.
+
+    `unconfirmed_pin`: not confirmed yet. `confirmed`: a person compared the fingerprint with its owner. `changed`:
+    another card was shown in its place since, and no person has decided about it."""
+
+    IMPORTED = "imported"
+    CONFIRMED = "confirmed"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """Name of the person who compared a card with its owner, and the Unix time."""
+
+    by: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConflictingCard:
+    """Digest of a card that was shown in place of the pinned one, and the Unix time."""
+
+    digest: str
+    at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin(Generic[AnyCard]):
+    """Key card of one owner. `conflict` stays until a person confirms this card or its successor; `until` is
+    the time at which this card was removed, None for a present one."""
+
+    signed: SignedKeyCard[AnyCard]
+    card: AnyCard
+    confirmed: Confirmation | None = None
+    conflict: ConflictingCard | None = None
+    until: int | None = None
+
+    @property
+    def status(self) -> PinStatus:
+        if self.conflict is not None:
+            return PinStatus.CHANGED
+        return PinStatus.IMPORTED if self.confirmed is None else PinStatus.CONFIRMED
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the pin as plain values."""
+        confirmed, conflict = self.confirmed, self.conflict
+        return card_to_dict(self.signed) | {
+            "confirmed": confirmed and {"by": confirmed.by, "at": confirmed.at},
+            "seen": conflict and {"digest": conflict.digest, "at": conflict.at},
+            "until": self.until,
+        }
+
+
+def unconfirmed_pin(signed: SignedKeyCard[AnyCard], conflict: ConflictingCard | None = None) -> Pin[AnyCard]:
+    """Return the pin of a card that is not confirmed yet. Raises PeerError, as `SignedKeyCard.check`."""
+    return Pin(signed=signed, card=signed.check(), conflict=conflict)
+
+
+def pin_from_dict(written: dict[str, Any], read: Callable[..., SignedKeyCard[AnyCard]]) -> Pin[AnyCard]:
+    """Return the pin of `Pin.to_dict`'s values; `read` makes the signed card.
+
+    Raises:
+        ValueError, KeyError, TypeError, PeerError: the values are invalid.
+    """
+    signed, until = card_from_dict(written, read), written["until"]
+    confirmed, conflict = written["confirmed"], written["seen"]
+    return Pin(
+        signed=signed,
+        card=signed.check(),
+        confirmed=confirmed and Confirmation(by=str(confirmed["by"]), at=int(confirmed["at"])),
+        conflict=conflict and ConflictingCard(digest=str(conflict["digest"]), at=int(conflict["at"])),
+        until=until if until is None else int(until),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RosterKind(Generic[AnyCard]):
+    """Names and texts for the key cards of one kind of owner.
+
+    `entries` names the file (entries.json), its list and the command. `owner` is the word for an owner,
+    `reader_name` for the person who reads out the fingerprint. `read` makes a signed card of its bytes.
+    `event` is logged when a card changes. `change_effect` is what a changed card stops; `without` introduces
+    the removal of a card. `duplicate_key_advice` applies if two owners have one key. `own` returns the
+    fingerprint of this site's own card, if it has one of this kind."""
+
+    entries: str
+    owner: str
+    reader_name: Callable[[str], str]
+    read: Callable[..., SignedKeyCard[AnyCard]]
+    event: str
+    change_effect: str
+    without: str
+    duplicate_key_advice: str
+    own: Callable[[Path], str | None]
+
+    @property
+    def file(self) -> str:
+        return f"{self.entries}.json"
+
+    @property
+    def command(self) -> str:
+        return f"eigenveil-site {self.entries}"
+
+
+class ImportOutcome(Enum):
+    """Result of an import: a new owner, a known card, a replaced card, or this site's own card."""
+
+    NEW = "new"
+    KNOWN = "known"
+    REPLACED = "replaced"
+    OWN = "own"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RosterContent(Generic[AnyCard]):
+    """Pins by owner's name, and the removed pins, oldest first."""
+
+    kind: RosterKind[AnyCard]
+    pins: Mapping[str, Pin[AnyCard]] = field(default_factory=dict)
+    earlier: tuple[Pin[AnyCard], ...] = ()
+
+    @classmethod
+    def from_dict(cls, kind: RosterKind[AnyCard], written: dict[str, Any]) -> RosterContent[AnyCard]:
+        """Return the content of a file. Raises ValueError, KeyError, TypeError, PeerError if it is
+        invalid."""
+        pins, earlier = (
+            [pin_from_dict(one, kind.read) for one in written[name]] for name in (kind.entries, "earlier")
+        )
+        return cls(kind=kind, pins={one.card.owner: one for one in pins}, earlier=tuple(earlier))
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            self.kind.entries: [self.pins[name].to_dict() for name in sorted(self.pins)],
+            "earlier": [one.to_dict() for one in self.earlier],
+        }
+
+    @property
+    def ever_confirmed(self) -> bool:
+        """True if any card was ever confirmed here, also one that was changed or removed since."""
+        return any(one.confirmed is not None for one in (*self.pins.values(), *self.earlier))
+
+    def of(self, name: str) -> Pin[AnyCard]:
+        """Return the pin of an owner. Raises RequestError, code `not-found`, if there is none."""
+        if name not in self.pins:
+            command = self.kind.command
+            raise RequestError(
+                Code.NOT_FOUND,
+                f"there is no key card of {self.kind.owner} {name!r} here. See {command} list, or import its "
+                f"file: {command} import FILE",
+            )
+        return self.pins[name]
+
+    def with_pin(self, pin: Pin[AnyCard]) -> RosterContent[AnyCard]:
+        """Return a copy with this pin in place of its owner's present one."""
+        return replace(self, pins={**self.pins, pin.card.owner: pin})
+
+    def without(self, pin: Pin[AnyCard], now: int) -> RosterContent[AnyCard]:
+        """Return a copy with this pin moved to the removed ones."""
+        pins = {name: one for name, one in self.pins.items() if name != pin.card.owner}
+        return replace(self, pins=pins, earlier=(*self.earlier, replace(pin, until=now)))
+
+    def import_card(
+        self,
+        signed: SignedKeyCard[AnyCard],
+        federation: str,
+        site_card: AnyCard | None,
+        *,
+        replacing: bool,
+        now: int,
+    ) -> tuple[RosterContent[AnyCard], ImportOutcome]:
+        """Return a copy with this card, and the result. Raises as `Roster.import_cards`."""
+        card = signed.check()
+        if card == site_card:
+            return self, ImportOutcome.OWN
+        self._check_owner_and_keys(card, federation, site_card)
+        pinned = self.pins.get(card.owner)
+        if pinned is None:
+            return self.with_pin(unconfirmed_pin(signed)), ImportOutcome.NEW
+        if pinned.card == card:
+            return self, ImportOutcome.KNOWN
+        if pinned.confirmed is not None and not replacing:
+            raise _replaces_confirmed(pinned)
+        # Only a confirmation resolves a marked change; an imported file does not.
+        successor = unconfirmed_pin(signed, conflict=pinned.conflict)
+        return self.without(pinned, now).with_pin(successor), ImportOutcome.REPLACED
+
+    def _check_owner_and_keys(self, card: AnyCard, federation: str, site_card: AnyCard | None) -> None:
+        if card.federation != federation:
+            raise _import_refused(
+                f"the key card of {card.owner} is of federation {card.federation}, and this site is in "
+                f"{federation}: ask {card.owner} for the card of that federation"
+            )
+        if site_card is not None and card.owner == site_card.owner:
+            raise _import_refused(
+                f"the key card in this site's name, {site_card.owner}, is not the one that this site made. If it "
+                "is not an older one of yours, someone is impersonating this site: warn the other sites"
+            )
+        others = [one.card for one in self.pins.values() if one.card.owner != card.owner]
+        for other in others if site_card is None else [site_card, *others]:
+            if card.keys & other.keys:
+                raise _import_refused(
+                    f"the card of {card.owner} has the keys of {other.owner}: {self.kind.duplicate_key_advice}"
+                )
+
+
+def cards_by_owner(
+    cards: Iterable[SignedKeyCard[AnyCard]],
+) -> dict[str, SignedKeyCard[AnyCard]]:
+    """Return the cards by owner. Raises as `Roster.import_cards`."""
+    found: dict[str, SignedKeyCard[AnyCard]] = {}
+    for signed in cards:
+        owner = signed.check().owner
+        if found.setdefault(owner, signed).said != signed.said:
+            raise _import_refused(
+                f"there are two key cards of {owner}: telephone {owner}, and import only the right one"
+            )
+    return found
+
+
+def _replaces_confirmed(pinned: Pin[AnyCard]) -> RequestError:
+    name = pinned.card.owner
+    return _import_refused(
+        f"this is another key card of {name} than the confirmed one. Telephone {name}, at a number that did "
+        "not come with the file. If there is a new card, import it with --replace and confirm it; if not, "
+        "the file is a forgery"
+    )
+
+
+def _import_refused(why: str) -> RequestError:
+    return RequestError(Code.CONFLICT, f"{why}; nothing was imported")

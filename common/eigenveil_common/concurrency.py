@@ -1,0 +1,158 @@
+"""Locks between processes. The system releases them when a process ends in any way.
+
+Parallel `map` in threads on all processors; core itself starts no threads.
+
+Isolated subprocesses of a daemon or a command, without its secrets.
+
+Time grid for sending drawn noise, so that its sampling time is not visible [P6].
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import IO, TypeVar
+
+from eigenveil_common.files import HAS_FILE_OWNERS, storage_error
+
+IN_FOLDER = "folder.lock"  # lock file of a folder where the system cannot open folders
+RETRY_SECONDS = 0.05  # polling interval where the system has no blocking lock
+
+
+def try_lock(path: Path) -> IO[bytes] | None:
+    """Return the locked file at `path`, created if missing; None if another process holds the lock.
+
+    Closing the file releases the lock.
+
+    Raises:
+        InternalError: code `storage`.
+    """
+    try:
+        return os.fdopen(_acquire(path, wait=False), "r+b")
+    except BlockingIOError:
+        return None
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Hold the lock of `path`, a folder or a lock file, waiting for other holders. Raises as `try_lock`."""
+    handle = _acquire(path, wait=True)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _acquire(path: Path, *, wait: bool) -> int:
+    try:
+        handle = _open_lock(path)
+        try:
+            _lock_handle(handle, wait=wait)
+        except OSError:
+            os.close(handle)
+            raise
+    except BlockingIOError:
+        raise
+    except OSError as problem:
+        raise storage_error("lock", path, problem) from problem
+    return handle
+
+
+def _lock_handle(handle: int, *, wait: bool) -> None:
+    """Lock the whole file; on Windows its first byte.
+
+    Raises:
+        BlockingIOError: another process holds the lock, and `wait` is False.
+    """
+    if HAS_FILE_OWNERS:
+        import fcntl  # not on Windows
+
+        fcntl.flock(handle, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    msvcrt = import_module("msvcrt")
+    while True:
+        try:
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)
+            return
+        except OSError as problem:
+            if not wait:
+                raise BlockingIOError(problem.errno, problem.strerror) from problem
+        time.sleep(RETRY_SECONDS)
+
+
+def _open_lock(path: Path) -> int:
+    """Open a folder or a lock file.
+
+    Only the owner may open a lock file, because every user who opens it can lock it; its mode is set even if
+    it exists. Links are refused, because they could point to any file.
+    """
+    if path.is_dir() and not path.is_symlink():
+        if HAS_FILE_OWNERS:
+            return os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        path = path / IN_FOLDER
+    handle = os.open(path, os.O_CREAT | os.O_RDWR | getattr(os, "O_NOFOLLOW", 0), 0o600)
+    if HAS_FILE_OWNERS:
+        os.fchmod(handle, 0o600)
+    return handle
+
+
+Piece = TypeVar("Piece")
+Done = TypeVar("Done")
+
+CORES = os.cpu_count() or 1
+
+
+def map_in_threads(work: Callable[[Piece], Done], pieces: Iterable[Piece], /) -> Iterator[Done]:
+    """Yield the results of `map` in threads; an exception of a thread is raised here."""
+    with ThreadPoolExecutor(CORES) as threads:
+        yield from threads.map(work, pieces)
+
+
+# One BLAS thread: idle BLAS threads use processor time, which would then differ between machines.
+ONE_THREAD = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+SECRET_PREFIX = "PG"  # prefix of the database's environment variables, which hold its password
+PIPE, DEVNULL = subprocess.PIPE, subprocess.DEVNULL
+
+
+def start_isolated(
+    module: str,
+    *,
+    stdin: int = PIPE,
+    stdout: int = PIPE,
+    stderr: int | None = None,
+    settings: Mapping[str, str] = ONE_THREAD,
+) -> subprocess.Popen[bytes]:
+    """Start a subprocess that runs `module` without our secrets and communicates through pipes.
+
+    `stdin` may be another descriptor. `settings` are added to its environment.
+    """
+    return subprocess.Popen(
+        # -P: no module is loaded from the current folder.
+        [sys.executable, "-P", "-m", module],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        env={name: value for name, value in os.environ.items() if not name.startswith(SECRET_PREFIX)}
+        | dict(settings),
+    )
+
+
+def kill_process(process: subprocess.Popen[bytes]) -> None:
+    """Kill the process and release its resources."""
+    process.kill()
+    with suppress(BrokenPipeError):
+        process.communicate()
+
+
+TICK = 0.002  # seconds
+
+
+def wait_for_tick() -> None:
+    time.sleep(TICK - time.monotonic() % TICK)

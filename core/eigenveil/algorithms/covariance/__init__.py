@@ -1,1 +1,0 @@
-"""Algorithms that release one noised matrix of products."""

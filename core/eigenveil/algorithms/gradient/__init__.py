@@ -1,1 +1,0 @@
-"""Algorithms that ask for gradients, round after round or batch after batch."""

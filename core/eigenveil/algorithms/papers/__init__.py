@@ -1,0 +1,1 @@
+"""Reference algorithms of the papers."""

@@ -1,0 +1,219 @@
+"""separate-cov: eigenvalues from one noised spectrum, eigenvectors from one noised matrix.
+
+Source: Dong, Liang, Yi 2022 (SeparateCov). It minimises the Frobenius error, of order d^(1/4) instead of d;
+its directions are those of `gauss-cov` at half the budget.
+
+adaptive-cov: a private radius, a clipping threshold, then the better of gauss-cov and separate-cov.
+
+Source: Dong, Liang, Yi 2022 (PrivRadius and AdaptiveCov). Both searches use the sparse vector technique on
+a public logarithmic grid with a public floor; only an index on that grid is released.
+
+zero: the covariance matrix 0 at no cost; a baseline.
+
+Source: Dong, Liang, Yi 2022. For few records or many columns it has the least error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+
+import numpy as np
+
+from eigenveil.accounting.zcdp import mu
+from eigenveil.algorithms.recommended.gauss_cov import (
+    RowClip,
+    clip_radius,
+    clip_to,
+    covariance,
+    debiased_eigenvalues,
+    left_after,
+    matrix_estimate,
+    matrix_warnings,
+    noise_ratio,
+    prepared,
+    stated_error,
+)
+from eigenveil.algorithms.shared.clip_radius import NormGrid
+from eigenveil.algorithms.shared.frobenius_error import gauss_error, separate_error
+from eigenveil.algorithms.shared.preparation import (
+    LocationEstimate,
+    cost_of_share,
+    locate,
+    noise_distribution,
+    public_radius,
+    query_at_share,
+)
+from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.linalg import eigenpairs, start_directions
+from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import RadiusSearch, Spectrum, SquaredNormSum
+from eigenveil.queries.limits import least_row_radius
+from eigenveil.study.grid import S
+
+
+def separate_cov(plan: Plan) -> Steps:
+    """Run separate-cov: count, mean, radius, then half of the rest for the spectrum, half for a Gram matrix.
+
+    Neighbours: as in the study.
+    Privacy: [P7], [P10]; the spectrum needs a coordinator trusted with exact sums.
+    Cost: the whole budget, d (d + 1) integers from every site, 8 rounds (7 without clipping).
+    """
+    start, clip = yield from prepared(plan, noise_ratio(plan))
+    return (yield from separate_estimates(plan, start, clip))
+
+
+def separate_estimates(plan: Plan, start: LocationEstimate, clip: RowClip) -> Steps:
+    """Return sum_i values_i v_i v_i^T and its leading components: values and v_i at half of the rest each."""
+    k = plan.study.components
+    values, _ = yield from spectrum(plan, start, clip, clip.left / 2)
+    noised = yield from covariance(plan, start, clip, clip.left / 2)
+    _, vectors = eigenpairs(noised.matrix)
+    return Estimate(
+        components=vectors[:, :k].T,
+        explained_variance=values[:k],
+        mean=start.mean,
+        records=start.records,
+        total_variance=float(values.sum()),
+        noise_scale=noised.scale,
+        sin_error=stated_error(plan, start, clip, values, noised.scale),
+        covariance=(vectors * values) @ vectors.T,
+        warnings=matrix_warnings(plan, start, clip, values),
+    )
+
+
+def spectrum(
+    plan: Plan, start: LocationEstimate, clip: RowClip, share: float
+) -> Generator[PricedQuery, Release, tuple[FloatArray, float]]:
+    """Return noised eigenvalues of the covariance, sorted and at least 0 (d,), and the sd of their noise."""
+    query = Spectrum(centre=start.centre, radius=clip.radius, records=plan.most_records)
+    release = yield query_at_share(plan, query, share)
+    unit = clip.unit(start.records)
+    return np.maximum(np.sort(release.values)[::-1] / unit, 0.0), release.sigma / unit
+
+
+SEARCH_SHARE, ENERGY_SHARE = 0.05, 0.01  # of rho
+PURE_SEARCH_SHARE, PURE_ENERGY_SHARE = 0.08, 0.03  # of epsilon
+MISTAKEN = 0.1  # probability that noise alone stops a search too early or too late
+
+
+def adaptive_cov(plan: Plan) -> Steps:
+    """Run adaptive-cov: count, mean, private radius, total variance, threshold, then the better method.
+
+    A radius that the study states (a quantile, a norm, or none) replaces both searches.
+
+    Neighbours: as in the study.
+    Privacy: [P7], [P10], [P12]; searches and spectrum need a coordinator trusted with exact sums.
+    Cost: the whole budget, d (d + 1) / 2 integers from every site or twice that, 10 or 11 rounds.
+    """
+    start = yield from locate(plan)
+    find = _search_radius if plan.study.radius is None else _stated_radius
+    clip, trace = yield from find(plan, start)
+    radius = clip.radius / S
+    gauss = gauss_error(plan, cost_of_share(plan, clip.left), radius)
+    if gauss <= separate_error(plan, cost_of_share(plan, clip.left / 2), radius, trace):
+        noised = yield from covariance(plan, start, clip, clip.left)
+        return matrix_estimate(plan, start, clip, noised, debiased_eigenvalues)
+    return (yield from separate_estimates(plan, start, clip))
+
+
+def _search_radius(
+    plan: Plan, start: LocationEstimate
+) -> Generator[PricedQuery, Release, tuple[RowClip, float]]:
+    """Return the clip by two sparse vector searches and the noised sum of squared norms (analysis units)."""
+    search, energy = SEARCH_SHARE, ENERGY_SHARE
+    if noise_distribution(plan) is NoiseDistribution.LAPLACE:
+        search, energy = PURE_SEARCH_SHARE, PURE_ENERGY_SHARE
+    left = left_after(plan, start) - 2 * search - energy
+    top = public_radius(plan, start.centre)
+    edges = NormGrid(top=top / S).edges(S)
+    # A limit at which noise on both sides rarely accepts an edge with many records beyond it.
+    few = math.ceil(2 / mu(cost_of_share(plan, search)) * math.log(edges.size / MISTAKEN))
+    radius = yield from _search(plan, start.centre, edges, frozen(np.full(edges.size, few)), top)
+    trace = yield from _energy(plan, start, radius, energy)
+    edges = edges[: max(1, int(np.searchsorted(edges, radius)))]
+    tau = yield from _search(
+        plan, start.centre, edges, _record_limits(plan, edges, radius, left, trace), radius
+    )
+    # These norms are about the centre before its last step, which may have been far away.
+    norms = start.norms.of_mean_square(trace / start.records)
+    return clip_to(tau, norms, start.records, left), trace
+
+
+def _stated_radius(
+    plan: Plan, start: LocationEstimate
+) -> Generator[PricedQuery, Release, tuple[RowClip, float]]:
+    """Return the clip of the stated radius and the noised sum of squared norms."""
+    energy = ENERGY_SHARE if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else PURE_ENERGY_SHARE
+    clip = yield from clip_radius(plan, start, noise_ratio(plan))
+    trace = yield from _energy(plan, start, clip.radius, energy)
+    return replace(clip, left=clip.left - energy), trace
+
+
+def _energy(
+    plan: Plan, start: LocationEstimate, radius: int, share: float
+) -> Generator[PricedQuery, Release, float]:
+    release = yield query_at_share(plan, SquaredNormSum(centre=start.centre, radius=radius), share)
+    return max(float(release.values[0]) / S**2, 0.0)
+
+
+def _search(
+    plan: Plan, centre: IntArray, edges: IntArray, limits: IntArray, top: int
+) -> Generator[PricedQuery, Release, int]:
+    """Return the first edge with few enough records beyond, or the public floor; `top` if there is none."""
+    share = SEARCH_SHARE if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else PURE_SEARCH_SHARE
+    release = yield query_at_share(plan, RadiusSearch(centre=centre, edges=edges, limits=limits), share)
+    found = int([*edges.tolist(), top][int(release.values[0])])
+    return max(found, least_row_radius(centre.size))
+
+
+def _record_limits(plan: Plan, edges: IntArray, top: int, left: float, trace: float) -> IntArray:
+    """Return, for each edge, the records beyond it from which a larger edge is worth its noise. Shape: (b,).
+
+    A threshold t removes at most (u^2 - t^2) more of each record beyond it than a larger u, and u costs
+    error(u) - error(t) more, with the error of the better method. All larger edges are compared: where the
+    better method changes, the next edge may not be worth it and a later one is.
+    """
+    radii = np.append(edges, max(top, int(edges[-1]) + 1)) / S
+    errors = np.array(
+        [
+            min(
+                gauss_error(plan, cost_of_share(plan, left), radius),
+                separate_error(plan, cost_of_share(plan, left / 2), radius, trace),
+            )
+            for radius in radii.tolist()
+        ]
+    )
+    worth = np.array(
+        [
+            ((errors[i + 1 :] - errors[i]) / (radii[i + 1 :] ** 2 - radii[i] ** 2)).min()
+            for i in range(edges.size)
+        ]
+    )
+    return frozen(np.clip(np.rint(worth), 0, plan.most_records).astype(np.int64))
+
+
+def zero(plan: Plan) -> Steps:
+    """Return public directions and no variance; the mean is the middle of the public bounds.
+
+    Neighbours: any.
+    Privacy: [P7]; without queries nothing is revealed.
+    Cost: none.
+    """
+    d, k = plan.study.dimension, plan.study.components
+    yield from ()
+    return Estimate(
+        components=start_directions(d, k).T,
+        explained_variance=np.zeros(k),
+        mean=np.zeros(d),
+        records=0.0,
+        total_variance=0.0,
+        noise_scale=0.0,
+        sin_error=1.0,
+        covariance=np.zeros((d, d)),
+        warnings=("no record was read: these directions are public and say nothing about the records",),
+    )

@@ -1,0 +1,190 @@
+"""Common steps of the algorithms by batches: round counter, passes, and components one by one.
+
+Step sizes for Oja's rule, and the choice among several schedules.
+
+[DPPCA] uses steps h / (gap (offset + t)) and searches (h, offset) by the angle to the true component. Neither
+the gap nor that angle is known here. So a schedule is relative to the released strength of a direction,
+w . g, and candidates are scored by a private Rayleigh quotient: the variance along their directions.
+
+Oja's rule without privacy: Algorithm 1 of [DPPCA], for comparisons. It never makes a release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import (
+    eigenvalues,
+    fix_signs,
+    orthonormal,
+    single_blas_thread,
+    start_directions,
+)
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import Batch, Gradient, GradientQuery, ShuffledRecord
+from eigenveil.queries.gradients import pass_key
+from eigenveil.study.study import Extraction
+
+Answer = TypeVar("Answer")
+
+
+class RoundCounter:
+    """Counter of queries, which gives a pass its first round."""
+
+    def __init__(self) -> None:
+        self.started = 0
+
+    def through(
+        self, steps: Generator[PricedQuery, Release, Answer]
+    ) -> Generator[PricedQuery, Release, Answer]:
+        """Run `steps` and count their queries."""
+        try:
+            priced_query = next(steps)
+            while True:
+                self.started += 1
+                priced_query = steps.send((yield priced_query))
+        except StopIteration as end:
+            answer: Answer = end.value
+            return answer
+
+
+@dataclass(slots=True, kw_only=True)
+class BatchPass:
+    """One pass over the disjoint batches of the records: a query about each batch, all for one cost."""
+
+    plan: Plan
+    first: int
+    micro_rho: int
+    atto_delta: int = 0
+    next: int = 0
+
+    @property
+    def size(self) -> int:
+        return self.plan.batches
+
+    def about(
+        self, query: GradientQuery, noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
+    ) -> PricedQuery:
+        """Return `query` about the next batch; the first one has the cost of the pass [P9]."""
+        return self._priced(replace(query, batch=self._batch()), noise_distribution)
+
+    def about_record(self, query: Gradient) -> PricedQuery:
+        """Return the query for the gradient of the next record in the secret order."""
+        return self._priced(
+            ShuffledRecord(spec=query.spec, radius=query.radius, batch=self._batch()),
+            NoiseDistribution.GAUSSIAN,
+        )
+
+    def _batch(self) -> Batch:
+        key = pass_key(self.plan.digest, self.first, self.size)
+        self.next += 1
+        return Batch(first=self.first, index=self.next - 1, batches=self.size, key=key)
+
+    def _priced(self, query: GradientQuery, noise_distribution: NoiseDistribution) -> PricedQuery:
+        return PricedQuery(
+            query=query, micro_rho=self.micro_rho, atto_delta=self.atto_delta, law=noise_distribution
+        )
+
+
+def orthonormalise_against(w: FloatArray, found: FloatArray) -> FloatArray:
+    """Return orthonormalised columns of w, orthogonal to `found`. Shape: (d, m), (d, j) -> (d, m)."""
+    return orthonormal(np.hstack([found, w]))[:, found.shape[1] :]
+
+
+FLOOR = 1e-12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepSchedule:
+    """Schedule with step gain / (strength (offset + t)), t from 0: h kappa for a gap of strength / kappa."""
+
+    gain: float
+    offset: float
+
+    def step(self, t: int, strength: float) -> float:
+        return self.gain / (max(strength, FLOOR) * (self.offset + t))
+
+
+# From a gap equal to the variance to an eighth of it.
+CANDIDATES = (
+    StepSchedule(gain=8.0, offset=1.0),
+    StepSchedule(gain=3.0, offset=1.0),
+    StepSchedule(gain=24.0, offset=1.0),
+)
+
+
+def spectrum_rates(values: FloatArray, k: int, longest: float) -> StepSchedule:
+    """Return the schedule of the paper for a known spectrum: h / (gap (offset + t)), with h = 2.
+
+    `longest` is the largest ||x||^2: the first step is then at most 1 / longest. In units of strength = 1.
+
+    Shape: values (d,), falling.
+    """
+    below = float(values[k]) if k < len(values) else 0.0
+    gap = max(float(values[k - 1]) - below, 1e-3 * float(values[0]), FLOOR)
+    return StepSchedule(gain=2 / gap, offset=max(2 * longest / gap, 1.0))
+
+
+class RunningStrength:
+    """Running mean of w . g for each direction, from releases, without cost.
+
+    Shape: (m,).
+    """
+
+    def __init__(self, m: int) -> None:
+        self._sum, self._seen = np.zeros(m), 0
+
+    def after(self, directions: FloatArray, gradient: FloatArray) -> FloatArray:
+        """Return the mean with one more gradient. Shape: directions, gradient (d, m) -> (m,)."""
+        self._sum += (directions * gradient).sum(axis=0)
+        self._seen += 1
+        return np.asarray(self._sum / self._seen)
+
+
+def best_group(quotients: FloatArray, k: int) -> int:
+    """Return the index of the group of k consecutive directions with the largest sum of Rayleigh quotients.
+
+    Shape: quotients (candidates k,).
+    """
+    return int(np.argmax(quotients.reshape(-1, k).sum(axis=1)))
+
+
+def oja(
+    rows: FloatArray, k: int, *, rank: Extraction = Extraction.BLOCK, rates: StepSchedule | None = None
+) -> FloatArray:
+    """Return the result of one pass over the records in order: w <- w + eta_t x (x . w), normalised.
+
+    Rank k by block (QR after each step) or by deflation (a pass for each component, orthogonal to the
+    earlier ones). The default `rates` are those of the paper for the data's own spectrum.
+
+    Shape: rows (n, d), centred -> (k, d), orthonormal rows.
+    """
+    d = rows.shape[1]
+    if rates is None:
+        longest = float((rows**2).sum(axis=1).max(initial=0.0))
+        rates = spectrum_rates(eigenvalues(rows.T @ rows / max(len(rows), 1)), k, longest)
+    if rank is Extraction.BLOCK:
+        return fix_signs(_oja_pass(rows, start_directions(d, k), np.zeros((d, 0)), rates)).T
+    found = np.zeros((d, 0))
+    for _ in range(k):
+        found = np.hstack(
+            [found, _oja_pass(rows, start_directions(d, found.shape[1] + 1)[:, -1:], found, rates)]
+        )
+    return fix_signs(found).T
+
+
+def _oja_pass(rows: FloatArray, start: FloatArray, found: FloatArray, rates: StepSchedule) -> FloatArray:
+    """Return one pass. Shape: rows (n, d), start (d, m), found (d, j) -> (d, m), orthonormal to `found`."""
+    w = orthonormalise_against(start, found)
+    with single_blas_thread():
+        for t, x in enumerate(rows):
+            w = w + rates.step(t, 1.0) * np.outer(x, x @ w)
+            w, _ = np.linalg.qr(w - found @ (found.T @ w))
+    return orthonormalise_against(w, found)

@@ -1,0 +1,250 @@
+"""private-oja: Oja's rule on noised gradients of disjoint batches of the records.
+
+Source: Algorithm 2 of [DPPCA], as minibatches (its equation 7). Batches are disjoint, so every step may
+have the whole cost of the pass [P9]. Gradients x (x . w) are clipped to a radius from some of the batches;
+the bound ||x||^2 of the paper is sqrt(tr / lambda1) times larger than typical gradients. Unlike that of
+dp-pca, its error does not vanish with the spread of the gradients.
+
+private-oja-shuffled: Oja's rule on one noised gradient at a time, in a secret order.
+
+Source: Algorithm 2 of [DPPCA] as published. Each record is one local randomiser, and the secret order
+amplifies their privacy [P24]. It is a reference: the noise of a step is several times a gradient's norm, and
+there is a round for each record. The coordinator would receive the gradients of single records, so no
+coordinator and no site accepts it. As the steps must average that noise from the beginning, their offset is
+the paper's, with the released variance in place of the spectrum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import replace
+
+import numpy as np
+
+from eigenveil.accounting.amplification import local_micro_rho
+from eigenveil.accounting.zcdp import ATTO, Neighbours, mu
+from eigenveil.algorithms.papers.oja import (
+    CANDIDATES,
+    FLOOR,
+    BatchPass,
+    RoundCounter,
+    RunningStrength,
+    StepSchedule,
+    best_group,
+    orthonormalise_against,
+)
+from eigenveil.algorithms.recommended.dp_pca import VARIANCE_SHARE, read_variances
+from eigenveil.algorithms.shared.clip_radius import ClippingBalance, NormGrid, choose_radius, read_histogram
+from eigenveil.algorithms.shared.preparation import (
+    COUNT_SHARE,
+    LocationEstimate,
+    cost_of_share,
+    effective_mu,
+    locate,
+    query_at_share,
+    row_radius,
+    share_of,
+    shares,
+    signal_to_noise,
+)
+from eigenveil.algorithms.shared.query_builders import GradientQueryBuilder
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning, even_gaps
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import fix_signs, orthonormal, start_directions
+from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import PricedQuery
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import SquaredNormSum
+from eigenveil.study.grid import S
+from eigenveil.study.radius import quantile
+from eigenveil.study.study import Extraction
+
+SEARCHED = 15_000.0  # signal from which a search for the step sizes is worth its noise (measured)
+
+
+def private_oja(plan: Plan) -> Steps:
+    """Run private-oja: count, mean, one pass (or one a component), explained variances.
+
+    Neighbours: as in the study.
+    Privacy: [P7], [P9]; each query is charged and answered behind the barrier.
+    Cost: the whole budget, d k integers a round from every site (d k c with c candidate schedules).
+    """
+    study, rounds = plan.study, RoundCounter()
+    start = yield from rounds.through(locate(plan))
+    left = 1 - COUNT_SHARE - start.mean_share - VARIANCE_SHARE
+    w = yield from _passes(plan, start, rounds, left)
+    variances, total, scale = yield from read_variances(plan, start, w)
+    chosen = best_group(variances, study.components) * study.components
+    selected = slice(chosen, chosen + study.components)
+    return ordered(start, w[:, selected], variances[selected], total, scale)
+
+
+def ordered(
+    start: LocationEstimate,
+    found: FloatArray,
+    variances: FloatArray,
+    total: float,
+    scale: float,
+    warnings: tuple[str, ...] = (),
+) -> Estimate:
+    """Return the estimate of directions, largest variance first. Shape: found (d, k), variances (k,)."""
+    order = np.argsort(-variances, kind="stable")
+    centre = centre_sine(start, even_gaps(variances, total, len(found)) - scale)
+    return Estimate(
+        components=fix_signs(found[:, order]).T,
+        explained_variance=variances[order],
+        mean=start.mean,
+        records=start.records,
+        total_variance=total,
+        noise_scale=scale,
+        sin_error=None,
+        warnings=centre_warning(centre) + warnings,
+    )
+
+
+def schedules(plan: Plan, start: LocationEstimate) -> tuple[StepSchedule, ...]:
+    """Return the step schedules to run in parallel: one gradient of more columns, so more noise for each."""
+    fit = plan.study.dimension // plan.study.components
+    return CANDIDATES[:fit] if signal_to_noise(plan, start.records) >= SEARCHED else CANDIDATES[:1]
+
+
+def _passes(
+    plan: Plan, start: LocationEstimate, rounds: RoundCounter, share: float
+) -> Generator[PricedQuery, Release, FloatArray]:
+    """Return each schedule's k directions, concatenated. Shape: (d, c k)."""
+    d, k = plan.study.dimension, plan.study.components
+    rates = schedules(plan, start)
+    if plan.study.rank is Extraction.BLOCK:
+        cost = share_of(plan.micro_rho, share)
+        nothing = [np.zeros((d, 0)) for _ in rates]
+        begun = np.tile(start_directions(d, k), len(rates))
+        found = yield from rounds.through(_pass(plan, start, rounds.started, cost, begun, nothing, rates))
+        return np.hstack(found)
+    found = [np.zeros((d, 0)) for _ in rates]
+    for j in range(k):
+        begun = np.hstack(
+            [orthonormalise_against(start_directions(d, j + 1)[:, -1:], before) for before in found]
+        )
+        cost = share_of(plan.micro_rho, share / k)
+        more = yield from rounds.through(_pass(plan, start, rounds.started, cost, begun, found, rates))
+        found = [np.hstack([before, new]) for before, new in zip(found, more, strict=True)]
+    return np.hstack(found)
+
+
+def _pass(
+    plan: Plan,
+    start: LocationEstimate,
+    first: int,
+    cost: int,
+    w: FloatArray,
+    found: list[FloatArray],
+    rates: tuple[StepSchedule, ...],
+) -> Generator[PricedQuery, Release, list[FloatArray]]:
+    """Use all batches once: some for the radius, the others a step each. Shape: w (d, c m), found (d, j)."""
+    once, columns = BatchPass(plan=plan, first=first, micro_rho=cost), w.shape[1] // len(rates)
+    strength, radius, taken = RunningStrength(w.shape[1]), math.nan, 0
+    refreshes = radius_batches(once.size)
+    for t in range(once.size):
+        slope = GradientQueryBuilder(centre=start.centre, directions=w, offset=np.zeros_like(w))
+        if t in refreshes:
+            radius = yield from batch_gradient_radius(plan, start, once, slope, radius)
+            continue
+        query, unit = slope.query(radius)
+        release = yield once.about(query)
+        sums: FloatArray = release.values.reshape(w.shape).astype(np.float64)
+        gradient = sums * (once.size / (unit * start.records))
+        level = strength.after(w, gradient)
+        steps = [
+            rate.step(taken, float(level[i * columns + j]))
+            for i, rate in enumerate(rates)
+            for j in range(columns)
+        ]
+        moved = np.split(w + gradient * np.array(steps), len(rates), axis=1)
+        w = np.hstack([orthonormalise_against(new, before) for new, before in zip(moved, found, strict=True)])
+        taken += 1
+    return np.split(w, len(rates), axis=1)
+
+
+def radius_batches(batches: int) -> tuple[int, ...]:
+    """Return the batches for the clip radius: at the beginning, and after the directions have converged."""
+    return tuple(sorted({0, min(3, batches // 4), batches // 3}))
+
+
+def batch_gradient_radius(
+    plan: Plan, start: LocationEstimate, once: BatchPass, slope: GradientQueryBuilder, before: float
+) -> Generator[PricedQuery, Release, float]:
+    """Return a clip radius by the study's rule, from one batch's histogram of gradient norms."""
+    grid = NormGrid(top=start.norms.largest**2 * float(np.linalg.norm(slope.directions, 2)))
+    histogram = read_histogram((yield once.about(slope.norms(grid))), grid)
+    # The relevant noise is that after averaging over the steps.
+    noise = 4 * math.sqrt(slope.offset.size / once.size) / effective_mu(plan, once.micro_rho)
+    rule = ClippingBalance(power=1, noise=noise, quadratic=False)
+    return choose_radius(histogram, quantile(plan.study.radius), rule, None if math.isnan(before) else before)
+
+
+SHUFFLED_VARIANCE_SHARE = 0.05  # of epsilon
+GAIN = 2.0
+
+
+def private_oja_shuffled(plan: Plan) -> Steps:
+    """Run private-oja-shuffled: count, mean, variance, and a round for each position of the order.
+
+    Neighbours: replace-one.
+    Privacy: [P7], [P24]; each query is charged and answered behind the barrier.
+    Cost: the whole budget, d k integers a round, a round a record.
+
+    Raises:
+        RequestError: other neighbours, or too few records for amplification.
+    """
+    study, rounds, k = plan.study, RoundCounter(), plan.study.components
+    if study.neighbours is not Neighbours.REPLACE_ONE:
+        raise RequestError(
+            Code.BAD_STUDY, 'private-oja-shuffled needs neighbours = "replace-one"; set it in the study'
+        )
+    least = 1 - shares(plan).count - shares(plan).small_mean - SHUFFLED_VARIANCE_SHARE
+    local_micro_rho(mu(cost_of_share(plan, least)), plan.atto_delta / ATTO, plan.batches)  # refuses early
+    start = yield from rounds.through(locate(plan))
+    rule = ClippingBalance(power=2, noise=8 * math.sqrt(plan.batches), quadratic=False)
+    radius = choose_radius(start.norms, quantile(study.radius), rule)
+    total = yield from rounds.through(_variance(plan, start, radius))
+    share = 1 - shares(plan).count - start.mean_share - SHUFFLED_VARIANCE_SHARE
+    once = BatchPass(
+        plan=plan, first=rounds.started, micro_rho=cost_of_share(plan, share), atto_delta=plan.atto_delta
+    )
+    w, lengths, noise = yield from _shuffled_pass(
+        start, once, radius**2, total, start_directions(study.dimension, k)
+    )
+    found = ordered(start, w, lengths, total, noise)
+    return replace(found, explained_variance=np.maximum(found.explained_variance, 0.0))
+
+
+def _variance(plan: Plan, start: LocationEstimate, radius: float) -> Generator[PricedQuery, Release, float]:
+    """Return the noised trace, an upper limit of every direction's variance."""
+    query = SquaredNormSum(centre=start.centre, radius=row_radius(radius, plan.study.dimension))
+    release = yield query_at_share(plan, query, SHUFFLED_VARIANCE_SHARE)
+    return max(float(release.values[0]) / (S**2 * start.records), FLOOR)
+
+
+def _shuffled_pass(
+    start: LocationEstimate, once: BatchPass, radius: float, total: float, w: FloatArray
+) -> Generator[PricedQuery, Release, tuple[FloatArray, FloatArray, float]]:
+    """Use all positions once; return directions, noised Rayleigh quotients and their noise.
+
+    The quotients are averaged over the second half. Shape: w (d, k) -> (d, k), (k,).
+    """
+    local = local_micro_rho(mu(once.micro_rho), once.atto_delta / ATTO, once.size)
+    sigma = 2 * radius / mu(local)  # of one entry of one noised gradient
+    rates = StepSchedule(gain=GAIN, offset=max(1.0, w.shape[0] * (GAIN * sigma / total) ** 2))
+    lengths, seen = np.zeros(w.shape[1]), 0
+    nothing = np.zeros_like(w)
+    for t in range(once.size):
+        query, unit = GradientQueryBuilder(centre=start.centre, directions=w, offset=nothing).query(radius)
+        release = yield once.about_record(query)
+        gradient = release.values.reshape(w.shape) / unit
+        if 2 * t >= once.size:
+            lengths, seen = lengths + (w * gradient).sum(axis=0), seen + 1
+        w = orthonormal(w + rates.step(t, total) * gradient)
+    return w, lengths / max(seen, 1), sigma / math.sqrt(max(seen, 1))

@@ -1,0 +1,215 @@
+"""subspace-exact and subspace-exact-rank: the exact subspace of all records, from few of them.
+
+Source: [SUB], made practical: the records of a site are dealt into subsamples, and each votes for the span
+of its records over the integers modulo 2^61 - 1. If all records lie in one subspace of dimension k, each
+subsample of enough records votes for it, for any d; one with a record outside does not vote.
+
+Whole numbers only: rounding to the grid, 1 / 8192 of a column's bounds, would give each subsample a different
+subspace. The records must lie in the subspace on the grid (eigenveil.whole).
+
+subspace-reference: Algorithm 1 of [SUB], corrected, for small k and one site.
+
+The printed algorithm adds noise to every span of records and releases the best: without a gap, the span of a
+few random records. Here the best is released only if its lead over the second best is certainly large. And
+every span is examined, not a sample, so no data set can raise a failure probability.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from eigenveil.algorithms.papers.subspace_votes import (
+    HOLDER_ABSENT,
+    changed_subsamples,
+    deal_key,
+    fetch_preimage,
+    noised_count,
+    real_basis,
+    release_vote,
+    subspace_estimate,
+    vote_budget,
+    votes_needed,
+)
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import IntArray
+from eigenveil.protocol.estimate import Steps, no_release
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.queries import BlockRanks, SpanGap, SpanVotes
+from eigenveil.queries.papers.fingerprints import MOST_RANK, MOST_SUBSAMPLES, MOST_SUBSETS, Pool, Subsamples
+from eigenveil.study.grid import inexact_columns, midpoint
+
+RANK_SHARE = 0.2  # of the epsilon for votes, for the dimension
+PLENTY = 1.5  # subsamples relative to the needed votes
+MANY = 1024  # largest number of subsamples by many records
+
+
+def subspace_exact(plan: Plan) -> Steps:
+    """Run subspace-exact: count, votes of subsamples for their span of the stated dimension, the preimage.
+
+    Neighbours: as in the study.
+    Privacy: [P7], [P15], [P18]; votes are counted at the coordinator, which must be trusted.
+    Cost: the whole epsilon and delta, 32 bytes a subsample and 8 (1 + k d) from every site, 3 rounds.
+    """
+    check_rank(plan)
+    records, sites = yield from noised_count(plan)
+    dealt = subsamples_for(plan, plan.study.components, records, sites, 1.0)
+    return (yield from _elected(plan, dealt, records, 1.0))
+
+
+def subspace_exact_rank(plan: Plan) -> Steps:
+    """Run subspace-exact-rank: count, dimensions of the subsamples, votes at the commonest one, the preimage.
+
+    `components` is the largest dimension considered.
+
+    Neighbours: as in the study.
+    Privacy: [P7], [P15], [P17], [P18].
+    Cost: the whole epsilon and delta, as `subspace_exact`, in 4 rounds.
+    """
+    check_rank(plan)
+    records, sites = yield from noised_count(plan)
+    dealt = subsamples_for(plan, plan.study.components, records, sites, 1 - RANK_SHARE)
+    cost = vote_budget(plan).share(RANK_SHARE)
+    release = yield PricedQuery(
+        query=BlockRanks(subsamples=dealt), micro_rho=cost, law=NoiseDistribution.LAPLACE
+    )
+    # SCORE(i): subsamples of dimension exactly i. Neighbours share noise, which does no harm.
+    score = np.diff(release.values)
+    dealt = replace(dealt, rank=1 + int(score.argmax()))
+    return (yield from _elected(plan, dealt, records, 1 - RANK_SHARE))
+
+
+def _elected(plan: Plan, dealt: Subsamples, records: float, share: float) -> Steps:
+    """Return the subspace that enough subsamples span. `share`: of the epsilon for votes."""
+    winner = yield from release_vote(plan, SpanVotes(subsamples=dealt), share)
+    return (
+        yield from subspace_from_fingerprint(
+            plan, dealt, records, winner, _too_few_votes(plan, share), _unclear(dealt)
+        )
+    )
+
+
+def subspace_from_fingerprint(
+    plan: Plan,
+    dealt: Subsamples | Pool,
+    records: float,
+    winner: tuple[IntArray, IntArray],
+    no_winner: str,
+    unclear: str,
+) -> Steps:
+    """Return the subspace of a winning fingerprint; without one, no release with the reason."""
+    fingerprint, holders = winner
+    if not fingerprint.any():
+        return no_release(plan, records, no_winner)
+    form = yield from fetch_preimage(fingerprint, holders, dealt)
+    if form is None:
+        return no_release(plan, records, HOLDER_ABSENT)
+    basis = real_basis(form.reshape(dealt.rank, -1))
+    if basis is None:
+        return no_release(plan, records, unclear)
+    return subspace_estimate(plan, basis, records, sin_error=0.0, warnings=rounding_warnings(plan))
+
+
+def check_rank(plan: Plan) -> None:
+    """Check the number of components. Raises: RequestError: too many for spans."""
+    if plan.study.components > MOST_RANK:
+        raise RequestError(Code.BAD_STUDY, f"subspaces have at most {MOST_RANK} components; use fewer")
+
+
+def subsample_size(k: int) -> float:
+    """Return the mean size of a subsample that maximises the number with at least k records.
+
+    The sizes of a keyed deal are Poisson; the best m for P(at least k of m) / m is fitted (within 5 % of the
+    maximum), and is any small number at k = 1.
+    """
+    return 0.5 if k == 1 else k - 0.5 + math.sqrt(k) * math.log(k) / 2.4
+
+
+def subsamples_for(plan: Plan, k: int, records: float, sites: int, share: float) -> Subsamples:
+    """Return the subsamples at each site: as small as possible, at least as many as the needed votes."""
+    least = PLENTY * needed(plan, share)
+    most = max(least, MANY)
+    wanted = min(max(records / subsample_size(k), least), most)
+    subsamples = min(max(1, math.ceil(wanted / sites)), MOST_SUBSAMPLES)
+    return Subsamples(centre=midpoint(plan.study), rank=k, count=subsamples, key=deal_key(plan))
+
+
+def needed(plan: Plan, share: float) -> float:
+    left = vote_budget(plan)
+    persons = changed_subsamples(plan)
+    return votes_needed(max(left.epsilon * share, 1e-9), max(left.delta, 1e-300), persons, persons)
+
+
+def _too_few_votes(plan: Plan, share: float) -> str:
+    k = plan.study.components
+    wanted = math.ceil(PLENTY * needed(plan, share) * subsample_size(max(k, 2)))
+    return (
+        f"no subspace had enough votes: about {wanted} records in one subspace of the wanted dimension are "
+        "needed. Records rounded to the grid lie in none: for columns of whole numbers use bounds of a "
+        "power of two on either side of 0"
+    )
+
+
+def _unclear(dealt: Subsamples) -> str:
+    return (
+        f"a subspace of dimension {dealt.rank} won, but {len(dealt.centre)} columns are too few to recover "
+        "the real subspace from its form modulo 2^61 - 1; use fewer components or more columns"
+    )
+
+
+def rounding_warnings(plan: Plan) -> tuple[str, ...]:
+    names = inexact_columns(plan.study)
+    if not names:
+        return ()
+    shown = ", ".join(names[:5]) + (" and others" if len(names) > 5 else "")
+    sentence = (
+        f"the grid rounds whole numbers in {shown}; use bounds of a power of two on either side of 0 "
+        "to represent them exactly"
+    )
+    return (sentence,)
+
+
+def subspace_reference(plan: Plan) -> Steps:
+    """Run subspace-reference: count, the lead of the best span of k records, its preimage.
+
+    Neighbours: as in the study.
+    Privacy: [P7], [P16], [P18]; it needs all records together: one site only.
+    Cost: the whole epsilon and delta, 8 (1 + k d) bytes, 3 rounds; up to 2^15 spans at the site: all of at
+    most 256 records at k = 2, 59 at k = 3, 31 at k = 4.
+    """
+    check_rank(plan)
+    records, _ = yield from noised_count(plan)
+    pool = pool_for(plan)
+    query = SpanGap(pool=pool)
+    winner = yield from release_vote(plan, query)
+    unclear = "the real subspace cannot be recovered from its form modulo 2^61 - 1; use more columns"
+    return (
+        yield from subspace_from_fingerprint(
+            plan, pool, records, winner, _no_clear_lead(plan, query), unclear
+        )
+    )
+
+
+def pool_for(plan: Plan) -> Pool:
+    """Return as many records as MOST_SUBSETS allows, or all that the site may have."""
+    k, allowed, most = plan.study.components, plan.study.max_records, plan.study.components
+    while most < allowed and math.comb(most + 1, k) <= MOST_SUBSETS:
+        most += 1
+    return Pool(centre=midpoint(plan.study), rank=k, most=most, cut=most < allowed, key=deal_key(plan))
+
+
+def _no_clear_lead(plan: Plan, query: SpanGap) -> str:
+    left = vote_budget(plan)
+    moved = query.gap_sensitivity(plan.study.neighbours) * plan.study.max_sites_per_person
+    scale = moved / max(left.epsilon, 1e-9)
+    lead = moved + 2 * scale * math.log(
+        1 + math.expm1(min(moved / scale, 700.0)) / (2 * max(left.delta, 1e-300))
+    )
+    looked = f"; it uses at most {query.pool.most} records, subspace-exact uses all" if query.pool.cut else ""
+    return (
+        f"no subspace of dimension {plan.study.components} has a sufficient lead: it needs "
+        f"about {math.ceil(lead)} more records than any other, outside of smaller subspaces{looked}"
+    )

@@ -1,0 +1,1 @@
+"""The algorithms that `auto` chooses from, and `auto` itself."""

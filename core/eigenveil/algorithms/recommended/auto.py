@@ -1,0 +1,152 @@
+"""auto, where the first releases choose the first stage: a noised matrix or gradients; then refinement.
+
+The refinement has noise of order |z| |a|: a record's norm times that of its leading part. The first stage
+finds the leading directions: by a matrix with noise of order |z|^2, or by gradients with noise of order
+|z| |a| whose budget is divided among rounds. So gradients are better if the total variance is many times the
+wanted variances. A first part of the matrix shows this: a variance hidden by its noise is hardly larger than
+the noise. Two parts together are as exact as one matrix.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+
+import numpy as np
+
+from eigenveil.algorithms.recommended.gauss_cov import (
+    NoisedCovariance,
+    RowClip,
+    combine_matrices,
+    covariance,
+    gauss_cov,
+)
+from eigenveil.algorithms.recommended.refined_cov import (
+    PREPARED,
+    aligned,
+    aligned_estimate,
+    matrix_clip,
+    matrix_share,
+    refined_cov,
+)
+from eigenveil.algorithms.recommended.refined_pca import by_gradients, refined_pca
+from eigenveil.algorithms.shared.preparation import LocationEstimate, locate
+from eigenveil.algorithms.shared.refinement import refine_directions, refinement_steps
+from eigenveil.numerics.linalg import eigenpairs
+from eigenveil.protocol.estimate import Steps
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.algorithm import Algorithm
+
+WIDE = 1000  # a covariance matrix of more columns is d^2 / 2 > 500,000 numbers a site
+PROBE = 1 / 3  # of the matrix's share, for its first part
+SEEN = 2.3  # height above the other variances, in sd sqrt(d) of that part; noise alone reaches 2 (Wigner)
+FLAT = 30.0  # total variance, in k sd sqrt(d), from which gradients find hidden components (measured)
+
+
+class FirstStage(Enum):
+    """First stage, chosen by the first releases."""
+
+    MATRIX = "matrix"
+    GRADIENTS = "gradients"
+
+
+def first_stages(plan: Plan) -> tuple[FirstStage, ...]:
+    """Return the possible first stages; empty if the releases decide nothing.
+
+    For `auto` both; a refinement has one, but its number of steps depends on releases.
+    """
+    d = plan.study.dimension
+    if d == plan.study.components:
+        return ()
+    both = (FirstStage.GRADIENTS,) if d > WIDE else tuple(FirstStage)
+    refining: dict[object, tuple[FirstStage, ...]] = {
+        Algorithm.AUTO: both,
+        Algorithm.REFINED_COV: (FirstStage.MATRIX,),
+        Algorithm.REFINED_PCA: (FirstStage.GRADIENTS,),
+    }
+    return refining.get(plan.algorithm, ())
+
+
+def rehearsal_steps(plan: Plan, first_stage: FirstStage) -> Steps:
+    """Return the steps of a plan for a given first stage and the most refinement steps."""
+    if plan.algorithm is Algorithm.AUTO:
+        return auto(plan, first_stage)
+    return (refined_cov if first_stage is FirstStage.MATRIX else refined_pca)(plan, refinement_steps(1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Height of component k above the other variances, and the total variance a component.
+
+    Both in units of the noise's sd sqrt(d), by the first part of a matrix.
+    """
+
+    height: float
+    flatness: float
+
+    @property
+    def way(self) -> FirstStage:
+        hidden_share = self.height < SEEN and self.flatness > FLAT
+        return FirstStage.GRADIENTS if hidden_share else FirstStage.MATRIX
+
+    def __str__(self) -> str:
+        above = f"the last component stands {self.height:.1f} noise levels above the rest"
+        return f"in the first third of the matrix {above}, the total variance {self.flatness:.0f} a component"
+
+
+def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
+    """Run auto: count, mean, a third of a matrix, then the first stage that suits its spectrum.
+
+    `first_stage` fixes the choice for a dry run, with the most queries.
+
+    Neighbours: as in the study.
+    Privacy: [P7], [P28]; the next queries depend on releases alone, and each query is charged and answered
+    behind the barrier, from the rest of the budget.
+    Cost: the whole budget.
+    """
+    d, k = plan.study.dimension, plan.study.components
+    if k == d:  # no direction is left outside
+        return (yield from gauss_cov(plan))
+    start = yield from locate(plan, PREPARED)
+    steps = None if first_stage is None else refinement_steps(1.0)
+    if d > WIDE:
+        found = yield from by_gradients(plan, start, 1 - PREPARED.count - start.mean_share, steps)
+        return replace(found, way=f"gradients, then their refinement: {d} columns are too many for a matrix")
+    share = matrix_share(plan, start)
+    clip = matrix_clip(plan, start, share)
+    first = yield from covariance(plan, start, clip, clip.left * share * PROBE)
+    probe = _probe(plan, start, first)
+    if (first_stage or probe.way) is FirstStage.GRADIENTS:
+        found = yield from by_gradients(plan, start, clip.left * (1 - share * PROBE), steps)
+        return replace(found, way=f"gradients, then their refinement: {probe}")
+    found = yield from _by_matrix(plan, start, clip, share, first, steps)
+    return replace(found, way=f"the rest of the matrix, then its refinement: {probe}")
+
+
+def _probe(plan: Plan, start: LocationEstimate, first: NoisedCovariance) -> Probe:
+    d, k = plan.study.dimension, plan.study.components
+    values, _ = eigenpairs(first.matrix)
+    level = first.scale * math.sqrt(d / 2)
+    return Probe(
+        height=float(values[k - 1] - np.median(values)) / level,
+        flatness=max(first.trace - start.squared_centre_error, 0.0) / (k * level),
+    )
+
+
+def _by_matrix(
+    plan: Plan,
+    start: LocationEstimate,
+    clip: RowClip,
+    share: float,
+    first: NoisedCovariance,
+    steps: int | None,
+) -> Steps:
+    """Run the rest of the matrix, average it with the first part, and refine both."""
+    rest = yield from covariance(plan, start, clip, clip.left * share * (1 - PROBE))
+    noised = combine_matrices(first, rest)
+    whole = aligned(plan, noised)
+    found = yield from refine_directions(
+        plan, start, whole, clip.left * (1 - share), steps or refinement_steps(whole.sine(start))
+    )
+    return aligned_estimate(plan, start, clip, noised, found)

@@ -1,0 +1,297 @@
+"""Common steps of the covariance family: a clip radius, a noised Gram matrix and its noise scale.
+
+gauss-cov: the noised covariance matrix of clipped rows, and its leading eigenvectors.
+
+Source: Analyze Gauss (Dwork, Talwar, Thakurta, Zhang 2014) and Dong, Liang, Yi 2022, with symmetric
+noise [P3] and a private clip radius; at delta = 0 with Laplace noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.algorithms.shared.clip_radius import ClippingBalance, NormHistogram, choose_radius
+from eigenveil.algorithms.shared.preparation import (
+    UNCLIPPED,
+    LocationEstimate,
+    cost_of_share,
+    effective_mu,
+    has_public_radius,
+    locate,
+    noise_distribution,
+    noise_scale_ratio,
+    public_radius,
+    query_at_share,
+    row_norms,
+    row_radius,
+    shares,
+)
+from eigenveil.algorithms.shared.stated_error import (
+    centre_sine,
+    centre_warning,
+    clipping_bias,
+    clipping_bias_factor,
+    gaps_of,
+    typical_sine,
+)
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import leading_eigenpairs, symmetric
+from eigenveil.protocol.estimate import Estimate, MatrixNoise, Steps
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import NoiseDistribution, PricedQuery
+from eigenveil.protocol.rounds import Release
+from eigenveil.queries import Gram
+from eigenveil.study.grid import S
+from eigenveil.study.radius import quantile, stated_norm
+
+RADIUS_SHARE = 0.05  # of rho; under basic composition see `preparation.BASIC_SHARES`
+CLIPPED = 0.9
+DRAG = 0.6  # measured on normal and heavy-tailed records, independent columns and scaled rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowClip:
+    """Clip radius of rows in grid units, and its effects.
+
+    `retained` is the share of the squared norms left by clipping. `clipping_bias_factor` is as in
+    `stated_error`. `drag` is the bias against records of large norm, `left` the remaining share of budget.
+    """
+
+    radius: int
+    retained: float
+    clipping_bias_factor: float
+    drag: float
+    left: float
+
+    def unit(self, records: float) -> float:
+        """Return the integers of a Gram matrix per covariance of 1; restores the clipped part on average."""
+        return S**2 * records * self.retained
+
+    def restored(self, values: FloatArray) -> FloatArray:
+        """Return variances with the clipped part of each restored, where `unit` restored the average.
+
+        A record's square grows with x_i^2 as l_i^2 for independent columns, and as l_i if whole records are
+        scaled: DRAG interpolates between the two. Shape: values (d,), falling -> (d,).
+        """
+        squares = float((values**2).sum())
+        ahead = np.maximum(values * (float(values.sum()) / squares) - 1, 0.0) if squares > 0 else values
+        return np.asarray(
+            values * self.retained / np.maximum(self.retained - DRAG * self.drag * ahead, self.retained / 2)
+        )
+
+
+def left_after(plan: Plan, start: LocationEstimate) -> float:
+    """Return the share of the budget left after the count and the mean."""
+    return 1 - shares(plan).count - start.mean_share
+
+
+def noise_ratio(plan: Plan, *, flat: bool = False) -> float:
+    """Return the noise of a Gram matrix off its diagonal relative to symmetric Gaussian noise."""
+    centre = np.zeros(plan.study.dimension, dtype=np.int64)
+    return noise_scale_ratio(plan, Gram(centre=centre, radius=S, flat=flat))
+
+
+def clip_radius(
+    plan: Plan, start: LocationEstimate, ratio: float
+) -> Generator[PricedQuery, Release, RowClip]:
+    """Return the clip by the study's rule for one Gram matrix of this `noise_ratio` at the whole rest.
+
+    Privacy: [P7] post-processing; a public radius needs no query.
+    Cost: 5 % of rho, or 8 % of epsilon.
+    """
+    left = left_after(plan, start)
+    if has_public_radius(plan):
+        return public_clip(plan, start, left)
+    share = RADIUS_SHARE if noise_distribution(plan) is NoiseDistribution.GAUSSIAN else shares(plan).norms
+    norms = yield from row_norms(
+        start.centre, cost_of_share(plan, share), noise_distribution(plan), stated_norm(plan.study.radius)
+    )
+    radius = balanced(plan, norms, left - share, ratio)
+    return clip_to(radius, norms, start.records, left - share)
+
+
+def public_clip(plan: Plan, start: LocationEstimate, left: float) -> RowClip:
+    """Return the clip at the largest norm that a row can have."""
+    return RowClip(
+        radius=public_radius(plan, start.centre), retained=1.0, clipping_bias_factor=0.0, drag=0.0, left=left
+    )
+
+
+def balanced(plan: Plan, norms: NormHistogram, share: float, ratio: float) -> int:
+    """Return the radius, in grid units, by the study's rule for a Gram matrix at a share of the budget."""
+    d = plan.study.dimension
+    noise = 8 * math.sqrt(d) / effective_mu(plan, cost_of_share(plan, share)) * ratio
+    rule = ClippingBalance(power=2, noise=noise, quadratic=True)
+    return row_radius(choose_radius(norms, quantile(plan.study.radius), rule), d)
+
+
+def clip_to(radius: int, norms: NormHistogram, records: float, left: float) -> RowClip:
+    """Return the clip for a radius in grid units, with its effects by a histogram of norms."""
+    at = radius / S
+    return RowClip(
+        radius=radius,
+        retained=norms.retained(at),
+        clipping_bias_factor=clipping_bias_factor(norms, at, records),
+        drag=norms.drag(at),
+        left=left,
+    )
+
+
+def prepared(plan: Plan, ratio: float) -> Generator[PricedQuery, Release, tuple[LocationEstimate, RowClip]]:
+    """Locate the records, then return the clip for one Gram matrix of this `noise_ratio`."""
+    start = yield from locate(plan)
+    clip = yield from clip_radius(plan, start, ratio)
+    return start, clip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoisedCovariance:
+    """Noised covariance matrix; `scale` is sqrt 2 times the sd of an entry off its diagonal.
+
+    Symmetric noise has sd `scale` on the diagonal; with `even` the sd is the same everywhere [P3].
+    Shape: matrix (d, d).
+    """
+
+    matrix: FloatArray
+    scale: float
+    even: bool = False
+
+    @property
+    def trace(self) -> float:
+        """Return the noised total variance, at least 0."""
+        return max(float(np.trace(self.matrix)), 0.0)
+
+
+def covariance(
+    plan: Plan, start: LocationEstimate, clip: RowClip, share: float, *, flat: bool = False
+) -> Generator[PricedQuery, Release, NoisedCovariance]:
+    """Return one Gram matrix about the centre, divided by the noised count.
+
+    Privacy: [P7] post-processing of one `Gram` query.
+    Cost: `share` of the budget, d (d + 1) / 2 integers from every site.
+    """
+    release = yield query_at_share(plan, Gram(centre=start.centre, radius=clip.radius, flat=flat), share)
+    unit = clip.unit(start.records)
+    even = flat or noise_distribution(plan) is NoiseDistribution.LAPLACE  # same sd off the diagonal as on it
+    matrix = symmetric(release.values, plan.study.dimension)
+    matrix /= unit
+    return NoisedCovariance(
+        matrix=matrix,
+        scale=release.sigma / unit * (math.sqrt(2) if even else 1.0),
+        even=even,
+    )
+
+
+def matrix_noise(
+    plan: Plan, start: LocationEstimate, clip: RowClip, noised: NoisedCovariance
+) -> MatrixNoise | None:
+    """Return the error model of that matrix [P7]; None where it is not about the records' mean."""
+    if not plan.study.centring:
+        return None
+    off_diagonal = noised.scale / math.sqrt(2)
+    return MatrixNoise(
+        law=noise_distribution(plan),
+        diagonal=off_diagonal if noised.even else noised.scale,
+        off_diagonal=off_diagonal,
+        count=start.relative_count_noise,
+        centre=start.squared_centre_error,
+        kept=min(clip.retained, 1.0),
+    )
+
+
+def combine_matrices(one: NoisedCovariance, other: NoisedCovariance) -> NoisedCovariance:
+    """Return the inverse-variance average of two noised matrices of the same records."""
+    part = other.scale**2 / (one.scale**2 + other.scale**2)
+    return NoisedCovariance(
+        matrix=part * one.matrix + (1 - part) * other.matrix,
+        scale=math.sqrt(part) * one.scale,
+        even=one.even,
+    )
+
+
+def clip_warning(retained: float) -> tuple[str, ...]:
+    """Return a warning if clipping removed much; variances are then extrapolated."""
+    if retained >= CLIPPED:
+        return ()
+    sentence = (
+        f"clipping left about {retained:.0%} of the records' squared norm, so variances are scaled up by an "
+        "average that may not hold for every direction; use more records or a larger epsilon"
+    )
+    return (sentence,)
+
+
+def stated_error(
+    plan: Plan, start: LocationEstimate, clip: RowClip, values: FloatArray, scale: float
+) -> float | None:
+    """Return the first-order sine by which noise, clipping and the centre's error rotate the top-k subspace.
+
+    None for a fixed quantile, whose clipping bias is large and hardly known. A tilt has variance
+    scale^2 / 2 / (l_i - l_j)^2 plus that of clipping. Shape: values (d,), falling.
+    """
+    if quantile(plan.study.radius) not in (None, UNCLIPPED):
+        return None
+    gaps = gaps_of(values, plan.study.components)
+    tilts = scale**2 / 2 / gaps**2 + clipping_bias(clip.clipping_bias_factor, values, gaps)
+    return min(1.0, math.hypot(typical_sine(tilts), centre_sine(start, gaps)))
+
+
+def matrix_warnings(
+    plan: Plan, start: LocationEstimate, clip: RowClip, values: FloatArray
+) -> tuple[str, ...]:
+    """Return the warnings for the result of a noised matrix. Shape: values (d,), falling."""
+    return clip_warning(clip.retained) + centre_warning(
+        centre_sine(start, gaps_of(values, plan.study.components))
+    )
+
+
+def gauss_cov(plan: Plan) -> Steps:
+    """Run gauss-cov: count, mean, radius, one Gram matrix.
+
+    Neighbours: as in the study.
+    Privacy: [P7]; each query is charged and answered behind the barrier.
+    Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
+    """
+    start, clip = yield from prepared(plan, noise_ratio(plan))
+    noised = yield from covariance(plan, start, clip, clip.left)
+    return matrix_estimate(plan, start, clip, noised, debiased_eigenvalues)
+
+
+def matrix_estimate(
+    plan: Plan,
+    start: LocationEstimate,
+    clip: RowClip,
+    noised: NoisedCovariance,
+    variances: Callable[[FloatArray, float], FloatArray],
+) -> Estimate:
+    """Return the leading components of a noised matrix, with variances `variances(eigenvalues, scale)`."""
+    k = plan.study.components
+    values, vectors = leading_eigenpairs(noised.matrix, k)
+    return Estimate(
+        components=vectors.T,
+        explained_variance=clip.restored(variances(values, noised.scale))[:k],
+        mean=start.mean,
+        records=start.records,
+        total_variance=noised.trace,
+        noise_scale=noised.scale,
+        sin_error=stated_error(plan, start, clip, values, noised.scale),
+        covariance=noised.matrix,
+        noise=matrix_noise(plan, start, clip, noised),
+        warnings=matrix_warnings(plan, start, clip, values),
+    )
+
+
+def debiased_eigenvalues(values: FloatArray, scale: float) -> FloatArray:
+    """Return eigenvalues corrected for the bias of noise. Shape: (d,), falling -> (d,).
+
+    A direction of variance b + t above a level b appears at b + t + d s^2 / t under symmetric noise of
+    off-diagonal sd s = scale / sqrt 2 (Benaych-Georges & Nadakuditi 2011). This solves for t, with the
+    median as b. Inside the noise there is no solution; half of the excess is used.
+    """
+    level = float(np.median(values))
+    above = np.maximum(values - level, 0.0)
+    hidden = np.sqrt(np.maximum(above**2 - 2 * len(values) * scale**2, 0.0))
+    return np.maximum(np.minimum(values, level + (above + hidden) / 2), 0.0)

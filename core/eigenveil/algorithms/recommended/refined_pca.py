@@ -1,0 +1,160 @@
+"""refined-pca: a short noisy power iteration, then refinement of its directions by cross covariance.
+
+No d-by-d matrix is ever queried. Source: dp-pca for the first stage; the second is new
+(docs/algorithms/refined-pca.md), measured on synthetic and clinical tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.algorithms.recommended.dp_pca import (
+    REFRESHES,
+    VARIANCE_SHARE,
+    Schedule,
+    Tail,
+    dp_pca,
+    gap_warning,
+    iterate,
+    read_variances,
+)
+from eigenveil.algorithms.shared.preparation import (
+    COUNT_SHARE,
+    LocationEstimate,
+    locate,
+    share_of,
+    signal_to_noise,
+)
+from eigenveil.algorithms.shared.refinement import AlignedCovariance, refine_directions, refinement_steps
+from eigenveil.algorithms.shared.stated_error import centre_sine, centre_warning
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import fix_signs
+from eigenveil.protocol.estimate import Estimate, Steps
+from eigenveil.protocol.plan import Plan
+from eigenveil.protocol.query import PricedQuery
+from eigenveil.protocol.rounds import Release
+from eigenveil.study.radius import quantile
+
+RADIUS_SHARE = 0.05
+BLUR = 0.05  # of the least wanted variance: smaller gaps count as this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """First stage: spare directions, rounds, and its share of the rest of the budget."""
+
+    spare: int
+    rounds: int
+    share: float
+
+
+# From a signal (`preparation.signal_to_noise`) on. Spare directions show the gap and have separate weights.
+# At a weak signal they only add noise to every round.
+STAGES = (
+    (600.0, Stage(spare=4, rounds=30, share=0.35)),
+    (180.0, Stage(spare=2, rounds=30, share=0.35)),
+    (0.0, Stage(spare=0, rounds=15, share=0.2)),
+)
+
+
+def refined_pca(plan: Plan, steps: int | None = None) -> Steps:
+    """Run refined-pca: count, mean, 15 or 30 gradients with three radii, variances, 1 to 8 cross covariances.
+
+    `steps` fixes the number of refinement steps for a dry run.
+
+    Neighbours: as in the study.
+    Privacy: [P7], [P28]; each query is charged and answered behind the barrier.
+    Cost: the whole budget, at most d (k + 4) integers a round from every site.
+    """
+    if plan.study.components == plan.study.dimension:  # no direction is left outside
+        return (yield from dp_pca(plan))
+    start = yield from locate(plan)
+    return (yield from by_gradients(plan, start, 1 - COUNT_SHARE - start.mean_share, steps))
+
+
+def by_gradients(plan: Plan, start: LocationEstimate, share: float, steps: int | None = None) -> Steps:
+    """Run both stages at a share of the budget, about a known location.
+
+    By default the number of refinement steps follows from the error of the first stage.
+    """
+    times, left = schedule(plan, start, share)
+    tail = yield from iterate(plan, start, times)
+    first, total = yield from _aligned(plan, start, tail)
+    steps = steps or refinement_steps(tail.error(plan.study.components))
+    found = yield from refine_directions(plan, start, first, left, steps)
+    return _estimate(plan, start, tail, found, total)
+
+
+def schedule(plan: Plan, start: LocationEstimate, share: float) -> tuple[Schedule, float]:
+    """Return the schedule of the first stage and the remaining share for the refinement."""
+    left = share - RADIUS_SHARE - VARIANCE_SHARE
+    strength = signal_to_noise(plan, start.records)
+    stage = next(stage for least, stage in STAGES if strength >= least)
+    times = Schedule(
+        rounds=stage.rounds,
+        directions=min(plan.study.components + stage.spare, plan.study.dimension),
+        round_cost=share_of(plan.micro_rho, left * stage.share / stage.rounds),
+        radius_cost=share_of(plan.micro_rho, RADIUS_SHARE / REFRESHES),
+    )
+    return times, left * (1 - stage.share)
+
+
+def _aligned(
+    plan: Plan, start: LocationEstimate, tail: Tail
+) -> Generator[PricedQuery, Release, tuple[AlignedCovariance, float]]:
+    """Return the directions and variances of the first stage, and the total variance."""
+    basis = tail.components(tail.basis.shape[1])
+    lengths, total, scale = yield from read_variances(plan, start, basis)
+    order = np.argsort(-lengths, kind="stable")
+    return on_axes(basis[:, order], lengths[order], plan.study.components, total, scale), total
+
+
+def on_axes(basis: FloatArray, lengths: FloatArray, k: int, total: float, scale: float) -> AlignedCovariance:
+    """Return directions with these variances; the rest of the total is spread evenly over all others.
+
+    Entries off the diagonal are limited only by the variances. Shape: basis (d, m), lengths (m,),
+    falling.
+    """
+    d, m = basis.shape
+    level = max(total - float(lengths.sum()), 1e-3 * total, 1e-12) / max(d - m, 1)
+    variances = np.maximum(lengths, level)
+    return AlignedCovariance(
+        basis=basis,
+        variances=variances,
+        level=level,
+        sd=_allowed(variances, k, d),
+        gap_noise=BLUR * float(variances[k - 1]),
+        variance_sd=scale,
+    )
+
+
+def _allowed(variances: FloatArray, k: int, d: int) -> FloatArray:
+    """Return the cross covariances that the variances allow: sqrt(l_i l_j), and l_i spread over columns.
+
+    Shape: (m,) -> (k, m - k + 1).
+    """
+    lead = variances[:k, None]
+    return np.hstack([np.sqrt(lead * variances[k:]), lead / math.sqrt(d)])
+
+
+def _estimate(
+    plan: Plan, start: LocationEstimate, tail: Tail, found: AlignedCovariance, total: float
+) -> Estimate:
+    k = plan.study.components
+    stated = quantile(plan.study.radius) is None
+    centre = centre_sine(start, found.gaps())
+    warnings = gap_warning(tail, found.variances[:k], total, found.variance_sd)
+    return Estimate(
+        components=fix_signs(found.basis[:, :k]).T,
+        explained_variance=found.variances[:k],
+        mean=start.mean,
+        records=start.records,
+        total_variance=total,
+        noise_scale=found.variance_sd,
+        sin_error=found.sine(start) if stated else None,
+        warnings=centre_warning(centre) + (warnings if stated else ()),
+    )

@@ -1,1 +1,0 @@
-"""Algorithms for exact subspaces, by votes or smooth sensitivity."""

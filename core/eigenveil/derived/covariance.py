@@ -1,0 +1,290 @@
+"""Numbers with standard errors and intervals from the privacy noise.
+
+Released covariance of some columns, and the standard errors of functions of it.
+
+To first order a function f changes by the sum of W_ij E_ij, where W is its derivative and E the noise. The sd
+of every entry of E is known, so the standard error is deterministic algebra.
+
+Covariance in chosen units, and its derivative by the released covariance.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from eigenveil.errors import Code, RequestError
+from eigenveil.numerics.encoding import FloatArray
+from eigenveil.numerics.linalg import eigenpairs, single_blas_thread
+from eigenveil.protocol.estimate import MatrixNoise
+
+LEVEL = 0.95
+MOSTLY_NOISE = 0.5  # share of an answer's numbers that may be noise alone before a note says so
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class IntervalEstimate:
+    """Values with standard errors. An interval holds the exact answer with probability about `level`.
+
+    Intervals are limited to `least` and `most`, the range of possible answers.
+
+    Shape: values and errors have the same shape.
+
+    Raises:
+        RequestError: code `bad-argument`, the level is not between 0 and 1.
+    """
+
+    values: FloatArray
+    errors: FloatArray
+    level: float = LEVEL
+    least: float = -math.inf
+    most: float = math.inf
+
+    def __post_init__(self) -> None:
+        if not 0 < self.level < 1:
+            raise RequestError(
+                Code.BAD_ARGUMENT, f"level must lie between 0 and 1, such as 0.95; got {self.level}"
+            )
+
+    @property
+    def half_width(self) -> FloatArray:
+        """Half of each interval's length."""
+        return np.asarray(NormalDist().inv_cdf((1 + self.level) / 2) * self.errors)
+
+    @property
+    def low(self) -> FloatArray:
+        """Lower ends of the intervals."""
+        return np.asarray(np.clip(self.values - self.half_width, self.least, self.most))
+
+    @property
+    def high(self) -> FloatArray:
+        """Upper ends of the intervals."""
+        return np.asarray(np.clip(self.values + self.half_width, self.least, self.most))
+
+    @property
+    def is_noise(self) -> NDArray[np.bool_]:
+        """True where noise alone explains the value: 0 is in the interval. Boolean, of the same shape."""
+        return np.asarray((self.low <= 0) & (self.high >= 0))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return lists and numbers."""
+        return {
+            "values": self.values.tolist(),
+            "errors": self.errors.tolist(),
+            "low": self.low.tolist(),
+            "high": self.high.tolist(),
+            "level": self.level,
+        }
+
+
+def noise_note(name: str, numbers: IntervalEstimate, long_interval: float) -> tuple[str, ...]:
+    """Return a note if most intervals hold 0 and are longer than `long_interval`; else nothing."""
+    unknown = numbers.is_noise & (2 * numbers.half_width > long_interval)
+    share = float(unknown.mean()) if unknown.size else 0.0
+    if share <= MOSTLY_NOISE:
+        return ()
+    sentence = (
+        f"mostly noise: the privacy noise hides {share:.0%} of the {name}; use fewer columns, more records "
+        "or a larger epsilon"
+    )
+    return (sentence,)
+
+
+# Clipping bias of an entry, as a multiple of the lost share, relative to its columns' spread: 0.2 to 0.7 on
+# clinical tables. It is an assumption, and notes say so if less than LEAST_RETAINED of the norm was retained.
+CLIPPING_BIAS, LEAST_RETAINED = 0.5, 0.9995
+DOMINATED = 3.0  # a variance below so many sds of its noise may be noise alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NoisedCovariance:
+    """Noised covariance of columns, with its error model.
+
+    `records` is the noised count. `mean_noise_variance` is the variance of the mean's noise in each column,
+    in the units of `values`. `repaired` is the increase of the least variance by `positive_definite`.
+
+    Shape: values (m, m), the noised covariance of `columns` divided by `scale`; scale and mean (m,) in the
+    columns' own units; divided (m,), the additional divisors of the release.
+    """
+
+    columns: tuple[str, ...]
+    values: FloatArray
+    scale: FloatArray
+    mean: FloatArray
+    records: float
+    noise: MatrixNoise
+    mean_noise_variance: float
+    divided: FloatArray
+    repaired: float = 0.0
+
+    def of(self, names: Sequence[str]) -> NoisedCovariance:
+        """Return the covariance of these columns, in this order.
+
+        Raises:
+            RequestError: a name is unknown or repeated.
+        """
+        at = [self._column_index(name) for name in names]
+        if len(set(at)) < len(at):
+            raise RequestError(Code.BAD_ARGUMENT, f"a column is named twice: {', '.join(names)}")
+        return replace(
+            self,
+            columns=tuple(names),
+            values=self.values[np.ix_(at, at)],
+            scale=self.scale[at],
+            mean=self.mean[at],
+            divided=self.divided[at],
+        )
+
+    def _column_index(self, name: str) -> int:
+        if name in self.columns:
+            return self.columns.index(name)
+        similar = difflib.get_close_matches(name, self.columns, n=3) or list(self.columns[:8])
+        raise RequestError(
+            Code.BAD_ARGUMENT, f"the release has no column {name!r}; similar columns: {', '.join(similar)}"
+        )
+
+    def positive_definite(self) -> NoisedCovariance:
+        """Return the nearest matrix whose eigenvalues are at least the noise: an invertible covariance.
+
+        A variance below its own sd is noise. Of the floors tried, this one gives the shortest intervals with
+        full coverage (benchmarks/derived.py).
+        """
+        values, vectors = eigenpairs(self.values)
+        least = self.noise.off_diagonal
+        if values[-1] >= least:
+            return self
+        lifted = np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
+        return replace(self, values=lifted, repaired=float(least - values[-1]))
+
+    def errors(self, derivatives: FloatArray) -> FloatArray:
+        """Return the sd of sum_ij W_ij E_ij for the errors E of this matrix.
+
+        Shape: derivatives (..., m, m) -> (...).
+        """
+        entry_weights = 2 * self.entry_errors**2  # an entry off the diagonal occurs twice with one error
+        np.fill_diagonal(entry_weights, np.diag(entry_weights) / 2)
+        common = (derivatives * self.values).sum(axis=(-2, -1)) * self.common_error
+        return np.asarray(np.sqrt((derivatives**2 * entry_weights).sum(axis=(-2, -1)) + common**2))
+
+    @property
+    def entry_errors(self) -> FloatArray:
+        """Sd of each entry: the noise, the square of the mean's noise, and the clipping bias.
+
+        Shape: (m, m), symmetric.
+        """
+        here = np.eye(len(self.columns))
+        noise = np.where(here, self.noise.diagonal, self.noise.off_diagonal)
+        sizes = np.sqrt(np.maximum(np.diag(self.values), 0.0))
+        clipping_bias = (
+            CLIPPING_BIAS * (1 - self.noise.kept) * np.outer(sizes, sizes) * (1 + (math.sqrt(2) - 1) * here)
+        )
+        return np.asarray(np.sqrt(noise**2 + self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias**2))
+
+    @property
+    def noise_dominated(self) -> NDArray[np.bool_]:
+        """True for each column whose variance may be noise alone. Shape: (m,)."""
+        return np.asarray(np.diag(self.values) < DOMINATED * self.noise.diagonal)
+
+    @property
+    def common_error(self) -> float:
+        """Common relative error of all entries, from the count and the average correction of clipping."""
+        return math.hypot(self.noise.count, 1 - self.noise.kept)
+
+    def notes(self) -> tuple[str, ...]:
+        """Return the caveats of every answer from this matrix."""
+        sentences = []
+        if self.repaired:
+            sentences.append(
+                "noise left these columns without a proper covariance: variances below the noise were raised "
+                "to it, and the errors are those of the repaired matrix"
+            )
+        if names := [
+            name for name, dominated in zip(self.columns, self.noise_dominated, strict=True) if dominated
+        ]:
+            sentences.append(
+                f"the variance of {', '.join(names)} may be noise alone: their correlations are unknown, and "
+                "values divided by their standard deviations are unreliable"
+            )
+        if self.noise.kept < LEAST_RETAINED:
+            sentences.append(
+                f"clipping kept about {self.noise.kept:.2%} of the records' squared norm. The errors include "
+                "an assumed bias, which is too small for columns with few ones or outliers; "
+                'a study with radius = "none" has no such bias'
+            )
+        if self.noise.divided:
+            sentences.append(
+                "values beyond 7 standard deviations of a column were clipped, as are the ones of a column "
+                'with fewer than 2 % ones. The errors do not include this; scaling = "bounds" avoids it'
+            )
+        return tuple(sentences)
+
+
+def inverse_of(matrix: FloatArray) -> FloatArray:
+    """Return the inverse of a matrix, computed on one thread. Shape: (m, m) -> (m, m)."""
+    with single_blas_thread():
+        return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
+
+
+class Units(Enum):
+    """Units of the columns.
+
+    `released`: divided by the release's `scale`; `own`: the columns' own; `standard`: divided by their
+    standard deviations, so that a covariance is a correlation.
+    """
+
+    RELEASED = "released"
+    OWN = "own"
+    STANDARD = "standard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScaledCovariance:
+    """Scaled covariance T A T of the released A, with a diagonal T that depends on A for standard units.
+
+    Shape: weights (m,), the diagonal of T; values (m, m).
+    """
+
+    matrix: NoisedCovariance
+    weights: FloatArray
+    standard: bool
+
+    @classmethod
+    def of(cls, matrix: NoisedCovariance, units: Units) -> ScaledCovariance:
+        """Return `matrix` in these units."""
+        match units:
+            case Units.RELEASED:
+                weights = 1 / matrix.divided
+            case Units.OWN:
+                weights = matrix.scale
+            case Units.STANDARD:
+                least = matrix.noise.off_diagonal  # a smaller variance is noise
+                weights = 1 / np.sqrt(np.maximum(np.diag(matrix.values), least))
+        return cls(matrix=matrix, weights=weights, standard=units is Units.STANDARD)
+
+    @property
+    def values(self) -> FloatArray:
+        """Covariance in these units."""
+        return np.asarray(self.weights[:, None] * self.matrix.values * self.weights)
+
+    def derivatives(self, left: FloatArray, right: FloatArray) -> FloatArray:
+        """Return the derivative by A of left_i^T (T A T) right_i. Shape: (b, m), (b, m) -> (b, m, m).
+
+        With T = diag(A)^(-1/2), a relative growth e of a diagonal entry shrinks its row and its column by
+        e / 2. This adds - sum_i (x_i (M y)_i + (M x)_i y_i) / (2 A_ii).
+        """
+        one, other = left * self.weights, right * self.weights
+        out = np.asarray(one[:, :, None] * other[:, None, :])
+        out = (out + out.transpose(0, 2, 1)) / 2
+        if self.standard:
+            moved = left * (right @ self.values) + (left @ self.values) * right
+            at = np.arange(len(self.weights))
+            out[:, at, at] -= moved * self.weights**2 / 2
+        return out

@@ -1,0 +1,242 @@
+"""Statement of a site to its federation, from its site.toml; nothing in it is computed from records.
+
+Checks of a study against the public directory of a federation: sites, dictionary and sites' statements.
+
+The analyst's command runs them before it sends a study, and the coordinator before it plans one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from eigenveil.dictionary.dictionary import number_text, suggestion
+from eigenveil.dictionary.site_rules import StatedRules, rules_from_dict, rules_from_proto, sites_forbidding
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.protocol.plan import Plan
+from eigenveil.study.checks import check_readable, coerce_fields, need, study_error
+from eigenveil.study.study import LONGEST_NAME, MAX_COLUMNS, Study
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+MOST_BYTES = 64 * 1024
+RULES = ("max_missing", "max_unreadable", "max_out_of_bounds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteStatement:
+    """Statement of a site.
+
+    `offers` are its columns (None: not stated). `asks`: a person decides about every study. A site does not
+    answer about a column if a larger share of persons has missing, unreadable or out-of-bounds values than
+    `max_missing`, `max_unreadable` or `max_out_of_bounds`. `allows` are its rules (None: not stated).
+
+    Raises:
+        RequestError: code `bad-study`, a value is out of range or not printable.
+    """
+
+    offers: tuple[str, ...] | None = None
+    asks: bool
+    max_missing: float
+    max_unreadable: float
+    max_out_of_bounds: float
+    allows: StatedRules | None = None
+
+    def __post_init__(self) -> None:
+        coerce_fields(self)
+        for name in RULES:
+            share = getattr(self, name)
+            need(math.isfinite(share) and 0 <= share <= 1, f"{name} must lie between 0 and 1")
+        for name in self.offers or ():
+            check_readable("the name of a column that a site offers", name, LONGEST_NAME)
+        need(len(self.offers or ()) <= MAX_COLUMNS, f"a site can offer at most {MAX_COLUMNS} columns")
+        size = self.to_proto().ByteSize()
+        need(
+            size <= MOST_BYTES,
+            f"the site's statement has {size} bytes, over the limit of {MOST_BYTES}; offer fewer columns",
+        )
+
+    @property
+    def rules(self) -> dict[str, float]:
+        """Thresholds by their keys in site.toml."""
+        return {name: getattr(self, name) for name in RULES}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for output or a document."""
+        offers = None if self.offers is None else list(self.offers)
+        allows = None if self.allows is None else self.allows.to_dict()
+        approval = "ask" if self.asks else "auto"
+        return {"offers": offers, "approval": approval, "rules": self.rules, "allows": allows}
+
+    def visible_to(self, analyst: str) -> SiteStatement:
+        """Return the statement as shown to one analyst."""
+        return self if self.allows is None else replace(self, allows=self.allows.visible_to(analyst))
+
+    def to_proto(self) -> pb.SiteStatement:
+        """Return the protocol message."""
+        return pb.SiteStatement(
+            offers_stated=self.offers is not None,
+            offers=self.offers or (),
+            asks=self.asks,
+            allows=None if self.allows is None else self.allows.to_proto(),
+            **self.rules,
+        )
+
+
+def statement_from_proto(message: pb.SiteStatement) -> SiteStatement:
+    """Return the statement in a message, if it is printable and not too long.
+
+    Raises:
+        PeerError: code `protocol`.
+    """
+    if message.ByteSize() > MOST_BYTES:
+        raise PeerError(Code.PROTOCOL, f"the site's statement has more than {MOST_BYTES} bytes")
+    try:
+        return SiteStatement(
+            offers=tuple(message.offers) if message.offers_stated else None,
+            asks=message.asks,
+            allows=rules_from_proto(message.allows) if message.HasField("allows") else None,
+            **{name: getattr(message, name) for name in RULES},
+        )
+    except RequestError as problem:
+        raise PeerError(Code.PROTOCOL, f"the site's statement is invalid: {problem}") from problem
+
+
+PERSON_SECONDS = 3600.0  # least time for a person at a site to decide
+MOST_NAMED = 20
+HOUR_SECONDS = 3600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory:
+    """Public information on a federation.
+
+    `sites` maps each enrolled site to its statement, or None. `columns` are those of the published
+    dictionary, or None. `approval_seconds` is the time that a study waits for people at sites.
+    """
+
+    federation: str
+    sites: Mapping[str, SiteStatement | None]
+    columns: tuple[str, ...] | None
+    approval_seconds: float
+
+    @property
+    def known_columns(self) -> tuple[str, ...]:
+        """All columns in the dictionary or offered by a site."""
+        offered = (one.offers or () for one in self.sites.values() if one is not None)
+        return tuple(dict.fromkeys([*(self.columns or ()), *(name for names in offered for name in names)]))
+
+
+def directory_to_dict(directory: Directory) -> dict[str, Any]:
+    """Return plain values for another process."""
+    statement_data = {name: None if one is None else one.to_dict() for name, one in directory.sites.items()}
+    return {
+        "federation": directory.federation,
+        "sites": statement_data,
+        "columns": directory.columns,
+        "approval_seconds": directory.approval_seconds,
+    }
+
+
+def directory_from_dict(data: Mapping[str, Any]) -> Directory:
+    """Return the inverse of `directory_to_dict`."""
+    return Directory(
+        federation=data["federation"],
+        sites={name: None if one is None else _statement(one) for name, one in data["sites"].items()},
+        columns=None if data["columns"] is None else tuple(data["columns"]),
+        approval_seconds=data["approval_seconds"],
+    )
+
+
+def _statement(statement_data: Mapping[str, Any]) -> SiteStatement:
+    allows = None if statement_data["allows"] is None else rules_from_dict(statement_data["allows"])
+    return SiteStatement(
+        offers=statement_data["offers"],
+        asks=statement_data["approval"] == "ask",
+        allows=allows,
+        **statement_data["rules"],
+    )
+
+
+def check_study(study: Study, directory: Directory) -> None:
+    """Check that the federation has the study's sites and columns, and that people have time to decide.
+
+    Raises:
+        RequestError: code `bad-study`, with all problems.
+    """
+    problems = [
+        *_unknown_sites(study, directory),
+        *_columns(study, directory),
+        *_short_waits(study, directory),
+    ]
+    if problems:
+        raise study_error("; ".join(problems))
+
+
+def check_rules(plan: Plan, directory: Directory) -> list[str]:
+    """Check that enough sites allow a plan by their stated rules; return a warning that names the others.
+
+    Raises:
+        RequestError: code `site-policy`: a required site does not allow it, or the quorum is not reached.
+    """
+    stated = {site: one.allows for site, one in directory.sites.items() if one is not None}
+    found, federation = dict(sites_forbidding(plan, stated)), plan.study.federation
+    if not found:
+        return []
+    named = "; ".join(f"{site} ({', '.join(rules)})" for site, rules in found.items())
+    left = len(federation.sites) - len(found)
+    if left < federation.least or found.keys() & set(federation.required):
+        raise RequestError(
+            Code.POLICY,
+            f"the stated rules of sites do not allow this study: {named}; nothing was submitted. Change "
+            "the study, contact these sites, or leave them out",
+        )
+    return [f"these sites will decline by their stated rules: {named}"]
+
+
+def _unknown_sites(study: Study, directory: Directory) -> Iterator[str]:
+    unknown_sites = sorted(set(study.federation.sites) - set(directory.sites))
+    if unknown_sites:
+        names_text = ", ".join(f"{name}{suggestion(name, directory.sites)}" for name in unknown_sites)
+        enrolled = ", ".join(sorted(directory.sites)) or "none"
+        yield f"not enrolled in {directory.federation}: {names_text} (enrolled sites: {enrolled})"
+
+
+def _columns(study: Study, directory: Directory) -> Iterator[str]:
+    named = [column.name for column in study.columns]
+    known = directory.known_columns
+    unknown = [] if directory.columns is None else [name for name in named if name not in set(known)]
+    if unknown:
+        names_text = _listed([f"{name!r}{suggestion(name, known)}" for name in unknown])
+        yield f"neither in the dictionary of {directory.federation} nor offered by a site: {names_text}"
+    for site in study.federation.sites:
+        stated = directory.sites.get(site)
+        if stated is None or stated.offers is None:
+            continue
+        offers, gone = set(stated.offers), set(unknown)
+        missing = [name for name in named if name not in offers and name not in gone]
+        if missing:
+            names_text = _listed(
+                [f"{name!r}{'' if name in known else suggestion(name, offers)}" for name in missing]
+            )
+            yield f"{site} does not offer {names_text}"
+
+
+def _listed(names: Collection[str]) -> str:
+    """Return a list of names for a message, limited in length."""
+    shown = list(names)[:MOST_NAMED]
+    return ", ".join(shown) + (f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else "")
+
+
+def _short_waits(study: Study, directory: Directory) -> Iterator[str]:
+    """Yield a problem if people at sites have too little time: approval hours and deadline are both short."""
+    seconds = max(directory.approval_seconds, study.federation.deadline_seconds)
+    stated = {site: directory.sites.get(site) for site in study.federation.sites}
+    sites_with_approval = [site for site, one in stated.items() if one is not None and one.asks]
+    if sites_with_approval and seconds < PERSON_SECONDS:
+        yield (
+            f"at {', '.join(sites_with_approval)} a person decides about every study, and this study waits only "
+            f"{number_text(seconds)} s: state deadline_seconds of at least {number_text(PERSON_SECONDS)}, or ask the "
+            f"operator to raise approval_hours ({directory.approval_seconds / HOUR_SECONDS:g})"
+        )

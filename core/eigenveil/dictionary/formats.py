@@ -1,0 +1,254 @@
+"""Conversion of dictionaries from and to TOML and plain values; unknown keys and open values are errors.
+
+JSON Schema of a dictionary, made from its dataclasses: docs/dictionary.schema.json.
+
+It has keys, types and lengths. `eigenveil dictionary check` also checks the order of bounds, unique names and
+check digits.
+
+Signed dictionary of a federation, published by its operator in increasing versions [R22].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from enum import Enum
+from types import UnionType
+from typing import Any, get_args, get_origin
+
+from eigenveil.dictionary.dictionary import (
+    LOINC,
+    LONGEST_TEXT,
+    MAX_COLUMNS,
+    MAX_LEVELS,
+    MAX_VERSION,
+    Dictionary,
+    DictionaryColumn,
+)
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.numerics.encoding import canonical, digest, parse_json
+from eigenveil.signatures import check_signature
+from eigenveil.study.checks import need, study_error
+from eigenveil.study.plain_values import (
+    check_keys,
+    coerce_values,
+    field_types,
+    parse_toml,
+    required,
+    to_plain,
+    toml_text,
+)
+from eigenveil.study.study import LONGEST_NAME, NAME
+
+MOST_NAMED = 20
+TO_FILL = "fill in"  # placeholder of an import for a value that its source does not have
+TO_FILL_IN = ("unit", "lower", "upper", "source")
+
+
+def parse_dictionary(text: str) -> Dictionary:
+    """Return the dictionary in the text of a TOML file; deploy/config/dictionary.example.toml is an example.
+
+    Raises:
+        RequestError: code `bad-study`: not TOML, an unknown or missing key, a value that is still to be
+            filled in, or an invalid value.
+    """
+    try:
+        data = parse_toml(text)
+    except ValueError as problem:
+        raise study_error(f"the dictionary is not valid TOML: {problem}") from problem
+    return dictionary_from_dict(data)
+
+
+def dictionary_from_dict(data: Mapping[str, Any]) -> Dictionary:
+    """Return the dictionary in a nested mapping, as in a TOML file or a published dictionary.
+
+    Raises:
+        RequestError: as `parse_dictionary`.
+    """
+    check_keys(data, field_types(Dictionary), required(Dictionary), "the dictionary", study_error)
+    rows = data["columns"]
+    if not (isinstance(rows, list) and all(isinstance(row, dict) for row in rows)):
+        raise study_error("the columns of a dictionary are an array of tables: [[columns]]")
+    if len(rows) > MAX_COLUMNS:
+        raise study_error(f"a dictionary can have at most {MAX_COLUMNS} columns, got {len(rows)}")
+    _check_filled(rows)
+    columns = tuple(_column(row, position) for position, row in enumerate(rows, 1))
+    about = {key: data[key] for key in data if key != "columns"}
+    return Dictionary(**coerce_values(Dictionary, about, study_error, {}), columns=columns)
+
+
+def _check_filled(rows: list[dict[str, Any]]) -> None:
+    incomplete = [str(row.get("name")) for row in rows if any(row.get(key) == TO_FILL for key in TO_FILL_IN)]
+    if incomplete:
+        shown = ", ".join(map(repr, incomplete[:MOST_NAMED]))
+        more = f" and {len(incomplete) - MOST_NAMED} more" if len(incomplete) > MOST_NAMED else ""
+        raise study_error(
+            f"still to be filled in, for {shown}{more}: unit, lower, upper or source, from what is known of "
+            "the measurement and never from records"
+        )
+
+
+def _column(row: dict[str, Any], position: int) -> DictionaryColumn:
+    where = f"column {row.get('name', position)!r}"
+
+    def column_error(message: str) -> RequestError:
+        return study_error(message if message.startswith(where) else f"{where}: {message}")
+
+    check_keys(row, field_types(DictionaryColumn), required(DictionaryColumn), where, column_error)
+    return DictionaryColumn(**coerce_values(DictionaryColumn, row, column_error, {}))
+
+
+def dictionary_to_dict(dictionary: Dictionary) -> dict[str, Any]:
+    """Return the inverse of `dictionary_from_dict`, without keys that have their default."""
+    return _plain_fields(dictionary) | {"columns": [column_to_dict(column) for column in dictionary.columns]}
+
+
+def column_to_dict(column: DictionaryColumn) -> dict[str, Any]:
+    """Return one column as in a file."""
+    return _plain_fields(column)
+
+
+def _plain_fields(value: Dictionary | DictionaryColumn) -> dict[str, Any]:
+    return {
+        one.name: to_plain(getattr(value, one.name))
+        for one in fields(value)
+        if one.name != "columns" and getattr(value, one.name) != one.default
+    }
+
+
+def dictionary_to_toml(dictionary: Dictionary) -> str:
+    """Return a dictionary as TOML, the inverse of `parse_dictionary`."""
+    return toml_text(dictionary_to_dict(dictionary))
+
+
+def dictionary_digest(dictionary: Dictionary) -> str:
+    """Return the SHA-256 (hex) of all fields of a dictionary."""
+    return digest("dictionary", dictionary_to_dict(dictionary))
+
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+NAMED = {"type": "string", "minLength": 1, "maxLength": LONGEST_NAME}
+# Limits of fields beyond their types.
+LIMITS: Mapping[type, Mapping[str, Mapping[str, Any]]] = {
+    Dictionary: {
+        "name": {"pattern": f"^{NAME.pattern}$"},
+        "version": {"minimum": 1, "maximum": MAX_VERSION},
+        "about": {"maxLength": LONGEST_TEXT},
+        "columns": {"minItems": 1, "maxItems": MAX_COLUMNS, "items": {"$ref": "#/$defs/column"}},
+    },
+    DictionaryColumn: {
+        "name": NAMED,
+        "meaning": {"maxLength": LONGEST_TEXT},
+        "source": {"minLength": 1, "maxLength": LONGEST_TEXT},
+        "unit": {"maxLength": LONGEST_NAME, "description": "UCUM"},
+        "levels": {"minItems": 1, "maxItems": MAX_LEVELS, "uniqueItems": True, "items": NAMED},
+        "loinc": {"pattern": f"^{LOINC.pattern}$"},
+    },
+}
+TYPES: Mapping[Any, Mapping[str, Any]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    tuple: {"type": "array"},
+}
+CATEGORY = {
+    "if": {"properties": {"type": {"const": "category"}}, "required": ["type"]},
+    "then": {"required": ["levels"]},
+    "else": {"not": {"required": ["levels"]}},
+}
+RANGE = {
+    "dependentRequired": {"plausible_lower": ["plausible_upper"], "plausible_upper": ["plausible_lower"]}
+}
+
+
+def dictionary_schema() -> dict[str, Any]:
+    """Return the schema as plain values."""
+    return {
+        "$schema": DIALECT,
+        "title": "An eigenveil data dictionary",
+        **_table(Dictionary),
+        "$defs": {"column": {**_table(DictionaryColumn), **CATEGORY, **RANGE}},
+    }
+
+
+def _table(kind: type) -> dict[str, Any]:
+    properties = {one.name: _field(kind, one.name) for one in fields(kind)}
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(required(kind)),
+        "additionalProperties": False,
+    }
+
+
+def _field(kind: type, name: str) -> dict[str, Any]:
+    hint = field_types(kind)[name]
+    if isinstance(hint, UnionType):  # or left out
+        hint = get_args(hint)[0]
+    if issubclass(get_origin(hint) or hint, Enum):
+        field_schema: dict[str, Any] = {"enum": [one.value for one in hint]}
+    else:
+        field_schema = dict(TYPES[get_origin(hint) or hint])
+    return field_schema | dict(LIMITS[kind].get(name, {}))
+
+
+DICTIONARY_SIGNED = b"eigenveil/dictionary-signature/v1\n"
+MOST_BYTES = 2**20
+
+Sign = Callable[[bytes], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedDictionary:
+    """Canonical JSON of a federation's name and its dictionary, and the Ed25519 signature over it."""
+
+    said: bytes
+    signature: bytes
+
+    def check(self, release_key: bytes, federation: str) -> Dictionary:
+        """Return the dictionary, if the release key (raw Ed25519) of `federation` signed its exact bytes.
+
+        Raises:
+            PeerError: code `identity`, signed by another key, changed, or another federation's; `protocol`,
+                not a dictionary.
+        """
+        if len(self.said) > MOST_BYTES:
+            raise PeerError(Code.PROTOCOL, f"the dictionary is too long: {len(self.said)} bytes")
+        check_signature(
+            release_key,
+            self.signature,
+            DICTIONARY_SIGNED + self.said,
+            "the dictionary is not signed by this federation; it was rejected",
+        )
+        named, dictionary = self.read()
+        if named != federation:
+            raise PeerError(Code.IDENTITY, f"the dictionary is of federation {named}; it was rejected")
+        return dictionary
+
+    def read(self) -> tuple[str, Dictionary]:
+        """Return the federation and the dictionary without a check of the signature.
+
+        Raises:
+            PeerError: code `protocol`, not a dictionary.
+        """
+        try:
+            stated = parse_json(self.said)
+            return str(stated["federation"]), dictionary_from_dict(stated["dictionary"])
+        except (ValueError, KeyError, TypeError, AttributeError, RequestError) as problem:
+            raise PeerError(
+                Code.PROTOCOL, f"the federation's dictionary cannot be read: {problem}"
+            ) from problem
+
+
+def sign_dictionary(dictionary: Dictionary, federation: str, sign: Sign) -> SignedDictionary:
+    """Return a dictionary with the signature of the release key of `federation`.
+
+    Raises:
+        RequestError: code `bad-study`, too long for a message.
+    """
+    dictionary_json = canonical({"federation": federation, "dictionary": dictionary_to_dict(dictionary)})
+    need(
+        len(dictionary_json) <= MOST_BYTES,
+        f"the dictionary has {len(dictionary_json)} bytes, and at most {MOST_BYTES} can be published; shorten its texts",
+    )
+    return SignedDictionary(said=dictionary_json, signature=sign(DICTIONARY_SIGNED + dictionary_json))

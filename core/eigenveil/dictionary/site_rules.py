@@ -1,0 +1,253 @@
+"""Rules of a site that it states to its federation: analysts, algorithms, noise, budget and trust [R23].
+
+The site decides by them, and the coordinator predicts the decision with the same code. No rule depends on
+records or their number.
+
+Verdict of one rule of a site on one plan, as text for its people.
+
+Reasons why a person at a site declines a study: a fixed list, so that no reason names a patient.
+
+Only a person's decline has such a reason. A refusal because of records is always `failure` to the outside.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from eigenveil.accounting.budget import NoiseRule
+from eigenveil.accounting.formatting import shown
+from eigenveil.errors import Code, RequestError
+from eigenveil.study.checks import check_readable, coerce_fields, need
+from eigenveil.study.study import LONGEST_NAME, Study, Trust
+
+if TYPE_CHECKING:
+    from eigenveil.protocol.plan import Plan
+    from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """Result of one rule for one plan."""
+
+    rule: str
+    passed: bool
+    text: str
+
+
+class ForbiddenByRule(RequestError):
+    """Rules of a site do not allow the plan; `rule` is the first of them. Code `site-policy`."""
+
+    def __init__(self, rule: str, text: str) -> None:
+        super().__init__(Code.POLICY, text)
+        self.rule = rule
+
+
+def upper_limit_verdict(rule: str, name: str, requested: float, most: float) -> Verdict:
+    """Return the verdict on a value with an upper limit of the site."""
+    return Verdict(
+        rule=rule, passed=requested <= most, text=f"{name} {shown(requested)}; at most {shown(most)}"
+    )
+
+
+def lower_limit_verdict(rule: str, name: str, stated: int, least: int, *, lowering: bool = False) -> Verdict:
+    """Return the verdict on a value with a lower limit of the site, which may be `lowering` it."""
+    passed = stated >= least
+    remedy = "" if passed else ": raise it in the study"
+    if remedy and lowering:
+        remedy += f", or lower the site's {rule}"
+    return Verdict(rule=rule, passed=passed, text=f"the study's {name} {stated}; at least {least}{remedy}")
+
+
+def analysts_line(*analysts: str) -> str:
+    """Return the line of site.toml that allows these analysts."""
+    return f"analysts = {json.dumps(analysts)}"
+
+
+ANY = "*"
+SEES = {
+    Trust.CENTRAL: "the coordinator sees this site's exact numbers",
+    Trust.SECURE_AGGREGATION: "no other party sees this site's numbers, only the sum of all sites with noise",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedRules:
+    """Stated rules of a site; the fields are keys of site.toml.
+
+    `analysts` are the allowed analysts, or ("*",) for all. An empty `trust` leaves the decision to the pinned
+    key cards of other sites. `colluding` and `minimum_sites` apply to studies under secure aggregation.
+
+    Raises:
+        RequestError: code `bad-study`, a value is out of range or not printable.
+    """
+
+    analysts: tuple[str, ...]
+    algorithms: tuple[str, ...]
+    noise: str
+    max_epsilon_per_study: float
+    max_delta: float
+    trust: tuple[str, ...]
+    colluding: int
+    minimum_sites: int
+
+    def __post_init__(self) -> None:
+        coerce_fields(self)  # lists become tuples
+        for name in (*self.analysts, *self.algorithms, *self.trust, self.noise):
+            check_readable("a name in a site's rules", name, LONGEST_NAME)
+        for name in ("max_epsilon_per_study", "max_delta"):
+            value = getattr(self, name)
+            need(math.isfinite(value) and value > 0, f"{name} must be a number above 0")
+        need(self.colluding >= 0 and self.minimum_sites >= 0, "colluding and minimum_sites must be 0 or more")
+
+    def verdicts(self, plan: Plan) -> tuple[Verdict, ...]:
+        """Return the verdicts of all stated rules on `plan`."""
+        study = plan.study
+        return (
+            self._about_analyst(plan.analyst),
+            Verdict(
+                rule="algorithms",
+                passed=plan.algorithm.value in self.algorithms,
+                text=f"{plan.algorithm.value}; allowed: {', '.join(self.algorithms)}",
+            ),
+            self._about_noise(plan),
+            upper_limit_verdict(
+                "max_epsilon_per_study",
+                f"{study.neighbours.value} epsilon",
+                study.epsilon,
+                self.max_epsilon_per_study,
+            ),
+            upper_limit_verdict("max_delta", "delta", study.delta, self.max_delta),
+            *self._about_trust(study),
+        )
+
+    def _about_analyst(self, analyst: str) -> Verdict:
+        """Return the verdict on the analyst; there is none before the submission."""
+        listed = ANY in self.analysts or not analyst or analyst in self.analysts
+        allowed = "every analyst" if ANY in self.analysts else ", ".join(self.analysts) or "none"
+        remedy = (
+            "" if listed else f"; to allow it, write in site.toml: {analysts_line(*self.analysts, analyst)}"
+        )
+        text = f"{analyst or 'not submitted yet'}; allowed: {allowed}{remedy}"
+        return Verdict(rule="analysts", passed=listed, text=text)
+
+    def _about_noise(self, plan: Plan) -> Verdict:
+        """Return the verdict on the noise; a budget counted in mu covers Gaussian noise only."""
+        passed = plan.gaussian or self.noise == NoiseRule.ANY.value
+        noise_text = (
+            "all noise is Gaussian" if plan.gaussian else f"other noise, at delta {shown(plan.study.delta)}"
+        )
+        return Verdict(rule="noise", passed=passed, text=f"{noise_text}; allowed: {self.noise}")
+
+    def _about_trust(self, study: Study) -> tuple[Verdict, ...]:
+        """Return the verdicts on trust; the rules on other sites apply under secure aggregation only."""
+        seen = self._about_who_sees(study)
+        if not study.masked:
+            return seen
+        return (
+            *seen,
+            lower_limit_verdict("colluding", "colluding", study.colluders, self.colluding),
+            lower_limit_verdict("minimum_sites", "quorum", study.federation.least, self.minimum_sites),
+        )
+
+    def _about_who_sees(self, study: Study) -> tuple[Verdict, ...]:
+        if not self.trust:
+            return ()
+        allowed = study.trust.value in self.trust
+        remedy = "" if allowed else f'; state trust = "{self.trust[0]}" in the study'
+        text = f"{study.trust.value}: {SEES[study.trust]}; allowed: {', '.join(self.trust)}{remedy}"
+        return (Verdict(rule="trust", passed=allowed, text=text),)
+
+    def visible_to(self, analyst: str) -> StatedRules:
+        """Return the rules as shown to one analyst, without the other analysts."""
+        if ANY in self.analysts:
+            return self
+        return replace(self, analysts=(analyst,) if analyst in self.analysts else ())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for output or another process."""
+        data = asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in data.items()}
+
+    def to_proto(self) -> pb.SiteRules:
+        """Return the protocol message."""
+        from eigenveil_proto.v1 import eigenveil_pb2 as pb  # not loaded for command-line help
+
+        return pb.SiteRules(**asdict(self))
+
+
+def rules_from_dict(data: Mapping[str, Any]) -> StatedRules:
+    """Return the inverse of `to_dict`. Raises as `StatedRules`."""
+    return StatedRules(**data)
+
+
+def rules_from_proto(message: pb.SiteRules) -> StatedRules:
+    """Return the rules in a message. Raises as `StatedRules`."""
+    return StatedRules(
+        analysts=tuple(message.analysts),
+        algorithms=tuple(message.algorithms),
+        noise=message.noise,
+        max_epsilon_per_study=message.max_epsilon_per_study,
+        max_delta=message.max_delta,
+        trust=tuple(message.trust),
+        colluding=message.colluding,
+        minimum_sites=message.minimum_sites,
+    )
+
+
+def sites_forbidding(
+    plan: Plan, stated: Mapping[str, StatedRules | None]
+) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield the invited sites whose stated rules do not allow a plan, with these rules."""
+    for site in plan.study.federation.sites:
+        rules = stated.get(site)
+        failed = () if rules is None else tuple(one.rule for one in rules.verdicts(plan) if not one.passed)
+        if failed:
+            yield site, failed
+
+
+LONGEST_TEXT = 300  # characters
+LONGEST_SIGNER_NAME = 100
+
+
+class DeclineReason(StrEnum):
+    """Reason for which a person declines a study."""
+
+    PURPOSE = "purpose"
+    COLUMNS = "columns"
+    ANALYST = "analyst"
+    BUDGET = "budget"
+    TIMING = "timing"
+    UNSTATED = "unstated"
+
+    @property
+    def sentence(self) -> str:
+        """Sentence for the analyst, without its subject, the site."""
+        return SENTENCES[self]
+
+
+SENTENCES = {
+    DeclineReason.PURPOSE: "the purpose of the study is not covered there",
+    DeclineReason.COLUMNS: "a column of the study may not be used there",
+    DeclineReason.ANALYST: "the analyst is not known there",
+    DeclineReason.BUDGET: "the study would use too much of the privacy budget there",
+    DeclineReason.TIMING: "the study cannot run there at this time",
+    DeclineReason.UNSTATED: "no reason was stated",
+}
+
+
+def checked_text(text: str, max_length: int = LONGEST_TEXT) -> str:
+    """Return `text`, if it is one line of printable characters.
+
+    Control characters and changes of the writing direction are rejected. A page must still escape the text.
+
+    Raises:
+        RequestError: code `bad-argument`.
+    """
+    if len(text) > max_length or not text.isprintable():
+        raise RequestError(Code.BAD_ARGUMENT, f"write at most {max_length} printable characters in one line")
+    return text

@@ -1,0 +1,1 @@
+"""Mechanisms of the papers' reference algorithms; each works on an exact sum."""

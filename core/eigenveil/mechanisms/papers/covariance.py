@@ -1,0 +1,160 @@
+"""Noised eigenvalues of a Gram matrix [P10].
+
+Directions of a Gram matrix by the exponential mechanism, one by one (Amin et al. 2019).
+
+First radius with few records beyond it, by the sparse vector technique (AboveThreshold).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from eigenveil.accounting.zcdp import Neighbours, mu, scale_of
+from eigenveil.mechanisms.result import MechanismResult
+from eigenveil.noise.distributions import bingham
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import FloatArray, IntArray, add_noise, frozen
+from eigenveil.numerics.linalg import SLACK, eigenpairs, eigenvalues, orthogonal_complement, symmetric
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.queries import VECTOR, Eigenvectors, RadiusSearch, Spectrum
+from eigenveil.queries.limits import ceil_sqrt
+from eigenveil.study.study import Study
+
+
+def rounded_eigenvalues(query: Spectrum, total: IntArray) -> IntArray:
+    """Return the eigenvalues rounded to integers, falling. Shape: (query.length,) -> (d,)."""
+    return frozen(np.rint(eigenvalues(symmetric(total, query.centre.size))).astype(np.int64))
+
+
+def l2_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
+    """Return the L2 sensitivity of the rounded eigenvalues, rounded up.
+
+    Sensitivity: sum_i (l_i(A) - l_i(B))^2 <= ||A - B||_F^2 (Hoffman & Wielandt), as for `Gram`; plus the
+    error of floats and rounding on both sides, sqrt(d) (1 + 2 d 2^-48 max trace).
+    """
+    d, square = query.centre.size, query.radius**2
+    moved = ceil_sqrt(square**2 * neighbours.records)
+    rounding_error = 1 + 2 * d * SLACK * float(query.records * square)
+    return multiplicity * moved + int(np.ceil(np.sqrt(d) * rounding_error)) + 1
+
+
+def l1_bound(query: Spectrum, neighbours: Neighbours, multiplicity: int) -> int:
+    """Return the L1 sensitivity of the rounded eigenvalues, rounded up.
+
+    Sensitivity: a record raises each eigenvalue, by ||z||^2 <= R^2 in total (Weyl). A replacement is one
+    removal and one addition.
+    """
+    d, square = query.centre.size, query.radius**2
+    rounding_error = 1 + 2 * d * SLACK * float(query.records * square)
+    moved = square * neighbours.records
+    return multiplicity * moved + int(np.ceil(d * rounding_error)) + 1
+
+
+def eigenvalue_noise_spec(round_query: RoundQuery, query: Spectrum, study: Study) -> NoiseSpec:
+    """Return the noise of the eigenvalues: public, so it can be drawn before the sum is known."""
+    bound = (l2_bound if round_query.law is NoiseDistribution.GAUSSIAN else l1_bound)(
+        query, study.neighbours, study.max_sites_per_person
+    )
+    scale = scale_of(bound**2, round_query.micro_rho)
+    return NoiseSpec(blocks=(Block(count=query.released_length, scale=scale, law=round_query.law),))
+
+
+def release_eigenvalues(
+    round_query: RoundQuery, query: Spectrum, total: IntArray, study: Study, noise: NoiseSource
+) -> MechanismResult:
+    """Release eigenvalues plus independent noise.
+
+    Neighbours: as in the study.
+    Sensitivity: `l2_bound` (Gaussian) or `l1_bound` (Laplace).
+    Privacy: [P10].
+    Cost: round_query.micro_rho.
+    """
+    spec = eigenvalue_noise_spec(round_query, query, study)
+    return MechanismResult(
+        values=add_noise(rounded_eigenvalues(query, total), noise.draw(spec)), sigma=spec.sigma
+    )
+
+
+def score_range(query: Eigenvectors, neighbours: Neighbours, multiplicity: int) -> float:
+    """Return the range, over directions u, of one person's change of the computed score u' C u.
+
+    Sensitivity: a record adds (z.u)^2, which lies in [0, R^2]; a replacement changes
+    it by (x.u)^2 - (y.u)^2, in [-R^2, R^2]. Floats change the decomposed matrix by at most 2 d 2^-48 trace on
+    either side, hence four times that.
+    """
+    square = float(query.radius) ** 2
+    moved = multiplicity * square * neighbours.records
+    return moved + 8 * query.centre.size * SLACK * query.records * square
+
+
+def release_eigenvectors(
+    round_query: RoundQuery, query: Eigenvectors, total: IntArray, study: Study, noise: NoiseSource
+) -> MechanismResult:
+    """Release `count` directions, the i-th from exp(t u' C u) among those orthogonal to the earlier ones.
+
+    Neighbours: as in the study.
+    Sensitivity: `score_range`, D; epsilon_i = t D.
+    Privacy: [P13]; [P14] for the effect of floats.
+    Cost: epsilon = sqrt(2 rho), divided evenly among the directions; the last of d follows from the others.
+    """
+    d = query.centre.size
+    epsilon = mu(round_query.micro_rho) / max(1, min(query.count, d - 1))
+    steepness = epsilon / score_range(query, study.neighbours, study.max_sites_per_person)
+    vectors = directions(symmetric(total, d) * steepness, query.count, noise)
+    return MechanismResult(values=frozen(np.rint(vectors * VECTOR).astype(np.int64).reshape(-1)), sigma=0.0)
+
+
+def directions(exponents: FloatArray, count: int, noise: NoiseSource) -> FloatArray:
+    """Return `count` orthonormal directions from exp(u' E u). Shape: (d, d), symmetric -> (count, d)."""
+    basis = np.eye(len(exponents))
+    out = []
+    for _ in range(count):
+        inside = basis.T @ exponents @ basis
+        values, vectors = eigenpairs((inside + inside.T) / 2)
+        u = vectors @ bingham(values, noise)
+        out.append(basis @ u)
+        basis = basis @ orthogonal_complement(u)
+    return np.array(out)
+
+
+def counts_beyond(total: IntArray) -> IntArray:
+    """Return the number of records at or beyond each edge. Shape: total (b + 1,) -> (b,).
+
+    One person changes each entry by at most the number of their sites. With one site all entries change in
+    the same direction, also under replacement: the record of larger norm counts at more edges.
+    """
+    return frozen(np.cumsum(total[::-1])[::-1][1:])
+
+
+def radius_noise_spec(query: RadiusSearch, micro_rho: int, study: Study) -> NoiseSpec:
+    """Return the noise of the limit, then of each count: epsilon / 2 each, for counts that change by s.
+
+    Counts that all change in one direction need it once; otherwise (replacement at several sites) twice.
+    """
+    sites = study.max_sites_per_person
+    count_sensitivity = study.neighbours.records if sites > 1 else 1
+    limit, count = (scale_of((2 * times * sites) ** 2, micro_rho) for times in (1, count_sensitivity))
+    return NoiseSpec(
+        blocks=(
+            Block(count=1, scale=limit, law=NoiseDistribution.LAPLACE),
+            Block(count=query.edges.size, scale=count, law=NoiseDistribution.LAPLACE),
+        )
+    )
+
+
+def release_radius(
+    round_query: RoundQuery, query: RadiusSearch, total: IntArray, study: Study, noise: NoiseSource
+) -> MechanismResult:
+    """Release the first j with counts[j] + noise_j <= limits[j] + noise, or the number of edges.
+
+    Neighbours: as in the study.
+    Sensitivity: see `statistic`.
+    Privacy: [P12].
+    Cost: epsilon = sqrt(2 rho), whatever the number of edges.
+    """
+    drawn = noise.draw(radius_noise_spec(query, round_query.micro_rho, study))
+    few = add_noise(counts_beyond(total), drawn[1:]) <= add_noise(
+        query.limits, np.repeat(drawn[:1], query.limits.size)
+    )
+    first = int(few.argmax()) if few.any() else query.edges.size
+    return MechanismResult(values=frozen([first]), sigma=0.0)

@@ -1,0 +1,108 @@
+"""Stability histograms: noise on the bins that are not empty, small ones suppressed.
+
+Noise of one local randomiser in the shuffle model.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from eigenveil.accounting.amplification import local_micro_rho
+from eigenveil.accounting.zcdp import ATTO, Neighbours, mu, scale_of
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.mechanisms.result import MechanismResult
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import IntArray, add_noise, frozen
+from eigenveil.protocol.query import RoundQuery
+from eigenveil.queries import AdditiveQuery, CoordinateHistograms, ShuffledRecord
+from eigenveil.study.study import Study
+
+
+def scale_and_threshold(l1: int, micro_rho: int, atto_delta: int, histograms: int = 1) -> tuple[float, int]:
+    """Return the Laplace scale b = l1 / epsilon and the least released count.
+
+    A person changes counts by l1 in total, so counts m_1, m_2, ... in empty bins have a sum of at most l1.
+    Discrete Laplace noise reaches x with probability exp(-x / b) / (1 + exp(-1 / b)), so one of them reaches
+    the threshold t with probability below sum_i exp((m_i - t) / b). As the logarithm of exp(m / b) / m is
+    convex in m, the worst is l1 bins of 1 or one bin of l1; t is enough for both [P11].
+
+    The same change spread evenly over several `histograms` costs each epsilon_j^2 / 2 with
+    epsilon_j = l1 / (histograms b), which add up to rho at b = l1 / (epsilon sqrt(histograms)) [P23].
+    """
+    scale = scale_of(l1**2, micro_rho * histograms)
+    # Delta is at most 1 / (2 b): then the suppression of a bin costs less than the epsilon that the new count
+    # did not use.
+    delta = min(atto_delta / ATTO, 1 / (2 * scale))
+    suppression_margin = scale * -math.log(delta) * (1 + 2.0**-40)
+    many = 1 + suppression_margin + scale * math.log(l1) * (1 + 2.0**-40)
+    return scale, math.ceil(max(many, l1 + suppression_margin)) + 1
+
+
+def stability_noise_spec(round_query: RoundQuery, study: Study) -> tuple[NoiseSpec, int]:
+    """Return the noise of a stability histogram, drawn before the sum is known, and its threshold.
+
+    Raises:
+        InternalError: the query does not count.
+        RequestError: the query has no delta.
+    """
+    if not isinstance(round_query.query, AdditiveQuery) or round_query.query.bound != 1:
+        raise InternalError(Code.BUG, "a stability histogram needs a query of counts")
+    if round_query.atto_delta < 1:
+        raise RequestError(Code.BAD_STUDY, "a stability histogram needs a delta; set delta > 0 in the study")
+    l1 = round_query.query.l1(study.neighbours) * study.max_sites_per_person
+    histograms = round_query.query.histograms if isinstance(round_query.query, CoordinateHistograms) else 1
+    scale, threshold = scale_and_threshold(l1, round_query.micro_rho, round_query.atto_delta, histograms)
+    return NoiseSpec(
+        blocks=(Block(count=round_query.query.length, scale=scale, law=round_query.law),)
+    ), threshold
+
+
+def release_stability_histogram(
+    round_query: RoundQuery, total: IntArray, study: Study, noise: NoiseSource
+) -> MechanismResult:
+    """Release the noised counts of the bins that reach the threshold, 0 for all others.
+
+    Shape: total (bins,).
+    Neighbours: as in the study.
+    Sensitivity: query.l1, at each of a person's sites.
+    Privacy: [P11]; [P23] for many histograms at once.
+    Cost: epsilon = sqrt(2 rho), and round_query.atto_delta.
+    """
+    spec, threshold = stability_noise_spec(round_query, study)
+    noised = add_noise(total, noise.draw(spec))
+    return MechanismResult(
+        values=frozen(np.where((total > 0) & (noised >= threshold), noised, 0)), sigma=spec.sigma
+    )
+
+
+def shuffled_noise_spec(round_query: RoundQuery, query: ShuffledRecord, study: Study) -> NoiseSpec:
+    """Return the Gaussian noise for one record.
+
+    Raises:
+        RequestError: the study's neighbours are not replace-one, or too few records for amplification.
+    """
+    if study.neighbours is not Neighbours.REPLACE_ONE:
+        raise RequestError(
+            Code.BAD_STUDY, 'a secret order needs neighbours = "replace-one"; set it in the study'
+        )
+    epsilon = mu(round_query.micro_rho)
+    local = local_micro_rho(epsilon, round_query.atto_delta / ATTO, query.batch.batches)
+    scale = scale_of(query.diameter_squared(), local)
+    return NoiseSpec(blocks=(Block(count=query.released_length, scale=scale),))
+
+
+def release_shuffled_record(
+    round_query: RoundQuery, query: ShuffledRecord, total: IntArray, study: Study, noise: NoiseSource
+) -> MechanismResult:
+    """Release the gradient plus noise.
+
+    Shape: total (d k,).
+    Neighbours: replace-one.
+    Sensitivity: `ShuffledRecord.diameter_squared`.
+    Privacy: [P24].
+    Cost: epsilon = sqrt(2 rho) and round_query.atto_delta, charged once for all records of the pass.
+    """
+    drawn = shuffled_noise_spec(round_query, query, study)
+    return MechanismResult(values=add_noise(total, noise.draw(drawn)), sigma=drawn.sigma)

@@ -1,0 +1,266 @@
+"""Selection of the fingerprint with most votes: a stability histogram that releases only the winner.
+
+Truncated Laplace noise on the distance to a data set with another best candidate.
+
+Selection of a dimension and its cell from many candidates at three times the cost of one.
+
+Preimage of a released fingerprint: without noise, because the fingerprint determines it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.accounting.zcdp import ATTO, scale_of
+from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil.mechanisms.result import MechanismResult
+from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
+from eigenveil.numerics.encoding import IntArray, add_noise, frozen
+from eigenveil.protocol.query import NoiseDistribution, RoundQuery
+from eigenveil.queries import CellVotes, Preimage, RankVotes, SpanGap, SpanVotes
+from eigenveil.queries.papers.fingerprints import FINGERPRINT_WORDS
+from eigenveil.queries.papers.subspaces import TRIAL_COST, TRIALS
+from eigenveil.study.study import Study
+
+SLACK = 1 + 2.0**-40  # for the logarithms
+
+
+def changed_votes(study: Study) -> int:
+    """Return the votes that one person can add: one at each of their sites, two under replacement."""
+    return study.max_sites_per_person * study.neighbours.records
+
+
+def vote_threshold(scale: float, appearing: int, delta: float) -> int:
+    """Return the least noised count that is released.
+
+    With r = exp(-1 / b), noise reaches x >= 1 with probability r^x / (1 + r). A person's
+    votes fill empty bins with m_1, m_2, ... votes, `appearing` in total. One of these bins reaches t with
+    probability at most sum_i r^(t - m_i) / (1 + r). As r^-m / m is log-convex in m, the maximum is at bins of
+    1 or at one bin of all. Delta is at most 1 / (2 b), so that the suppression of a bin costs less than the
+    epsilon that its votes did not use [P15].
+    """
+    small = min(delta, 1 / (2 * scale)) * (1 + math.exp(-1 / scale))
+    suppression_margin = -scale * math.log(small)
+    suppression_margin *= SLACK if suppression_margin > 0 else 1 / SLACK
+    many = 1 + suppression_margin + scale * math.log(appearing) * SLACK
+    return max(math.ceil(many), math.ceil(appearing + suppression_margin), appearing + 1)
+
+
+def count_votes(total: IntArray) -> tuple[IntArray, IntArray]:
+    """Return the distinct fingerprints, in order, and their votes. Shape: (4 slots,) -> (m, 4), (m,)."""
+    slots = total.reshape(-1, FINGERPRINT_WORDS)
+    found, counts = np.unique(slots[slots.any(axis=1)], axis=0, return_counts=True)
+    return found, counts.astype(np.int64)
+
+
+def release_most_voted(
+    round_query: RoundQuery, query: SpanVotes | CellVotes, total: IntArray, study: Study, noise: NoiseSource
+) -> MechanismResult:
+    """Release the fingerprint with the largest noised count; zeros if that is below threshold or `least`.
+
+    Noise is drawn for every slot, so that the running time reveals nothing.
+
+    Shape: total (4 slots,), the sites' slots concatenated; values (4,).
+    Neighbours: as in the study.
+    Sensitivity: query.l1, at each of a person's sites.
+    Privacy: [P15].
+    Cost: epsilon = sqrt(2 rho), and round_query.atto_delta.
+
+    Raises:
+        RequestError: the query has no delta.
+    """
+    if round_query.atto_delta < 1:
+        raise RequestError(Code.BAD_STUDY, "a count of votes needs a delta; set delta > 0 in the study")
+    l1 = query.l1(study.neighbours) * study.max_sites_per_person
+    scale = scale_of(l1**2, round_query.micro_rho)
+    spec = NoiseSpec(
+        blocks=(Block(count=total.size // FINGERPRINT_WORDS, scale=scale, law=NoiseDistribution.LAPLACE),)
+    )
+    drawn = noise.draw(spec) if total.size else frozen([])
+    least = max(vote_threshold(scale, changed_votes(study), round_query.atto_delta / ATTO), query.least)
+    return MechanismResult(values=frozen(winning_fingerprint(total, drawn, least)), sigma=spec.sigma)
+
+
+def winning_fingerprint(total: IntArray, drawn: IntArray, least: int) -> IntArray:
+    """Return the fingerprint with the largest noised count, or zeros below `least`. Shape: -> (4,)."""
+    found, counts = count_votes(total)
+    noised = add_noise(counts, drawn[: len(counts)])
+    if not len(noised) or noised.max() < least:
+        return np.zeros(FINGERPRINT_WORDS, dtype=np.int64)
+    return np.asarray(found[int(noised.argmax())], dtype=np.int64)
+
+
+DRAWS = 8  # drawn together; one of them nearly always lies within the support
+
+
+def truncation_bound(scale: float, changed: int, delta: float) -> int:
+    """Return the least A at which noise of scale b on {-A, ..., A} hides a change of `changed` but for delta.
+
+    With r = exp(-1 / b), the distribution is r^|x| / Z with Z = (1 + r - 2 r^(A+1)) / (1 - r). Shifted by
+    D = changed, the D outermost points are uncovered: r^(A+1) (r^-D - 1) / (1 + r - 2 r^(A+1)), which is at
+    most delta from r^(A+1) = delta (1 + r) / (r^-D - 1 + 2 delta) down. In the limit r -> 1 that is
+    A = (D / epsilon) ln(1 + (e^epsilon - 1) / (2 delta)), as in [SUB]. Elsewhere the ratio is at most r^-D
+    [P16].
+    """
+    # Beyond e^700 floats overflow, and one point on either side suffices already.
+    moved = math.expm1(min(changed / scale, 700.0))
+    ratio = delta * (1 + math.exp(-1 / scale)) / (moved + 2 * delta)
+    return max(math.ceil(-scale * math.log(ratio) * SLACK) - 1, changed)
+
+
+def truncated_laplace(scale: float, bound: int, noise: NoiseSource) -> int | None:
+    """Return an integer from r^|x| / Z on {-bound, ..., bound}, by rejection; None if all draws miss.
+
+    A miss does not depend on data, so the release may then be empty.
+    """
+    drawn = noise.draw(NoiseSpec(blocks=(Block(count=DRAWS, scale=scale, law=NoiseDistribution.LAPLACE),)))
+    within = drawn[np.abs(drawn) <= bound]
+    return int(within[0]) if within.size else None
+
+
+def exceeds_noise(margin: int, scale: float, bound: int, noise: NoiseSource) -> bool:
+    """Return True if the noised margin exceeds all noise alone; never for a margin of 0 or less."""
+    drawn = truncated_laplace(scale, bound, noise)
+    return drawn is not None and max(0, margin) + drawn > bound
+
+
+def release_leading_span(
+    round_query: RoundQuery, query: SpanGap, total: IntArray, study: Study, noise: NoiseSource
+) -> MechanismResult:
+    """Release the fingerprint of the best span if its lead over the second best is large; or zeros.
+
+    The printed algorithm adds noise to every span of records, and so reveals a random one if none leads. Here
+    nothing is released unless the lead minus the noise is certainly above 0.
+
+    Shape: total (6,) from the one site, or nothing; values (4,).
+    Neighbours: as in the study.
+    Sensitivity: D = a person's change of a score; the lead minus D changes by at most D.
+    Privacy: [P16].
+    Cost: epsilon = sqrt(2 rho), and round_query.atto_delta.
+
+    Raises:
+        RequestError: the query has no delta.
+    """
+    if round_query.atto_delta < 1:
+        raise RequestError(Code.BAD_STUDY, "the test of a lead needs a delta; set delta > 0 in the study")
+    if total.size not in (0, query.length):
+        raise InternalError(Code.BUG, "the lead of a span needs the answer of exactly one site")
+    changed = query.gap_sensitivity(study.neighbours) * study.max_sites_per_person
+    scale = scale_of(changed**2, round_query.micro_rho)
+    bound = truncation_bound(scale, changed, round_query.atto_delta / ATTO)
+    margin = int(total[0]) - int(total[1]) - changed if total.size else 0
+    is_released = exceeds_noise(margin, scale, bound, noise)
+    return MechanismResult(
+        values=frozen(total[2:] if is_released else [0] * FINGERPRINT_WORDS), sigma=math.sqrt(2) * scale
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Candidate:
+    """Candidate of one dimension: its fingerprint, and its votes among proposing and confirming subsamples.
+
+    Shape: fingerprint (4,).
+    """
+
+    fingerprint: IntArray
+    proposed: int
+    agreed: int
+
+
+def candidates(query: RankVotes, total: IntArray) -> list[Candidate]:
+    """Return the candidate of each dimension from 1 on. Shape: total (sites rank subsamples 4,)."""
+    half = query.cells.count // 2
+    slots = total.reshape(-1, query.cells.rank, 2, half, FINGERPRINT_WORDS)
+    return [
+        candidate(slots[:, i, 0].reshape(-1), slots[:, i, 1].reshape(-1)) for i in range(query.cells.rank)
+    ]
+
+
+def candidate(proposing: IntArray, agreeing: IntArray) -> Candidate:
+    """Return the candidate of one dimension. Shape: (4 slots,) each."""
+    found, counts = count_votes(proposing)
+    if not len(counts):
+        return Candidate(fingerprint=frozen([0] * FINGERPRINT_WORDS), proposed=0, agreed=0)
+    best = found[int(counts.argmax())]
+    votes = int((agreeing.reshape(-1, FINGERPRINT_WORDS) == best).all(axis=1).sum())
+    return Candidate(fingerprint=best, proposed=int(counts.max()), agreed=votes)
+
+
+def release_rank(
+    round_query: RoundQuery, query: RankVotes, total: IntArray, study: Study, noise: NoiseSource
+) -> MechanismResult:
+    """Release the largest dimension that passed one of its trials, and its cell; or zeros.
+
+    A trial draws a dimension and tests its candidate for a clear majority of the proposing subsamples. Its
+    score is the noised votes of the confirming ones. After each trial the run ends with a fixed probability.
+
+    Shape: total as `candidates` reads it; values (5,).
+    Neighbours: as in the study.
+    Sensitivity: a person changes D votes in total, each proposing or confirming.
+    Privacy: [P17].
+    Cost: epsilon = sqrt(2 rho), a third of it a trial; round_query.atto_delta, a share of it each trial.
+
+    Raises:
+        RequestError: the query has no delta.
+    """
+    stop = 1 / (TRIALS * query.cells.rank)
+    delta = round_query.atto_delta / ATTO * stop
+    if round_query.atto_delta < 1:
+        raise RequestError(Code.BAD_STUDY, "a count of votes needs a delta; set delta > 0 in the study")
+    changed = changed_votes(study)
+    scale = scale_of((TRIAL_COST * changed) ** 2, round_query.micro_rho)
+    trial = Trial(scale=scale, changed=changed, bound=truncation_bound(scale, changed, delta))
+    slots = total.size // (2 * FINGERPRINT_WORDS * query.cells.rank)
+    proposed, best = candidates(query, total), 0
+    best_score = -1
+    while True:
+        chance = noise.uniform(2)
+        i = min(int(chance[0] * len(proposed)), len(proposed) - 1)
+        score = trial.score(proposed[i], slots, noise)
+        if score is not None and (i, score) > (best - 1, best_score):
+            best, best_score = i + 1, score
+        if chance[1] < stop:
+            break
+    values = [best, *proposed[best - 1].fingerprint] if best else [0] * query.released_length
+    return MechanismResult(values=frozen(values), sigma=math.sqrt(2) * scale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """Noise of one trial: discrete Laplace of `scale`, truncated at `bound` for the majority."""
+
+    scale: float
+    changed: int
+    bound: int
+
+    def score(self, candidate: Candidate, slots: int, noise: NoiseSource) -> int | None:
+        """Return the noised confirming votes; None if either half of the `slots` has no clear majority."""
+        majority = candidate.proposed - slots // 2 - self.changed
+        clear = exceeds_noise(majority, self.scale, self.bound, noise)
+        block = Block(count=1, scale=self.scale, law=NoiseDistribution.LAPLACE)
+        noised = candidate.agreed + int(noise.draw(NoiseSpec(blocks=(block,)))[0])
+        return noised if clear and noised > slots // 2 else None
+
+
+def release_preimage(
+    query: Preimage, total: IntArray, study: Study, present: tuple[str, ...]
+) -> MechanismResult:
+    """Release the values with that fingerprint, after a 1; zeros if a voting site is absent.
+
+    Shape: total (sites, 1 + size) flat, every row zeros or checked against the fingerprint on receipt;
+    values (1 + size,).
+    Sensitivity: none. The fingerprint was released and determines its values (SHA-256 has no known
+    collision), and a voting site has them; presence is public. Without the check, a round with only some
+    of these sites would reveal whether they have a subsample with that vote.
+    Privacy: [P18].
+    """
+    rows = total.reshape(-1, query.length)
+    known = rows[rows[:, 0] == 1]
+    holders = {study.federation.sites[place] for place in query.holders}
+    complete = holders <= set(present)
+    return MechanismResult(
+        values=frozen(known[0] if complete and len(known) else [0] * query.length), sigma=0.0
+    )

@@ -1,0 +1,1 @@
+"""Queries that only the papers' reference algorithms ask."""

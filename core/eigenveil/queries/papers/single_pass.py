@@ -1,0 +1,199 @@
+"""Queries of the single-pass algorithm [DPPCA]: spread of the gradients, coordinate histograms and sum.
+
+The gradient is g(z) = floor(z (z . w) / 2**shift) for one direction w: d integers a record, exact.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries.contract import (
+    QueryDescription,
+    QueryKind,
+    assumed_sum,
+    counts_within,
+    describe_numbers,
+    largest_count,
+)
+from eigenveil.queries.gradients import Batch, GradientSpec
+from eigenveil.queries.limits import GRADIENT_LIMIT, check_edges, check_whole, freeze, require, within_limit
+from eigenveil.study.study import Study
+
+VOTE_LIMIT = 2**20  # entries of a voting gradient: products of 2**10 differences stay exact in float64
+MOST_SUBSETS = 2**20
+MOST_BINS = 256  # a coordinate
+MIDDLE_LIMIT = 2**60
+WIDTH_LIMIT = 2**52  # canonical JSON has no integers beyond 2**53
+
+
+def check_one_direction(spec: GradientSpec) -> None:
+    """Check that a query has one direction and no offset."""
+    require(spec.k == 1 and not spec.offset.any(), "single-pass queries have one direction and no offset")
+
+
+def check_every_record(query: object) -> None:
+    """Accept: every record of the batch counts fully, wherever it lies."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EigenvalueVotes:
+    """Histogram of the spread of the gradients: one vote from each of `subsets` subsets at each site.
+
+    A keyed hash deals records into subsets and orders them in pairs. A subset votes for the bin of the top
+    eigenvalue of the covariance of its pair differences, halved, as a difference has twice the variance. A
+    subset without a pair does not vote. Entries of g are limited to VOTE_LIMIT. Bins as in `RowNorms`.
+
+    Shape: edges (b,) in squared units of g; answer (b + 1,).
+    """
+
+    kind: ClassVar[QueryKind] = "votes"
+    meaning: ClassVar[str] = "a histogram of the largest eigenvalues of gradients in small groups of records"
+    bound: ClassVar[int] = 1
+    spec: GradientSpec
+    edges: IntArray
+    subsets: int
+    batch: Batch | None = None
+
+    check_honest = check_every_record
+    describe = describe_numbers
+
+    def __post_init__(self) -> None:
+        freeze(self, "edges")
+        check_edges(self.edges)
+        check_one_direction(self.spec)
+        check_whole("number of subsets", self.subsets, 1, MOST_SUBSETS)
+
+    @property
+    def length(self) -> int:
+        return self.edges.size + 1
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: a record is in one subset and moves its vote; a replaced one is in two."""
+        return 2 * neighbours.records
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: one vote moves, 1^2 + 1^2; two votes move the same way, 2^2 + 2^2."""
+        return 2 * neighbours.records**2
+
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        """True if the votes fit the subsets; a subset votes if it has two records."""
+        return counts_within(values, min(self.subsets, largest_count(records) // 2))
+
+    def assumed_release(self, records: int) -> IntArray:
+        return frozen(self.subsets * (np.arange(self.length) == self.length // 2))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CoordinateHistograms:
+    """Histogram of each coordinate of the gradients: bin floor(g_j / width) + half, the end bins open.
+
+    Shape: answer (2 half d,), coordinate by coordinate.
+    """
+
+    kind: ClassVar[QueryKind] = "coordinates"
+    meaning: ClassVar[str] = "a histogram for each column of the records' gradients at the current direction"
+    bound: ClassVar[int] = 1
+    spec: GradientSpec
+    width: int
+    half: int
+    batch: Batch | None = None
+
+    check_honest = check_every_record
+    describe = describe_numbers
+
+    def __post_init__(self) -> None:
+        check_one_direction(self.spec)
+        check_whole("bin width", self.width, 1, WIDTH_LIMIT)
+        check_whole("number of bins on either side", self.half, 1, MOST_BINS // 2)
+
+    @property
+    def length(self) -> int:
+        return 2 * self.half * self.histograms
+
+    @property
+    def histograms(self) -> int:
+        return self.spec.centre.size
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: one count in each of d histograms, or two when a record is replaced."""
+        return self.histograms * neighbours.records
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: as in L1, each count changes by one."""
+        return self.l1(neighbours)
+
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        """True if each coordinate's histogram can count each record once."""
+        each = values.reshape(self.histograms, -1)
+        if not counts_within(each[0], largest_count(records)) or not within_limit(
+            values, largest_count(records)
+        ):
+            return False
+        total = int(each[0].sum())
+        same = bool((values >= 0).all()) and bool((each.sum(axis=1) == total).all())
+        return same and (self.batch is not None or total in records)
+
+    def assumed_release(self, records: int) -> IntArray:
+        inside = np.arange(self.length) % (2 * self.half) == self.half
+        return frozen(records // (1 if self.batch is None else self.batch.batches) * inside)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CoordinateClippedSum:
+    """Sum of g - middles, with coordinate j limited to +-halves[j].
+
+    Shape: middles (d,), halves (d,) from 0 on; answer (d,).
+    """
+
+    kind: ClassVar[QueryKind] = "boxed"
+    meaning: ClassVar[str] = (
+        "the sum of the records' gradients at the current direction, each limited to a public box"
+    )
+    spec: GradientSpec
+    middles: IntArray
+    halves: IntArray
+    batch: Batch | None = None
+
+    check_honest = check_every_record
+    assumed_release = assumed_sum
+
+    def __post_init__(self) -> None:
+        freeze(self, "middles", "halves")
+        check_one_direction(self.spec)
+        d = self.spec.centre.size
+        require(self.middles.shape == self.halves.shape == (d,), "a box needs a middle and a half per column")
+        require(
+            within_limit(self.middles, MIDDLE_LIMIT),
+            f"the middles must be at most {MIDDLE_LIMIT} in magnitude",
+        )
+        inside = bool((self.halves >= 0).all()) and within_limit(self.halves, GRADIENT_LIMIT)
+        require(inside and bool(self.halves.any()), f"half widths must be 0 to {GRADIENT_LIMIT}, not all 0")
+
+    @property
+    def length(self) -> int:
+        return self.spec.centre.size
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: the sum of the half widths, or of the whole widths when a record is replaced."""
+        return int(self.halves.sum()) * neighbours.records
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: half the box's diagonal, or all of it when a record is replaced."""
+        square = sum(int(half) ** 2 for half in self.halves)
+        return square * neighbours.records**2
+
+    @property
+    def bound(self) -> int:
+        return int(self.halves.max())
+
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        reach = self.halves * largest_count(records)
+        return bool(((values >= -reach) & (values <= reach)).all())
+
+    def describe(self, study: Study) -> QueryDescription:
+        return describe_numbers(self, study, [f"{column.name}, sum" for column in study.columns])

@@ -1,0 +1,222 @@
+"""Queries about the subspace of the records, by votes of subsamples [SUB].
+
+A subsample votes with the fingerprint of its span, or of the cell of its leading directions. The sites'
+votes are concatenated and counted behind the barrier (eigenveil.mechanisms), and at most one fingerprint is
+released. Only `BlockRanks` is a sum: it counts subsamples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.queries.contract import QueryKind, describe_numbers, largest_count
+from eigenveil.queries.limits import check_whole, require
+from eigenveil.queries.papers.fingerprints import (
+    FINGERPRINT_WORDS,
+    MOST_SUBSAMPLES,
+    Cells,
+    Pool,
+    Subsamples,
+    check_public,
+)
+from eigenveil.study.study import MAX_SITES
+
+TRIALS = 20  # expected trials of each dimension; about one run in 20 never tries the right one
+TRIAL_COST = 3  # cost of the best of a random number of trials, in epsilons of one trial
+
+
+def accept_any(query: object, values: IntArray, records: range) -> bool:
+    """Accept: a fingerprint may be any number."""
+    return True
+
+
+def assumed_fingerprint(query: object, records: int) -> IntArray:
+    """Return an assumed released fingerprint. Shape: (4,)."""
+    return np.ones(FINGERPRINT_WORDS, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class BlockRanks:
+    """For i = 0, 1, ..., rank: the number of subsamples with a span of dimension at most i.
+
+    Shape: answer (rank + 1,).
+    """
+
+    kind: ClassVar[QueryKind] = "block_ranks"
+    meaning: ClassVar[str] = "the number of small groups of records with a span of each dimension"
+    bound: ClassVar[int] = 1
+    subsamples: Subsamples
+
+    check_honest = check_public
+    describe = describe_numbers
+
+    @property
+    def centre(self) -> IntArray:
+        return self.subsamples.centre
+
+    @property
+    def length(self) -> int:
+        return self.subsamples.rank + 1
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1: a record raises the dimension of one subsample by at most 1, which takes 1 from
+        one count. A replacement does the opposite in one subsample and the same in another."""
+        return neighbours.records
+
+    def l2_squared(self, neighbours: Neighbours) -> int:
+        """Sensitivity: 1^2, or 1^2 + 1^2 (in one count the two changes cancel out)."""
+        return self.l1(neighbours)
+
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        rising = bool((values[:-1] <= values[1:]).all())  # no np.diff: it would wrap around
+        return rising and int(values[0]) >= 0 and int(values[-1]) <= self.subsamples.count
+
+    def assumed_release(self, records: int) -> IntArray:
+        return frozen(self.subsamples.count * (np.arange(self.length) == self.length - 1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SpanVotes:
+    """Votes of the subsamples for their spans, if of dimension `rank`.
+
+    Shape: answer (4 subsamples,); release (4,).
+    """
+
+    kind: ClassVar[QueryKind] = "span_votes"
+    meaning: ClassVar[str] = (
+        "a fingerprint of the span of each small group of records; at most one is released"
+    )
+    bound: ClassVar[int] = 1
+    released_length: ClassVar[int] = FINGERPRINT_WORDS
+    least: ClassVar[int] = 1  # least votes of the winner, besides the threshold of privacy
+    subsamples: Subsamples
+
+    is_plausible = accept_any
+    assumed_release = assumed_fingerprint
+    check_honest = check_public
+    describe = describe_numbers
+
+    @property
+    def centre(self) -> IntArray:
+        return self.subsamples.centre
+
+    @property
+    def length(self) -> int:
+        return FINGERPRINT_WORDS * self.subsamples.count
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1 of the vote counts: one more record keeps, adds or removes its subsample's
+        vote. It never changes it: a span of the same dimension that contains the old one equals it [P15]. A
+        replacement does two of these."""
+        return neighbours.records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CellVotes:
+    """Votes of the subsamples for their cells. Shape: answer (4 subsamples,); release (4,).
+
+    `least`: the least noised votes of the winner, besides the threshold of privacy.
+    """
+
+    kind: ClassVar[QueryKind] = "cell_votes"
+    meaning: ClassVar[str] = (
+        "a fingerprint of the rounded leading directions of each small group; at most one is released"
+    )
+    bound: ClassVar[int] = 1
+    released_length: ClassVar[int] = FINGERPRINT_WORDS
+    cells: Cells
+    least: int
+
+    is_plausible = accept_any
+    assumed_release = assumed_fingerprint
+    check_honest = check_public
+    describe = describe_numbers
+
+    def __post_init__(self) -> None:
+        check_whole("least number of votes", self.least, 1, MOST_SUBSAMPLES * MAX_SITES)
+
+    @property
+    def centre(self) -> IntArray:
+        return self.cells.centre
+
+    @property
+    def length(self) -> int:
+        return FINGERPRINT_WORDS * self.cells.count
+
+    def l1(self, neighbours: Neighbours) -> int:
+        """Sensitivity in L1 of the vote counts: one vote moves from a cell to another; or two do."""
+        return 2 * neighbours.records
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RankVotes:
+    """`CellVotes` for every dimension from 1 to `rank`; one dimension and its cell are released.
+
+    The first half of the subsamples proposes a cell; the second half confirms it or does not.
+
+    Shape: answer (rank, subsamples, 4) flat; release (5,): the dimension and the fingerprint, or zeros.
+    """
+
+    kind: ClassVar[QueryKind] = "rank_votes"
+    meaning: ClassVar[str] = "such fingerprints for several dimensions; at most one is released"
+    bound: ClassVar[int] = 1
+    released_length: ClassVar[int] = 1 + FINGERPRINT_WORDS
+    cells: Cells
+
+    is_plausible = accept_any
+    check_honest = check_public
+    describe = describe_numbers
+
+    def __post_init__(self) -> None:
+        require(
+            self.cells.count % 2 == 0, "an even number of subsamples is needed: half propose, half confirm"
+        )
+
+    @property
+    def centre(self) -> IntArray:
+        return self.cells.centre
+
+    @property
+    def length(self) -> int:
+        return FINGERPRINT_WORDS * self.cells.count * self.cells.rank
+
+    def assumed_release(self, records: int) -> IntArray:
+        return frozen([self.cells.rank, *np.ones(FINGERPRINT_WORDS, dtype=np.int64)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SpanGap:
+    """Best and second best score of a span of `rank` records, and the fingerprint of the best.
+
+    Shape: answer (6,), from one site; release (4,): the fingerprint if the gap is wide, or zeros.
+    """
+
+    kind: ClassVar[QueryKind] = "span_gap"
+    meaning: ClassVar[str] = (
+        "the lead of the most common subspace, and its fingerprint, which is released if the lead is large"
+    )
+    bound: ClassVar[int] = 1
+    length: ClassVar[int] = 2 + FINGERPRINT_WORDS
+    released_length: ClassVar[int] = FINGERPRINT_WORDS
+    pool: Pool
+
+    assumed_release = assumed_fingerprint
+    check_honest = check_public
+    describe = describe_numbers
+
+    @property
+    def centre(self) -> IntArray:
+        return self.pool.centre
+
+    def gap_sensitivity(self, neighbours: Neighbours) -> int:
+        """Sensitivity of the gap between the best two scores: one more record raises each score by 0 or 1, so
+        the gap changes by 1. If it displaces another record, scores change by 1 either way: 2 [P16]."""
+        return 2 if self.pool.cut else neighbours.records
+
+    def is_plausible(self, values: IntArray, records: range) -> bool:
+        return 0 <= int(values[1]) <= int(values[0]) <= min(largest_count(records), self.pool.most)

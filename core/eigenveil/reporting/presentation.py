@@ -1,0 +1,102 @@
+"""Small tables for notebooks, in HTML and in text.
+
+Names of the query kinds for people; JSON, digests and the wire use the kinds themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+
+def summary_html(title: str, rows: Iterable[tuple[str, str]], *, note: str = "", picture: str = "") -> str:
+    """Return a title, named values and a note as HTML; `picture` is trusted HTML, the rest is escaped."""
+    cells = "".join(
+        f'<tr><th scope="row" style="text-align:left">{escape(name)}</th>'
+        f'<td style="text-align:left">{escape(value)}</td></tr>'
+        for name, value in rows
+    )
+    below = f"<p>{escape(note)}</p>" if note else ""
+    return (
+        f'<div class="eigenveil"><table><caption style="text-align:left"><b>{escape(title)}</b></caption>'
+        f"<tbody>{cells}</tbody></table>{picture}{below}</div>"
+    )
+
+
+def table_html(title: str, headings: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a title and a table with column headings as HTML; everything is escaped."""
+    top = "".join(f'<th scope="col" style="text-align:left">{escape(one)}</th>' for one in headings)
+    body = "".join(
+        "<tr>" + "".join(f'<td style="text-align:left">{escape(one)}</td>' for one in row) + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="eigenveil"><table><caption style="text-align:left"><b>{escape(title)}</b></caption>'
+        f"<thead><tr>{top}</tr></thead><tbody>{body}</tbody></table></div>"
+    )
+
+
+def summary_text(title: str, rows: Iterable[tuple[str, str]], *, note: str = "") -> str:
+    """Return the content of `summary_html` as text."""
+    named = list(rows)
+    width = max((len(name) for name, _ in named), default=0)
+    value_lines = [f"  {name:<{width}}  {value}" for name, value in named]
+    return printable_text("\n".join([title, *value_lines, *([note] if note else [])]))
+
+
+def printable_text(text: str) -> str:
+    """Return text without control characters, each replaced by a question mark."""
+    return "".join(one if one.isprintable() or one == "\n" else "?" for one in text)
+
+
+def one_line(text: str) -> str:
+    """Return printable text on one line, so that foreign text cannot imitate a line of ours."""
+    return printable_text(text).replace("\n", "?")
+
+
+KIND_LABELS = {
+    "count": "number of records",
+    "row-norms": "distances from the centre, counted",
+    "clipped-sum": "sums of the columns",
+    "energy": "sum of squared distances",
+    "gram": "sums and products of the columns",
+    "cross-norms": "weights of the records, counted",
+    "cross-covariance": "products of columns with leading directions",
+    "column-histograms": "values of each column, counted",
+    "column-moments": "sums and squares of each column",
+    "gradient": "sums that improve the directions",
+    "gradient-norms": "sizes of the improvements, counted",
+    "votes": "unevenness in small groups, counted",
+    "coordinates": "places of small groups, counted",
+    "boxed": "sums over small groups",
+    "block-ranks": "dimensions of small groups, counted",
+    "spectrum": "products of the columns: only noised variances are released",
+    "eigenvectors": "products of the columns: only random directions are released",
+    "subspace": "products of the columns: only noised directions are released",
+    "radius-search": "distances from the centre: only one radius is released",
+    "slot": "one record's improvement, of an unknown record",
+    "span-votes": "what small groups share: one fingerprint at most is released",
+    "cell-votes": "directions of small groups: one fingerprint at most is released",
+    "rank-votes": "dimensions of small groups: one fingerprint at most is released",
+    "span-gap": "lead of the most common fingerprint",
+    "preimage": "the subspace of the released fingerprint",
+}
+
+
+# Kinds whose answers are released as described here, with added noise.
+NOISED_KINDS = frozenset(KIND_LABELS) - {
+    "spectrum", "eigenvectors", "subspace", "radius-search", "slot", "span-votes", "cell-votes", "rank-votes",
+    "preimage",
+}  # fmt: skip
+
+
+def kind_label(kind: str) -> str:
+    """Return the name of a kind for people; the kind itself if this version does not know it."""
+    return KIND_LABELS.get(kind, kind)
+
+
+def sent_kind_label(kind: str, *, masked: bool) -> str:
+    """Return the name of a kind and who adds the noise."""
+    if kind not in NOISED_KINDS:
+        return kind_label(kind)
+    return f"{kind_label(kind)} ({'masked, with noise inside' if masked else 'the coordinator adds noise'})"

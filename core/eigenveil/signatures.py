@@ -1,0 +1,46 @@
+"""The only verification of Ed25519 signatures of the federation, its sites and analysts.
+
+Exceptions of reading a certificate, and the fingerprint of a public key.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from eigenveil.errors import Code, PeerError
+
+Sign = Callable[[bytes], bytes]  # signs with a private key that it does not expose
+
+
+def check_signature(public: bytes, signature: bytes, signed: bytes, refusal: str) -> None:
+    """Check that the key `public` (raw Ed25519) signed exactly the bytes `signed`.
+
+    Raises:
+        PeerError: code `identity`, with the message `refusal`.
+    """
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, signed)
+    except (InvalidSignature, ValueError) as problem:
+        raise PeerError(Code.IDENTITY, refusal) from problem
+
+
+# All exceptions that reading an external certificate or request may raise.
+UNREADABLE = (
+    *(ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm),
+    *(x509.InvalidVersion, x509.ExtensionNotFound, x509.DuplicateExtension, x509.UnsupportedGeneralNameType),
+)
+
+
+def key_print(key: ec.EllipticCurvePublicKey) -> str:
+    """Return the SHA-256 (hex) of a public key, as `openssl pkey -pubin -outform DER | sha256sum` prints it.
+
+    It covers the SubjectPublicKeyInfo. Two people compare it at enrolment, one at each end.
+    """
+    return hashlib.sha256(key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)).hexdigest()

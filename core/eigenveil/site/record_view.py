@@ -1,0 +1,189 @@
+"""View of stored records on the grid, converted to float64 chunk by chunk within the processor's cache.
+
+Chunks share one buffer: each overwrites the one before, so a chunk must be used before the next is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+
+from eigenveil.numerics.encoding import FloatArray, IntArray
+from eigenveil.queries.columns import FRAME_BITS, Frame
+from eigenveil.site.kernels import record_chunks
+from eigenveil.site.kernels.record_chunks import CompiledChunkBuffer, NumpyChunk, NumpyChunkBuffer
+from eigenveil.study.grid import GridRows, S
+
+CHUNK_ENTRIES = (
+    3 * 2**15
+)  # entries of a chunk: 1.2 MB with its intermediate arrays, which fits a core's cache
+
+
+class StoredRows(Protocol):
+    """Records of a site as stored integers: an array, a memory map or another source of contiguous slices.
+
+    Unless a query needs all rows at once (`queries.needs_all_rows`), slices `rows[start:stop]` are read in
+    ascending order, each row once. With several workers, each reads its own part that way.
+
+    Shape: (n, d).
+    """
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, here: slice, /) -> GridRows: ...
+
+
+class Chunk(Protocol):
+    """Records z minus a public centre, integer-valued, and their exact products [P1].
+
+    Shape: z (m, d).
+    """
+
+    def __len__(self) -> int: ...
+
+    def wide(self) -> FloatArray:
+        """Return z as float64; the caller may overwrite it."""
+
+    def squared_norms(self) -> FloatArray:
+        """Return ||z||^2 <= 4 S^2 d, exact. Shape: (m,)."""
+
+    def project(self, matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return z W and ||z||^2, exact where no sum of absolute products reaches 2**53 units of W.
+
+        Shape: W (d, k) -> (m, k) in column-major order, and (m,).
+        """
+
+    def weighted_sum(self, b: FloatArray) -> FloatArray:
+        """Return b^T z, exact under the same condition. Shape: b (m, k) -> (k, d)."""
+
+    def coefficients(
+        self,
+        a: FloatArray,
+        z_offset: FloatArray | None,
+        norm2: FloatArray,
+        offset2: float,
+        radius: int,
+    ) -> tuple[FloatArray, FloatArray | None]:
+        """Return `clipping.gradient_coefficients` of z."""
+
+    def clipped(self, radius: int) -> FloatArray:
+        """Return `clipping.clip_rows` of z. Shape: (m, d)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecordView:
+    """Records `start` to `stop` of a site on the grid.
+
+    A grid record is its stored integers times `unit`. A frame maps it to another record of the grid [P29].
+
+    Shape: rows (n, d).
+    Neighbours: each chunk's row is an exact function of that record and of public values alone [P1].
+    """
+
+    rows: StoredRows
+    unit: int
+    frame: Frame | None
+    start: int
+    stop: int
+
+    def split(self, number: int) -> list[RecordView]:
+        """Return at most `number` consecutive parts of this view."""
+        size = max(1, -(-(self.stop - self.start) // number))
+        starts = range(self.start, self.stop, size)
+        return [replace(self, start=start, stop=min(start + size, self.stop)) for start in starts]
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def all_rows(self) -> GridRows:
+        """Return every record as stored, for the queries that need all rows at once."""
+        return self.rows[self.start : self.stop]
+
+    def select(self, positions: IntArray) -> RecordView:
+        """Return a view of the records at `positions`, in that order; rows are read when they are used."""
+        picked = SelectedRows(rows=self.all_rows(), positions=positions)
+        return replace(self, rows=picked, start=0, stop=len(picked))
+
+    def stored_chunks(self, most: int, entries: int = CHUNK_ENTRIES) -> Iterator[GridRows]:
+        """Yield chunks as stored, of at most `most` rows and about `entries` entries."""
+        size = max(1, min(most, entries // self.rows.shape[1]))
+        for start in range(self.start, self.stop, size):
+            yield self.rows[start : min(start + size, self.stop)]
+
+    def chunks(self, centre: IntArray, most: int, entries: int = CHUNK_ENTRIES) -> Iterator[Chunk]:
+        """Yield chunks on the grid minus a public centre. Exact: an entry is at most 2 S."""
+        buffer: NumpyChunkBuffer | CompiledChunkBuffer | None = None
+        for rows in self.stored_chunks(most, entries):
+            if self.frame is not None:
+                z = apply_frame(rows, self.frame, self.unit)
+                z -= centre
+                yield NumpyChunk(z)
+            else:
+                buffer = _chunk_buffer(len(rows), centre, self.unit) if buffer is None else buffer
+                yield buffer.chunk(rows)
+
+    def centred(self, centre: IntArray, most: int, entries: int = CHUNK_ENTRIES) -> Iterator[FloatArray]:
+        """Return the same chunks in float64."""
+        return (chunk.wide() for chunk in self.chunks(centre, most, entries))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SelectedRows:
+    """Records at given positions. Shape: rows (n, d), positions (m,)."""
+
+    rows: GridRows
+    positions: IntArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.positions.size, self.rows.shape[1])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.rows.dtype
+
+    def __len__(self) -> int:
+        return self.positions.size
+
+    def __getitem__(self, here: slice, /) -> GridRows:
+        return self.rows[self.positions[here]]
+
+
+def _chunk_buffer(size: int, centre: IntArray, unit: int) -> NumpyChunkBuffer | CompiledChunkBuffer:
+    kernels = record_chunks.load_kernels()
+    return (
+        NumpyChunkBuffer(size, centre, unit)
+        if kernels is None
+        else CompiledChunkBuffer(kernels, size, centre, unit)
+    )
+
+
+def on_grid(rows: GridRows, unit: int) -> GridRows:
+    """Return stored integers as grid rows of at most S, in int16 unless unit is 1. Shape: (m, d)."""
+    return rows if unit == 1 else rows.astype(np.int16) * np.int16(unit)
+
+
+def apply_frame(rows: GridRows, frame: Frame, unit: int = 1) -> FloatArray:
+    """Return stored rows scaled and rounded by the frame. Shape: (m, d) -> (m, d).
+
+    Exact: |x - m| <= 2 S = 2^13 and a factor of at most 2^30 have a product below 2^53. A power of two
+    divides it exactly, and rint of an exact number is a function of that number.
+
+    Neighbours: each row is a function of that record and of the public frame.
+    Privacy: none by itself; the rows go to a query [P29].
+    """
+    part = rows.astype(np.float64)
+    part *= unit
+    part -= frame.middles
+    part *= frame.factors * 2.0**-FRAME_BITS
+    np.rint(part, out=part)
+    return np.clip(part, -S, S, out=part)

@@ -1,0 +1,278 @@
+"""Exact sums over chunks of records: norms, sums and Gram matrices of rows.
+
+Answers to the queries about every column: one record at a time, in integers [P29].
+
+Answers to the gradient queries: counts by norm and the clipped sum, over chunks of rows.
+
+Answers to the cross-covariance queries: counts by norm and the clipped sum, over chunks of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from eigenveil.numerics.encoding import ExactSum, FloatArray, IntArray, check_exact, frozen
+from eigenveil.numerics.linalg import upper_triangle_rows
+from eigenveil.queries import (
+    ClippedSum,
+    CrossCovariance,
+    CrossNorms,
+    CrossSpec,
+    Gradient,
+    GradientNorms,
+    GradientSpec,
+    GramBasedQuery,
+    RadiusSearch,
+    RowNorms,
+    ShuffledRecord,
+    SquaredNormSum,
+)
+from eigenveil.queries.columns import (
+    BIN,
+    BINS,
+    HALF,
+    SQUARE_BITS,
+    VALUE_BITS,
+    ColumnHistograms,
+    ColumnMoments,
+)
+from eigenveil.queries.cross_covariance import INNER_BITS, OUTER_BITS
+from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT, ceil_sqrt
+from eigenveil.site.kernels import clipping
+from eigenveil.site.kernels.clipping import gradient_coefficients, weights
+from eigenveil.site.record_view import CHUNK_ENTRIES, Chunk, RecordView
+from eigenveil.study.grid import S
+
+TALL_ROWS, PRODUCT_ENTRIES = 2**9, 2**20  # rows, and most entries, of a chunk that is multiplied by itself
+BLOCK = 2**10  # columns of a Gram matrix that are summed together; the lower triangle is not stored
+
+
+def squared_norms(z: Chunk) -> IntArray:
+    """Return ||z||^2 in integers. Shape: (m,)."""
+    return z.squared_norms().astype(np.int64)
+
+
+def row_norms(view: RecordView, query: RowNorms | RadiusSearch, chunk: int) -> IntArray:
+    """Return the counts of records by norm; ||z||^2 is compared with edge^2 in integers."""
+    squares, counts = query.edges**2, np.zeros(query.length, dtype=np.int64)
+    for z in view.chunks(query.centre, chunk):
+        bins = np.searchsorted(squares, squared_norms(z), side="right")
+        counts += np.bincount(bins, minlength=query.length)
+    return frozen(counts)
+
+
+def squared_norm_sum(view: RecordView, query: SquaredNormSum, chunk: int) -> IntArray:
+    """Return the sum of min(||z||^2, R^2)."""
+    most, chunks = query.radius**2, view.chunks(query.centre, chunk)
+    return frozen([sum(int(np.minimum(squared_norms(z), most).sum()) for z in chunks)])
+
+
+def clipped_sum(view: RecordView, query: ClippedSum, chunk: int) -> IntArray:
+    """Return the sum of t z, with t from `clipping.weights`."""
+    total = ExactSum((query.length,), query.bound)
+    for z in view.chunks(query.centre, min(chunk, total.most)):
+        t = weights(squared_norms(z), query.radius).astype(np.float64)
+        total.add(z.weighted_sum(t[:, None])[0], len(z))
+    return frozen(total.total())
+
+
+def gram(view: RecordView, query: GramBasedQuery, chunk: int) -> IntArray:
+    """Return the sum of z z^T over clipped rows: diagonal, then the strict upper triangle row by row.
+
+    Cost: at most twice the memory of the answer; once while floats hold the sums of few records exactly.
+    """
+    d, bound = query.centre.size, query.radius**2
+    sums = [ExactSum((min(BLOCK, d - start), d - start), bound) for start in range(0, d, BLOCK)]
+    entries = max(CHUNK_ENTRIES, min(TALL_ROWS * d, PRODUCT_ENTRIES))
+    for z in view.chunks(query.centre, min(chunk, sums[0].most), entries):
+        clipped = z.clipped(query.radius)
+        for start, block in zip(range(0, d, BLOCK), sums, strict=True):
+            block.add(clipped[:, start : start + BLOCK].T @ clipped[:, start:], len(clipped))
+    out, rows = np.empty(query.length, dtype=np.int64), upper_triangle_rows(d)
+    for start in range(0, d, BLOCK):
+        for i, row in enumerate(sums.pop(0).total()):
+            out[start + i], out[next(rows)] = row[i], row[i + 1 :]
+    out.setflags(write=False)
+    return frozen(out)
+
+
+def column_histograms(view: RecordView, query: ColumnHistograms, chunk: int) -> IntArray:
+    """Return the counts of records by bin, column after column. Shape: rows (n, d) -> (BINS d,).
+
+    Exact: x + BIN / 2 is a float64 integer, which a power of two divides.
+    """
+    first = np.arange(query.columns) * BINS + HALF
+    counts = np.zeros(query.length, dtype=np.int64)
+    for x in view.centred(np.zeros(query.columns, dtype=np.int64), chunk):
+        x /= BIN
+        x += 0.5
+        bins = np.floor(x, out=x).astype(np.int64)
+        bins += first
+        counts += np.bincount(bins.reshape(-1), minlength=query.length)
+    return frozen(counts)
+
+
+def column_moments(view: RecordView, query: ColumnMoments, chunk: int) -> IntArray:
+    """Return the sum of t v, with t from `clipping.weights`. Shape: rows (n, d) -> (2 d,)."""
+    total = ExactSum((query.length,), query.bound)
+    for x in view.centred(np.zeros(query.columns, dtype=np.int64), min(chunk, total.most)):
+        v = np.hstack([np.rint(x * x / 2**SQUARE_BITS), np.rint(x / 2**VALUE_BITS)])
+        t = weights(np.vecdot(v, v).astype(np.int64), query.radius)
+        total.add(t.astype(np.float64) @ v, len(v))
+    return frozen(total.total())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _GradientTerms:
+    """Chunk of centred records and the terms of their gradients.
+
+    Shape: z (m, d) in a chunk, a (m, k) = z W / 2**shift, z_offset (m, k) = z offset (None where offset = 0),
+    norm2 (m,) = ||z||^2.
+    """
+
+    z: Chunk
+    a: FloatArray
+    z_offset: FloatArray | None
+    norm2: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _GradientMatrices:
+    """Public matrices of a spec, stacked so that one product serves both.
+
+    Shape: matrix (d, k) = W / 2**shift, or (d, 2 k) = [W / 2**shift, offset] where offset is not 0;
+    offset2 = ||offset||_F^2.
+    """
+
+    matrix: FloatArray
+    k: int
+    offset2: float
+
+    def __call__(self, z: Chunk) -> _GradientTerms:
+        """Return the terms of a chunk. Exact: integer sums below 2**53, those of a in units of 2**-shift."""
+        product, norm2 = z.project(self.matrix)
+        z_offset = product[:, self.k :] if self.offset2 else None
+        return _GradientTerms(z=z, a=product[:, : self.k], z_offset=z_offset, norm2=norm2)
+
+
+def _matrices(spec: GradientSpec) -> _GradientMatrices:
+    given = [spec.directions, spec.offset] if spec.offset.any() else [spec.directions]
+    check_exact(2.0 * S * spec.centre.size * float(max(np.abs(terms).max(initial=0) for terms in given)))
+    scaled = [spec.directions * 2.0**-spec.shift, *given[1:]]
+    return _GradientMatrices(matrix=np.hstack(scaled), k=spec.k, offset2=float((spec.offset**2).sum()))
+
+
+def _gradient_terms(
+    view: RecordView, matrices: _GradientMatrices, spec: GradientSpec, most: int
+) -> Iterator[_GradientTerms]:
+    return map(matrices, view.chunks(spec.centre, most))
+
+
+def gradient_norms(view: RecordView, query: GradientNorms, chunk: int) -> IntArray:
+    """Return the counts of records by 2**shift times the norm of their gradient."""
+    matrices, edges = _matrices(query.spec), query.edges.astype(np.float64)
+    counts = np.zeros(query.length, dtype=np.int64)
+    for terms in _gradient_terms(view, matrices, query.spec, chunk):
+        norm = clipping.gradient_norms(terms.a, terms.z_offset, np.sqrt(terms.norm2), matrices.offset2)
+        norm *= 2.0**query.spec.shift
+        counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=query.length)
+    return frozen(counts)
+
+
+def gradient(view: RecordView, query: Gradient | ShuffledRecord, chunk: int) -> IntArray:
+    """Return the sum of z b^T - u offset, a d-by-k matrix row by row; see `clipping.gradient_coefficients`.
+
+    Exactness: ||z b^T||_F <= R + OFFSET_STEPS ||offset||_F for every record that counts.
+    """
+    spec, matrices, offsets = query.spec, _matrices(query.spec), 0
+    largest_norm = query.radius + OFFSET_STEPS * ceil_sqrt(int((spec.offset**2).sum()))
+    total = ExactSum((spec.k, spec.centre.size), largest_norm)
+    for terms in _gradient_terms(view, matrices, spec, min(chunk, total.most)):
+        b, u = terms.z.coefficients(terms.a, terms.z_offset, terms.norm2, matrices.offset2, query.radius)
+        total.add(terms.z.weighted_sum(b), len(b))
+        offsets += 0 if u is None else int(u.sum())
+    return frozen((total.total().T - offsets * spec.offset).reshape(-1))
+
+
+SPLIT_ENTRIES = 2**15  # entries of a chunk: it passes through the cache six times
+LEAST_ROWS = 64  # least rows of a chunk, so that products with many columns are matrix products
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _SplitRecords:
+    """Components of records along the leading directions, and their residuals.
+
+    Shape: a (m, k) = a, b (m, d) = b, integer-valued, norm2 (m,) = ||b||^2, norm (m,) = ||b||.
+    """
+
+    a: FloatArray
+    b: FloatArray
+    norm2: FloatArray
+    norm: FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _RecordSplitter:
+    """Matrices of a spec, scaled by powers of two, which is exact.
+
+    Shape: basis (d, p) = U, reconstruction (p, d) = U^T / 2**OUTER_BITS, score_scales (k,) and removed_shares
+    (p,).
+    """
+
+    basis: FloatArray
+    reconstruction: FloatArray
+    score_scales: FloatArray
+    removed_shares: FloatArray
+
+    def __call__(self, z: FloatArray) -> _SplitRecords:
+        """Return the components of z, which is overwritten by b.
+
+        Exact: PRIVACY.md [P28] bounds every sum of absolute products below 2**53 units.
+        """
+        y = z @ self.basis
+        a = y[:, : self.score_scales.size] * self.score_scales
+        y *= self.removed_shares
+        np.rint(y, out=y)
+        z -= y @ self.reconstruction
+        np.rint(z, out=z)
+        norm2 = np.vecdot(z, z)
+        return _SplitRecords(a=a, b=z, norm2=norm2, norm=np.sqrt(norm2))
+
+
+def _splitter(spec: CrossSpec) -> _RecordSplitter:
+    basis = spec.directions.astype(np.float64)
+    return _RecordSplitter(
+        basis=basis,
+        reconstruction=np.ascontiguousarray(basis.T) * 2.0**-OUTER_BITS,
+        score_scales=spec.scales.astype(np.float64) * 2.0**-spec.shift,
+        removed_shares=np.concatenate([np.full(spec.k, WEIGHT), WEIGHT - spec.kept]) * 2.0**-INNER_BITS,
+    )
+
+
+def _split_chunks(view: RecordView, spec: CrossSpec, most: int) -> Iterator[_SplitRecords]:
+    entries = max(LEAST_ROWS * spec.centre.size, SPLIT_ENTRIES)
+    return map(_splitter(spec), view.centred(spec.centre, most, entries))
+
+
+def cross_norms(view: RecordView, query: CrossNorms, chunk: int) -> IntArray:
+    """Return the counts of records by ||a|| ||b||."""
+    edges, counts = query.edges.astype(np.float64), np.zeros(query.length, dtype=np.int64)
+    for part in _split_chunks(view, query.spec, chunk):
+        norm = clipping.gradient_norms(part.a, None, part.norm, 0.0)
+        counts += np.bincount(np.searchsorted(edges, norm, side="right"), minlength=query.length)
+    return frozen(counts)
+
+
+def cross_covariance(view: RecordView, query: CrossCovariance, chunk: int) -> IntArray:
+    """Return the sum of b a'^T, d by k, row by row; a' is `gradient_coefficients` of b instead of z.
+
+    Exactness: ||b|| ||a'|| <= R bounds every record's products.
+    """
+    total = ExactSum((query.spec.centre.size, query.spec.k), query.radius)
+    for part in _split_chunks(view, query.spec, min(chunk, total.most)):
+        clipped, _ = gradient_coefficients(part.a, None, part.norm, part.norm2, 0.0, query.radius)
+        total.add(part.b.T @ clipped, len(clipped))
+    return frozen(total.total().reshape(-1))

@@ -1,0 +1,339 @@
+"""Authorization of one plan by its analyst's signature [R31].
+
+A plan is signed by the release key only, so a coordinator could plan any study in any analyst's name. An
+authorization has the plan's digest, which binds sites, trust, neighbouring relation, budget, attempts and all
+other fields. It has the unique submission and an expiry. It is signed on the analyst's machine.
+
+Check on the analyst's machine that a plan matches the analyst's study, before it is signed [R31].
+
+The analyst of a release: verified by the analyst's signature, or only named by the coordinator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from eigenveil.errors import Code, EigenveilError, PeerError, RequestError
+from eigenveil.key_cards.key_card import card_from_dict, card_to_dict
+from eigenveil.key_cards.owners import AnalystKeyCard, SignedAnalystKeyCard
+from eigenveil.numerics.encoding import canonical, parse_json
+from eigenveil.planning.choose import candidates
+from eigenveil.protocol.plan import SIMULATION, Plan, plan_for, plan_from_json
+from eigenveil.signatures import Sign, check_signature
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.study import Choose, Study
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+
+AUTHORIZATION_SIGNED = b"eigenveil/study-authorization/v1\n"
+FORM = 1
+HEX = 64
+MOST_BYTES = 1024
+MOST_SENT = 4096  # bytes of the whole message, as sent and stored
+MAX_AUTHORIZATION_SECONDS = 31 * 86_400  # longest validity from now
+SIGN_AGAIN = "explain the study, and sign it again"
+
+
+class AuthorizationTooLong(RequestError):
+    """The authorization expires too late; it may become valid with time, or with a correct clock."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyAuthorization:
+    """Statement of an analyst that exactly this plan runs under this submission until `expires`.
+
+    `plan` is the plan's digest, `key` the digest of the analyst's key card (both hex). `expires` is a Unix
+    time in seconds, after which no site answers. `form` is the version of the statement.
+
+    Raises:
+        PeerError: code `protocol`, a field is invalid; `version`, another form.
+    """
+
+    form: int = FORM
+    federation: str
+    analyst: str
+    submission: str
+    plan: str
+    expires: int
+    key: str
+
+    def __post_init__(self) -> None:
+        if self.form != FORM or type(self.form) is not int:
+            raise PeerError(
+                Code.VERSION, f"the authorization has form {self.form!r}, and this version reads form {FORM}"
+            )
+        texts = [type(text) is str for text in (self.federation, self.analyst, self.submission)]
+        digests = [type(text) is str and len(text) == HEX for text in (self.plan, self.key)]
+        if not all(texts + digests) or type(self.expires) is not int or not 0 <= self.expires < 2**53:
+            raise PeerError(Code.PROTOCOL, "the authorization of the study has an invalid field")
+
+    @property
+    def said(self) -> bytes:
+        """Canonical JSON, which is signed."""
+        return canonical(asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedAuthorization:
+    """Canonical JSON of an authorization, the Ed25519 signature over it, and the signer's key card."""
+
+    said: bytes
+    signature: bytes
+    card: SignedAnalystKeyCard
+
+    def read(self) -> StudyAuthorization:
+        """Return the statement without a check of its signature.
+
+        Raises:
+            PeerError: code `protocol`, not an authorization, or not canonical; `version`, another form.
+        """
+        if len(self.said) > MOST_BYTES:
+            raise PeerError(Code.PROTOCOL, f"the authorization is too long: {len(self.said)} bytes")
+        try:
+            stated = parse_json(self.said)
+            if stated["form"] != FORM:  # checked first, because another form may have other fields
+                raise PeerError(
+                    Code.VERSION,
+                    f"the authorization has form {stated['form']!r}, and this version reads form {FORM}",
+                )
+            statement = StudyAuthorization(**stated)
+        except (ValueError, KeyError, TypeError) as problem:
+            raise PeerError(Code.PROTOCOL, "the authorization of the study cannot be read") from problem
+        if statement.said != self.said:
+            raise PeerError(Code.PROTOCOL, "the authorization of the study is not in canonical form")
+        return statement
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for a release and a coordinator's table; the statement must be readable."""
+        return {
+            "authorization": parse_json(self.said),
+            "signature": self.signature.hex(),
+            "card": card_to_dict(self.card),
+        }
+
+    def to_proto(self) -> pb.SignedAuthorization:
+        """Return the message that is sent and stored."""
+        return pb.SignedAuthorization(
+            said=self.said,
+            signature=self.signature,
+            card_said=self.card.said,
+            card_signature=self.card.signature,
+        )
+
+
+def authorization_from_proto(sent: pb.SignedAuthorization) -> SignedAuthorization:
+    """Return the inverse of `SignedAuthorization.to_proto`; only the size is checked.
+
+    Raises:
+        PeerError: code `protocol`, too long.
+    """
+    if sent.ByteSize() > MOST_SENT:
+        raise PeerError(Code.PROTOCOL, f"the authorization is too long: {sent.ByteSize()} bytes")
+    card = SignedAnalystKeyCard(said=sent.card_said, signature=sent.card_signature)
+    return SignedAuthorization(said=sent.said, signature=sent.signature, card=card)
+
+
+def authorization_from_dict(written: dict[str, Any]) -> SignedAuthorization:
+    """Return the inverse of `SignedAuthorization.to_dict`, without checks.
+
+    Raises:
+        PeerError: code `protocol`, not an authorization.
+    """
+    try:
+        return SignedAuthorization(
+            said=canonical(written["authorization"]),
+            signature=bytes.fromhex(written["signature"]),
+            card=card_from_dict(written["card"], SignedAnalystKeyCard),
+        )
+    except (ValueError, KeyError, TypeError) as problem:
+        raise PeerError(Code.PROTOCOL, "the authorization of the study cannot be read") from problem
+
+
+def authorize(plan: Plan, card: SignedAnalystKeyCard, expires: int, sign: Sign) -> SignedAuthorization:
+    """Return the authorization of `plan` until `expires`, signed with the key of `card` by `sign`.
+
+    Raises:
+        RequestError: code `authorization`, the plan and the key card differ in federation or analyst.
+        PeerError: the key card is invalid (`SignedAnalystKeyCard.check`).
+    """
+    verified_card = card.check()
+    if (plan.federation, plan.analyst) != (verified_card.federation, verified_card.analyst):
+        raise RequestError(
+            Code.AUTHORIZATION,
+            f"the plan is of {plan.analyst or 'no analyst'} in federation {plan.federation}, the key card "
+            f"of {verified_card.analyst} in {verified_card.federation}",
+        )
+    authorization_json = StudyAuthorization(
+        federation=plan.federation,
+        analyst=plan.analyst,
+        submission=plan.submission,
+        plan=plan.digest,
+        expires=expires,
+        key=verified_card.digest,
+    ).said
+    return SignedAuthorization(
+        said=authorization_json, signature=sign(AUTHORIZATION_SIGNED + authorization_json), card=card
+    )
+
+
+def check_authorization(signed: SignedAuthorization, plan: Plan, now: float) -> AnalystKeyCard:
+    """Return the key card whose key authorized exactly this plan, as of the Unix time `now`.
+
+    People confirm the owner of the key card. The checks:
+
+    1. The key card is signed by its own key, and this key signed the statement.
+    2. The statement is canonical, of a known form, and names the key card.
+    3. Federation, analyst, submission and digest are the plan's; federation and analyst the key card's.
+    4. It has not expired, and does not expire too late.
+
+    Raises:
+        PeerError: code `identity`, an invalid signature; `protocol` or `version`, a statement or key card
+            that cannot be read.
+        RequestError: code `authorization`, it is for another plan or key; `authorization-expired`.
+        AuthorizationTooLong: code `authorization`.
+    """
+    card = signed.card.check()
+    check_signature(
+        card.signing,
+        signed.signature,
+        AUTHORIZATION_SIGNED + signed.said,
+        f"the study is not signed by the stated key of {card.analyst}; it was rejected",
+    )
+    stated = signed.read()
+    _check_subject(stated, card, plan)
+    if now >= stated.expires:
+        raise RequestError(
+            Code.AUTHORIZATION_EXPIRED,
+            f"the signature of {card.analyst} on this study expired at {stated.expires} (Unix time), and it "
+            f"is {now:.0f} by this machine's clock; {SIGN_AGAIN}",
+        )
+    if stated.expires > now + MAX_AUTHORIZATION_SECONDS:
+        raise AuthorizationTooLong(
+            Code.AUTHORIZATION,
+            "the analyst's signature on this study is valid for more than "
+            f"{MAX_AUTHORIZATION_SECONDS // 86_400} days from now; {SIGN_AGAIN}, or correct the clock "
+            "of this machine",
+        )
+    return card
+
+
+def _check_subject(stated: StudyAuthorization, card: AnalystKeyCard, plan: Plan) -> None:
+    for what, signed, wanted in (
+        ("key", stated.key, card.digest),
+        ("federation", stated.federation, plan.federation),
+        ("federation", card.federation, plan.federation),
+        ("analyst", stated.analyst, plan.analyst),
+        ("analyst", card.analyst, plan.analyst),
+        ("submission", stated.submission, plan.submission),
+    ):
+        if signed != wanted:
+            raise _wrong_subject(f"is for {what} {signed}, not {wanted}")
+    if stated.plan != plan.digest:
+        raise _wrong_subject(f"is for another plan, which has changed since; {SIGN_AGAIN}")
+
+
+def _wrong_subject(why: str) -> EigenveilError:
+    return RequestError(Code.AUTHORIZATION, f"the analyst's signature on this study {why}")
+
+
+def check_plan_matches_study(
+    plan: Plan, study: Study, *, federation: str, analyst: str, submission: str
+) -> None:
+    """Check that `plan` has the analyst's `study`, these names and the whole budget of the study.
+
+    For the algorithm `auto`, any algorithm that `auto` may choose is accepted.
+
+    Raises:
+        PeerError: code `protocol`, the plan differs.
+    """
+    names = (plan.federation, plan.analyst, plan.submission) == (federation, analyst, submission)
+    if not (names and plan.study == study and plan.algorithm in _allowed(study) and _whole(plan)):
+        raise PeerError(
+            Code.PROTOCOL,
+            "the coordinator's plan does not match the submitted study; it was not signed. Tell the "
+            "federation's operator",
+        )
+
+
+def _allowed(study: Study) -> tuple[Algorithm, ...]:
+    """Return the algorithms that may run a study."""
+    if study.algorithm is not Algorithm.AUTO:
+        return (study.algorithm,)
+    during = study.choose is Choose.DURING and study.delta > 0
+    return (Algorithm.AUTO,) if during else candidates(study)
+
+
+def _whole(plan: Plan) -> bool:
+    """Return True if a plan has the whole budget of its study, as every valid plan does."""
+    names = {"federation": plan.federation, "submission": plan.submission, "analyst": plan.analyst}
+    try:
+        return plan == plan_for(plan.study, plan.algorithm, **names)
+    except RequestError:
+        return False
+
+
+SIMULATED = "no analyst: this is a simulation, which is not signed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReleaseAnalyst:
+    """Analyst of a release, and the key that signed its plan.
+
+    `card` (digest) and `fingerprint` are of the analyst's key card. Both are empty if there is no signature,
+    or if its form is newer, which is not `checked`. `words` is a clause with this information.
+    """
+
+    analyst: str
+    card: str
+    fingerprint: str
+    words: str
+    checked: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values; `signed` is None if the signature was not checked."""
+        signed = bool(self.card)
+        return {
+            "analyst": self.analyst or None,
+            "signed": signed if self.checked else None,
+            "card": self.card if signed else None,
+            "fingerprint": self.fingerprint if signed else None,
+            "words": self.words,
+        }
+
+
+def release_analyst(document: Mapping[str, Any]) -> ReleaseAnalyst:
+    """Return the analyst of a release document, after a check of the signature in it against its plan.
+
+    The check is as of one second before the signature expires, because releases outlive signatures.
+
+    Raises:
+        RequestError: code `bad-release`, the authorization is invalid, or is for another plan.
+    """
+    analyst, written = document["plan"]["analyst"], document.get("authorization")  # older ones have none
+    if written is None:
+        simulated = not analyst or analyst == SIMULATION == document["plan"]["federation"]
+        words = SIMULATED if simulated else f"{analyst}, {signature_statement('')}"
+        return ReleaseAnalyst(analyst=analyst, card="", fingerprint="", words=words)
+    try:
+        signed = authorization_from_dict(written)
+        plan = plan_from_json(canonical(document["plan"]))
+        card = check_authorization(signed, plan, signed.read().expires - 1)
+    except EigenveilError as problem:
+        if isinstance(problem, PeerError) and problem.code is Code.VERSION:
+            words = f"{analyst}; the signature was not checked: {problem}"
+            return ReleaseAnalyst(analyst=analyst, card="", fingerprint="", words=words, checked=False)
+        raise _bad(str(problem)) from problem
+    words = f"the holder of the key with the fingerprint {card.fingerprint}, in the name of {analyst}"
+    return ReleaseAnalyst(analyst=analyst, card=card.digest, fingerprint=card.fingerprint, words=words)
+
+
+def signature_statement(fingerprint: str) -> str:
+    """Return the clause about a study's signature after its analyst's name; no `fingerprint`: not signed."""
+    if not fingerprint:
+        return "not signed: only the coordinator states this name"
+    return f"signed by the key with the fingerprint {fingerprint}, which the analyst confirms by telephone"
+
+
+def _bad(why: str) -> RequestError:
+    return RequestError(Code.BAD_RELEASE, f"the analyst's signature in this release is invalid: {why}")

@@ -1,0 +1,252 @@
+"""Options that several commands share.
+
+Commands for backups and for the data dictionary, and options that several commands share.
+
+Commands `eigenveil-coordinator dictionary`: versions of the data dictionary [R22].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from eigenveil.errors import Code, RequestError
+from eigenveil_common.command import FILE, console, print_result, shell_command
+from eigenveil_common.config import load
+from eigenveil_server.config import CONFIG_NAME, Config
+
+if TYPE_CHECKING:
+    from eigenveil_server.storage.directory import PublishedDictionary
+
+PATH = click.Path(path_type=Path)
+config_option = click.option(
+    "--config", "config_path", required=True, type=PATH, help="The coordinator.toml that init wrote."
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+
+
+toml_option = click.option("--config", "config_path", required=True, type=PATH, help="The coordinator.toml.")
+without_option = click.option(
+    "--without", "gone", multiple=True, metavar="SITE",
+    help="A site that has left, whose checkpoint is not awaited. May be repeated.",
+)  # fmt: skip
+
+
+def _next_steps(waiting: list[str], config: Path) -> str:
+    return (
+        f"It will wait for the checkpoints of: {', '.join(waiting) or 'no site'}\n"
+        "Changes since the backup are lost: repeat denials, and make new join files for all who enrolled or "
+        "renewed a certificate since. Unused join files no longer work.\n"
+        f"Next: {shell_command('eigenveil-coordinator', 'serve', '--config', config)}"
+    )
+
+
+def _progress_printer(as_json: bool) -> Callable[[str], None]:
+    return (lambda text: None) if as_json else (lambda text: console.print(text, markup=False))
+
+
+@click.command()
+@toml_option
+@click.option("--out", required=True, type=PATH, help="A new folder.")
+@json_option
+def backup(config_path: Path, out: Path, as_json: bool) -> None:
+    """Copy database, keys and configuration into a new folder, also while serving.
+
+    The copied ledger is checked. Protect the folder like the coordinator: it contains all its keys.
+    """
+    from eigenveil_server.recovery.backup import back_up
+
+    made = back_up(config_path, load(config_path, Config), out, _progress_printer(as_json))
+    summary = {"backup": str(out), "rows": made.rows, "head": made.head, "files": len(made.files)}
+    text = f"Wrote {out}: the ledger has {made.rows} rows, checkpoint {made.head[:16]}"
+    print_result(summary, as_json, text)
+
+
+@click.command(name="restore")
+@click.option("--from", "source", required=True, type=PATH, help="A backup.")
+@click.option("--dir", "folder", required=True, type=PATH, help="A new folder.")
+@without_option
+@json_option
+def restore_command(source: Path, folder: Path, gone: tuple[str, ...], as_json: bool) -> None:
+    """Restore a coordinator from a backup into a new folder.
+
+    It opens no round before every enrolled site has shown its last checkpoint of the ledger.
+    Never serve it while the original is serving.
+    """
+    from eigenveil_server.recovery.backup import restore
+
+    manifest, waiting = restore(source, folder, gone, _progress_printer(as_json))
+    config = folder / CONFIG_NAME
+    summary = {"config": str(config), "made": manifest.made, "rows": manifest.rows, "awaited": waiting}
+    text = (
+        f"Restored {manifest.federation} as of {manifest.made} into {folder}.\n{_next_steps(waiting, config)}"
+    )
+    print_result(summary, as_json, text)
+
+
+@click.command(name="restored")
+@toml_option
+@without_option
+@json_option
+def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
+    """Declare that the database was restored by other tools (pg_restore, a disk snapshot).
+
+    As after `restore`, no round is opened before every enrolled site has shown its last checkpoint of the
+    ledger. The coordinator must not be serving.
+    """
+    from eigenveil_server.recovery.backup import restored
+
+    ledger, waiting = restored(load(config_path, Config), gone)
+    summary = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
+    text = f"The ledger is intact: {ledger.size} rows, head {ledger.head[:16]}\n{_next_steps(waiting, config_path)}"
+    print_result(summary, as_json, text)
+
+
+@click.command()
+@toml_option
+@without_option
+@json_option
+def checkpoints(config_path: Path, gone: tuple[str, ...], as_json: bool) -> None:
+    """Show the sites whose checkpoints are awaited after a restore; --without stops waiting for a site.
+
+    Works also while the coordinator is not serving.
+    """
+    from eigenveil_server.process import unix_ms
+    from eigenveil_server.recovery.checkpoints import awaited_sites, stop_awaiting
+    from eigenveil_server.storage.database import existing_store
+
+    with closing(existing_store(load(config_path, Config))) as store:
+        unknown = sorted(set(gone) - set(awaited_sites(store.reader)))
+        if unknown:
+            raise RequestError(Code.NOT_FOUND, f"no checkpoint is awaited of: {', '.join(unknown)}")
+        for site in gone:
+            with store.writer.transaction() as change:
+                stop_awaiting(change, unix_ms(), site, "given up")
+        waiting = awaited_sites(store.reader)
+    text = f"Waiting for the checkpoints of: {', '.join(waiting)}" if waiting else "No checkpoint is awaited."
+    print_result({"awaited": waiting}, as_json, text)
+
+
+@click.command(name="accept-loss")
+@toml_option
+@json_option
+def accept_loss_command(config_path: Path, as_json: bool) -> None:
+    """Continue although a site has seen a newer ledger: charge its spending, and end running studies.
+
+    Use it only without a newer backup. Each site's operator must then accept it, too.
+    """
+    from eigenveil.accounting.budget import Conversion
+    from eigenveil_server.recovery.accept_loss import accept_loss
+
+    config = load(config_path, Config)
+    accepted = accept_loss(config)
+    charged = Conversion(delta=config.budget_delta, exact=False).spent(accepted.charged.micro_rho)
+    summary = {
+        "site": accepted.site,
+        "rows": accepted.checkpoint.size,
+        "charged_micro_rho": accepted.charged.micro_rho,
+        "charged_atto_delta": str(accepted.charged.atto_delta),
+        "ended": list(accepted.ended),
+        "awaited": list(accepted.awaited),
+    }
+    giving_up = shell_command(
+        "eigenveil-coordinator", "checkpoints", "--config", config_path, "--without", "SITE"
+    )
+    text = (
+        f"Charged {charged} according to the ledger that site {accepted.site} has seen; "
+        f"{len(accepted.ended)} studies ended.\nEach site refuses the shorter ledger until its operator "
+        "runs: eigenveil-site accept-checkpoint --config site.toml\n"
+        "No round is opened before these sites have shown their checkpoints, and a newer one needs this "
+        f"command again: {', '.join(accepted.awaited)}. For a site that has left: {giving_up}"
+    )
+    print_result(summary, as_json, text)
+
+
+COMMANDS = (backup, restore_command, restored_command, checkpoints, accept_loss_command)
+
+
+@click.group()
+def dictionary() -> None:
+    """The federation's data dictionary: units and public bounds of columns, for studies."""
+
+
+@dictionary.command()
+@click.argument("file", metavar="DICTIONARY.toml", type=FILE)
+@config_option
+@json_option
+def publish(file: Path, config_path: Path, as_json: bool) -> None:
+    """Sign DICTIONARY.toml with the release key and put it in force, also while serving.
+
+    Its version must be above that of the last one. Submitted studies keep their bounds.
+    """
+    from contextlib import closing
+
+    from eigenveil.dictionary.formats import parse_dictionary, sign_dictionary
+    from eigenveil_common.files import read_text
+    from eigenveil_server.pki.keys import load_keys
+    from eigenveil_server.process import unix_ms
+    from eigenveil_server.storage import directory
+    from eigenveil_server.storage.database import existing_store
+
+    config, found = load(config_path, Config), parse_dictionary(read_text(file))
+    signed = sign_dictionary(found, config.federation, load_keys(config.files).release.sign)
+    with closing(existing_store(config)) as store, store.writer.transaction() as change:
+        directory.publish(change, found, signed, unix_ms())
+    value = {"dictionary": found.name, "version": found.version, "columns": len(found.columns)}
+    print_result(
+        value, as_json, f"{found.name}, version {found.version}, is in force: {len(found.columns)} columns."
+    )
+
+
+@dictionary.command()
+@config_option
+@click.option("--version", type=click.IntRange(1), help="An earlier version [default: the one in force].")
+@json_option
+def show(config_path: Path, version: int | None, as_json: bool) -> None:
+    """Print a published dictionary as TOML."""
+    from eigenveil.dictionary.formats import dictionary_to_dict, dictionary_to_toml
+    from eigenveil.errors import Code, RequestError
+
+    rows = [one for one in _published(config_path) if version in (None, one.version)]
+    if not rows:
+        raise RequestError(Code.NOT_FOUND, "no such dictionary was published; see `dictionary history`")
+    _, found = rows[-1].signed.read()
+    print_result(dictionary_to_dict(found), as_json, dictionary_to_toml(found))
+
+
+@dictionary.command()
+@config_option
+@json_option
+def history(config_path: Path, as_json: bool) -> None:
+    """List all published versions, oldest first."""
+    rows = [_row(one) for one in _published(config_path)]
+    lines = [f"{r['published']}  version {r['version']}  {r['name']}, {r['columns']} columns" for r in rows]
+    print_result({"dictionaries": rows}, as_json, "\n".join(lines) or "No dictionary was published yet.")
+
+
+def _published(config_path: Path) -> list[PublishedDictionary]:
+    from contextlib import closing
+
+    from eigenveil_server.storage import directory
+    from eigenveil_server.storage.database import existing_store
+
+    with closing(existing_store(load(config_path, Config))) as store:
+        return directory.history(store.reader)
+
+
+def _row(one: PublishedDictionary) -> dict[str, Any]:
+    from eigenveil.dictionary.formats import dictionary_digest
+    from eigenveil_server.process import as_datetime
+
+    _, found = one.signed.read()
+    return {
+        "version": one.version,
+        "name": found.name,
+        "columns": len(found.columns),
+        "digest": dictionary_digest(found),
+        "published": as_datetime(one.at).isoformat(timespec="seconds"),
+    }

@@ -1,0 +1,173 @@
+"""Context of all console pages: daemon services, data to read, threads, and templates of each role.
+
+Templates of the console: one set of pages for each role, with different navigation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from eigenveil.accounting.formatting import percent_up, shown_up
+from eigenveil.accounting.zcdp import Cost
+from eigenveil_common.storage.database import Database
+from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_common.web.application import PageGateway
+from eigenveil_common.web.guard import Origins
+from eigenveil_common.web.languages import Languages
+from eigenveil_common.web.pages import Pages, gauge
+from eigenveil_common.web.sessions import Session, Sessions
+from eigenveil_server.config import Config
+from eigenveil_server.front.gateway import Gateway
+from eigenveil_server.pki.registry import Registry
+from eigenveil_server.rpc.callers import Admissions
+from eigenveil_server.rpc.directory import SiteDirectory
+from eigenveil_server.rpc.site_sessions import SiteSessions
+from eigenveil_server.storage.database import Store, existing_store
+from eigenveil_server.storage.repository import Repository
+from eigenveil_server.storage.study_reads import Studies
+from eigenveil_server.storage.submissions import StudyLists
+from eigenveil_server.studies.engine import StudyEngine
+from eigenveil_server.studies.runtime import Runtime
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+THREADS = 2  # so that many pages at once leave processors to the rounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonServices:
+    """Services of the daemon that the console needs."""
+
+    config: Config
+    runtime: Runtime
+    engine: StudyEngine
+    registry: Registry
+    admissions: Admissions
+    directory: SiteDirectory
+    sessions: SiteSessions
+    front: Gateway
+
+    def online(self) -> dict[str, int]:
+        """Return the sites whose daemon is connected, with the start time of the connection."""
+        current_connections = self.sessions.current_connections()
+        return {
+            site: since
+            for site, (peer, since) in current_connections.items()
+            if self.front.is_connected(peer)
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleData:
+    """Data for pages: a separate connection to the database, and the ledger in memory."""
+
+    config: Config
+    store: Store
+    studies: Studies
+    lists: StudyLists
+    registry: Registry
+    ledger: LedgerStore
+
+    @classmethod
+    def of(cls, config: Config, repository: Repository) -> ConsoleData:
+        """Open the connection.
+
+        Raises:
+            InternalError: code `storage`.
+        """
+        store = existing_store(config)
+        return cls(
+            config=config,
+            store=store,
+            studies=Studies(store.reader),
+            lists=StudyLists(store.reader),
+            registry=Registry(store, config.federation, repository.clock),
+            ledger=repository.ledger,
+        )
+
+    @property
+    def reader(self) -> Database:
+        return self.store.reader
+
+    def left(self) -> Cost:
+        """Return the budget that is neither spent nor reserved."""
+        totals = self.ledger.totals
+        limit, committed = totals.limit, totals.committed
+        return Cost(
+            micro_rho=max(0, limit.micro_rho - committed.micro_rho),
+            atto_delta=max(0, limit.atto_delta - committed.atto_delta),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageContext:
+    """Services and data of a page, and `read` to read them off the event loop."""
+
+    serving: DaemonServices
+    data: ConsoleData
+    _threads: ThreadPoolExecutor = field(
+        default_factory=lambda: ThreadPoolExecutor(THREADS, thread_name_prefix="console")
+    )
+
+    async def read(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of `work`, run on a thread of the console."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
+
+    def close(self) -> None:
+        self._threads.shutdown()
+        self.data.store.close()
+
+
+TEMPLATES = Path(__file__).parent / "templates"
+BOTH = (("/", "Overview"), ("/studies", "Studies"), ("/budget", "Budget"))
+ANALYST = (*BOTH, ("/submit", "New study"))
+OPERATOR = (*BOTH, ("/people", "Participants"), ("/refusals", "Refusals"), ("/audit", "Audit log"))
+COOKIE = "eigenveil-console"
+
+
+class RolePages:
+    """Pages of analysts and of operators."""
+
+    def __init__(self, federation: str) -> None:
+        languages = Languages()
+        self._analysts, self._operators = (
+            Pages(TEMPLATES, program=f"eigenveil · {federation}", languages=languages, navigation=where)
+            for where in (ANALYST, OPERATOR)
+        )
+        self._sessions = Sessions()
+
+    def door(self, hosts: frozenset[str]) -> PageGateway:
+        """Return the gateway of browsers, for these Host names."""
+        origins = Origins(scheme="https", hosts=hosts)
+        self._door = PageGateway(
+            pages=self._analysts, sessions=self._sessions, origins=origins, cookie=COOKIE
+        )
+        return self._door
+
+    async def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+        """Render a page for the visitor, on another thread."""
+        visitor = request.state.visitor
+        pages = self._operators if visitor.operates else self._analysts
+        given = {"visitor": visitor, "gauge": gauge, "shown_up": shown_up, "percent_up": percent_up} | values
+        return await asyncio.to_thread(pages.render, request, template, status, **given)
+
+    def piece(self, template: str, **values: Any) -> str:
+        """Render a fragment of a page, the same for all its viewers."""
+        return self._analysts.piece(template, **({"shown_up": shown_up, "percent_up": percent_up} | values))
+
+    def is_open(self, session: Session) -> bool:
+        """Return True if the session of a live page is still open."""
+        return self._sessions.is_open(session)
+
+    def refusal_page(self, request: Request, status: int) -> Response:
+        return self._door.refusal_page(request, status)

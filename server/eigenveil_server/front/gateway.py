@@ -1,0 +1,354 @@
+"""Gateway: TLS, connection quotas and handshake limits in front of gRPC.
+
+gRPC for Python hides connections from its server, so that none can be counted, closed or identified. The
+gateway accepts each connection, verifies its certificate and passes its bytes on to gRPC through a private
+Unix socket. gRPC reports the name of that socket's other end as the peer of a call. By this name a call is
+assigned to its connection and its certificate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import shutil
+import socket
+import ssl
+import time
+import traceback
+from asyncio import sslproto
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import cast
+
+from eigenveil.errors import Code, EigenveilError, PeerError
+from eigenveil.identity import Identity, Role
+from eigenveil_common import log
+from eigenveil_common.rpc import HANDSHAKE_MS
+from eigenveil_server.front.connection import GatewayConnection, Upstream
+from eigenveil_server.front.handshake_limiter import HandshakeLimiter
+from eigenveil_server.front.message_quota import RequestQuota
+from eigenveil_server.front.pending_connections import PendingConnection, PendingConnections
+from eigenveil_server.front.quota import (
+    BLOCK_SECONDS,
+    ConnectionInfo,
+    ConnectionQuota,
+    GatewayClient,
+    ListenerLimits,
+    QuotaConnection,
+)
+
+# Size of asyncio's read buffer for one TLS connection. A handshake needs no more: its largest message, a
+# certificate, has 1 KiB. Admitted clients get a larger buffer.
+sslproto.SSLProtocol.max_size = 4 * 1024
+OTHERS_READ_BYTES = 32 * 1024
+# Fewer pieces for the large answers of sites: each piece costs a pass of two event loops.
+SITE_READ_BYTES = 128 * 1024
+READ_BYTES = 256 * 1024  # for decrypted bytes, shared by all connections of a gateway
+SITE_SEND_BUFFER_BYTES = 2**20  # send buffer to gRPC
+CALL_SECONDS = 15.0  # until the first admitted call
+LEAVE_SECONDS = 2.0  # in which a refused client can still read the reason
+CLOSE_SECONDS = 2.0
+CLOSE_REASONS = {
+    "resets": "too many calls were cancelled before they were answered",
+    "requests": "too many bytes of unanswered requests were sent",
+    "no-call": "no call was admitted in time",
+    "shut-out": "this certificate is refused",
+    "streams": "too many calls are open at once",
+    "unread": "an answer was not read in time",
+    "unfinished": "a request was not sent in time",
+    "misframed": "a frame is not valid HTTP/2",
+}
+Name = Callable[[bytes], Identity | None]  # of a certificate
+Closed = Callable[[str, str], None]  # why, and whose
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GatewayOptions:
+    """Options of a gateway: the current TLS context, the identity in a certificate, the check that a client
+    is still admitted (raises PeerError), the counter of closed connections, and the limits."""
+
+    tls: Callable[[], ssl.SSLContext]
+    name: Name
+    check_admitted: Callable[[ConnectionInfo], object]
+    closed: Closed
+    limits: ListenerLimits
+
+
+class Gateway:
+    """Listener in front of gRPC. gRPC's socket is `folder`/grpc; connections to it have numbers as names."""
+
+    def __init__(self, folder: Path, gateway_options: GatewayOptions) -> None:
+        shutil.rmtree(folder, ignore_errors=True)  # left over if the last process was killed
+        folder.mkdir(mode=0o700)
+        self._opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        self._folder = folder
+        self._short = f"/proc/self/fd/{self._opened}"  # a socket's name has at most 107 bytes
+        self._options = gateway_options
+        self._quota = ConnectionQuota(self._close, gateway_options.limits)
+        on_dropped = partial(self._log_closed, "handshakes", None)
+        self._pending_connections = PendingConnections(
+            self._start_handshake, on_dropped, most=gateway_options.limits.strangers
+        )
+        self._connections: dict[str, GatewayConnection] = {}
+        self._handshake_tasks: set[asyncio.Task[None]] = set()
+        self._sockets: set[GatewayConnection] = set()
+        self._empty = asyncio.Event()
+        self._handshakes = HandshakeLimiter(self._on_slow_handshake)
+        self._number = 0
+        self.requests = RequestQuota(self._on_bytes_exceeded)
+        self.read_buffer = memoryview(bytearray(READ_BYTES))
+
+    @property
+    def grpc_address(self) -> str:
+        """Address on which gRPC listens."""
+        return f"unix:{self._short}/grpc"
+
+    async def open(self, host: str, port: int) -> int:
+        """Accept connections. Return the port.
+
+        Raises:
+            OSError: the port is taken, or there is no such address.
+        """
+        return await self._pending_connections.open(host, port)
+
+    async def close(self) -> None:
+        """Stop listening and close all connections."""
+        self._pending_connections.close()
+        if not self._sockets:
+            self._empty.set()
+        for task in self._handshake_tasks:
+            task.cancel()
+        await asyncio.gather(*self._handshake_tasks, return_exceptions=True)
+        for connection in tuple(self._connections.values()):
+            connection.end()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), CLOSE_SECONDS)
+        os.close(self._opened)
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def of(self, peer: str) -> ConnectionInfo:
+        """Return the connection that gRPC calls `peer`.
+
+        Raises:
+            PeerError: no connection of the gateway has this name.
+        """
+        connection = self._connections.get(peer.rpartition("/")[2])
+        if connection is None or connection.connection_info is None:
+            raise PeerError(Code.IDENTITY, "this connection has ended or did not come through the gateway")
+        return connection.connection_info
+
+    def is_connected(self, peer: str) -> bool:
+        """Return True if a connection from the address `peer` is open."""
+        connection_infos = (one.connection_info for one in self._connections.values())
+        return any(
+            connection_info is not None and connection_info.peer == peer
+            for connection_info in connection_infos
+        )
+
+    # ------------------------------------------------------------ coming
+
+    def _start_handshake(self, pending: PendingConnection) -> asyncio.Task[None]:
+        """Start the handshake of a connection whose first record has come."""
+        connection = GatewayConnection(self)
+        task = asyncio.create_task(self._handshake(pending, connection))
+        self._handshake_tasks.add(task)
+        task.add_done_callback(partial(self._handshake_done, pending, connection))
+        return task
+
+    async def _handshake(self, pending: PendingConnection, connection: GatewayConnection) -> None:
+        try:
+            await self._handshakes.wait(pending, pending.network)
+            connection.outer = await self._tls_handshake(pending, connection)
+            if connection.ended:
+                return
+            connection_info = self._connection_info(connection.outer, pending)
+            if why := self._quota.refusal(connection_info.gateway_client, self._connections.values()):
+                # Stay pending for a while: a closed client comes again, and a handshake costs more.
+                self._log_closed(why, connection_info)
+                connection.stop_reading()
+                await asyncio.sleep(BLOCK_SECONDS)
+            else:
+                await self._connect_upstream(pending, connection, connection_info)
+        except (OSError, EigenveilError):  # TLS informs the other end; the watchdog reports ours
+            return
+
+    def _handshake_done(
+        self, pending: PendingConnection, connection: GatewayConnection, task: asyncio.Task[None]
+    ) -> None:
+        """Release a connection that was not admitted, also if its task was cancelled before it began."""
+        self._handshake_tasks.discard(task)
+        self._pending_connections.left(pending)
+        self._handshakes.leave(pending, pending.network)
+        if connection.connection_info is not None:
+            return
+        if connection in self._sockets:
+            connection.end()
+            self.socket_closed(
+                connection
+            )  # asyncio does not report a socket whose handshake was not finished
+        else:
+            pending.sock.close()
+
+    def _on_slow_handshake(self, pending: PendingConnection) -> None:
+        self._log_closed("handshakes", None)
+        self._pending_connections.end(pending)
+
+    def arrived(self, connection: GatewayConnection) -> None:
+        self._sockets.add(connection)
+        self._empty.clear()
+
+    async def _tls_handshake(
+        self, pending: PendingConnection, connection: GatewayConnection
+    ) -> asyncio.Transport:
+        loop = asyncio.get_running_loop()
+        plain, _ = await loop.connect_accepted_socket(lambda: connection, pending.sock)
+        try:
+            tls = await loop.start_tls(
+                plain, connection, self._options.tls(), server_side=True,
+                ssl_handshake_timeout=HANDSHAKE_MS / 1000, ssl_shutdown_timeout=CLOSE_SECONDS,
+            )  # fmt: skip
+        except BaseException as problem:
+            # asyncio's frames and this error reference each other and all of TLS. Without this, hundreds of
+            # failed handshakes would stay in memory until the next garbage collection.
+            traceback.clear_frames(problem.__traceback__)
+            raise
+        if tls is None:
+            raise ConnectionResetError("closed during the handshake")
+        return tls
+
+    def _connection_info(self, tls: asyncio.Transport, pending: PendingConnection) -> ConnectionInfo:
+        channel = cast(ssl.SSLObject, tls.get_extra_info("ssl_object"))
+        der = channel.getpeercert(binary_form=True)
+        certificate = ssl.DER_cert_to_PEM_cert(der).encode() if der else b""
+        who = self._options.name(certificate) if certificate else None
+        gateway_client = self._quota.gateway_client(who, pending.network)
+        where, port = pending.address, pending.port
+        peer = f"[{where}]:{port}" if ":" in where else f"{where}:{port}"
+        return ConnectionInfo(
+            peer=peer, certificate=certificate, tls=channel.version() or "", gateway_client=gateway_client
+        )
+
+    async def _connect_upstream(
+        self, pending: PendingConnection, connection: GatewayConnection, connection_info: ConnectionInfo
+    ) -> None:
+        """Connect to gRPC under a new name."""
+        self._number += 1
+        name = str(self._number)
+        plain = socket.socket(socket.AF_UNIX)
+        try:
+            plain.setblocking(False)
+            if site := connection_info.gateway_client.role is Role.SITE:
+                plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SITE_SEND_BUFFER_BYTES)
+            plain.bind(f"{self._short}/{name}")
+            plain.connect(f"{self._short}/grpc")
+            os.unlink(f"{self._short}/{name}")
+        except OSError:
+            plain.close()
+            raise
+        self._pending_connections.left(pending)
+        self._handshakes.succeeded(pending, pending.network)
+        tls = connection.outer._ssl_protocol  # type: ignore[attr-defined]
+        tls.max_size = SITE_READ_BYTES if site else OTHERS_READ_BYTES
+        self._connections[name] = connection
+        connection.name, connection.connection_info = name, connection_info
+        connection_info.gateway_client.open.add(connection)
+        loop = asyncio.get_running_loop()
+        inner, _ = await loop.create_unix_connection(lambda: Upstream(connection), sock=plain)
+        if connection.ended:
+            inner.close()
+        else:
+            connection.begin(inner)
+
+    # ------------------------------------------------------------ going
+
+    def left(self, connection: GatewayConnection) -> None:
+        if connection.connection_info is not None:
+            del self._connections[connection.name]
+            connection.connection_info.gateway_client.open.discard(connection)
+
+    def socket_closed(self, connection: GatewayConnection) -> None:
+        self._sockets.discard(connection)
+        if not self._sockets:
+            self._empty.set()
+
+    def resets_exceeded(self, connection: GatewayConnection) -> None:
+        """Cut off a client that cancelled too many calls."""
+        if connection.connection_info is None:
+            return
+        self._block(connection.connection_info.gateway_client, "resets")
+
+    def _on_bytes_exceeded(self, gateway_client: GatewayClient) -> None:
+        self._block(gateway_client, "requests")
+
+    def _block(self, gateway_client: GatewayClient, why: str) -> None:
+        """Close all connections of a client and refuse new ones for a while."""
+        gateway_client.blocked_until = time.monotonic() + BLOCK_SECONDS
+        for one in tuple(gateway_client.open):
+            self._close(one, why)
+
+    def invalid_frame(self, connection: GatewayConnection) -> None:
+        self._close(connection, "misframed")
+
+    def may_open(self, connection: GatewayConnection) -> bool:
+        return connection.connection_info is not None and self._quota.may_open(
+            connection.connection_info.gateway_client
+        )
+
+    def opened(self, connection: GatewayConnection) -> None:
+        if connection.connection_info is not None:
+            self._quota.opened(connection.connection_info.gateway_client)
+
+    def closed(self, connection: GatewayConnection, count: int) -> None:
+        if connection.connection_info is not None:
+            self._quota.closed(connection.connection_info.gateway_client, count)
+
+    def sweep(self) -> None:
+        """Close connections without an admitted call, with an overdue call, or of a refused client."""
+        now = time.monotonic()
+        verdicts: dict[bytes, bool] = {}  # one check for all connections of a certificate
+        for connection in tuple(self._connections.values()):
+            connection_info = connection.connection_info
+            if why := connection.overdue():
+                self._close(connection, why)
+            if connection_info is None or connection_info.calls or connection.ended:
+                continue
+            if not connection_info.admitted and now - connection_info.began > CALL_SECONDS:
+                self._close(connection, "no-call")
+            elif now - connection_info.last > LEAVE_SECONDS:
+                shown = connection_info.certificate
+                if shown not in verdicts:
+                    verdicts[shown] = self._is_refused(connection_info)
+                if verdicts[shown]:
+                    self._close(connection, "shut-out")
+        self._quota.forget()
+        self._handshakes.forget()
+
+    def _is_refused(self, connection_info: ConnectionInfo) -> bool:
+        try:
+            self._options.check_admitted(connection_info)
+        except PeerError:
+            return True
+        return False
+
+    def _close(self, connection: QuotaConnection, why: str) -> None:
+        self._log_closed(why, connection.connection_info)
+        connection.end(CLOSE_REASONS.get(why, why))
+
+    def _log_closed(self, why: str, connection_info: ConnectionInfo | None) -> None:
+        """Count a closed connection, and log it once a minute for each client and reason."""
+        known = connection_info is not None and connection_info.gateway_client.role is not None
+        self._options.closed(
+            why, connection_info.gateway_client.name if connection_info is not None and known else ""
+        )
+        if connection_info is not None and connection_info.gateway_client.should_log(why):
+            log.event(
+                "connection-closed",
+                logging.WARNING,
+                why=why,
+                peer=connection_info.gateway_client.name,
+                address=connection_info.peer,
+            )

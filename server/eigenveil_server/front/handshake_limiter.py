@@ -1,0 +1,143 @@
+"""Handshake limiter: the order in which TLS handshakes begin, and their rate.
+
+A handshake costs one or two milliseconds and about 50 KB of memory before the caller is known. So pending
+connections wait here once their first record has come:
+
+- Each address has a rate limit of handshakes.
+- Of one address, the newest and the oldest waiting connection begin alternately. So a new caller does not
+  wait for a whole crowd behind the same address, and no crowd delays an old one forever.
+- One handshake begins in one pass of the event loop, so that calls are answered in between.
+- Next is the address with the fewest failed handshakes since its last success; then the one with the fewest
+  in progress; then the one that began least recently. So known callers do not wait for addresses whose
+  handshakes all fail, and every address gets its turn.
+- `MOST_HANDSHAKES` are in progress at a time. Beyond that the oldest of the busiest address is ended, once
+  it has taken `SLOW_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from eigenveil_server.front.quota import TokenBucket
+
+HANDSHAKES, HANDSHAKES_A_SECOND = 64.0, 60.0  # of one address
+MOST_HANDSHAKES = 256  # in progress
+SLOW_SECONDS = 0.5  # while others wait; a normal handshake takes one round trip
+LEAST_WAIT = 0.001
+
+Caller = TypeVar("Caller")
+
+
+@dataclass(slots=True)
+class _AddressQueue(Generic[Caller]):
+    """Waiting callers of one address in their order, and the number in progress."""
+
+    last: int  # number of its last start; of a new address, of the latest start of all
+    allowance: TokenBucket = field(
+        default_factory=lambda: TokenBucket(burst=HANDSHAKES, rate=HANDSHAKES_A_SECOND)
+    )
+    waiting: dict[Caller, asyncio.Future[None]] = field(default_factory=dict)
+    begun: int = 0
+    failed: int = 0  # since the last success
+    newest: bool = False  # the newest was the last to begin
+
+
+class HandshakeLimiter(Generic[Caller]):
+    """Order and limits of handshakes, on one event loop. `end` is called to end one that is too slow."""
+
+    def __init__(self, end: Callable[[Caller], None]) -> None:
+        self._end = end
+        self._addresses: dict[str, _AddressQueue[Caller]] = {}
+        self._in_progress: dict[
+            Caller, tuple[_AddressQueue[Caller], float]
+        ] = {}  # and its start time; the oldest first
+        self._start_number = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def wait(self, caller: Caller, address: str) -> None:
+        """Wait until `caller` may begin. Its handshake is in progress from then on, until `leave`."""
+        queue = self._addresses.setdefault(address, _AddressQueue(last=self._start_number))
+        started = queue.waiting[caller] = asyncio.get_running_loop().create_future()
+        self._schedule(0.0)
+        await started
+
+    def succeeded(self, caller: Caller, address: str) -> None:
+        """Record a successful handshake."""
+        self.leave(caller, address)
+        if (queue := self._addresses.get(address)) is not None:
+            queue.failed = 0
+
+    def leave(self, caller: Caller, address: str) -> None:
+        """Remove a caller. A handshake that was in progress has failed."""
+        if (queue := self._addresses.get(address)) is not None:
+            queue.waiting.pop(caller, None)
+        self._ended(caller)
+        self._schedule(0.0)
+
+    def forget(self) -> None:
+        """Forget addresses that have been idle."""
+        self._addresses = {
+            address: queue
+            for address, queue in self._addresses.items()
+            if queue.waiting or queue.begun or not queue.allowance.full
+        }
+
+    def _ended(self, caller: Caller) -> None:
+        if caller in self._in_progress:
+            queue, _ = self._in_progress.pop(caller)
+            queue.begun -= 1
+            queue.failed += 1
+
+    def _schedule(self, seconds: float) -> None:
+        """Schedule the next start in so many seconds, unless an earlier one is scheduled."""
+        loop = asyncio.get_running_loop()
+        if self._timer is None or self._timer.when() > loop.time() + seconds:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = loop.call_later(seconds, self._start_next)
+
+    def _start_next(self) -> None:
+        """Start one handshake if the limits allow it, and schedule the next."""
+        self._timer = None
+        queues = [queue for queue in self._addresses.values() if queue.waiting]
+        if not queues:
+            return
+        ready = [queue for queue in queues if queue.allowance.left > 0]
+        wait = (
+            self._seconds_until_free()
+            if ready
+            else max(LEAST_WAIT, min(queue.allowance.seconds for queue in queues))
+        )
+        if not wait:
+            self._start_one(min(ready, key=lambda queue: (queue.failed, queue.begun, queue.last)))
+        self._schedule(wait)
+
+    def _start_one(self, queue: _AddressQueue[Caller]) -> None:
+        queue.allowance.spend(1)
+        queue.newest = not queue.newest
+        self._start_number += 1
+        queue.last = self._start_number
+        caller = next(reversed(queue.waiting) if queue.newest else iter(queue.waiting))
+        started = queue.waiting.pop(caller)
+        if not started.done():  # it was cancelled meanwhile
+            queue.begun += 1
+            self._in_progress[caller] = queue, time.monotonic()
+            started.set_result(None)
+
+    def _seconds_until_free(self) -> float:
+        """Return the seconds until one more may be in progress, 0 if now. A slow one may be ended for it."""
+        if len(self._in_progress) < MOST_HANDSHAKES:
+            return 0.0
+        caller = max(
+            self._in_progress, key=lambda caller: self._in_progress[caller][0].begun
+        )  # the oldest of the busiest address
+        wait = self._in_progress[caller][1] + SLOW_SECONDS - time.monotonic()
+        if wait > 0:
+            return wait
+        self._ended(caller)
+        self._end(caller)
+        return 0.0

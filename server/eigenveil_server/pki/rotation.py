@@ -1,0 +1,288 @@
+"""Rotation of the certificate authority, from the first step to the end of the old one [R19].
+
+    rotate, or csr and import    both are trusted, the old one issues
+    switch                       both are trusted, the new one issues; refused while a caller lacks the list
+    retire                       the new one alone; refused while a certificate of the old one is in use
+
+Each but `switch` makes a signed list, which waits for `accept` if the signers are elsewhere. The coordinator
+may be serving: it reads the files again and notifies each caller that greets or renews.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, closing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+
+from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.identity import CALLERS
+from eigenveil.protocol.authorities import AuthorityList, ListedAuthority
+from eigenveil.signatures import UNREADABLE
+from eigenveil_common.concurrency import locked
+from eigenveil_common.files import check_new, read, read_secret, write_durably
+from eigenveil_server.config import Config
+from eigenveil_server.pki.authority import Authority, fingerprint, sign_list, signing_key
+from eigenveil_server.pki.authority_files import Authorities, authority_of, certificates
+from eigenveil_server.pki.authority_lists import AuthorityListStore, rotation_status
+from eigenveil_server.pki.keys import release_public
+from eigenveil_server.process import as_datetime, unix_ms
+from eigenveil_server.storage.database import audit, existing_store
+
+MIN_AUTHORITY_LIFE = timedelta(days=30)
+MOST_AUTHORITIES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signers:
+    """Signers of the lists to come, as an operator names them; empty if they stay as they are."""
+
+    certificates: tuple[x509.Certificate, ...] = ()
+    threshold: int = 1
+
+    def of(self, authorities: Sequence[ListedAuthority]) -> tuple[ListedAuthority, ...]:
+        """Return these authorities with these signers, and no other authority that only signs."""
+        issuing = [
+            replace(one, signs=one.certificate in self.certificates) for one in authorities if one.issues
+        ]
+        there = [one.certificate for one in issuing]
+        others = [one for one in self.certificates if one not in there]
+        return (*issuing, *(ListedAuthority(certificate=one, issues=False, signs=True) for one in others))
+
+
+NOBODY = Signers()
+
+
+def _rotation_lock(config: Config) -> AbstractContextManager[None]:
+    """Return the lock that lets one command at a time read, decide and write; two at once could drop a key or
+    a list."""
+    return locked(config.files.authorities.with_suffix(".lock"))
+
+
+def rotate(config: Config) -> bool:
+    """Make the next authority, its own root, and trust it from now on. Return False if the list that names it
+    waits for signatures.
+
+    Raises:
+        RequestError: a rotation is under way.
+    """
+    with _rotation_lock(config):
+        authorities = _unchanging_authorities(config)
+        lists = AuthorityListStore(config.files)
+        made = Authority.create(config.federation, as_datetime(unix_ms()), lists.add_key())
+        signs = _issuer_entry(authorities).signs
+        return _change(
+            config, lists, (*authorities.current_list.authorities, _entry(made.certificate, signs))
+        )
+
+
+def request(config: Config, out: Path) -> None:
+    """Make the next authority's key, and write the request that an external authority signs.
+
+    Raises:
+        RequestError: a rotation is under way, or `out` exists.
+    """
+    with _rotation_lock(config):
+        lists = AuthorityListStore(config.files)
+        if lists.current_list is not None:
+            _unchanging_authorities(config)
+        check_new(out)  # before the key is made
+        write_durably(out, Authority.request(config.federation, lists.add_key()))
+
+
+def import_authority(config: Config, path: Path, signers: Signers) -> bool:
+    """Trust the authority whose certificate, made from `request`, is in `path`. Return False if the list that
+    names it waits for signatures. `signers` sign the lists after it, if any are named.
+
+    Raises:
+        RequestError: a rotation is under way, the certificate is not an authority's with a key of this
+            machine, or it is the first and no signer is named.
+    """
+    with _rotation_lock(config):
+        lists = AuthorityListStore(config.files)
+        certificate = certificates(read(path))[0]
+        _check_authority(certificate)
+        authority_of(certificate, lists.keys)
+        if lists.current_list is None:
+            if not signers.certificates:
+                raise RequestError(
+                    Code.BAD_ARGUMENT,
+                    "this is the first authority; name the root that signs it with --signer FILE",
+                )
+            return _change(config, lists, (_entry(certificate, signs=False),), signers)
+        if certificate in lists.current_list.issuers:
+            raise RequestError(Code.CONFLICT, f"the authority in {path} is trusted already")
+        signs = _issuer_entry(_unchanging_authorities(config)).signs
+        return _change(config, lists, (*lists.current_list.authorities, _entry(certificate, signs)), signers)
+
+
+def extend(config: Config, signers: Signers) -> bool:
+    """Make a new list of the same authorities, for another year. Return False if it waits for signatures. In
+    a folder of an earlier version, make the first list, of the authorities in ca.pem.
+
+    Raises:
+        RequestError: there are none, or a file is damaged.
+    """
+    with _rotation_lock(config):
+        lists = AuthorityListStore(config.files)
+        if lists.current_list is not None:
+            return _change(config, lists, lists.current_list.authorities, signers)
+        there = tuple(_entry(one, signs=True) for one in certificates(read(config.files.ca)))
+        return _change(config, lists, there, signers)
+
+
+def accept(config: Config, paths: Sequence[Path]) -> None:
+    """Put the waiting list in force, with the signatures in these files.
+
+    Raises:
+        RequestError: none waits, or too few have signed it.
+    """
+    with _rotation_lock(config):
+        lists = AuthorityListStore(config.files)
+        before = lists.current_list
+        lists.accept([read(path) for path in paths])
+        _audit_trusted(config, before, lists.in_force)
+
+
+def sign_draft(draft: AuthorityList, key: Path, out: Path) -> None:
+    """Sign a waiting list with a key on this machine, into the new file `out`.
+
+    Raises:
+        RequestError: the key cannot sign, or `out` exists.
+    """
+    secret = signing_key(read_secret(key))
+    check_new(out)
+    write_durably(out, sign_list(secret, draft.to_json()))
+
+
+def switch(config: Config, *, anyway: bool) -> None:
+    """Issue with the new authority from now on.
+
+    Raises:
+        RequestError: there is no new one; or a caller lacks the list, unless `anyway`.
+    """
+    with _rotation_lock(config):
+        authorities = _changing_authorities(config)
+        without_current_list = rotation_status(config).without_current_list
+        if without_current_list and not anyway:
+            raise RequestError(
+                Code.CONFLICT,
+                "these do not have the new list and could not connect any more: "
+                f"{', '.join(without_current_list)}; wait until they connect, deny them, or add --anyway",
+            )
+        successor = authorities.trusted[1]
+        AuthorityListStore(config.files).set_issuer(successor)
+        _audit(config, "authority-issues", fingerprint(successor))
+
+
+def retire(config: Config, *, anyway: bool) -> bool:
+    """Stop trusting the old authority. Return False if the list without it waits for signatures.
+
+    Repeated after a crash, it completes the interrupted change. The old one's certificates are invalidated
+    first. While two authorities are trusted, or the old one's key is on this machine, work is left.
+
+    Raises:
+        RequestError: there is no old one; or a certificate of it is in use, unless `anyway`.
+    """
+    with _rotation_lock(config):
+        lists = AuthorityListStore(config.files)
+        if not lists.files_in_sync:
+            lists.sync_files()
+            if len(lists.in_force.issuers) < MOST_AUTHORITIES:
+                return True
+        authorities = _changing_authorities(config)
+        with_old_certificate = rotation_status(config).with_old_certificate
+        if with_old_certificate and not anyway:
+            raise RequestError(
+                Code.CONFLICT,
+                "these still use a certificate of the old authority: "
+                f"{', '.join(with_old_certificate)}; they renew within "
+                f"{max(map(config.days, CALLERS)):g} days: wait, deny them, or add --anyway and make new "
+                "join files. Before the switch, run: eigenveil-coordinator ca switch --config FILE",
+            )
+        issuing = authorities.issuing.certificate
+        with closing(existing_store(config)) as store, store.writer.transaction() as change:
+            issuer_fingerprint = fingerprint(issuing)
+            change.execute("UPDATE certificates SET superseded = 1 WHERE issuer != ?", (issuer_fingerprint,))
+            audit(change, unix_ms(), "authority-retired", "ca", issuer_fingerprint)
+        current_list = authorities.current_list.authorities
+        left = tuple(one for one in current_list if not one.issues or one.certificate == issuing)
+        return _change(config, lists, left)
+
+
+def _unchanging_authorities(config: Config) -> Authorities:
+    authorities = Authorities(config.files)
+    if len(authorities.trusted) >= MOST_AUTHORITIES:
+        raise RequestError(Code.CONFLICT, "a rotation is under way; complete it first: ca switch, ca retire")
+    return authorities
+
+
+def _changing_authorities(config: Config) -> Authorities:
+    authorities = Authorities(config.files)
+    if len(authorities.trusted) < MOST_AUTHORITIES:
+        raise RequestError(
+            Code.CONFLICT, "only one authority is trusted; make or import the next one: ca rotate, ca csr"
+        )
+    return authorities
+
+
+def _check_authority(certificate: x509.Certificate) -> None:
+    try:
+        basic = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+        usage = certificate.extensions.get_extension_for_class(x509.KeyUsage).value
+        issues = basic.ca and usage.key_cert_sign
+    except UNREADABLE:
+        issues = False
+    if not issues:
+        raise RequestError(
+            Code.BAD_CONFIG,
+            "the certificate is not an authority's; it needs basicConstraints CA:TRUE and keyCertSign",
+        )
+    if certificate.not_valid_after_utc - datetime.now(UTC) < MIN_AUTHORITY_LIFE:
+        raise RequestError(
+            Code.BAD_CONFIG, f"the authority expires within {MIN_AUTHORITY_LIFE.days} days; use another"
+        )
+
+
+def _entry(certificate: x509.Certificate, signs: bool) -> ListedAuthority:
+    return ListedAuthority(certificate=certificate, issues=True, signs=signs)
+
+
+def _issuer_entry(authorities: Authorities) -> ListedAuthority:
+    first = authorities.issuing.certificate
+    return next(one for one in authorities.current_list.authorities if one.certificate == first)
+
+
+def _change(
+    config: Config,
+    lists: AuthorityListStore,
+    authorities: Sequence[ListedAuthority],
+    signers: Signers = NOBODY,
+) -> bool:
+    """Make the next list; True if it is in force. Named signers replace those of the list before."""
+    before = lists.current_list
+    threshold = 1 if before is None else before.threshold
+    key = release_public(config.files) if before is None else before.release_key
+    if signers.certificates:
+        authorities, threshold = signers.of(authorities), signers.threshold
+    try:
+        in_force = lists.change(authorities, threshold, federation=config.federation, release_key=key)
+    except PeerError as problem:  # the limits for a peer hold for the operator
+        raise RequestError(Code.BAD_ARGUMENT, str(problem)) from problem
+    if in_force:
+        _audit_trusted(config, before, lists.in_force)
+    return in_force
+
+
+def _audit_trusted(config: Config, before: AuthorityList | None, after: AuthorityList) -> None:
+    for one in after.fingerprints:
+        if before is None or one not in before.fingerprints:
+            _audit(config, "authority-trusted", one)
+
+
+def _audit(config: Config, kind: str, print: str) -> None:
+    with closing(existing_store(config)) as store, store.writer.transaction() as change:
+        audit(change, unix_ms(), kind, "ca", print)

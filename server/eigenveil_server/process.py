@@ -1,0 +1,72 @@
+"""Process-wide basics: the wall clock, the end after a fatal error, and the worker threads.
+
+Immediate end of the process after a fatal error.
+
+Thread pools of one process: arithmetic, work of minutes, and noise, each separate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import NoReturn, ParamSpec, TypeVar
+
+from eigenveil.errors import InternalError
+from eigenveil_common import log
+
+Clock = Callable[[], int]
+
+
+def unix_ms() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def as_datetime(milliseconds: int) -> datetime:
+    """Return the same time as a UTC datetime."""
+    return datetime.fromtimestamp(milliseconds / 1000, UTC)
+
+
+Fatal = Callable[[InternalError], NoReturn]
+
+
+def end_process(problem: InternalError) -> NoReturn:
+    """End the process at once after a failed write or a failed study driver, so that nothing more is
+    released."""
+    log.logger.critical("%s-failed %s; the process ends", problem.code.value, problem)
+    os._exit(problem.exit_code)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+ARITHMETIC_THREADS = 4
+NOISE_THREADS = 2
+
+
+class Compute:
+    """Thread pools for work off the event loop. `draws` is the pool that draws noise in advance."""
+
+    def __init__(self) -> None:
+        self._arithmetic = ThreadPoolExecutor(ARITHMETIC_THREADS, thread_name_prefix="arithmetic")
+        self._alone = ThreadPoolExecutor(1, thread_name_prefix="alone")
+        self.draws = ThreadPoolExecutor(NOISE_THREADS, thread_name_prefix="noise")
+
+    async def run(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._arithmetic, lambda: work(*args, **kwargs))
+
+    async def alone(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run work of minutes and gigabytes, one at a time on its own thread."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._alone, lambda: work(*args, **kwargs))
+
+    def close(self) -> None:
+        """Wait for running work, and stop the threads."""
+        self._alone.shutdown()
+        self._arithmetic.shutdown()
+        self.draws.shutdown(cancel_futures=True)

@@ -1,0 +1,290 @@
+"""Callers and their calls: admission, calls in progress, time of the last call, and the watchdog.
+
+A call is in progress until its task ends, when its caller has read the reply (see `front.message_quota`).
+
+Admissions: the callers that may call now, read again for each call. Waiting calls share one read.
+
+Time of each site's last call, in a file that `status` reads for the coordinator's operator.
+
+The file may be lost: it is neither in the database nor in a backup, and no decision depends on it.
+
+Watchdog of a serving coordinator: denied callers, trusted authorities and its certificate, twice a second.
+
+The operator's commands run in other processes. Their changes take effect here without a restart, also on open
+connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
+from eigenveil.identity import Identity
+from eigenveil.numerics.encoding import parse_json
+from eigenveil_common import log
+from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.pki.keys import ServerCertificate
+from eigenveil_server.pki.registry import Registry, current_enrolments
+from eigenveil_server.process import Clock, Fatal
+from eigenveil_server.storage.database import Store
+
+MAX_CALLS_PER_CALLER = 64  # in progress at a time, so that one caller cannot take all of them
+WATCHES_SHARE = 4  # one caller has at most this share of all watches, and always one
+
+
+@dataclass(slots=True, kw_only=True)
+class CallInProgress:
+    """Call in progress. `check` raises if its caller is no longer admitted. `refused` is the error that
+    ended it from outside. `answered` is True once its handler has returned."""
+
+    caller: str
+    peer: str
+    number: int
+    check: Callable[[], object]
+    task: asyncio.Task[object]
+    refused: PeerError | None = None
+    answered: bool = False
+
+
+class Calls:
+    """All admitted calls that have not ended. Use it on the event loop."""
+
+    def __init__(self) -> None:
+        self._calls: dict[int, CallInProgress] = {}
+        self._of: defaultdict[str, dict[int, CallInProgress]] = defaultdict(dict)
+        self.begun = 0
+
+    @contextmanager
+    def one(self, caller: str, peer: str, check: Callable[[], object]) -> Iterator[None]:
+        """Count a call of `caller` on the connection `peer` until its task ends.
+
+        Only the block can be ended from outside.
+
+        Raises:
+            RequestError: code `not-ready`, too many calls of this caller.
+            PeerError: its caller was refused meanwhile (see `sweep`).
+        """
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a call runs in a task")
+        if len(self._of.get(caller, ())) >= MAX_CALLS_PER_CALLER:
+            raise RequestError(
+                Code.NOT_READY,
+                f"{MAX_CALLS_PER_CALLER} of your calls are in progress or not read yet; try again later",
+            )
+        self.begun += 1
+        call = CallInProgress(caller=caller, peer=peer, number=self.begun, check=check, task=task)
+        self._calls[call.number] = self._of[caller][call.number] = call
+        task.add_done_callback(partial(self._ended, call))
+        try:
+            yield
+        except asyncio.CancelledError:
+            if call.refused is None:
+                raise
+            task.uncancel()
+            raise call.refused from None
+        finally:
+            call.answered = True
+
+    def _ended(self, call: CallInProgress, task: asyncio.Task[object]) -> None:
+        del self._calls[call.number], self._of[call.caller][call.number]
+        if not self._of[call.caller]:
+            del self._of[call.caller]
+
+    def sweep(self) -> None:
+        """End the calls whose callers are no longer admitted: denied, replaced or expired.
+
+        Each connection is checked once: the check of one of its calls holds for all.
+        """
+        verdicts: dict[tuple[str, str], PeerError | None] = {}
+        for call in [one for one in self._calls.values() if not one.answered]:
+            key = (call.caller, call.peer)
+            if key not in verdicts:
+                verdicts[key] = _check_call(call)
+            refused = verdicts[key]
+            if refused is not None and call.refused is None:
+                call.refused = refused
+                call.task.cancel()
+
+    def has_call_elsewhere(self, caller: str, peer: str, *, since: int = 0) -> bool:
+        """Return True if `caller` has a call on another connection than `peer`, begun after call `since`."""
+        mine = self._of.get(caller, {}).values()
+        return any(call.peer != peer and call.number > since and not call.answered for call in mine)
+
+
+class Watches:
+    """Watches in progress, at most `most`. Use it on the event loop."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._of: Counter[str] = Counter()
+
+    def total(self) -> int:
+        """Return their number."""
+        return self._of.total()
+
+    @contextmanager
+    def one(self, caller: str) -> Iterator[None]:
+        """Count a watch of `caller` until it ends.
+
+        Raises:
+            RequestError: code `not-ready`, too many in all or of this caller.
+        """
+        if self._of.total() >= self._most:
+            raise RequestError(Code.NOT_READY, "too many studies are being watched; try again later")
+        share = max(1, self._most // WATCHES_SHARE)
+        if self._of[caller] >= share:
+            raise RequestError(
+                Code.NOT_READY, f"{share} of your watches are open, which is the limit; end one of them first"
+            )
+        self._of[caller] += 1
+        try:
+            yield
+        finally:
+            self._of[caller] -= 1
+
+
+def _check_call(call: CallInProgress) -> PeerError | None:
+    try:
+        call.check()
+    except PeerError as problem:
+        log.event("call-ended", peer=call.caller, code=problem.code.value, why=str(problem))
+        return problem
+    return None
+
+
+class Admissions:
+    """Status of all callers; `latest` is as of the last `refresh`. Use it on the event loop."""
+
+    def __init__(self, store: Store, registry: Registry) -> None:
+        self._store = store
+        self._registry = registry
+        self.latest = current_enrolments(store.reader, None)
+        self._looking: asyncio.Task[None] | None = None
+        self._next: asyncio.Task[None] | None = None
+
+    async def refresh(self) -> None:
+        """Read `latest` again, as of this call or later.
+
+        Raises:
+            InternalError: code `storage`.
+        """
+        if self._store.quick:
+            self.latest = current_enrolments(self._store.reader, self.latest)
+            return
+        if self._next is None:  # a read that has begun may miss a change that this call must see
+            self._next = asyncio.create_task(self._read_after(self._looking))
+        await asyncio.shield(self._next)
+
+    async def _read_after(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait({before})
+        self._looking, self._next = self._next, None
+        self.latest = await self._store.read(current_enrolments, self._store.reader, self.latest)
+
+    async def mark_used(self, identity: Identity, certificate_print: str) -> None:
+        """Record that a renewed certificate was used, and read `latest` again.
+
+        Raises:
+            InternalError: code `storage`.
+        """
+        await asyncio.to_thread(self._registry.mark_used, identity, certificate_print)
+        await self.refresh()
+
+
+EVERY_MS = 5000  # at most one write in this time, for all sites
+
+
+class Presence:
+    """Times of the last calls, written by one serving coordinator."""
+
+    def __init__(self, path: Path, clock: Clock) -> None:
+        self._path = path
+        self._clock = clock
+        self._last_calls = last_call_times(path)
+        self._written = 0
+
+    def note_call(self, site: str) -> None:
+        """Record a call of a site. A failed write is logged and has no other effect."""
+        now = self._clock()
+        self._last_calls[site] = now
+        if 0 <= now - self._written < EVERY_MS:
+            return
+        self._written = now
+        try:
+            self._write()
+        except OSError as problem:
+            log.event("presence-unwritten", logging.WARNING, detail=problem.strerror)
+
+    def _write(self) -> None:
+        """Replace the file in one step, without waiting for the disk."""
+        half = self._path.with_suffix(".half")
+        with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(self._last_calls, file)
+        os.replace(half, self._path)
+
+
+def last_call_times(path: Path) -> dict[str, int]:
+    """Return the time of each site's last call in Unix milliseconds; empty if the file cannot be read."""
+    try:
+        found = parse_json(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    whole = isinstance(found, dict) and all(type(at) is int for at in found.values())
+    return found if whole else {}
+
+
+EVERY_SECONDS = 0.5
+
+
+@dataclass(eq=False)
+class Watchdog:
+    """Periodic checks from `start` to `stop`. A storage error ends the process through `fatal`."""
+
+    _authorities: Authorities
+    _leaf: ServerCertificate
+    _sweep: Callable[[], Awaitable[None]]
+    _fatal: Fatal
+    _last_error: str = ""
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._watch_forever())
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        with suppress(asyncio.CancelledError):
+            await self._task
+
+    async def _watch_forever(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_SECONDS)
+            try:
+                await self._sweep()
+                await asyncio.to_thread(self._refresh)
+            except InternalError as problem:
+                self._fatal(problem)
+            except Exception as surprise:  # noqa: BLE001 - no call may be served without these checks
+                self._fatal(InternalError(Code.BUG, f"the watchdog met {type(surprise).__qualname__}"))
+
+    def _refresh(self) -> None:
+        """Read changed authorities, and renew the certificate. A damaged file is logged and ignored."""
+        try:
+            if self._authorities.refresh():
+                log.event("authorities-changed", print=self._authorities.current_list.digest.hex())
+            self._last_error = ""
+            self._leaf.renew()
+        except InternalError:
+            raise
+        except EigenveilError as problem:
+            if str(problem) != self._last_error:
+                self._last_error = str(problem)
+                log.event("authorities-unusable", logging.ERROR, why=self._last_error)
