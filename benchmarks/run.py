@@ -1,4 +1,4 @@
-"""`make make_benchmark`: every benchmark, one after the other. Figures are ratios or medians of one run."""
+"""`make bench`: every benchmark, one after the other. Figures are ratios or medians of one run."""
 
 from __future__ import annotations
 

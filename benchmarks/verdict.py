@@ -1,6 +1,7 @@
 """Targets that are known to be missed, and what a benchmark prints of a figure beside its target.
 
-A known miss is printed as missed, with the figure on record. `make make_benchmark` ends with 1 for any other miss, and
+A known miss is printed as missed, with the figure on record. `make bench` ends with 1 for any
+other miss, and
 for a known one that became worse: the exit code says whether something got worse, the lines say what is bad.
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 
 WORSE = 1.15  # medians of a few dozen runs vary by a tenth
 
-# The largest of three runs of `make make_benchmark` on 2026-11-24, in the unit of each target.
+# The largest of three runs of `make bench` on 2026-11-24, in the unit of each target.
 KNOWN: Mapping[str, float] = {
     "dp-pca-single-pass, whole run": 28.6,
     "private-oja, whole run": 5.7,

@@ -78,7 +78,10 @@ def run(group: click.Command, extra: str) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _print_error("interrupted", "interrupted", INTERRUPTED, as_json)
     except Exception as unexpected:  # noqa: BLE001 - its text may quote a record, so only its place is printed
-        defect = f"{type(unexpected).__qualname__} at {frame_locations(unexpected.__traceback__)}: please report this line"
+        defect = (
+            f"{type(unexpected).__qualname__} at {frame_locations(unexpected.__traceback__)}: please "
+            "report this line"
+        )
         return _print_error(Code.BUG.value, defect, TABLE[Code.BUG].exit_code, as_json)
     return result if isinstance(result, int) else 0
 

@@ -39,7 +39,8 @@ class Contribution:
     def to(cls, round_query: RoundQuery, site: str, values: IntArray, attempt: str = "") -> Contribution:
         """Return the contribution of `site` to the query of a round."""
         return cls(
-            plan_digest=round_query.plan_digest, round=round_query.round, query=round_query.digest, site=site, values=values,
+            plan_digest=round_query.plan_digest, round=round_query.round, query=round_query.digest,
+            site=site, values=values,
             attempt=attempt,
         )  # fmt: skip
 
@@ -67,7 +68,8 @@ def validate(round_query: RoundQuery, contribution: Contribution, records: range
     if wrong:
         raise PeerError(
             Code.BAD_CONTRIBUTION,
-            f"site {contribution.site} answered {round_label(round_query.round)} with {wrong}; nothing was added",
+            f"site {contribution.site} answered {round_label(round_query.round)} with {wrong}; nothing was "
+            "added",
         )
     if not attempt and not round_query.query.is_plausible(contribution.values, records):
         raise PeerError(

@@ -65,7 +65,8 @@ class Session:
             due = "no more queries" if derived is None else f"another query as {round_label(derived.round)}"
             raise PeerError(
                 Code.PROTOCOL,
-                f"the query of {round_label(round_query.round)} does not follow from the plan and the releases "
+                f"the query of {round_label(round_query.round)} does not follow from the plan and the "
+                "releases "
                 f"so far, which give {due}",
             )
         self._check_reach(round_query)
@@ -88,7 +89,8 @@ class Session:
         if not self.fits(release):
             raise InternalError(
                 Code.BUG,
-                f"the release of {round_label(release.round)} does not answer the query of {round_label(round_query.round)}",
+                f"the release of {round_label(release.round)} does not answer the query of "
+                f"{round_label(round_query.round)}",
             )
         self.spent = self.spent + release.cost
         self.releases.append(release)

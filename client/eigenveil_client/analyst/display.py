@@ -263,7 +263,8 @@ def explanation_text(value: Mapping[str, Any]) -> str:
         share = percent_up(sum(entry["micro_rho"] for entry in entries), value["micro_rho"])
         times = "once" if len(entries) == 1 else f"{len(entries)} times"
         lines.append(
-            f"  {sent_kind_label(kind, masked=masked)}, {times}, {share} % of the cost: {entries[0]['meaning']}"
+            f"  {sent_kind_label(kind, masked=masked)}, {times}, {share} % of the cost: "
+            f"{entries[0]['meaning']}"
         )
     lines += [value["depends"]] if value["depends"] is not None else []
     lines += [f"warning: {sentence}" for sentence in value["warnings"]]

@@ -195,7 +195,10 @@ def _refusal_message(answer: bytes, status: int, coordinator: str, proxy: Proxy)
             todo = "the proxy cannot reach the coordinator; ask the proxy's administrator"
         case _:
             todo = f"ask the proxy's administrator to allow CONNECT to {coordinator}"
-    return f"the proxy {proxy.address} answered CONNECT {coordinator} with {printable_first_line(answer)!r}; {todo}"
+    return (
+        f"the proxy {proxy.address} answered CONNECT {coordinator} with "
+        f"{printable_first_line(answer)!r}; {todo}"
+    )
 
 
 def printable_first_line(answer: bytes) -> str:

@@ -102,7 +102,8 @@ def refusal_message(address: str, ca_pem: bytes, shown: x509.Certificate, why: s
     claimed_uri = _eigenveil_uri(shown)
     if claimed_uri:
         return (
-            f"the certificate at {address} names {claimed_uri}, but {issuer(shown)} signed it, not the authority "
+            f"the certificate at {address} names {claimed_uri}, but {issuer(shown)} signed it, not the "
+            "authority "
             "of the join file: TLS inspection, another federation, or a new authority. "
             f"Ask IT to exempt {address} from inspection, and tell the federation's operator"
         )
@@ -191,7 +192,8 @@ def check_coordinator(leaf: x509.Certificate, federation: str) -> None:
     if _usages(leaf) != [ExtendedKeyUsageOID.SERVER_AUTH] or any("*" in name for name in _hosts(leaf)):
         raise PeerError(
             Code.IDENTITY,
-            f"the other end's certificate, {identity.uri}, is not a coordinator's: it must be for servers only "
+            f"the other end's certificate, {identity.uri}, is not a coordinator's: it must be for servers "
+            "only "
             "and have no wildcard host. Tell the federation's operator",
         )
     if (identity.federation, identity.role) != (federation, Role.COORDINATOR):

@@ -168,7 +168,8 @@ def _set_up(
     if min(sizes.values()) < federation.min_site_records:
         raise RequestError(
             Code.BAD_ARGUMENT,
-            f"{study.algorithm.value} divides each site's records into batches and needs {federation.min_site_records} "
+            f"{study.algorithm.value} divides each site's records into batches and needs "
+            f"{federation.min_site_records} "
             "records at every site; use fewer sites",
         )
     shares = ", ".join(f"{name} {size}" for name, size in sizes.items())

@@ -44,7 +44,8 @@ class Epsilons(click.ParamType[tuple[float, ...]]):
         )
         if not is_valid or len(parts) > 3 or not MIN_POINTS <= points <= MAX_POINTS:
             self.fail(
-                f"{value!r}: write LOW:HIGH, such as 0.25:8, or LOW:HIGH:POINTS with {MIN_POINTS} to {MAX_POINTS} "
+                f"{value!r}: write LOW:HIGH, such as 0.25:8, or LOW:HIGH:POINTS with {MIN_POINTS} to "
+                f"{MAX_POINTS} "
                 "points",
                 param,
                 ctx,

@@ -69,7 +69,8 @@ def local_micro_rho(epsilon: float, delta: float, n: int) -> int:
         raise RequestError(
             Code.BAD_STUDY,
             f"shuffling n = {n} records gains nothing at epsilon = {shown(epsilon)}, "
-            f"delta = {shown(delta)}: it needs {_records_needed(epsilon, order_delta)}. Choose private-oja, which does not "
+            f"delta = {shown(delta)}: it needs {_records_needed(epsilon, order_delta)}. Choose "
+            "private-oja, which does not "
             "shuffle",
         )
     randomiser_delta = (

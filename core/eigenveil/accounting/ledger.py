@@ -247,7 +247,8 @@ def replay(budget: PrivacyBudget, entries: Iterable[LedgerEntry]) -> Ledger:
         key, excess_text = _exceeded(committed, ledger.limit)
         raise RequestError(
             Code.BUDGET,
-            f"the configured budget is below what is already spent or reserved, {excess_text} of it: raise {key}"
+            f"the configured budget is below what is already spent or reserved, {excess_text} of it: raise "
+            f"{key}"
             + (', or set noise back to "gaussian"' if ledger.gaussian and budget.gaussian is None else ""),
         )
     return ledger

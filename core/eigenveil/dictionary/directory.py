@@ -236,7 +236,9 @@ def _short_waits(study: Study, directory: Directory) -> Iterator[str]:
     sites_with_approval = [site for site, one in stated.items() if one is not None and one.asks]
     if sites_with_approval and seconds < PERSON_SECONDS:
         yield (
-            f"at {', '.join(sites_with_approval)} a person decides about every study, and this study waits only "
-            f"{number_text(seconds)} s: state deadline_seconds of at least {number_text(PERSON_SECONDS)}, or ask the "
+            f"at {', '.join(sites_with_approval)} a person decides about every study, and this study waits "
+            "only "
+            f"{number_text(seconds)} s: state deadline_seconds of at least {number_text(PERSON_SECONDS)}, "
+            "or ask the "
             f"operator to raise approval_hours ({directory.approval_seconds / HOUR_SECONDS:g})"
         )

@@ -249,6 +249,7 @@ def sign_dictionary(dictionary: Dictionary, federation: str, sign: Sign) -> Sign
     dictionary_json = canonical({"federation": federation, "dictionary": dictionary_to_dict(dictionary)})
     need(
         len(dictionary_json) <= MOST_BYTES,
-        f"the dictionary has {len(dictionary_json)} bytes, and at most {MOST_BYTES} can be published; shorten its texts",
+        f"the dictionary has {len(dictionary_json)} bytes, and at most {MOST_BYTES} can be published; "
+        "shorten its texts",
     )
     return SignedDictionary(said=dictionary_json, signature=sign(DICTIONARY_SIGNED + dictionary_json))

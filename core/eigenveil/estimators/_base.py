@@ -178,7 +178,8 @@ def component_count(wanted: Any, result: Result) -> int:
     if not enough.size and k < len(result.columns):
         total_share = float(cumulative[-1]) if k else 0.0
         raise ValueError(
-            f"n_components={wanted!r}: the {k} released components hold {total_share:.1%} of the variance; request "
+            f"n_components={wanted!r}: the {k} released components hold {total_share:.1%} of the variance; "
+            "request "
             "a smaller share, or run a study with more components"
         )
     return int(enough[0]) + 1 if enough.size else k
@@ -191,7 +192,8 @@ def warn_of_noise(wanted: Any, k: int, result: Result) -> None:
     noise_count = int((result.explained_variance[:k] < result.noise_edge).sum())
     if noise_count:
         warnings.warn(
-            f"{noise_count} of the {k} components that hold {wanted:.0%} of the released variance vary no more than "
+            f"{noise_count} of the {k} components that hold {wanted:.0%} of the released variance vary no "
+            "more than "
             "the privacy noise: they may be noise. Use fewer components or a larger epsilon",
             stacklevel=3,
         )

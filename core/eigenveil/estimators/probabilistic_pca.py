@@ -19,7 +19,8 @@ from eigenveil.numerics.encoding import FloatArray
 class ProbabilisticPCA:
     """Probabilistic PCA model.
 
-    `other_variance` is the variance along every other direction, and `noise` the sd of the privacy noise on a variance.
+    `other_variance` is the variance along every other direction, and `noise` the sd of the privacy noise
+    on a variance.
     A variance below `noise` is set to it, because it cannot be distinguished from it. Variances refer to
     columns divided by `scale`.
 

@@ -80,7 +80,8 @@ class Plan:
         allowed_cost = affordable(self.study, self.algorithm)
         need(
             self.micro_rho >= 1 and self.single_attempt_cost.fits(allowed_cost),
-            f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {allowed_cost.micro_rho} micro-rho, "
+            f"a plan for epsilon = {shown(self.study.epsilon)} may spend 1 to {allowed_cost.micro_rho} "
+            "micro-rho, "
             f"0 to {allowed_cost.atto_delta} atto-delta, not {self.micro_rho} and {self.atto_delta}",
         )
         self._check_algorithm()
@@ -133,7 +134,8 @@ class Plan:
                 Code.BAD_STUDY,
                 f"{self.algorithm.value} would divide {study.expected_records} expected records into "
                 f"{where}, "
-                f"fewer than {MIN_BATCH_RECORDS} each; state at most {most} batches, or use another algorithm",
+                f"fewer than {MIN_BATCH_RECORDS} each; state at most {most} batches, or use another "
+                "algorithm",
             )
 
     def _check_sums(self) -> None:
@@ -280,7 +282,8 @@ def _plan_from_dict(raw: dict[str, Any]) -> Plan:
         raise PeerError(
             Code.VERSION,
             f"the plan is for revision {raw['revision']} of {algorithm.value}, and this program has revision "
-            f"{properties.revision}. The coordinator and all sites need the same version of eigenveil during a "
+            f"{properties.revision}. The coordinator and all sites need the same version of eigenveil "
+            "during a "
             "study",
         )
     return Plan(

@@ -46,7 +46,8 @@ def check_noise_scale(round_query: RoundQuery, study: Study) -> None:
     """
     require(
         noise_fits(round_query, study, round_query.micro_rho),
-        f"the noise of the {NAMES[type(round_query.query)]} query would exceed 64-bit integers, with a scale above "
+        f"the noise of the {NAMES[type(round_query.query)]} query would exceed 64-bit integers, with a "
+        "scale above "
         f"{MAX_NOISE_SCALE:.3g}; raise epsilon, or lower max_sites_per_person or the number of columns",
     )
 
@@ -146,7 +147,8 @@ def _check_gaussian(plan: Plan, round_query: RoundQuery) -> None:
     if not added or round_query.atto_delta != plan.masked_delta:
         raise RequestError(
             Code.BUDGET,
-            f"{round_label(round_query.round)} needs noise that is not Gaussian, and the study's guarantee is in mu",
+            f"{round_label(round_query.round)} needs noise that is not Gaussian, and the study's guarantee "
+            "is in mu",
         )
 
 

@@ -58,7 +58,8 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
     Costs are in micro-rho and atto-delta. The queries are those of a dry run on public numbers, or
     `query_sequences` if known. If the first releases choose among several sequences, `rounds` is the longest
     one and `depends` says so. `micro_rho` is the cost of the rounds with one attempt each; the cost with all
-    `attempts` is in `guarantee`. `message` describes what an answer reveals to an observer. `calls_per_site` is the
+    `attempts` is in `guarantee`. `message` describes what an answer reveals to an observer.
+    `calls_per_site` is the
     number of answers that a site sends if no attempt fails. `colluders` is the number of sites that may
     collude with the coordinator; None if the coordinator sees totals itself.
 
@@ -112,7 +113,8 @@ def _dependence_note(query_sequences: Sequence[Sequence[RoundQuery]]) -> str | N
     same = next((i for i, kinds in enumerate(alike) if len(set(kinds)) > 1), min(map(len, query_sequences)))
     return (
         f"the queries after the first {same} depend on what these release: at most "
-        f"{max(map(len, query_sequences))} rounds and {max(map(_answer_bytes, query_sequences))} bytes from each site, at the same total "
+        f"{max(map(len, query_sequences))} rounds and {max(map(_answer_bytes, query_sequences))} bytes "
+        "from each site, at the same total "
         "cost; the longest sequence of rounds is listed"
     )
 
@@ -122,7 +124,10 @@ def _rows(study: Study) -> str:
     person = study.person_column
     unit = "every row is a person" if person is None else f"the rows of each {person!r} are a person"
     missing_rule = "is left out" if study.missing is Missing.DROP else "gets the public fill value instead"
-    text = f"{unit}; a person with a missing value {missing_rule}; values beyond the public bounds count as the bound"
+    text = (
+        f"{unit}; a person with a missing value {missing_rule}; values beyond the public bounds count "
+        "as the bound"
+    )
     if study.grid_steps < FINEST_STEPS:
         text += f"; values are rounded to {study.grid_steps} steps on either side of the middle of the bounds"
     return f"{text}; {STANDARD_SCALING_NOTE}" if study.scaling is Scaling.STANDARD else text

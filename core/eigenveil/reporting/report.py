@@ -151,10 +151,8 @@ def _error(sine: float | None, every: bool) -> dict[str, Any] | None:
         return None
     degrees = math.degrees(math.asin(min(1.0, max(0.0, sine))))
     if every:
-        grade, reading = (
-            "fair",
-            f"This study asked for {EVERY_COMPONENT}. The variances show which of them stand out of the noise.",
-        )
+        grade = "fair"
+        reading = f"The study requested {EVERY_COMPONENT}. The variances show which stand out of the noise."
     elif sine <= SMALL_SINE:
         grade, reading = "good", "Noise changes the released directions little: read them as they are."
     elif sine <= USABLE:

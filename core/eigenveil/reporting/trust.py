@@ -15,7 +15,8 @@ COORDINATOR_SEES_TOTALS = (
     "add it"
 )
 CENTRAL = (
-    f'{COORDINATOR_SEES_TOTALS}; trust = "secure-aggregation" would hide them, also from it together with one other site '
+    f'{COORDINATOR_SEES_TOTALS}; trust = "secure-aggregation" would hide them, also from it together with '
+    "one other site "
     "(more, if a study says so)"
 )
 TRUSTED = "a mechanism works on the exact sums: this algorithm needs a coordinator that is trusted with them"
@@ -64,7 +65,8 @@ def attempts_text(study: Study) -> str:
     if study.attempts == 1:
         return f"{dropout}, is still charged, and ends the study"
     return (
-        f"{dropout} and is still charged; a round has up to {study.attempts} attempts, and the study reserves "
+        f"{dropout} and is still charged; a round has up to {study.attempts} attempts, and the study "
+        "reserves "
         "the cost of all of them until it ends"
     )
 

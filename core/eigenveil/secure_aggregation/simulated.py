@@ -132,7 +132,8 @@ class MaskedRounds:
             lost_sites += lost
         raise RequestError(
             Code.STUDY_FAILED,
-            f"{round_label(round_query.round)} lost {', '.join(lost)} in attempt {number} of {number}; all attempts "
+            f"{round_label(round_query.round)} lost {', '.join(lost)} in attempt {number} of {number}; all "
+            "attempts "
             f"remain charged. To continue without lost sites, {self._study.federation.further_attempts}",
         )
 

@@ -49,7 +49,8 @@ def coordinate_clipped_sum(view: RecordView, query: CoordinateClippedSum, chunk:
 def votes(view: RecordView, query: EigenvalueVotes, chunk: int) -> IntArray:
     """Return the counts of subsets by the bin of their top eigenvalue.
 
-    Sensitivity: `EigenvalueVotes.l1`; a record's subset and its rank there depend on that record, its occurrence number
+    Sensitivity: `EigenvalueVotes.l1`; a record's subset and its rank there depend on that record, its
+    occurrence number
     and a public key [P9] [P22].
     Cost: the memory of `assign_batches`, and 24 bytes a record.
     """

@@ -81,7 +81,8 @@ def remaining_delta(study: Study, mechanism_delta: int) -> float:
     remaining = Fraction(study.delta) - Fraction(mechanism_delta, ATTO)
     need(
         remaining > 0,
-        f"under secure aggregation delta must be above {shown_up(mechanism_delta / ATTO, 1)}, not {shown(study.delta)}",
+        f"under secure aggregation delta must be above {shown_up(mechanism_delta / ATTO, 1)}, not "
+        f"{shown(study.delta)}",
     )
     rounded = float(remaining)
     return rounded if Fraction(rounded) <= remaining else math.nextafter(rounded, 0.0)

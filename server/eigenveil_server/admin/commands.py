@@ -102,7 +102,10 @@ def restored_command(config_path: Path, gone: tuple[str, ...], as_json: bool) ->
 
     ledger, waiting = restored(load(config_path, Config), gone)
     summary = {"rows": ledger.size, "head": ledger.head, "awaited": waiting}
-    text = f"The ledger is intact: {ledger.size} rows, head {ledger.head[:16]}\n{_next_steps(waiting, config_path)}"
+    text = (
+        f"The ledger is intact: {ledger.size} rows, head "
+        f"{ledger.head[:16]}\n{_next_steps(waiting, config_path)}"
+    )
     print_result(summary, as_json, text)
 
 

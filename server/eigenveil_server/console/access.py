@@ -35,7 +35,8 @@ from eigenveil_server.rpc.interceptor import Authenticator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
-    """Visitor of the console. `check` raises PeerError once the visitor is no longer admitted. `unused_certificate` is
+    """Visitor of the console. `check` raises PeerError once the visitor is no longer admitted.
+    `unused_certificate` is
     the fingerprint of a renewed certificate that is used for the first time."""
 
     identity: Identity

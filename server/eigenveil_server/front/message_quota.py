@@ -172,7 +172,8 @@ class UnreadReplies:
         if caller_replies.size and caller_replies.size + size > MOST_REPLY_BYTES:
             raise RequestError(
                 Code.NOT_READY,
-                f"{caller_replies.size // 1024} KiB of answers to you were not read yet; read them, then try again",
+                f"{caller_replies.size // 1024} KiB of answers to you were not read yet; read them, then "
+                "try again",
             )
         caller_replies.size += size
 

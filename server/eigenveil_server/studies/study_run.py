@@ -233,7 +233,10 @@ class StudyRun:
         try:
             self.plan.study.federation.check_present(present)
         except RequestError as problem:
-            why = f"{round_label(opened.round_query.round)}: {problem} ({opened.reasons(self.consent.waiting())})"
+            why = (
+                f"{round_label(opened.round_query.round)}: {problem} "
+                f"({opened.reasons(self.consent.waiting())})"
+            )
             raise RequestError(problem.code, why) from problem
 
     def _journal(self, assignment: RoundAssignment, session: StudySession) -> RoundJournal:

@@ -148,7 +148,8 @@ def amount(
     """Return a cost in micro-rho as epsilons for one record added or removed, and for one replaced.
 
     The first is by zCDP, and exact too if only Gaussian noise is used. `of`: the whole budget, if the cost is
-    the rest of one. `failure_probability` is the probability with which the whole budget's guarantee does not hold."""
+    the rest of one. `failure_probability` is the probability with which the whole budget's guarantee does
+    not hold."""
     delta = config.policy.budget_delta
     by_zcdp, exactly = epsilons(micro_rho, delta, gaussian_only=gaussian_only)
     view, whole = Conversion(delta=delta, exact=gaussian_only), config.policy.budget.limit(gaussian=False)
@@ -185,14 +186,16 @@ def studies(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
             "study": received.plan,
             "name": plan.study.name,
             "analyst": plan.analyst,
-            "signature": analyst_view(config.identity, plan, received.signed, store.clock_time())["signature"],
+            "signature": analyst_view(config.identity, plan, received.signed,
+            store.clock_time())["signature"],
             "standing": received.standing.value,
             "person": received.person,
             "by": received.said_by,
             "decided": received.said_at,
             "word": received.word,
             "text": received.text,
-            "reason": received.reason or refused.get(received.plan, "") or _blocking_rules(config, store, received, plan),
+            "reason": received.reason or refused.get(received.plan, "") or _blocking_rules(config, store,
+            received, plan),
             "at": received.at,
             "epsilon": plan.study.epsilon,
             "micro_rho": plan.cost.micro_rho,

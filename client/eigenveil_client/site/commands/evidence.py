@@ -53,14 +53,16 @@ def check_published(store: SiteStore, document: Mapping[str, Any], key: bytes, s
         if site in row["present"] and charged.get((plan, row["round"])) != row["query"]
     ]
     found += [
-        f"{round_label(row['round'])}: {attempts_of(row)} attempts at it are named, and this site answered number "
+        f"{round_label(row['round'])}: {attempts_of(row)} attempts at it are named, and this site answered "
+        "number "
         f"{answered}"
         for row in document["rounds"]
         if (answered := max(store.attempts.answered(plan, row["round"]), default=0)) > attempts_of(row)
     ]
     published = {row["round"]: row for row in document["rounds"]}
     found += [
-        f"{round_label(one['round'])}: its sites are named as {', '.join(row['present'])}, and this site masked "
+        f"{round_label(one['round'])}: its sites are named as {', '.join(row['present'])}, and this site "
+        "masked "
         f"its answer to attempt {one['attempt']} for {', '.join(one['sites'])}"
         for one in sets(store, plan, key)
         if one["answered"] and (row := published.get(one["round"])) is not None
@@ -99,7 +101,8 @@ def sets(store: SiteStore, plan: str, key: bytes) -> list[dict[str, Any]]:
 def sets_text(view: list[dict[str, Any]]) -> str:
     """Return a line for each of `sets`."""
     return "\n".join(
-        f"{round_label(one['round'])}, attempt {one['attempt']}, {'answered' if one['answered'] else 'REFUSED'}: "
+        f"{round_label(one['round'])}, attempt {one['attempt']}, "
+        f"{'answered' if one['answered'] else 'REFUSED'}: "
         f"{', '.join(one['sites'])}"
         for one in view
     )
@@ -236,7 +239,8 @@ def show_egress(view: dict[str, Any]) -> None:
     for row in view["rows"]:
         listing.add_row(
             str(row["index"]), moment(row["at"]), row["study"][:12], str(row["round"] + 1),
-            sent_kind_label(row["kind"], masked=bool(row["attempt"])), str(row["bytes"]), row["contribution"][:16],
+            sent_kind_label(row["kind"], masked=bool(row["attempt"])), str(row["bytes"]),
+            row["contribution"][:16],
         )  # fmt: skip
     show(listing)
     meanings = {(row["kind"], bool(row["attempt"]), row["meaning"]) for row in view["rows"]}

@@ -219,7 +219,8 @@ class MaskedReplies:
             )  # fmt: skip
             raise PeerError(
                 Code.PROTOCOL,
-                f"attempt {number} at {round_label(attempt.round)} was answered for another set of sites; both "
+                f"attempt {number} at {round_label(attempt.round)} was answered for another set of sites; "
+                "both "
                 "signed statements are stored as evidence",
             )
         sent = self._store.attempts.sent(attempt, self._member.identity.name) if number in answered else None

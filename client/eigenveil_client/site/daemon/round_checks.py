@@ -116,7 +116,8 @@ class SessionReplica:
         if not stated.release or pending is None or stated.query != pending.digest:
             raise PeerError(
                 Code.PROTOCOL,
-                f"the release of {round_label(stated.round)} does not belong to the query that follows from the "
+                f"the release of {round_label(stated.round)} does not belong to the query that follows "
+                "from the "
                 "plan and the earlier releases",
             )
         release = round_from_proto(message, stated)
@@ -150,7 +151,8 @@ class SessionReplica:
         if (stated.round, stated.after) != (len(releases), after):
             raise PeerError(
                 Code.PROTOCOL,
-                f"{round_label(stated.round)} was stated when {round_label(len(releases))} was due, or after another "
+                f"{round_label(stated.round)} was stated when {round_label(len(releases))} was due, or "
+                "after another "
                 "release than the one here; was the coordinator restored from an old backup?",
             )
         self._check_ledger(stated)
@@ -160,7 +162,8 @@ class SessionReplica:
         if (stated.query, stated.release) != (known.query, known.digest):
             raise PeerError(
                 Code.PROTOCOL,
-                f"the coordinator signed two different releases of {round_label(stated.round)}; both are stored "
+                f"the coordinator signed two different releases of {round_label(stated.round)}; both are "
+                "stored "
                 "as evidence",
             )
 

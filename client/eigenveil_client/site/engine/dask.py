@@ -137,7 +137,8 @@ def _check_sums(queries: Iterable[Query]) -> None:
     if unsupported:
         raise RequestError(
             Code.POLICY,
-            f"the study has queries of kind {', '.join(unsupported)}, which need all records in one place, but the "
+            f"the study has queries of kind {', '.join(unsupported)}, which need all records in one place, "
+            "but the "
             "site's engine (dask) stores them on several machines",
         )
 

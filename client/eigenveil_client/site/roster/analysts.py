@@ -139,13 +139,17 @@ def _refusal_reason(content: RosterContent[AnalystKeyCard], key_card: AnalystKey
         return conflict_advice(ANALYSTS, pin)
     if any(one.card == key_card for one in content.earlier):
         return (
-            f"this study is signed by a key of {key_card.analyst} that was removed here. Have it signed again, "
+            f"this study is signed by a key of {key_card.analyst} that was removed here. Have it signed "
+            "again, "
             "with the key that is confirmed here"
         )
     return (
-        f"this study is signed by a key that is not confirmed here for {key_card.analyst}. Import the key card "
-        f"(eigenveil-site analysts import FILE), telephone {key_card.analyst}, and type the digits that you hear "
-        f"(eigenveil-site analysts confirm {key_card.analyst}). If this site decides by rules, the study stays "
+        f"this study is signed by a key that is not confirmed here for {key_card.analyst}. Import the key "
+        "card "
+        f"(eigenveil-site analysts import FILE), telephone {key_card.analyst}, and type the digits that "
+        "you hear "
+        f"(eigenveil-site analysts confirm {key_card.analyst}). If this site decides by rules, the study "
+        "stays "
         "declined: have it submitted again under another id"
     )
 
@@ -181,7 +185,9 @@ class SignatureStatus(Enum):
 
 SIGNATURE_TEXT = {
     SignatureStatus.NONE: "only the coordinator vouches for this name: the study is not signed",
-    SignatureStatus.INVALID: "only the coordinator vouches for this name: the signature is invalid or has expired",
+    SignatureStatus.INVALID: (
+        "only the coordinator vouches for this name: the signature is invalid or has expired"
+    ),
     SignatureStatus.NOT_COMPARED: "only the coordinator vouches for this name: the key that signed the study "
     "is not confirmed here",
     SignatureStatus.CHANGED: "only the coordinator vouches for this name: it showed another key than the one "

@@ -36,8 +36,8 @@ PEERS: RosterKind[SiteKeyCard] = RosterKind(
     event="peer-key-changed",
     change_effect="nothing more is sent",
     without="If nothing is to be answered together with it",
-    duplicate_key_advice="one folder was copied from the other. At the copy, move peer.key away and run: eigenveil-site "
-    "peers export",
+    duplicate_key_advice="one folder was copied from the other. At the copy, move peer.key away and run: "
+    "eigenveil-site peers export",
     own=_site_fingerprint,
 )
 

@@ -20,7 +20,8 @@ from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard, card_from_dict,
 class PinStatus(Enum):
     """Status of a pinned key card.
 
-    `unconfirmed_pin`: not confirmed yet. `confirmed`: a person compared the fingerprint with its owner. `changed`:
+    `unconfirmed_pin`: not confirmed yet. `confirmed`: a person compared the fingerprint with its owner.
+    `changed`:
     another card was shown in its place since, and no person has decided about it."""
 
     IMPORTED = "imported"
@@ -212,14 +213,16 @@ class RosterContent(Generic[AnyCard]):
             )
         if site_card is not None and card.owner == site_card.owner:
             raise _import_refused(
-                f"the key card in this site's name, {site_card.owner}, is not the one that this site made. If it "
+                f"the key card in this site's name, {site_card.owner}, is not the one that this site made. "
+                "If it "
                 "is not an older one of yours, someone is impersonating this site: warn the other sites"
             )
         others = [one.card for one in self.pins.values() if one.card.owner != card.owner]
         for other in others if site_card is None else [site_card, *others]:
             if card.keys & other.keys:
                 raise _import_refused(
-                    f"the card of {card.owner} has the keys of {other.owner}: {self.kind.duplicate_key_advice}"
+                    f"the card of {card.owner} has the keys of {other.owner}: "
+                    f"{self.kind.duplicate_key_advice}"
                 )
 
 

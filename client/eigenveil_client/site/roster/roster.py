@@ -203,7 +203,8 @@ def conflict_advice(kind: RosterKind[AnyCard], pin: Pin[AnyCard]) -> str:
     name, command = pin.card.owner, kind.command
     return (
         f"The coordinator showed another key card of {name} than the one that is pinned here, so it may be "
-        f"forging the identity of {name}; {kind.change_effect}. Telephone {name}, at a number that you know. If the "
+        f"forging the identity of {name}; {kind.change_effect}. Telephone {name}, at a number that you "
+        "know. If the "
         f"digits are those of the pinned card: {command} confirm {name} --config site.toml, and speak to the "
         f"coordinator's operator. If there is a new card, get its file: {command} import FILE --replace "
         f"--config site.toml, and confirm that. {kind.without}: {command} remove {name} --config site.toml."

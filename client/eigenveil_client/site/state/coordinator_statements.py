@@ -136,7 +136,8 @@ class Attempts:
         return sent
 
     def refuse(self, proved: VerifiedAttempt) -> None:
-        """Store a refused attempt as evidence, durable on return; at most `MOST_REFUSED_ATTEMPTS` of a round."""
+        """Store a refused attempt as evidence, durable on return; at most `MOST_REFUSED_ATTEMPTS` of a
+        round."""
         attempt = proved.attempt
         with self._database.transaction() as change:
             statement = "SELECT COUNT(*) FROM refused_attempts WHERE (plan, round) = (?, ?)"

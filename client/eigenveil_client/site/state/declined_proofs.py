@@ -101,7 +101,8 @@ class DeclinedProofs:
     ) -> None:
         """Store a plan within the transaction `change`, unless it is stored already or exceeds the limits."""
         proof = DeclinedProof(
-            plan=received.plan, name=received.name, analyst=analyst, named=named, plan_json=received.plan_json,
+            plan=received.plan, name=received.name, analyst=analyst, named=named,
+            plan_json=received.plan_json,
             signature=received.signature, authorization=received.authorization, reason=reason, at=received.at,
         )  # fmt: skip
         same = change.execute("SELECT plan FROM declined_proofs WHERE analyst = ?", (analyst,))

@@ -208,7 +208,8 @@ class Outgoing:
             if self.rounds.cost(plan, round_query) != cost:
                 raise RequestError(
                     Code.CONFLICT,
-                    f"another process of this site answered {round_label(round_query.round)} of this study meanwhile; "
+                    f"another process of this site answered {round_label(round_query.round)} of this study "
+                    "meanwhile; "
                     "run only one daemon for a state",
                 )
             known()
@@ -281,6 +282,7 @@ def _egress_message(
     round_query: RoundQuery, kind: str, meaning: str, size: int = 0, contribution: str = "", attempt: str = ""
 ) -> EgressMessage:
     return EgressMessage(
-        study=round_query.plan_digest, round=round_query.round, kind=kind, bytes=size, contribution=contribution,
+        study=round_query.plan_digest, round=round_query.round, kind=kind, bytes=size,
+        contribution=contribution,
         query=round_query.digest, attempt=attempt, meaning=meaning,
     )  # fmt: skip

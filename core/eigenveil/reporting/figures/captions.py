@@ -38,7 +38,10 @@ def scree_caption(figure_data: ReleaseFigureData) -> str:
     first = f"Variance along each component: the first carries {each} of the whole"
     if figure_data.k > 1:
         more = "" if figure_data.k <= FEW else ", and so on"
-        first = f"Variance along each component: the first {min(figure_data.k, FEW)} carry {each} of the whole{more}"
+        first = (
+            f"Variance along each component: the first {min(figure_data.k, FEW)} carry {each} of the "
+            f"whole{more}"
+        )
     noise_components = [str(i) for i, noise in enumerate(figure_data.from_noise, 1) if noise]
     noise = f" Component {_and(noise_components)} may be noise alone." if noise_components else ""
     return f"{first}; together the {figure_data.k} carry {100 * float(shares.sum()):.1f} %.{noise}"

@@ -186,7 +186,8 @@ def error_curve(
     if study_epsilon is not None:
         axes.axvline(study_epsilon, color=RED, lw=1.1, ls=(0, (5, 3)))
         axes.annotate(
-            f"this study: {study_epsilon:g}", (study_epsilon, 1), xycoords=("data", "axes fraction"), xytext=(3, -3),
+            f"this study: {study_epsilon:g}", (study_epsilon, 1), xycoords=("data", "axes fraction"),
+            xytext=(3, -3),
             textcoords="offset points", va="top", color=RED, fontsize=9,
         )  # fmt: skip
     axes.set_xscale("log")

@@ -29,7 +29,8 @@ MOST_LABELLED, MOST_LABELLED_NARROW = 14, 7  # columns whose numbers fit into th
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PairMatrix:
-    """Values of all pairs; `includes_diagonal`: with the diagonal. Shape: values and is_noise (d, d), symmetric."""
+    """Values of all pairs; `includes_diagonal`: with the diagonal. Shape: values and is_noise (d, d),
+    symmetric."""
 
     values: FloatArray
     is_noise: NDArray[np.bool_]

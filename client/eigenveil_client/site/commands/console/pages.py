@@ -129,7 +129,8 @@ async def _shown(console: Console, request: Request, template: str) -> Response:
         lambda config, store: consent_summary(config, store, requested_study(store, request))
     )
     return console.page(
-        request, template, card=view, answers=labels.ANSWER_LABELS, rules=labels.RULE_LABELS, standings=labels.STATUS_LABELS,
+        request, template, card=view, answers=labels.ANSWER_LABELS, rules=labels.RULE_LABELS,
+        standings=labels.STATUS_LABELS,
         signatures=labels.SIGNATURE_LABELS,
         peoples=labels.PERSON_LABELS, units=labels.UNITS, reasons=labels.REASON_LABELS,
     )  # fmt: skip
