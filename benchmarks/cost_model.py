@@ -14,8 +14,7 @@ from typing import Any
 
 from benchmarks.growth.laws import Laws, fitted
 from benchmarks.growth.points import Point, Points, Setting
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import MAX_NUMBERS, rehearse
+from eigenveil.planning.choose import MAX_NUMBERS, make_plan, rehearse
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import Gradient, Gram, Query
 from eigenveil.queries.limits import GRADIENT_LIMIT, SUM_LIMIT, row_norm_limit, triangle

@@ -35,7 +35,7 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.reporting.result import result_of
 from eigenveil.session import Session
 from eigenveil.simulation import MemoryJournal, run_study, simulate
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import offsets, steps

@@ -30,7 +30,7 @@ from benchmarks.disk import sync_ms
 from benchmarks.echo import echo_ms
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.queries import Gradient, GradientSpec
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.study import Study
 from eigenveil.study.toml import parse_study

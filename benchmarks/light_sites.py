@@ -26,13 +26,13 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.secure_aggregation.masking import Attempt, masked
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil_client.connection.channel import backoff_seconds, call, negotiate_version
 from eigenveil_client.connection.identity_files import request_for
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.sender import TransferLimits, fits_with_request, send
-from eigenveil_client.site.roster.site_keys import SiteKeys
+from eigenveil_client.site.roster.peers import SiteKeys
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc

@@ -22,7 +22,7 @@ from benchmarks.families import Family, bundled, falling, present
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.simulation import simulate
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Scaling, Study
 

@@ -19,7 +19,7 @@ import pyarrow.parquet as parquet
 
 from eigenveil.study.study import Column, Missing, Study
 from eigenveil_client.records.records import read
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from tests.client.records import omop
 from tests.client.site.support import a_study
 from tests.common.storage import cluster

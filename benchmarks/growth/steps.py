@@ -27,8 +27,7 @@ from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.numerics.linalg import eigenpairs
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import check_all_sizes, possible_rehearsals, rehearse_with_releases
+from eigenveil.planning.choose import check_all_sizes, make_plan, possible_rehearsals, rehearse_with_releases
 from eigenveil.planning.predict import predict
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import Gradient, GradientSpec, Gram, Query

@@ -31,7 +31,7 @@ from eigenveil.algorithms.shared import preparation
 from eigenveil.algorithms.shared.clip_radius import NormGrid
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column, Federation, Scaling, Study

@@ -20,11 +20,11 @@ from typing import Any
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import choose
 from eigenveil.planning.predict import epsilons_around, sweep
-from eigenveil.reporting.figures import biplot as _biplot
 from eigenveil.reporting.figures import components as _error_curve
 from eigenveil.reporting.figures import components as _loadings
 from eigenveil.reporting.figures import components as _scree
-from eigenveil.reporting.figures import heatmap as _heatmap
+from eigenveil.reporting.figures import loadings as _biplot
+from eigenveil.reporting.figures import loadings as _heatmap
 from eigenveil.reporting.figures.figure import STYLE, ReleaseFigureData
 from eigenveil.study.study import Study
 

@@ -29,13 +29,12 @@ from eigenveil.protocol.query_limits import attempt_cost
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import batch_of
 from eigenveil.reporting.document import RoundRecord, release_document
-from eigenveil.reporting.release_summary import release_summary_html
-from eigenveil.reporting.result import Result, result_of
+from eigenveil.reporting.result import Result, release_summary_html, result_of
 from eigenveil.secure_aggregation.simulated import CoalitionView, MaskedRounds
 from eigenveil.session import Session
 from eigenveil.simulated_sites import PARALLEL_ENTRIES, Attendance, SumFactory, sites_in_process
 from eigenveil.site.batches import HASH_RANGE, assign_batches
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import GridRows, unit

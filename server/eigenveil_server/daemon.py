@@ -179,7 +179,7 @@ class Daemon:
         """Open the console, if configured. Return its port."""
         if not self.config.console.listen:
             return None
-        from eigenveil_server.console.console import ConsoleServer  # its libraries are loaded only if needed
+        from eigenveil_server.console.console import ConsoleServer
         from eigenveil_server.console.page_context import DaemonServices
 
         serving = DaemonServices(

@@ -51,19 +51,6 @@ def test_points_say_of_the_machine_its_cores_and_memory_and_no_more() -> None:
             assert all(isinstance(value, float) for value in rest.values())
 
 
-def test_points_that_are_there_are_kept_and_the_others_forgotten(tmp_path: Path) -> None:
-    one, other = Setting(what="noise", numbers=10), Setting(what="noise", numbers=20)
-    points = Points(tmp_path / "some" / "d.json")
-    points.add(Point(setting=other, measured={"seconds": 1 / 3}))
-    points.add(Point(setting=one, measured={"seconds": 2.0}))
-    again = Points(tmp_path / "some" / "d.json")
-    assert [(point.setting, point.measured) for point in again.all()] == [
-        (one, {"seconds": 2.0}),
-        (other, {"seconds": 0.3333}),
-    ]
-    again.keep({other})
-    assert one not in again
-    assert other in again
 
 
 @pytest.mark.parametrize(("step", "quantity"), LAWS)

@@ -48,23 +48,6 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     assert all(distribution in {Requirement(line).name for line in EXTRAS[one]} for one in extra.split(","))
 
 
-def test_what_a_command_of_the_demonstration_lacks_is_named_with_all_that_the_demonstration_needs(
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "apsw.py").write_text("raise ModuleNotFoundError(name='apsw')")  # as if it were not there
-    words = ["demo", "--out", str(tmp_path / "demo"), "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", ANALYST, *words],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 4, done.stderr
-    message = json.loads(done.stdout)["message"]
-    assert "coordinator-init: this needs apsw" in message
-    assert "pip install 'eigenveil[analyst,coordinator,site]'" in message
-    assert "this needs apsw" in (tmp_path / "demo/logs/coordinator-init.log").read_text()
 
 
 def test_a_module_of_ours_that_is_not_there_is_a_bug_of_ours() -> None:

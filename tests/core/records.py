@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.queries import AdditiveQuery, Gram
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
 from tests.support import a_column, a_study

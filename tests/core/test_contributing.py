@@ -8,9 +8,9 @@ import pytest
 from eigenveil import simulated_sites
 from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.simulated_sites import sum_contributions
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from tests.support import a_plan, a_study, refused

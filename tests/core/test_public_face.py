@@ -57,26 +57,8 @@ def test_it_offers_what_was_promised_and_nothing_else() -> None:
         eigenveil.Plan  # noqa: B018
 
 
-def members(value: Any) -> dict[str, Any]:
-    """What a class itself adds to the public face: methods and properties."""
-    own = {} if inspect.isfunction(value) else vars(value)
-    return {
-        name: one
-        for name, one in own.items()
-        if not name.startswith("_") and (inspect.isfunction(one) or isinstance(one, property | classmethod))
-    }
 
 
-@pytest.mark.parametrize("name", PUBLIC)
-def test_every_public_name_says_what_it_is_and_what_belongs_to_it(name: str) -> None:
-    value = PUBLIC[name]
-    said = inspect.getdoc(value) or ""
-    if is_dataclass(value):
-        listed = "`{0}`|^(\\w+, )*{0}(, \\w+)* : "  # in a sentence, or among numpydoc's parameters
-        assert all(re.search(listed.format(field.name), said, re.MULTILINE) for field in fields(value))
-    for member, one in members(value).items():
-        assert inspect.getdoc(one), f"{name}.{member} has no docstring"
-    assert not inspect.isfunction(value) or "Raises:" in said
 
 
 @pytest.mark.usefixtures("published")
@@ -99,7 +81,3 @@ def test_what_the_readme_shows_runs() -> None:
     assert known["pca"].components_.shape == (2, 3)  # type: ignore[attr-defined]
 
 
-def test_who_writes_an_algorithm_finds_every_name_described() -> None:
-    for name in algorithms.__all__:
-        value = getattr(algorithms, name)
-        assert inspect.getdoc(value) or not inspect.isroutine(value), name

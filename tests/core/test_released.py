@@ -239,8 +239,3 @@ def test_a_notebook_shows_it_twice_without_a_clash_and_escaped() -> None:
         assert f"{100 * released().explained_variance_ratio[0]:.1f} %" in shown
 
 
-def test_printed_it_is_what_a_notebook_shows() -> None:
-    text = repr(released())
-    assert len(text.splitlines()) < 10
-    assert simulation().document["guarantee"]["words"] in text
-    assert f"{100 * released().explained_variance_ratio[0]:.1f} %" in text

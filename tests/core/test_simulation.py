@@ -20,7 +20,7 @@ from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
 from eigenveil.simulated_sites import Attendance
 from eigenveil.simulation import MemoryJournal, run_study
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
@@ -84,18 +84,6 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bits(many) == bits(simulate(STUDY, RECORDS, seed=2))
 
 
-def test_a_study_is_planned_and_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What costs as much as a round: a second session, or the plan as text."""
-    done: Counter[str] = Counter()
-
-    def counted(name: str, work: Any, *given: Any) -> Any:
-        done[name] += 1
-        return work(*given)
-
-    monkeypatch.setattr(plans, "plan_to_dict", partial(counted, "texts", plans.plan_to_dict))
-    monkeypatch.setattr(simulation, "Session", partial(counted, "sessions", Session))
-    simulate(STUDY, RECORDS, seed=1)
-    assert done == {"texts": 1, "sessions": 1}
 
 
 def test_who_was_absent_is_said_with_the_reason_that_a_federation_knows() -> None:

@@ -27,7 +27,7 @@ from rfc8785 import CanonicalizationError
 
 from eigenveil.errors import Code, EigenveilError, error
 from eigenveil.numerics.encoding import canonical
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.authorities import list_from_json
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.wire import query_from_proto, query_to_proto

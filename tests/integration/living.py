@@ -15,7 +15,7 @@ from eigenveil.dictionary.site_rules import ANY
 from eigenveil.identity import Role
 from eigenveil_client.analyst.profile import SigningKey
 from eigenveil_client.connection.identity import StoredIdentity, enrol, load_identity
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig, statement_of
 from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker

@@ -21,7 +21,7 @@ import eigenveil
 from eigenveil import EigenveilError, load_release
 from eigenveil.errors import Code
 from eigenveil_client.analyst import client
-from eigenveil_client.analyst.python.connected import ConnectedFederation
+from eigenveil_client.analyst.python.connect import ConnectedFederation
 from eigenveil_client.demo.federation import COORDINATOR
 from eigenveil_client.demo.processes import command_line
 from tests.integration.stage import SITES, Stage

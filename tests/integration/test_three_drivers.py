@@ -35,7 +35,7 @@ from eigenveil_client.analyst.profile import SigningKey
 from eigenveil_client.connection.identity import StoredIdentity, enrol
 from eigenveil_client.records import records
 from eigenveil_client.records.scratch_files import Scratch
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import EngineConfig
 from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.daemon.worker import SiteWorker

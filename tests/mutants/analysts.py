@@ -62,7 +62,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{SIGNED}::test_what_is_signed_is_the_plan_of_the_study_after_it_was_shown"),
     of("R31", f"{ANALYST}/studies.py", "if not yes and not click.confirm(", "if False and not click.confirm(",
        "tests/client/analyst/test_studies.py::test_a_person_is_asked_before_anything_is_signed"),
-    of("R31", f"{ANALYST}/studies.py", "if not (yes or asks(as_json)):", "if False:",
+    of("R31", f"{ANALYST}/studies.py", "if not (yes or is_interactive(as_json)):", "if False:",
        "tests/client/analyst/test_studies.py::test_where_nobody_can_be_asked_the_signature_must_be_agreed_to"),
     of("R31", f"{ANALYST}/python/study.py", "        tell(proposal.summary)\n", "",
        "tests/client/analyst/python/test_signing.py"
@@ -122,7 +122,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", ASKER, ("if any(one.card == key_card and one.confirmed is not None for one in "
                      "content.earlier):"),
        "if False:", f"{WHOSE}_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it"),
-    of("R31", ASKER, " and one.confirmed is not None", "",
+    of("R31", ASKER, "== key_card and one.confirmed is not None", "== key_card",
        f"{WHOSE}_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone"),
     of("R31", ASKER, "return SignatureStatus.NOT_COMPARED if pin is None or pin.confirmed is None else "
        "SignatureStatus.CHANGED", "return SignatureStatus.NOT_COMPARED",

@@ -22,7 +22,7 @@ MEANWHILE = f"{AT_SITE}/daemon/test_changed_meanwhile.py"
 FATES = f"{RULES}::test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it"
 SUBMITTED = "tests/server/rpc/test_signed_studies.py::test_a_study_that_its_analyst_did_not_sign_is_not_taken"
 ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
-REQUIRED = "analysts.require(self._member.folder, plan, seen.signed, self._store.clock_time())\n"
+REQUIRED = "analysts.require(self._member.folder, plan, received.signed, self._store.clock_time())\n"
 
 OF_SIGNATURES: tuple[Mutant, ...] = (
     # ---- one authorization, for one plan
@@ -61,9 +61,10 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R30", "key_cards/owners.py", "len(self.signing) == KEY_BYTES", "True",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
     # ---- digits are heard
-    of("R30", RULE, "that you hear: eigenveil-site", "{card.fingerprint}: eigenveil-site", HEARD),
-    of("R30", RULE, "word alone. Have {card.analyst} send the card",
-       "word alone. Compare {card.fingerprint}", HEARD),
+    of("R30", RULE, 'f"(eigenveil-site analysts confirm {key_card.analyst})',
+       'f"({key_card.fingerprint} {key_card.analyst})', HEARD),
+    of("R30", RULE, "Have {key_card.analyst} send the key card, and confirm it",
+       "Compare {key_card.fingerprint}", HEARD),
     of("R30", f"{SITE}/roster/analysts.py", '"analyst": plan.analyst,',
        ("\"analyst\": plan.analyst, \"fingerprint\": signed and "
        "signed.key_card.check().fingerprint,"), HEARD),
@@ -80,7 +81,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{KEPT}::test_a_person_agrees_to_nothing_when_the_cards_are_gone"),
     of("R31", f"{SITE}/daemon/service.py", ("            self._store.confirmed.note_and_require(identity.folder)\n"), "",
        f"{KEPT}::test_a_daemon_does_not_start_without_them"),
-    of("R31", f"{SITE}/commands/card_pinning.py", "store.confirmed.note(kind)", "pass",
+    of("R31", f"{SITE}/commands/key_card_commands.py", "store.confirmed.note(kind)", "pass",
        f"{KEPT}::test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone"),
     of("R30", f"{SITE}/roster/roster.py", "if self._path.is_symlink():", "if False:",
        f"{KEPT}::test_a_link_in_a_rosters_place_is_neither_followed_nor_replaced"),
@@ -94,9 +95,11 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
     of("R31", f"{SITE}/state/confirmed_kinds.py", "            self._note_removed(", "            len(",
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
-    of("R31", f"{SITE}/commands/key_card_commands.py", "    note_cards(config)\n", "",
+    of("R31", f"{SITE}/commands/key_card_commands.py",
+       "(ANALYSTS, config.identity).remove(name)\n    note_cards(config)\n",
+       "(ANALYSTS, config.identity).remove(name)\n",
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
-    of("R31", f"{SITE}/commands/card_pinning.py", "    note_cards(config)\n", "",
+    of("R31", f"{SITE}/commands/key_card_commands.py", "    note_cards(config)\n", "",
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
     of("R31", f"{SITE}/roster/roster.py", "(until + 1 for until in removed_at)", ("(until for until in removed_at)"),
        f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
@@ -148,10 +151,10 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{TRUSTED}::test_a_central_study_is_declined_once_a_peer_was_confirmed"),
     of("R31", TRUST, "    if secrecy.trust:\n        return ()\n", "",
        f"{TRUSTED}::test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered"),
-    of("R31", AGREEMENTS, "        rule.require_trust(self._member.folder, plan, self._policy.secrecy)\n", "",
+    of("R31", AGREEMENTS, "        peers.require_trust(self._member.folder, plan, self._policy.secrecy)\n", "",
        f"{TRUSTED}::test_what_was_agreed_to_before_a_peer_was_confirmed_is_answered_no_more"),
     of("R31", f"{SITE}/commands/consent.py",
-       "    rule.require_trust(config.identity, plan, config.policy.secrecy)\n", "",
+       "    peers.require_trust(config.identity, plan, config.policy.secrecy)\n", "",
        f"{TRUSTED}::test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever"),
     of("R31", AGREEMENTS, " or isinstance(problem, AuthorizationTooLong)", "",
        f"{CLOCKS}::test_a_signature_that_lasts_too_long_by_a_slow_clock_is_looked_at_again"),

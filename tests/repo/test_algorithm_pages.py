@@ -12,8 +12,7 @@ import pytest
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import RequestError
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import make_plan, rehearse
 from eigenveil.queries import Query
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties
 from eigenveil.study.study import Column, Federation, Study, Trust

@@ -20,7 +20,7 @@ from eigenveil.planning.choose import make_plan
 from eigenveil.reporting.explain import largest_inference_odds
 from eigenveil.study.study import Column, Federation, Study
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_common.config import keys
 from eigenveil_common.notify.config import Notify, NotifyAnalysts

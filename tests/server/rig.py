@@ -23,7 +23,7 @@ from eigenveil.numerics.encoding import FloatArray, IntArray, to_bytes
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_from_proto
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, OPTIONS, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -208,6 +208,9 @@ class Client:
         return (await self.stub.GetRelease(request)).release_json
 
 
+Sites = Mapping[str, Client]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
     """What an enrolled caller holds."""
@@ -283,7 +286,7 @@ class Rig:
         """Enrol and connect."""
         return self.connect(await self.credentials(role, name, **options))
 
-    async def sites(self) -> Mapping[str, Client]:
+    async def sites(self) -> Sites:
         """All the sites."""
         return {name: await self.client(Role.SITE, name) for name in SITES}
 

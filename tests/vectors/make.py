@@ -21,8 +21,7 @@ from eigenveil.accounting.ledger import Ledger, LedgerEntry
 from eigenveil.accounting.zcdp import Cost, Neighbours
 from eigenveil.aggregation import Contribution
 from eigenveil.numerics.encoding import canonical, digest, frozen, to_bytes
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.protocol.plan import Plan, plan_to_dict
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import ROUND_SIGNED, Release, RoundStatement

@@ -16,7 +16,7 @@ from eigenveil.reporting.result import EVERY_COMPONENT, has_every_component
 from eigenveil_client.analyst.display import Display, event_value
 from eigenveil_client.analyst.federation import print_overrides
 from eigenveil_client.analyst.profile import next_command
-from eigenveil_client.analyst.python.connected import ConnectedFederation
+from eigenveil_client.analyst.python.connect import ConnectedFederation
 from eigenveil_client.analyst.python.run import SHORT, Run
 from eigenveil_client.analyst.python.study import FederatedStudy, repeated
 from eigenveil_client.analyst.release_files import describe_analyst, write_result

@@ -13,7 +13,7 @@ from typing import TypeVar
 import grpc
 
 from eigenveil.errors import Code, PeerError, round_label
-from eigenveil.planning.dry_run import MAX_NUMBERS
+from eigenveil.planning.choose import MAX_NUMBERS
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN, error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.reporting.report import Projection, render
 from eigenveil.reporting.verify import load_release, verify_release
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Study
 from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.demo.layout import DemoLayout, PublicRecords

@@ -235,10 +235,7 @@ def draw(path: Path, study: Study, rows: Sequence[ComparisonRow]) -> None:
     Raises:
         InternalError: code `storage`, it cannot be written.
     """
-    from eigenveil_client.local.figures import (  # importing matplotlib takes a second
-        draw_comparison,
-        rows_with_error,
-    )
+    from eigenveil_client.local.tables import draw_comparison, rows_with_error
 
     if rows_with_error(rows):
         draw_comparison(path, rows, f"{study.name}, epsilon {formatting.shown(study.epsilon)}")

@@ -230,7 +230,7 @@ def draw_last(runs: SimulationRuns, path: Path) -> dict[str, str]:
     Raises:
         InternalError: code `storage`, it cannot be written.
     """
-    from eigenveil_client.local.figures import draw_overview  # drawing takes a second to import
+    from eigenveil_client.local.tables import draw_overview  # drawing takes a second to import
 
     if not len(runs.simulations[-1].result.components):
         return {}

@@ -17,8 +17,8 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.study.study import Column
 from eigenveil_client.records.genotype_table import GenotypeTable
-from eigenveil_client.records.recoding.blocks import blocks
-from eigenveil_client.records.recoding.column_parser import column_parser
+from eigenveil_client.records.recoding.gather import blocks
+from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import BadRecords, Headers

@@ -26,8 +26,7 @@ import numpy as np
 from eigenveil.numerics.encoding import IntArray
 from eigenveil_client.records.genotype_table import MISSING, Alleles, Counts, header
 from eigenveil_client.records.tables.batches import whole_chunks
-from eigenveil_client.records.tables.records_config import LISTS
-from eigenveil_client.records.tables.source import BadRecords, digest
+from eigenveil_client.records.tables.source import LISTS, BadRecords, digest
 from eigenveil_common.command import require_extra
 
 MAGIC = bytes([0x6C, 0x1B, 0x01])  # the last byte: variant-major

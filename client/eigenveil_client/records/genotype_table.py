@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from eigenveil.numerics.encoding import IntArray
 from eigenveil_client.records.tables import batches
 from eigenveil_client.records.tables.batches import Kinds, batch_rows, whole_chunks
-from eigenveil_client.records.tables.records_config import COMMAS, Dialect
-from eigenveil_client.records.tables.source import BadRecords, LeaveOut
+from eigenveil_client.records.tables.source import COMMAS, BadRecords, Dialect, LeaveOut
 
 Counts = NDArray[np.int8]
 MISSING = -1  # in place of a count

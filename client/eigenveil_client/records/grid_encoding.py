@@ -16,13 +16,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.grid import GridRows, stored_dtype
 from eigenveil.study.study import Missing, Study
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges, plausible_bounds, quality
 from eigenveil_client.records.genotype_table import GenotypeTable
-from eigenveil_client.records.recoding.blocks import blocks, named_persons
-from eigenveil_client.records.recoding.column_parser import ColumnParser
+from eigenveil_client.records.recoding.gather import blocks, named_persons
+from eigenveil_client.records.recoding.parsing import ColumnParser
 from eigenveil_client.records.recoding.persons import Persons
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.tables.batches import KINDS, MISSING, VALUES, ArrowBytes, ByteBlock

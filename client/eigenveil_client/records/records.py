@@ -25,13 +25,12 @@ from eigenveil.study.grid import GridRows, stored_dtype
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import NO_RANGES, ColumnQuality, PlausibleRanges, check_units
 from eigenveil_client.records.grid_encoding import grid_encoder
-from eigenveil_client.records.recoding.column_parser import column_parser
+from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.recoding.rule import ColumnRule, digest
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch, whole
-from eigenveil_client.records.sources.formats import open_source
+from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import Headers, Source, name_and_unit
+from eigenveil_client.records.tables.source import Headers, RecordsConfig, Source, name_and_unit
 
 LINES = "(whole lines)"  # in place of a column's name, where columns are listed
 

@@ -31,7 +31,7 @@ from eigenveil_client.records.isolated.process import MEMORY_MIB, ReaderLimits
 from eigenveil_client.records.isolated.reader import Reader
 from eigenveil_client.records.recoding.rule import ColumnRule, rules
 from eigenveil_client.records.scratch_files import Scratch
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.policy import Approval, Policy
 from eigenveil_client.site.roster.peers import allowed_trust
 from eigenveil_common import config

@@ -15,7 +15,7 @@ from typing import Any
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.protocol.plan import Plan
 from eigenveil.reporting.explain import largest_inference_odds
-from eigenveil_common.web.languages import mark
+from eigenveil_common.web.pages import mark
 
 MEMBERSHIP_QUESTION = mark(
     "Imagine somebody who wants the answer to one yes-or-no question about one certain patient: is this "

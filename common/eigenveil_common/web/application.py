@@ -23,10 +23,16 @@ from starlette.types import ASGIApp
 
 from eigenveil.errors import Code, EigenveilError, ErrorFamily, PeerError
 from eigenveil_common.log import frame_locations, log_error
-from eigenveil_common.web.guard import SAFE, Origins, RequestGuard, SecurityHeaders
-from eigenveil_common.web.languages import mark
-from eigenveil_common.web.pages import COMMON_FOLDER, Pages
-from eigenveil_common.web.sessions import LIFETIME_SECONDS, Session, Sessions
+from eigenveil_common.web.pages import COMMON_FOLDER, Pages, mark
+from eigenveil_common.web.sessions import (
+    LIFETIME_SECONDS,
+    SAFE,
+    Origins,
+    RequestGuard,
+    SecurityHeaders,
+    Session,
+    Sessions,
+)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}

@@ -15,13 +15,17 @@ from eigenveil.algorithms.papers.oja import BatchPass, RoundCounter
 from eigenveil.algorithms.papers.private_oja import private_oja, private_oja_shuffled
 from eigenveil.algorithms.papers.single_pass import single_pass
 from eigenveil.algorithms.papers.smooth_sensitivity import smooth_subspace
-from eigenveil.algorithms.papers.subspace_approx import subspace_approx, subspace_approx_rank
-from eigenveil.algorithms.papers.subspace_exact import subspace_exact, subspace_exact_rank, subspace_reference
+from eigenveil.algorithms.papers.subspaces import (
+    subspace_approx,
+    subspace_approx_rank,
+    subspace_exact,
+    subspace_exact_rank,
+    subspace_reference,
+)
 from eigenveil.algorithms.recommended.auto import FirstStage, auto, rehearsal_steps
 from eigenveil.algorithms.recommended.dp_pca import dp_pca
 from eigenveil.algorithms.recommended.gauss_cov import gauss_cov
-from eigenveil.algorithms.recommended.refined_cov import refined_cov
-from eigenveil.algorithms.recommended.refined_pca import refined_pca
+from eigenveil.algorithms.recommended.refined import refined_cov, refined_pca
 from eigenveil.algorithms.shared.custom_algorithm import as_custom_algorithm, checked_steps
 from eigenveil.algorithms.shared.preparation import (
     LocationEstimate,

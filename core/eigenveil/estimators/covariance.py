@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.covariance import EmpiricalCovariance
 
-from eigenveil.algorithms.shared.frobenius_error import predicted_frobenius_error, shrunk_eigenvalues
 from eigenveil.algorithms.shared.standardised import remaining_plan
+from eigenveil.algorithms.shared.stated_error import predicted_frobenius_error, shrunk_eigenvalues
 from eigenveil.errors import RequestError
 from eigenveil.estimators._base import Bounds, records_of, run, study_of
 from eigenveil.numerics.encoding import FloatArray

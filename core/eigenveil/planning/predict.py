@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.choose import choose, make_plan
-from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.choose import choose, make_plan, possible_rehearsals
 from eigenveil.planning.error_models import predict_plan_error
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum, stated_spectrum
 from eigenveil.planning.error_models.perturbation import PredictedError

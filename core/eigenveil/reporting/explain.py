@@ -17,8 +17,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.algorithms.shared.column_scales import SPREADS
 from eigenveil.errors import Code, PeerError
 from eigenveil.numerics.encoding import canonical
-from eigenveil.planning.choose import noise_warnings
-from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.choose import noise_warnings, possible_rehearsals
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of

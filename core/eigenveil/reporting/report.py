@@ -17,9 +17,9 @@ from eigenveil.planning.choose import USABLE
 from eigenveil.queries import KINDS
 from eigenveil.reporting.document import charged_micro_rho
 from eigenveil.reporting.explain import document_guarantee
-from eigenveil.reporting.figures.biplot import Projection
 from eigenveil.reporting.figures.captions import report_figures
 from eigenveil.reporting.figures.figure import MOST_COLUMNS
+from eigenveil.reporting.figures.loadings import Projection
 from eigenveil.reporting.result import EVERY_COMPONENT, has_every_component
 from eigenveil.reporting.trust import colluding, visibility_table
 from eigenveil.study.study import Scaling

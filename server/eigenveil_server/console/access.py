@@ -23,8 +23,7 @@ from eigenveil.errors import Code, InternalError, PeerError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.web.application import Endpoint, PageGateway
-from eigenveil_common.web.guard import SAFE
-from eigenveil_common.web.sessions import Session
+from eigenveil_common.web.sessions import SAFE, Session
 from eigenveil_server.config import Console
 from eigenveil_server.front.quota import TokenBucket
 from eigenveil_server.metrics import Metrics

@@ -20,10 +20,8 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil_common.storage.database import Database
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.web.application import PageGateway
-from eigenveil_common.web.guard import Origins
-from eigenveil_common.web.languages import Languages
-from eigenveil_common.web.pages import Pages, gauge
-from eigenveil_common.web.sessions import Session, Sessions
+from eigenveil_common.web.pages import Languages, Pages, gauge
+from eigenveil_common.web.sessions import Origins, Session, Sessions
 from eigenveil_server.config import Config
 from eigenveil_server.front.gateway import Gateway
 from eigenveil_server.pki.registry import Registry

@@ -24,8 +24,13 @@ from eigenveil.dictionary.directory import (
     directory_to_dict,
 )
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.planning.choose import make_plan, noise_warnings
-from eigenveil.planning.dry_run import check_all_sizes, possible_rehearsals, rehearse
+from eigenveil.planning.choose import (
+    check_all_sizes,
+    make_plan,
+    noise_warnings,
+    possible_rehearsals,
+    rehearse,
+)
 from eigenveil.planning.predict import predict
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery

@@ -13,7 +13,7 @@ import psycopg
 import xlsxwriter
 
 from eigenveil.study.study import Column, Missing, Study
-from eigenveil_client.records.tables.records_config import Dialect, RecordsConfig
+from eigenveil_client.records.tables.source import Dialect, RecordsConfig
 from tests.client.site.support import a_study
 
 CONCEPTS = {3036277: "Körpergröße", 3025315: "Gewicht", 3004249: "Blutdruck", 3004501: "Glukose"}

@@ -19,7 +19,7 @@ from eigenveil_client.records.column_quality import (
     profile,
 )
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
-from eigenveil_client.records.sources.formats import open_table
+from eigenveil_client.records.sources.view import open_table
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import BadRecords
 from tests.client.records.genotypes.support import counted, genotypes, plink, table

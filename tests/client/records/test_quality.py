@@ -7,7 +7,7 @@ from pathlib import Path
 from eigenveil.study.study import Column
 from eigenveil_client.records import records
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from tests.client.site.support import a_study
 
 

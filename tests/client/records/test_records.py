@@ -11,13 +11,12 @@ import pyarrow.parquet as parquet
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Column, Missing, Study
 from eigenveil_client.records import records
 from eigenveil_client.records.sources import delimited
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from tests.client.site.support import a_study
 
 STUDY = a_study()

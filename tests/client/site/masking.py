@@ -11,16 +11,15 @@ import numpy as np
 
 from eigenveil.key_cards.owners import SiteKeyCard
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, masked
 from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.daemon.answers import MaskedAnswer
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
-from eigenveil_client.site.roster.peers import PEERS
+from eigenveil_client.site.roster.peers import PEERS, SiteKeys
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.roster.site_keys import SiteKeys
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import RELEASE_KEY, work

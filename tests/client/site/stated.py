@@ -7,7 +7,7 @@ from functools import cache
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.planning.dry_run import rehearse, rehearse_with_releases
+from eigenveil.planning.choose import rehearse, rehearse_with_releases
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound

@@ -36,7 +36,7 @@ from eigenveil.study.study import Column, Federation, Study
 from eigenveil.study.toml import study_digest
 from eigenveil.study_authorization import SignedAuthorization
 from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker

@@ -9,7 +9,7 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Batch, Gradient, batch_of

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.zcdp import Cost
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import batch_of
 from eigenveil.study.algorithm import Algorithm

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from eigenveil.aggregation import Contribution
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine.engine import LocalRecords

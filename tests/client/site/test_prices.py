@@ -10,7 +10,7 @@ import pytest
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import batch_of

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.study.study import Column, Study
 from eigenveil_client.records import records
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRange
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.config import plausible_ranges, site_dictionary

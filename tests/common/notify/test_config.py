@@ -23,9 +23,6 @@ def written(folder: Path, notify: str) -> Config:
     return load(path, Config)
 
 
-def test_whoever_states_nothing_tells_nobody(tmp_path: Path) -> None:
-    assert written(tmp_path, "").notify == NotifyAnalysts()
-    assert (Notify().mail_host, Notify().webhook, Notify().to) == ("", "", ())
 
 
 def test_a_table_is_read_with_its_files_relative_to_the_configuration(tmp_path: Path) -> None:

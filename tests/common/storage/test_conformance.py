@@ -84,13 +84,6 @@ def test_what_looks_like_a_parameter_in_a_text_is_none(place: Place) -> None:
     assert dict(rows[0]) == {"mark": "?", "part": "50 %", "one": 1}
 
 
-def test_text_sorts_by_its_bytes(place: Place) -> None:
-    database = place.open(SCHEMA)
-    names = ["B", "a", "a-b", "aa", "é"]
-    with database.transaction() as change:
-        for index, name in enumerate(reversed(names)):
-            change.execute(INSERT, (index, name, None, None))
-    assert [row[0] for row in database.rows("SELECT name FROM t ORDER BY name")] == names
 
 
 def test_a_key_that_is_left_out_is_the_next(place: Place) -> None:
@@ -121,32 +114,8 @@ def test_a_transaction_is_all_or_nothing(place: Place) -> None:
     assert len(place.open(SCHEMA).rows("SELECT * FROM t")) == 1
 
 
-def test_nobody_sees_what_is_not_committed(place: Place) -> None:
-    writer, reader = place.open(SCHEMA), place.open(SCHEMA)
-    with writer.transaction() as change:
-        change.execute(INSERT, (1, "a", None, None))
-        assert reader.rows("SELECT * FROM t") == []
-    assert len(reader.rows("SELECT * FROM t")) == 1
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE log SET name = 'b'",
-        "DELETE FROM log",
-        "DELETE FROM log WHERE id = 1",
-        "INSERT INTO log (id, name) VALUES (1, 'b') ON CONFLICT (id) DO UPDATE SET name = 'b'",
-    ],
-)
-def test_append_only_tables_are_only_appended_to(place: Place, statement: str) -> None:
-    database = place.open(SCHEMA)
-    with database.transaction() as change:
-        for index, name in enumerate("ab"):
-            change.execute(INSERT, (index, name, None, None))
-        change.execute("INSERT INTO log (name) VALUES ('a')")
-    with refused(Code.STORAGE, "the log is append-only; ask"), database.transaction() as change:
-        change.execute(statement)
-    assert [row["name"] for row in database.rows("SELECT name FROM log")] == ["a"]
 
 
 @pytest.mark.parametrize(

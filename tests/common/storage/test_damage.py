@@ -16,7 +16,7 @@ import pytest
 
 from eigenveil.errors import Code, EigenveilError, InternalError
 from eigenveil.identity import Role
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil_client.site.state import store_access
 from eigenveil_common.concurrency import try_lock
 from eigenveil_common.storage.ledger_store import LedgerStore

@@ -62,19 +62,6 @@ def edit(path: Path, *statements: str) -> None:
         connection.commit()
 
 
-def test_it_reopens_as_it_was(path: Path) -> None:
-    first, again = open_store(path), open_store(path)
-    assert again.ledger == first.ledger
-    assert again.ledger.spent == Cost(micro_rho=20, atto_delta=10**16)
-    again.charge(STUDY, 0, QUERY, Cost(micro_rho=20, atto_delta=10**16))
-    assert again.ledger.size == 2
-    with refused(Code.PROTOCOL, "another query"):
-        again.charge(STUDY, 0, OTHER, Cost(micro_rho=1))
-    with refused(Code.BUDGET):
-        again.charge(STUDY, 1, OTHER, Cost(micro_rho=31))
-    again.settle(STUDY)
-    again.settle(STUDY)
-    assert open_store(path).ledger == again.ledger
 
 
 def test_it_survives_a_process_that_is_killed_after_a_charge(path: Path) -> None:
@@ -97,19 +84,6 @@ def test_the_database_is_as_durable_as_it_says(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        "UPDATE ledger SET micro_rho = 0",
-        "UPDATE ledger SET at = 5 WHERE \"index\" = 1",
-        "DELETE FROM ledger",
-        "DELETE FROM ledger WHERE \"index\" = 1",
-    ],
-)  # fmt: skip
-def test_rows_are_only_ever_added(path: Path, statement: str) -> None:
-    with pytest.raises(sqlite3.DatabaseError, match="append-only"):
-        edit(path, statement)
-    assert open_store(path).ledger.spent.micro_rho == 20
 
 
 @pytest.mark.parametrize(
@@ -141,24 +115,8 @@ def test_a_tampered_row_stops_the_start(path: Path, change: str) -> None:
         open_store(path)
 
 
-def test_a_removed_row_stops_the_start(path: Path) -> None:
-    edit(path, "DROP TRIGGER ledger_is_append_only_delete", 'DELETE FROM ledger WHERE "index" = 0')
-    with refused(Code.STORAGE, "chain"):
-        open_store(path)
 
 
-def test_two_processes_share_one_ledger(path: Path) -> None:
-    first, second = open_store(path), open_store(path)
-    first.charge(STUDY, 1, OTHER, Cost(micro_rho=25))
-    with refused(Code.BUDGET):
-        second.charge(STUDY, 2, OTHER, Cost(micro_rho=6))
-    with refused(Code.PROTOCOL, "another query"):
-        second.charge(STUDY, 1, QUERY, Cost(micro_rho=1))
-    second.charge(STUDY, 2, OTHER, Cost(micro_rho=5))
-    first.settle(STUDY)
-    second.settle(STUDY)
-    assert first.ledger == second.ledger == open_store(path).ledger
-    assert first.ledger.spent.micro_rho == 50
 
 
 def test_what_a_process_with_a_larger_budget_stored_stands(path: Path) -> None:
@@ -191,16 +149,8 @@ def test_what_is_written_with_an_entry_is_written_with_it_or_not_at_all(path: Pa
     assert store.ledger.size == 2
 
 
-def test_a_budget_below_what_is_committed_stops_the_start(path: Path) -> None:
-    with refused(Code.BUDGET):
-        open_store(path, Cost(micro_rho=49, atto_delta=10**18))
 
 
-def test_a_database_of_another_schema_is_refused(path: Path) -> None:
-    with refused(Code.STORAGE, "schema version 1", "needs 2"):
-        Database(path, SCHEMA, 2)
-    with refused(Code.STORAGE, "schema version 1", "a newer program"):
-        Database(path, SCHEMA, 0)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

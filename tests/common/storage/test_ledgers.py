@@ -45,11 +45,6 @@ def test_what_one_reserves_the_other_cannot(place: Place) -> None:
     assert ledger(place).ledger == second.ledger
 
 
-def test_a_refusal_writes_nothing(place: Place) -> None:
-    store = ledger(place)
-    with refused(Code.BUDGET):
-        store.reserve(A, Cost(micro_rho=101))
-    assert store.entries() == []
 
 
 def test_the_ledger_is_append_only(place: Place) -> None:

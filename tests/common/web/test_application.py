@@ -11,10 +11,15 @@ from starlette.routing import Route
 
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil_common.web.application import LinkGate, PageGateway, application
-from eigenveil_common.web.guard import MOST_BYTES, Origins
-from eigenveil_common.web.languages import Languages
-from eigenveil_common.web.pages import Pages
-from eigenveil_common.web.sessions import IDLE_SECONDS, LIFETIME_SECONDS, LINK_SECONDS, Sessions
+from eigenveil_common.web.pages import Languages, Pages
+from eigenveil_common.web.sessions import (
+    IDLE_SECONDS,
+    LIFETIME_SECONDS,
+    LINK_SECONDS,
+    MOST_BYTES,
+    Origins,
+    Sessions,
+)
 from tests.common.web.asgi import HOST, Browser
 
 PAGE = """{% extends "base.html" %}{% import "forms.html" as forms %}{% block main %}

@@ -11,8 +11,7 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import noise_warnings
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import noise_warnings, rehearse
 from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate, split_rows
 from eigenveil.study.algorithm import Algorithm

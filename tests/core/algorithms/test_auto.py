@@ -17,8 +17,7 @@ from eigenveil.algorithms.recommended.auto import FirstStage
 from eigenveil.algorithms.recommended.gauss_cov import NoisedCovariance, combine_matrices
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, frozen
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.planning.predict import predict
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery

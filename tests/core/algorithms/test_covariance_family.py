@@ -14,18 +14,17 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.zcdp import MICRO, NO_COST, Neighbours
-from eigenveil.algorithms.shared.frobenius_error import (
+from eigenveil.algorithms.shared.preparation import cost_of_share, noise_distribution
+from eigenveil.algorithms.shared.stated_error import (
     gauss_error,
     predicted_frobenius_error,
     separate_error,
     shrunk_eigenvalues,
 )
-from eigenveil.algorithms.shared.preparation import cost_of_share, noise_distribution
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import possible_rehearsals, rehearse
+from eigenveil.planning.choose import make_plan, possible_rehearsals, rehearse
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.protocol.query_limits import check_affordable

@@ -17,7 +17,7 @@ from eigenveil.accounting.zcdp import Neighbours, pico_epsilon
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, canonical
-from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate

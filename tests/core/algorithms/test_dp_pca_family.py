@@ -15,8 +15,7 @@ from eigenveil.algorithms.papers.oja import StepSchedule, best_group, oja, spect
 from eigenveil.algorithms.papers.single_pass import OCTAVES, bins_for, box_for, read_spread, records_needed
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import make_plan, rehearse
 from eigenveil.protocol.rounds import Release
 from eigenveil.queries import CoordinateClippedSum, EigenvalueVotes, GradientSpec, batch_of
 from eigenveil.reporting.explain import explain

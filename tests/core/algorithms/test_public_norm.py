@@ -13,8 +13,7 @@ from scipy import stats
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import make_plan, rehearse
 from eigenveil.queries import NAMES, Eigenvectors, Gram, RowNorms, Spectrum, SquaredNormSum, Subspace
 from eigenveil.queries.limits import least_row_radius
 from eigenveil.reporting.explain import explain

@@ -8,7 +8,7 @@ import pytest
 from eigenveil.accounting.zcdp import Neighbours, pico_epsilon
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.queries import NAMES
 from eigenveil.reporting.explain import explain
 from eigenveil.simulation import Simulation, simulate

@@ -28,8 +28,7 @@ from eigenveil.errors import Code
 from eigenveil.noise.source import noise_spec
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.planning.predict import predict
 from eigenveil.protocol.estimate import Estimate, MatrixNoise
 from eigenveil.protocol.query import NoiseDistribution

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.zcdp import Neighbours, pico_epsilon
-from eigenveil.algorithms.papers.subspace_exact import subsample_size
+from eigenveil.algorithms.papers.subspaces import subsample_size
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import orthonormal, sin_angle
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
 from eigenveil.reporting.explain import explain

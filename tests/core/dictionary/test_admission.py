@@ -150,6 +150,3 @@ def test_every_refusal_says_what_to_do() -> None:
     check_study(STUDY, directory(sites=slow, approval_seconds=PERSON_SECONDS))
 
 
-def test_a_long_list_of_unknown_columns_is_cut() -> None:
-    with refused(Code.BAD_STUDY, "and 30 more"):
-        check_study(a_study(50, SITES), directory(columns=("x",)))

@@ -119,10 +119,6 @@ def test_a_new_study_file_says_what_was_chosen(names: list[str], epsilon: float,
     assert (study.epsilon, study.federation.sites) == (epsilon, tuple(sites))
 
 
-def test_a_study_file_of_sixteen_columns_has_under_thirty_lines() -> None:
-    """Done when: from a dictionary to a study file in one command."""
-    for names in combinations(list(USABLE)[:17], 16):
-        assert len(new_study(choice(names), KNOWN).splitlines()) < 30
 
 
 @pytest.mark.parametrize(

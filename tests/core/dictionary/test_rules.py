@@ -102,12 +102,6 @@ def test_what_a_site_states_is_told_to_an_analyst_without_the_others_whom_it_all
         assert replace(seen, allows=stated.allows) == stated, "and nothing else is changed"
 
 
-def test_rules_come_through_messages_and_processes_as_they_are() -> None:
-    there = directory(anna=CLOSED)
-    assert directory_from_dict(directory_to_dict(there)) == there
-    stated = there.sites["anna"]
-    assert stated is not None
-    assert statement_from_proto(stated.to_proto()) == stated
 
 
 @pytest.mark.parametrize(

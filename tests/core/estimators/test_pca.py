@@ -67,13 +67,6 @@ def test_with_a_huge_budget_it_is_pca(algorithm: str) -> None:
     assert private.n_samples_ == pytest.approx(len(x), abs=2)
 
 
-def test_transform_is_a_projection_and_its_inverse() -> None:
-    x = records(500)
-    fitted = PrivatePCA(6, epsilon=HUGE, bounds=BOUNDS, algorithm="gauss-cov", random_state=1).fit(x)
-    np.testing.assert_allclose(fitted.inverse_transform(fitted.transform(x)), x, atol=1e-9)
-    np.testing.assert_allclose(fitted.transform(x), (x - fitted.mean_) @ fitted.components_.T)
-    np.testing.assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(6), atol=1e-9)
-    assert fitted.noise_variance_ == 0.0
 
 
 def test_signs_are_fixed() -> None:
@@ -126,9 +119,6 @@ def test_a_stated_norm_is_the_studys_however_it_is_written() -> None:
     assert fitted({"norm": 0.5}).explained_variance_[0] > 2 * found.explained_variance_[0]
 
 
-def test_it_works_in_a_pipeline() -> None:
-    out = make_pipeline(PrivatePCA(2, bounds=BOUNDS), StandardScaler()).fit_transform(records(300))
-    assert out.shape == (300, 2)
 
 
 def test_the_release_carries_the_guarantee() -> None:
@@ -164,27 +154,10 @@ def test_a_seed_is_a_simulation_and_says_so() -> None:
     assert not np.array_equal(one.components_, other.components_)
 
 
-def test_without_a_seed_two_fits_differ() -> None:
-    x = records(500)
-    one, two = (PrivatePCA(2, bounds=BOUNDS).fit(x).components_ for _ in range(2))
-    assert not np.array_equal(one, two)
 
 
-def test_a_constant_column_is_no_problem() -> None:
-    x = records()
-    x[:, 2] = 7.0
-    fitted = PrivatePCA(2, epsilon=HUGE, bounds=BOUNDS, algorithm="gauss-cov").fit(x)
-    assert np.abs(fitted.components_[:, 2]).max() < 0.01
 
 
-def test_values_beyond_the_bounds_count_as_the_bound() -> None:
-    x = records()
-    far = x.copy()
-    far[0] = 1e12
-    moved = x.copy()
-    moved[0] = BOUNDS[1]
-    one, two = (PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(each).components_ for each in (far, moved))
-    np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("estimator", [PrivatePCA, PrivateCovariance])

@@ -24,7 +24,7 @@ from eigenveil.mechanisms import data_independent_noise
 from eigenveil.mechanisms.papers import covariance, smooth_sensitivity
 from eigenveil.noise.source import NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import (

@@ -10,8 +10,8 @@ from unittest import mock
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning import dry_run
-from eigenveil.planning.dry_run import SIZES, check_all_sizes, rehearse
+from eigenveil.planning import choose
+from eigenveil.planning.choose import SIZES, check_all_sizes, rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import Preimage
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
@@ -24,9 +24,9 @@ PLAN = a_plan(algorithm=Algorithm.PRIVATE_OJA, batches=30, epsilon=5.0)
 def test_more_than_the_limit_is_refused(monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
     queries = rehearse(PLAN)
     asked = len(queries) if limit == "MAX_ROUNDS" else sum(query.query.length for query in queries)
-    monkeypatch.setattr(dry_run, limit, asked)
+    monkeypatch.setattr(choose, limit, asked)
     assert len(rehearse(PLAN)) == len(queries)
-    monkeypatch.setattr(dry_run, limit, asked - 1)
+    monkeypatch.setattr(choose, limit, asked - 1)
     with refused(Code.BAD_STUDY, "fewer batches"):
         rehearse(PLAN)
 
@@ -63,7 +63,7 @@ def test_what_one_rehearsal_lets_pass_no_other_size_refuses(algorithm: Algorithm
             except RequestError:
                 continue
             refusals = [said for records in SIZES if (said := refusal(known, plan, records, None))]
-            with mock.patch.object(dry_run, "rehearse", wraps=known) as again:
+            with mock.patch.object(choose, "rehearse", wraps=known) as again:
                 said = refusal(check_all_sizes, plan, asked)
             assert said in refusals if refusals else not said
             rehearsals += again.call_count

@@ -12,7 +12,7 @@ from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.mechanisms import apply_mechanism, data_independent_noise
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.protocol.query_limits import MAX_NOISE_SCALE, check_noise_scale
 from eigenveil.queries import AdditiveQuery, ClippedSum, Gram, Query, RowNorms, Spectrum, SquaredNormSum
@@ -62,10 +62,6 @@ def test_what_may_be_planned_can_be_drawn(name: str, law: NoiseDistribution, nei
                     data_independent_noise(asked, study)
 
 
-def test_both_happen() -> None:
-    wide = LARGEST["wide gram"]
-    assert allowed(a_query(wide, 10**6, NoiseDistribution.LAPLACE), 1, Neighbours.ADD_REMOVE)
-    assert not allowed(a_query(wide, 1, NoiseDistribution.LAPLACE), MAX_MULTIPLICITY, Neighbours.ADD_REMOVE)
 
 
 def test_a_study_whose_noise_would_be_too_loud_is_refused_when_it_is_planned() -> None:

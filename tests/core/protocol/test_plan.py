@@ -27,10 +27,6 @@ def written(**changes: Any) -> bytes:
     return canonical(plan_to_dict(a_plan()) | changes)
 
 
-def test_a_plan_reads_back_as_itself() -> None:
-    plan = a_plan()
-    assert plan_from_json(plan.to_json()) == plan
-    assert plan_from_json(plan.to_json()).digest == plan.digest
 
 
 def test_a_plan_spends_what_its_promise_allows() -> None:
@@ -47,8 +43,6 @@ def test_a_plan_that_promises_more_than_it_keeps_is_refused(more: int) -> None:
         plan_from_json(written(micro_rho=plan.micro_rho + more))
 
 
-def test_a_plan_may_spend_less() -> None:
-    assert plan_from_json(written(micro_rho=1)).micro_rho == 1
 
 
 BY_PARTS = (Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS)
@@ -158,17 +152,8 @@ def test_bytes_that_are_no_plan_are_refused_as_the_peers_fault(data: bytes) -> N
     assert isinstance(caught.value, PeerError) or caught.value.code is Code.BAD_STUDY
 
 
-@pytest.mark.parametrize("cut", range(0, len(GOOD), 97))
-def test_a_truncated_plan_is_refused(cut: int) -> None:
-    with refused(Code.PROTOCOL, "cannot be read"):
-        plan_from_json(GOOD[:cut])
 
 
-def test_a_study_inside_a_plan_is_checked_as_strictly() -> None:
-    study = plan_to_dict(a_plan())["study"]
-    study["privacy"]["extra"] = 1
-    with refused(Code.BAD_STUDY, "extra", "[privacy]"):
-        plan_from_json(written(study=study))
 
 
 def test_sums_that_could_overflow_are_refused_when_planning() -> None:
@@ -180,20 +165,5 @@ def test_sums_that_could_overflow_are_refused_when_planning() -> None:
             a_plan(d=64, sites=sites, max_records=records)
 
 
-def changed_plans() -> list[Plan]:
-    """Plans that differ from the first in one thing each."""
-    study = a_study()
-    first = make_plan(study, federation="f", submission="s")
-    return [
-        first,
-        make_plan(study, federation="g", submission="s"),
-        make_plan(study, federation="f", submission="t"),
-        Plan(study=study, federation="f", submission="s", algorithm=first.algorithm, micro_rho=5),
-        make_plan(a_study(algorithm=Algorithm.DP_PCA), federation="f", submission="s"),
-        make_plan(a_study(purpose="another"), federation="f", submission="s"),
-    ]
 
 
-def test_the_digest_changes_with_every_field() -> None:
-    digests = [plan.digest for plan in changed_plans()]
-    assert len(set(digests)) == len(digests)

@@ -11,7 +11,7 @@ from eigenveil.protocol.query import flatten
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import ClippedSum, Gram, centre_of, columns_of, released_length
 from eigenveil.queries.contract import describe_grid
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
 from eigenveil.study.study import Column

@@ -23,7 +23,7 @@ from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.errors import Code
 from eigenveil.mechanisms.papers import single_pass
 from eigenveil.numerics.encoding import FloatArray, frozen
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Batch, Gradient, ShuffledRecord
 from eigenveil.queries.gradients import pass_key

@@ -54,8 +54,6 @@ def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -
     assert f"Asked by {asked.words}." in render(a_document())
 
 
-def test_an_authorization_is_the_same_after_it_was_written_down() -> None:
-    assert authorization_from_dict(json.loads(canonical(SIGNED.to_dict()))) == SIGNED
 
 
 @pytest.mark.parametrize("section", ["none", "as an older version wrote it"])

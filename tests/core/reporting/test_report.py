@@ -17,10 +17,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from eigenveil import simulate
-from eigenveil.reporting.figures.biplot import WIDE_LAYOUT, Projection, biplot
 from eigenveil.reporting.figures.captions import loadings_caption, scree_caption
 from eigenveil.reporting.figures.figure import ReleaseFigureData, render_svg
-from eigenveil.reporting.figures.heatmap import PairMatrix, heatmap
+from eigenveil.reporting.figures.loadings import WIDE_LAYOUT, PairMatrix, Projection, biplot, heatmap
 from eigenveil.reporting.report import SUPERSCRIPTS, bound, number, render
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study
@@ -218,12 +217,8 @@ def test_dots_have_no_labels() -> None:
     assert (">long<" in drawn, ">dot<" in drawn, ">half<" in drawn) == (True, False, True)
 
 
-def test_without_records_it_says_that_they_stayed() -> None:
-    assert "they never left their sites" in check(plain()).text
 
 
-def test_the_same_document_gives_the_same_page() -> None:
-    assert render(document()) == plain()
 
 
 def test_a_study_without_prediction_has_a_report(unpainted: None) -> None:

@@ -28,9 +28,8 @@ from eigenveil.reporting.document import (
 )
 from eigenveil.reporting.explain import document_guarantee, explain, guarantee, largest_inference_odds
 from eigenveil.reporting.presentation import sent_kind_label
-from eigenveil.reporting.release_summary import release_summary_html, release_summary_text
 from eigenveil.reporting.report import render
-from eigenveil.reporting.result import result_of
+from eigenveil.reporting.result import release_summary_html, release_summary_text, result_of
 from eigenveil.reporting.trust import CENTRAL, MASKED, colluding, visibility_table
 from eigenveil.reporting.verify import RoundLog, SignedRelease, verify_release
 from eigenveil.study.study import Federation, Trust
@@ -108,10 +107,6 @@ def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
     assert "would show them to nobody" not in explain(pure)["trust"], "it could not be masked"
 
 
-def test_who_adds_the_noise_is_said_of_each_question() -> None:
-    assert "coordinator" in sent_kind_label("gram", masked=False)
-    assert "coordinator" not in sent_kind_label("gram", masked=True)
-    assert sent_kind_label("unheard-of", masked=True) == "unheard-of"
 
 
 def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> None:

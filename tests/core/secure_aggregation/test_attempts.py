@@ -13,7 +13,7 @@ import pytest
 
 from eigenveil.accounting.zcdp import ATTO, MICRO
 from eigenveil.errors import Code
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.queries import Count, batch_of
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt
 from eigenveil.simulation import MemoryJournal

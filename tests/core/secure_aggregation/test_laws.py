@@ -15,7 +15,7 @@ import pytest
 from flint import arb, ctx
 from scipy.special import ndtr, ndtri
 
-from eigenveil.planning.dry_run import MAX_NUMBERS
+from eigenveil.planning.choose import MAX_NUMBERS
 from eigenveil.protocol.query_limits import MIN_SHARE_SCALE
 from eigenveil.study.composition import MASKED_ATTEMPT_DELTA
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_MULTIPLICITY, MAX_SITES
@@ -51,12 +51,6 @@ def test_no_integer_is_likelier_or_rarer_than_the_bound_says(m: int, s: Fraction
     assert off(m, s) < eta(m, s)
 
 
-def test_the_bound_is_of_the_right_order_and_nothing_much_smaller_would_do() -> None:
-    for s in (HALF, LARGER, ONE):
-        assert eta(2, s) < 4 * off(2, s)
-    apart = sum((abs(x - y) for x, y in both(2, ONE)), arb(0)) / 2
-    assert float(apart) == pytest.approx(2.096e-5, rel=1e-3)
-    assert float(off(2, ONE)) == pytest.approx(8.062e-5, rel=1e-3)
 
 
 def test_one_share_is_a_rounded_gaussian_exactly() -> None:
@@ -64,9 +58,6 @@ def test_one_share_is_a_rounded_gaussian_exactly() -> None:
     assert eta(1, HALF) > 0
 
 
-def test_what_is_not_looked_at_hardly_ever_happens() -> None:
-    for m, s in SEEN:
-        assert sum((y for _, y in both(m, s)), arb(0)) > 1 - arb(10) ** -10
 
 
 @pytest.mark.parametrize(("m", "s"), SEEN)

@@ -19,7 +19,7 @@ from eigenveil.queries import Count, batch_of
 from eigenveil.secure_aggregation import simulated
 from eigenveil.simulated_sites import sites_in_process
 from eigenveil.simulation import MemoryJournal
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Study, Trust

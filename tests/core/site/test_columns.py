@@ -89,12 +89,6 @@ def test_no_frame_moves_a_neighbour_farther_than_the_question_declares() -> None
         assert all(judged(answered, neighbours).worst <= 1 for neighbours in Neighbours)
 
 
-def test_a_record_adds_its_own_answer_through_a_frame_whatever_else_is_there() -> None:
-    rows, frame = random_rows(60, 4), a_frame(4)
-    for query in (ColumnMoments(columns=4, radius=900), RowNorms(centre=frozen([0] * 4), edges=frozen([S]))):
-        whole = Site(rows, chunk=7, workers=3).answer(query, frame=frame)
-        each = [Site(rows[i : i + 1]).answer(query, frame=frame) for i in range(len(rows))]
-        assert whole.tolist() == np.sum(each, axis=0).tolist()
 
 
 def test_a_site_shows_what_the_last_question_says_and_nothing_kept_from_another() -> None:

@@ -49,33 +49,12 @@ def asked(request: pytest.FixtureRequest) -> tuple[Query, IntArray]:
     return query, Site(ROWS).answer(query)
 
 
-def test_the_order_of_records_does_not_matter(asked: tuple[Query, IntArray]) -> None:
-    query, expected = asked
-    shuffled = ROWS[np.random.default_rng(8).permutation(len(ROWS))]
-    assert same(Site(shuffled).answer(query), expected)
-    assert same(Site(ROWS[::-1]).answer(query), expected)
 
 
-def test_the_number_of_threads_does_not_matter(asked: tuple[Query, IntArray]) -> None:
-    query, expected = asked
-    for threads in (1, 2):
-        with threadpool_limits(threads):
-            assert same(Site(ROWS).answer(query), expected)
 
 
-@pytest.mark.parametrize("chunk", [1, 7, 4096])
-def test_the_chunk_size_does_not_matter(asked: tuple[Query, IntArray], chunk: int) -> None:
-    query, _ = asked
-    some = ROWS[-600:]
-    assert same(Site(some, chunk=chunk).answer(query), Site(some).answer(query))
 
 
-def test_the_memory_layout_of_the_records_does_not_matter(asked: tuple[Query, IntArray]) -> None:
-    query, expected = asked
-    assert same(Site(np.asfortranarray(ROWS)).answer(query), expected)
-    wide = np.zeros((len(ROWS), 9), dtype=np.int16)
-    wide[:, 1::2] = ROWS
-    assert same(Site(wide[:, 1::2]).answer(query), expected)
 
 
 def test_the_split_over_sites_does_not_matter(asked: tuple[Query, IntArray]) -> None:
@@ -85,12 +64,6 @@ def test_the_split_over_sites_does_not_matter(asked: tuple[Query, IntArray]) -> 
         assert same(aggregate(a_query(query), parts), expected)
 
 
-def test_a_site_that_was_asked_something_else_before_says_the_same(asked: tuple[Query, IntArray]) -> None:
-    query, expected = asked
-    site = Site(ROWS)
-    for other in every_query().values():
-        site.answer(other)
-    assert same(site.answer(query), expected)
 
 
 def test_the_reference_in_python_integers_agrees(asked: tuple[Query, IntArray]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.checks import WIDEST
 from eigenveil.study.grid import S, inexact_columns, midpoint, offsets, steps, stored_dtype, unit
 from eigenveil.study.study import Column, Missing, Scaling, Study
@@ -132,14 +132,8 @@ def test_genotypes_are_exact_on_the_coarsest_grid_and_in_one_byte() -> None:
     assert (rows.tolist(), rows.itemsize, inexact_columns(study)) == ([[-1, 0], [1, -1]], 1, ())
 
 
-def test_without_scaling_every_column_has_one_step() -> None:
-    study = a_study(columns=(a_column("a", 0, 10), a_column("b", 0, 1)), scaling=Scaling.NONE)
-    assert len(set(steps(study).tolist())) == 1
-    assert to_grid(np.array([[10.0, 1.0]]), study).tolist() == [[S, round(S / 10)]]
 
 
-def test_the_public_centre_is_the_middle_of_the_box() -> None:
-    assert midpoint(a_study(d=4)).tolist() == [0] * 4
 
 
 @pytest.mark.parametrize("bad", [INF, -INF])

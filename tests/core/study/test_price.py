@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from eigenveil.accounting.zcdp import ATTO, MICRO, NO_COST, PICO, Cost, Neighbours, delta_at, pico_epsilon
 from eigenveil.algorithms.shared.preparation import noise_distribution
 from eigenveil.errors import Code
-from eigenveil.planning.dry_run import check_all_sizes, rehearse
+from eigenveil.planning.choose import check_all_sizes, rehearse
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
 from eigenveil.protocol.query_limits import check_affordable, check_batch, check_composition
@@ -65,8 +65,6 @@ def a_question(
     return RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=1, law=noise_distribution)
 
 
-def test_every_algorithm_has_its_traits() -> None:
-    assert set(PROPERTIES) == set(Algorithm)
 
 
 @given(st.integers(1, 10**15))
@@ -178,18 +176,6 @@ def test_own_deltas_add_up() -> None:
         check_affordable(plan, query, (), Cost(micro_rho=0, atto_delta=1), 0)
 
 
-def test_a_part_rests_on_what_its_pass_paid() -> None:
-    plan = a_plan_of(Algorithm.PRIVATE_OJA, batches=4)
-    part = Batch(first=2, index=1, batches=4, key=pass_key(plan.digest, 2, 4))
-    price = Cost(micro_rho=100)
-    check_batch(plan, price, part, price)
-    with refused(Code.BUDGET, "costs more than"):
-        check_batch(plan, price, part, Cost(micro_rho=99))
-    with refused(Code.BUDGET, "costs more than"):
-        check_batch(plan, price, part, NO_COST)
-    other = Batch(first=2, index=1, batches=5, key=pass_key(plan.digest, 2, 5))
-    with refused(Code.BAD_STUDY, "4 batches"):
-        check_batch(plan, price, other, price)
 
 
 def test_a_plan_names_for_every_question_the_round_that_pays_for_it() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import Code
 from eigenveil.queries.limits import least_row_radius
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.radius import PublicNorm

@@ -69,14 +69,6 @@ def with_value(path: str, value: Any) -> dict[str, Any]:
     return data
 
 
-def test_a_minimal_text_has_the_defaults() -> None:
-    study = parse_study(TEXT)
-    assert (study.neighbours, study.missing, study.algorithm) == (
-        Neighbours.ADD_REMOVE, Missing.DROP, Algorithm.AUTO,
-    )  # fmt: skip
-    assert [(c.lower, c.upper) for c in study.columns] == [(0.0, 100.0), (30.0, 220.5)]
-    assert study.federation.least == 2
-    assert study.warnings() == ()
 
 
 RADII: list[Any] = [0.0, 1, 1.5, -0.2, NAN, INF, "auto", True, []]
@@ -313,13 +305,5 @@ def test_a_study_survives_being_written_down(study: Study) -> None:
     assert again.digest == plan.digest
 
 
-def test_the_same_study_in_another_order_of_keys_is_the_same_plan() -> None:
-    data = base()
-    turned = {key: data[key] for key in reversed(data)}
-    assert a_plan(study_from_dict(turned)).digest == a_plan(study_from_dict(data)).digest
 
 
-def test_a_column_beside_another_is_its_own() -> None:
-    """Order matters: it is the order of the vectors."""
-    left, right = a_column("a"), a_column("b")
-    assert a_plan(columns=(left, right)).digest != a_plan(columns=(right, left)).digest

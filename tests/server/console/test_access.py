@@ -15,8 +15,7 @@ from starlette.routing import Route
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil_common.web.guard import MOST_BYTES
-from eigenveil_common.web.sessions import LIFETIME_SECONDS, MOST_SESSIONS, Sessions
+from eigenveil_common.web.sessions import LIFETIME_SECONDS, MOST_BYTES, MOST_SESSIONS, Sessions
 from eigenveil_server.config import Config, Console
 from eigenveil_server.console.access import ADMITTED, BURST
 from eigenveil_server.console.federation_pages import FederationPages

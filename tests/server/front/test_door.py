@@ -65,15 +65,14 @@ async def heard(pair: Pair, seconds: float = 60.0) -> bytes:
 
 
 async def test_a_connection_without_an_admitted_call_is_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        anna = await rig.credentials(Role.SITE, "anna")
-        calling = rig.connect(anna)
-        await calling.stub.Hello(REQUEST)
-        monkeypatch.setattr(gateway, "CALL_SECONDS", 0.5)
-        await heard(await connected(rig, anna, tmp_path))
-        assert calling.channel.get_state() is grpc.ChannelConnectivity.READY, "who calls may stay"
+    anna = await rig.credentials(Role.SITE, "anna")
+    calling = rig.connect(anna)
+    await calling.stub.Hello(REQUEST)
+    monkeypatch.setattr(gateway, "CALL_SECONDS", 0.5)
+    await heard(await connected(rig, anna, tmp_path))
+    assert calling.channel.get_state() is grpc.ChannelConnectivity.READY, "who calls may stay"
 
 
 async def test_a_denial_closes_what_is_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,17 +162,16 @@ async def test_who_takes_back_calls_is_told_to_go_and_named(
     assert "address='127.0.0.1:" in told[0]
 
 
-async def test_a_socket_that_is_gone_before_it_is_greeted_leaves_nothing(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        here = rig.daemon._main_gateway
-        for _ in range(20):  # none is seen before the last one is gone
-            with socket.create_connection(("127.0.0.1", rig.ports.port)) as one:
-                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        bert = await rig.client(Role.SITE, "bert")
-        await bert.stub.Hello(REQUEST)
-        async with asyncio.timeout(100):
-            while len(here._sockets) > 1 or here._handshake_tasks or len(here._pending_connections):
-                await asyncio.sleep(0.01)
+async def test_a_socket_that_is_gone_before_it_is_greeted_leaves_nothing(rig: Rig) -> None:
+    here = rig.daemon._main_gateway
+    for _ in range(20):  # none is seen before the last one is gone
+        with socket.create_connection(("127.0.0.1", rig.ports.port)) as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    bert = await rig.client(Role.SITE, "bert")
+    await bert.stub.Hello(REQUEST)
+    async with asyncio.timeout(100):
+        while len(here._sockets) > 1 or here._handshake_tasks or len(here._pending_connections):
+            await asyncio.sleep(0.01)
 
 
 async def test_whoever_does_not_take_its_answers_is_let_go(
@@ -207,15 +205,14 @@ async def test_whoever_does_not_take_its_answers_is_let_go(
         writer.transport.abort()
 
 
-async def test_a_caller_that_the_door_does_not_know_is_refused(tmp_path: Path) -> None:
+async def test_a_caller_that_the_door_does_not_know_is_refused(rig: Rig) -> None:
     """gRPC's own socket lies in a folder of the owner's; and whoever reached it would still be nobody."""
 
-    async with serving(made(tmp_path / "c")) as rig:
-        folder = rig.config.state / "front.door"
-        assert folder.stat().st_mode & 0o077 == 0
-        async with grpc.aio.insecure_channel(f"unix:{folder}/grpc") as channel:
-            with pytest.raises(grpc.aio.AioRpcError, match="did not come through the gateway"):
-                await pb_hello(channel)
+    folder = rig.config.state / "front.door"
+    assert folder.stat().st_mode & 0o077 == 0
+    async with grpc.aio.insecure_channel(f"unix:{folder}/grpc") as channel:
+        with pytest.raises(grpc.aio.AioRpcError, match="did not come through the gateway"):
+            await pb_hello(channel)
 
 
 async def pb_hello(channel: grpc.aio.Channel) -> object:

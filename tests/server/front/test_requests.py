@@ -23,7 +23,7 @@ from eigenveil_server.front.message_quota import (
 )
 from eigenveil_server.front.quota import GatewayClient
 from tests.server.front.test_door import connected, heard
-from tests.server.rig import made, serving
+from tests.server.rig import Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import (
     END_HEADERS,
@@ -206,7 +206,7 @@ def test_what_is_held_never_passes_its_bounds(steps: list[tuple[int, int, bool]]
 
 
 async def test_messages_that_never_end_cost_one_guest_its_connections_and_the_coordinator_little(
-    tmp_path: Path,
+    rig: Rig, tmp_path: Path
 ) -> None:
     """100 MiB of one connection, before they were counted."""
     opened = head(f"{SERVICE}/PutChunk")
@@ -215,16 +215,15 @@ async def test_messages_that_never_end_cost_one_guest_its_connections_and_the_co
         frame(HEADERS, END_HEADERS, n, opened) + data(n, half, end=False) for n in range(1, 60, 2)
     )
 
-    async with serving(made(tmp_path / "c")) as rig:
-        anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
-        await bert.stub.Hello(a_hello())
-        pair = await connected(rig, anna, tmp_path, HELLO + window_update(0, 2**24))
-        pair[1].write(said)
-        answer = await heard(pair)
-        assert GOAWAY in [kind for kind, *_ in parse(answer)]
-        assert b"too many bytes of unanswered requests" in answer
-        await bert.stub.Hello(a_hello())
-        assert not rig.daemon._main_gateway.requests._of
+    anna, bert = await rig.credentials(Role.SITE, "anna"), await rig.client(Role.SITE, "bert")
+    await bert.stub.Hello(a_hello())
+    pair = await connected(rig, anna, tmp_path, HELLO + window_update(0, 2**24))
+    pair[1].write(said)
+    answer = await heard(pair)
+    assert GOAWAY in [kind for kind, *_ in parse(answer)]
+    assert b"too many bytes of unanswered requests" in answer
+    await bert.stub.Hello(a_hello())
+    assert not rig.daemon._main_gateway.requests._of
 
 
 async def test_a_request_is_counted_until_its_answer_and_no_longer(

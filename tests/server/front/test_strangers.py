@@ -16,7 +16,7 @@ import pytest
 
 from eigenveil.identity import Role
 from eigenveil_server.front import handshake_limiter, pending_connections
-from tests.server.rig import made, serving
+from tests.server.rig import Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.besieged import client_hello
 from tests.torture.programs.virtual import VirtualLoop
@@ -244,21 +244,20 @@ async def test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_t
         gc.enable()
 
 
-async def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        where = ("127.0.0.1", rig.ports.port)
-        for said in (b"GET / HTTP/1.1\r\n", b"", client_hello()[:100]):
-            with socket.create_connection(where) as one:
-                one.sendall(said)
-                if said[:1] != b"G":
-                    one.shutdown(socket.SHUT_WR)
-                one.setblocking(False)
-                async with asyncio.timeout(5):
-                    with contextlib.suppress(ConnectionResetError):
-                        assert await asyncio.get_running_loop().sock_recv(one, 1) == b""
-        async with asyncio.timeout(5):
-            while len(rig.daemon._main_gateway._pending_connections):
-                await asyncio.sleep(0.01)
+async def test_a_stranger_that_is_no_client_of_tls_or_has_closed_is_let_go_at_once(rig: Rig) -> None:
+    where = ("127.0.0.1", rig.ports.port)
+    for said in (b"GET / HTTP/1.1\r\n", b"", client_hello()[:100]):
+        with socket.create_connection(where) as one:
+            one.sendall(said)
+            if said[:1] != b"G":
+                one.shutdown(socket.SHUT_WR)
+            one.setblocking(False)
+            async with asyncio.timeout(5):
+                with contextlib.suppress(ConnectionResetError):
+                    assert await asyncio.get_running_loop().sock_recv(one, 1) == b""
+    async with asyncio.timeout(5):
+        while len(rig.daemon._main_gateway._pending_connections):
+            await asyncio.sleep(0.01)
 
 
 async def test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier(

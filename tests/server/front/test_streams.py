@@ -24,7 +24,7 @@ from eigenveil_server.front.http2 import (
 )
 from eigenveil_server.front.quota import ConnectionInfo, ConnectionQuota, GatewayClient, ListenerLimits
 from tests.server.front.test_door import connected, heard
-from tests.server.rig import made, serving
+from tests.server.rig import Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import (
     ACK,
@@ -348,13 +348,12 @@ async def test_whoever_does_not_read_is_told_to_go_and_holds_no_more_than_its_st
 
 
 @pytest.mark.parametrize("number", [2, 2**31 - 2])
-async def test_one_even_number_ends_the_connection(tmp_path: Path, number: int) -> None:
+async def test_one_even_number_ends_the_connection(rig: Rig, tmp_path: Path, number: int) -> None:
     opened = frame(HEADERS, END_HEADERS, number, head(f"{SERVICE}/Hello"))
 
-    async with serving(made(tmp_path / "c")) as rig:
-        eve = await rig.credentials(Role.ANALYST, "eve")
-        calls = settings() + opened + call(1, "Hello", GREETING)
-        said = await heard(await connected(rig, eve, tmp_path, PREFACE + calls))
-        goaway = [payload for kind, _, _, payload in parse(said) if kind == GOAWAY]
-        assert b"a frame is not valid HTTP/2" in goaway[-1]
-        assert HEADERS not in [kind for kind, *_ in parse(said)]
+    eve = await rig.credentials(Role.ANALYST, "eve")
+    calls = settings() + opened + call(1, "Hello", GREETING)
+    said = await heard(await connected(rig, eve, tmp_path, PREFACE + calls))
+    goaway = [payload for kind, _, _, payload in parse(said) if kind == GOAWAY]
+    assert b"a frame is not valid HTTP/2" in goaway[-1]
+    assert HEADERS not in [kind for kind, *_ in parse(said)]

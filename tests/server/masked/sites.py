@@ -17,7 +17,7 @@ from eigenveil.numerics.encoding import FloatArray, digest
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, masked
 from eigenveil.secure_aggregation.simulated import secret
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil_common.rpc import error_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

@@ -14,12 +14,12 @@ from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.deadlines import pass_without
 from tests.server.masked.sites import MaskedSite, masked_sites, masked_toml
-from tests.server.rig import Client, made, refusal, serving
+from tests.server.rig import Client, Rig, made, refusal, serving
 
-Sites = dict[str, MaskedSite]
+MaskedSites = dict[str, MaskedSite]
 
 
-async def fixed(sites: Sites) -> tuple[RoundQuery, Attempt]:
+async def fixed(sites: MaskedSites) -> tuple[RoundQuery, Attempt]:
     """All get ready; the question and the first attempt at it."""
     for site in sites.values():
         await site.ready((await site.asked())[0])
@@ -29,7 +29,7 @@ async def fixed(sites: Sites) -> tuple[RoundQuery, Attempt]:
     return asked, attempt
 
 
-async def tried_again(sites: Sites) -> tuple[RoundQuery, Attempt, Attempt]:
+async def tried_again(sites: MaskedSites) -> tuple[RoundQuery, Attempt, Attempt]:
     """Anna answers the first attempt, and carl declines it; both attempts."""
     asked, first = await fixed(sites)
     await sites["anna"].send(asked, first)
@@ -50,68 +50,64 @@ def audited(folder: Path) -> list[tuple[str, str]]:
         connection.close()
 
 
-async def test_an_answer_to_an_earlier_attempt_is_never_added(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-        digest = await ada.submit(masked_toml())
-        asked, first, second = await tried_again(sites)
-        anna, bert, carl = sites.values()
-        assert (await anna.send(asked, first)).repeated, "it was taken while its attempt was on"
-        studies = rig.daemon.runtime.repository.studies
-        assert studies.answers(digest, 0, 1).macs.keys() == {"anna"}
-        other = anna.client.contribution(
-            asked, bert.rows[: asked.query.length, 0].astype("<i8"), first.digest
-        )
-        assert "differently before" in str(await refusal(anna.client.stub.Contribute(other)))
-        for _ in range(2):
-            late = await refusal(bert.send(asked, first))
-            assert (late.code, "poll for new work" in str(late)) == (Code.CONFLICT, True)
-        assert (await refusal(carl.send(asked, first))).code is Code.CONFLICT
-        assert studies.answers(digest, 0, 1).macs.keys() == {"anna"}
-        opened = (await rig.daemon.engine.run(digest)).opened
-        assert opened is not None
-        assert opened.macs() == {}
-        assert not opened._total._sum.any()
-        assert sorted(audited(rig.config.state)) == [
-            ("different-second-answer", "site/anna"),
-            ("late-answer", "site/bert"), ("late-answer", "site/carl"),
-        ]  # fmt: skip
-        await anna.send(asked, second)
-        await bert.send(asked, second)
-        assert (await bert.send(asked, second)).repeated
-        while (found := await anna.asked())[0].round == 0:
-            pass
-        assert found[1] is not None
-        assert found[1].sites == ("anna", "bert")
-        release = studies.sealed(digest, 0)
-        assert release is not None
-        assert abs(release.release.values[0] - 120) < 8 * release.release.sigma
-        assert (await bert.send(asked, second)).repeated, "its round is over"
-        assert (await refusal(bert.send(asked, first))).code is Code.CONFLICT
+async def test_an_answer_to_an_earlier_attempt_is_never_added(rig: Rig) -> None:
+    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+    digest = await ada.submit(masked_toml())
+    asked, first, second = await tried_again(sites)
+    anna, bert, carl = sites.values()
+    assert (await anna.send(asked, first)).repeated, "it was taken while its attempt was on"
+    studies = rig.daemon.runtime.repository.studies
+    assert studies.answers(digest, 0, 1).macs.keys() == {"anna"}
+    other = anna.client.contribution(asked, bert.rows[: asked.query.length, 0].astype("<i8"), first.digest)
+    assert "differently before" in str(await refusal(anna.client.stub.Contribute(other)))
+    for _ in range(2):
+        late = await refusal(bert.send(asked, first))
+        assert (late.code, "poll for new work" in str(late)) == (Code.CONFLICT, True)
+    assert (await refusal(carl.send(asked, first))).code is Code.CONFLICT
+    assert studies.answers(digest, 0, 1).macs.keys() == {"anna"}
+    opened = (await rig.daemon.engine.run(digest)).opened
+    assert opened is not None
+    assert opened.macs() == {}
+    assert not opened._total._sum.any()
+    assert sorted(audited(rig.config.state)) == [
+        ("different-second-answer", "site/anna"),
+        ("late-answer", "site/bert"), ("late-answer", "site/carl"),
+    ]  # fmt: skip
+    await anna.send(asked, second)
+    await bert.send(asked, second)
+    assert (await bert.send(asked, second)).repeated
+    while (found := await anna.asked())[0].round == 0:
+        pass
+    assert found[1] is not None
+    assert found[1].sites == ("anna", "bert")
+    release = studies.sealed(digest, 0)
+    assert release is not None
+    assert abs(release.release.values[0] - 120) < 8 * release.release.sigma
+    assert (await bert.send(asked, second)).repeated, "its round is over"
+    assert (await refusal(bert.send(asked, first))).code is Code.CONFLICT
 
 
-async def test_an_answer_for_another_set_or_for_none_is_refused_and_told(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-        await ada.submit(masked_toml())
-        asked, attempt = await fixed(sites)
-        members = {name: attempt.members[name] for name in ("anna", "bert")}
-        invented = Attempt(plan=attempt.plan, round=0, query=attempt.query, number=1, members=members)
-        anna, bert, carl = sites.values()
-        assert (await refusal(anna.send(asked, invented))).code is Code.BAD_CONTRIBUTION
-        exact = anna.client.contribution(asked, anna.rows[:1, 0].astype("<i8"))
-        assert (await refusal(anna.client.stub.Contribute(exact))).code is Code.BAD_CONTRIBUTION
-        for digest in ("", invented.digest):
-            values = anna.rows[:1, 0].astype("<i8")
-            message = carl.client.contribution(asked, values, digest)
-            assert (await refusal(carl.client.open_upload(message))).code is Code.BAD_CONTRIBUTION
-        await anna.send(asked, attempt)
-        changed = anna.client.contribution(asked, anna.rows[:1, 0].astype("<i8"), attempt.digest)
-        assert "differently before" in str(await refusal(anna.client.stub.Contribute(changed)))
-        assert audited(rig.config.state) == [
-            ("answer-refused", "site/anna"), ("different-second-answer", "site/anna"),
-        ]  # fmt: skip
-        assert (await bert.send(asked, attempt)).repeated is False
+async def test_an_answer_for_another_set_or_for_none_is_refused_and_told(rig: Rig) -> None:
+    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+    await ada.submit(masked_toml())
+    asked, attempt = await fixed(sites)
+    members = {name: attempt.members[name] for name in ("anna", "bert")}
+    invented = Attempt(plan=attempt.plan, round=0, query=attempt.query, number=1, members=members)
+    anna, bert, carl = sites.values()
+    assert (await refusal(anna.send(asked, invented))).code is Code.BAD_CONTRIBUTION
+    exact = anna.client.contribution(asked, anna.rows[:1, 0].astype("<i8"))
+    assert (await refusal(anna.client.stub.Contribute(exact))).code is Code.BAD_CONTRIBUTION
+    for digest in ("", invented.digest):
+        values = anna.rows[:1, 0].astype("<i8")
+        message = carl.client.contribution(asked, values, digest)
+        assert (await refusal(carl.client.open_upload(message))).code is Code.BAD_CONTRIBUTION
+    await anna.send(asked, attempt)
+    changed = anna.client.contribution(asked, anna.rows[:1, 0].astype("<i8"), attempt.digest)
+    assert "differently before" in str(await refusal(anna.client.stub.Contribute(changed)))
+    assert audited(rig.config.state) == [
+        ("answer-refused", "site/anna"), ("different-second-answer", "site/anna"),
+    ]  # fmt: skip
+    assert (await bert.send(asked, attempt)).repeated is False
 
 
 async def test_one_that_is_in_no_set_waits_for_the_next(
@@ -146,27 +142,26 @@ async def announced(client: Client, message: pb.ContributeRequest) -> pb.OpenUpl
     return opened
 
 
-async def test_an_upload_is_for_one_attempt(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-        digest = await ada.submit(masked_toml())
-        anna, bert, carl = sites.values()
-        asked, first = await fixed(sites)
-        old = await announced(bert.client, bert.answer(asked, first))
-        await carl.decline(asked)
-        _, second = await bert.asked()
-        assert second is not None
-        assert rig.daemon.engine.uploads._in_memory() == [], "the set of another attempt is fixed"
-        gone = await refusal(bert.client.stub.Commit(pb.CommitRequest(upload=old.upload)))
-        assert gone.code is Code.NOT_FOUND
-        again = await refusal(bert.client.open_upload(bert.answer(asked, first)))
-        assert (again.code, "poll for new work" in str(again)) == (Code.CONFLICT, True)
-        new = await announced(bert.client, bert.answer(asked, second))
-        assert new.upload != old.upload
-        await bert.client.stub.Commit(pb.CommitRequest(upload=new.upload))
-        await anna.send(asked, second)
-        assert (await anna.asked())[0].round == 1
-        assert rig.daemon.runtime.repository.studies.answers(digest, 0, 2).macs.keys() == {"anna", "bert"}
+async def test_an_upload_is_for_one_attempt(rig: Rig) -> None:
+    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+    digest = await ada.submit(masked_toml())
+    anna, bert, carl = sites.values()
+    asked, first = await fixed(sites)
+    old = await announced(bert.client, bert.answer(asked, first))
+    await carl.decline(asked)
+    _, second = await bert.asked()
+    assert second is not None
+    assert rig.daemon.engine.uploads._in_memory() == [], "the set of another attempt is fixed"
+    gone = await refusal(bert.client.stub.Commit(pb.CommitRequest(upload=old.upload)))
+    assert gone.code is Code.NOT_FOUND
+    again = await refusal(bert.client.open_upload(bert.answer(asked, first)))
+    assert (again.code, "poll for new work" in str(again)) == (Code.CONFLICT, True)
+    new = await announced(bert.client, bert.answer(asked, second))
+    assert new.upload != old.upload
+    await bert.client.stub.Commit(pb.CommitRequest(upload=new.upload))
+    await anna.send(asked, second)
+    assert (await anna.asked())[0].round == 1
+    assert rig.daemon.runtime.repository.studies.answers(digest, 0, 2).macs.keys() == {"anna", "bert"}
 
 
 @pytest.mark.parametrize("number", [1, 2])

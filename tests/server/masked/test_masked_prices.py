@@ -11,7 +11,7 @@ from eigenveil.accounting.ledger import replay
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.errors import RequestError
 from eigenveil.identity import Role
-from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.wire import query_to_proto
 from eigenveil.queries import batch_of
@@ -23,7 +23,7 @@ from eigenveil_server.rounds.masked_driver import cost_of_attempt
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import Repository
 from tests.server.masked.sites import card_of, charges_of, masked_toml
-from tests.server.rig import FEDERATION, SITES, made, serving
+from tests.server.rig import FEDERATION, SITES, Client, Rig, made, serving
 
 CARDS = {site: card_of(site) for site in SITES}
 
@@ -41,42 +41,38 @@ def tried(repository: Repository, asked: RoundQuery, times: int) -> None:
         )
 
 
-async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(tmp_path: Path) -> None:
+async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: Client) -> None:
     toml = masked_toml(attempts=3, algorithm="private-oja", components=1)
     toml = f"batches = 4\n{toml}".replace("[records]", "[records]\nexpected_records = 400")
-    async with serving(made(tmp_path / "c")) as rig:
-        for site in SITES:
-            await rig.credentials(Role.SITE, site)
-        ada = await rig.client(Role.ANALYST, "ada")
-        digest, repository = await ada.submit(toml, agreed=False), rig.daemon.runtime.repository
-        plan = repository.studies.plan_of(repository.studies.get(digest))
-        (way,) = possible_rehearsals(plan)
-        batches = [one for one in way if batch_of(one.query) is not None]
-        assert len(batches) == 4
-        (price,) = {one.answer_cost for one in batches}
-        for asked, times in zip(batches, (1, 2, 3, 2), strict=True):
-            tried(repository, asked, times)
-        first = batches[0].round
-        paid = [(round - first, rho // price.micro_rho) for round, _, rho in charges_of(rig, digest)]
-        assert paid == [(0, 1), (1, 0), (1, 1), (2, 0), (2, 0), (2, 1), (3, 0), (3, 0)]
-        ledger = repository.ledger.ledger
-        assert ledger.spent == Cost(micro_rho=3 * price.micro_rho, atto_delta=3 * price.atto_delta)
-        assert replay(ledger.budget, repository.ledger.entries()).spent == ledger.spent
-        await rig.daemon.checkpoints.refresh()
-        signed, entries = rig.daemon.checkpoints.checkpoint_if_newer(b""), repository.ledger.entries()
-        assert signed is not None
-        checkpoint = read_checkpoint(signed, rig.daemon.runtime.keys, FEDERATION)
-        assert checkpoint.committed == ledger.committed()
-        shared = checkpoint.last_shared_row([one.digest for one in entries])
-        assert any(one.kind.spends for one in entries[:shared])
-        assert lost_cost(checkpoint, entries, []) == sum(
-            (one.cost for one in entries[shared:] if one.kind.spends), sum(ledger.reserved.values(), NO_COST)
-        )
-        cheaper = replace(batches[3], micro_rho=1)
-        assert cost_of_attempt(cheaper, 4, repository) == price, (
-            "whichever batch is first to need that number"
-        )
-        assert cost_of_attempt(way[0], 2, repository) == way[0].answer_cost
+    for site in SITES:
+        await rig.credentials(Role.SITE, site)
+    digest, repository = await ada.submit(toml, agreed=False), rig.daemon.runtime.repository
+    plan = repository.studies.plan_of(repository.studies.get(digest))
+    (way,) = possible_rehearsals(plan)
+    batches = [one for one in way if batch_of(one.query) is not None]
+    assert len(batches) == 4
+    (price,) = {one.answer_cost for one in batches}
+    for asked, times in zip(batches, (1, 2, 3, 2), strict=True):
+        tried(repository, asked, times)
+    first = batches[0].round
+    paid = [(round - first, rho // price.micro_rho) for round, _, rho in charges_of(rig, digest)]
+    assert paid == [(0, 1), (1, 0), (1, 1), (2, 0), (2, 0), (2, 1), (3, 0), (3, 0)]
+    ledger = repository.ledger.ledger
+    assert ledger.spent == Cost(micro_rho=3 * price.micro_rho, atto_delta=3 * price.atto_delta)
+    assert replay(ledger.budget, repository.ledger.entries()).spent == ledger.spent
+    await rig.daemon.checkpoints.refresh()
+    signed, entries = rig.daemon.checkpoints.checkpoint_if_newer(b""), repository.ledger.entries()
+    assert signed is not None
+    checkpoint = read_checkpoint(signed, rig.daemon.runtime.keys, FEDERATION)
+    assert checkpoint.committed == ledger.committed()
+    shared = checkpoint.last_shared_row([one.digest for one in entries])
+    assert any(one.kind.spends for one in entries[:shared])
+    assert lost_cost(checkpoint, entries, []) == sum(
+        (one.cost for one in entries[shared:] if one.kind.spends), sum(ledger.reserved.values(), NO_COST)
+    )
+    cheaper = replace(batches[3], micro_rho=1)
+    assert cost_of_attempt(cheaper, 4, repository) == price, "whichever batch is first to need that number"
+    assert cost_of_attempt(way[0], 2, repository) == way[0].answer_cost
 
 
 async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Path) -> None:

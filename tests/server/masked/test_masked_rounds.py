@@ -14,7 +14,7 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, EigenveilError
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import digest, frozen
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.reporting.verify import load_release
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.study.study import Federation, Trust
@@ -62,30 +62,29 @@ def prices(rig: Rig, digest: str) -> dict[int, int]:
     return {one.release.round: one.release.micro_rho for one in sealed}
 
 
-async def test_a_masked_study_is_released_after_one_trip_a_round(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-        async with serving_sites(sites):
-            digest = await ada.submit(masked_toml())
-            events = await ada.events(digest)
-        assert (events[-1].state, events[-1].failure) == (pb.STUDY_STATE_RELEASED, "")
-        assert {name: site.readied for name, site in sites.items()} == {name: [0] for name in SITES}
-        assert attempts_of(rig, digest) == {(round, 1): SITES for round in range(ROUNDS)}
-        repository = rig.daemon.runtime.repository
-        sealed = [one.release for one in repository.studies.sealed_rounds(digest)]
-        assert charges_of(rig, digest) == [(one.round, "attempt", one.micro_rho) for one in sealed]
-        assert abs(sealed[0].values[0] - len(SITES) * ROWS) < 8 * sealed[0].sigma
-        stored = repository.studies.get(digest)
-        plan = repository.studies.plan_of(stored)
-        assert plan.cost.micro_rho == 2 * plan.micro_rho == stored.micro_rho
-        assert repository.lists.get(digest).summary.atto_delta == plan.cost.atto_delta
-        assert {event.micro_rho for event in events} == {plan.cost.micro_rho}
-        assert events[-1].spent_micro_rho == sum(one.micro_rho for one in sealed)
-        told = [(one.round, one.attempt) for one in events if one.round_state == "fixed"]
-        assert set(told) == {(round, 1) for round in range(ROUNDS)}
-        document = load_release(await ada.release(digest)).document
-        assert [one["present"] for one in document["rounds"]] == [list(SITES)] * ROUNDS
-        assert {one.attempts for one in repository.studies.records(digest)} == {1}
+async def test_a_masked_study_is_released_after_one_trip_a_round(rig: Rig) -> None:
+    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+    async with serving_sites(sites):
+        digest = await ada.submit(masked_toml())
+        events = await ada.events(digest)
+    assert (events[-1].state, events[-1].failure) == (pb.STUDY_STATE_RELEASED, "")
+    assert {name: site.readied for name, site in sites.items()} == {name: [0] for name in SITES}
+    assert attempts_of(rig, digest) == {(round, 1): SITES for round in range(ROUNDS)}
+    repository = rig.daemon.runtime.repository
+    sealed = [one.release for one in repository.studies.sealed_rounds(digest)]
+    assert charges_of(rig, digest) == [(one.round, "attempt", one.micro_rho) for one in sealed]
+    assert abs(sealed[0].values[0] - len(SITES) * ROWS) < 8 * sealed[0].sigma
+    stored = repository.studies.get(digest)
+    plan = repository.studies.plan_of(stored)
+    assert plan.cost.micro_rho == 2 * plan.micro_rho == stored.micro_rho
+    assert repository.lists.get(digest).summary.atto_delta == plan.cost.atto_delta
+    assert {event.micro_rho for event in events} == {plan.cost.micro_rho}
+    assert events[-1].spent_micro_rho == sum(one.micro_rho for one in sealed)
+    told = [(one.round, one.attempt) for one in events if one.round_state == "fixed"]
+    assert set(told) == {(round, 1) for round in range(ROUNDS)}
+    document = load_release(await ada.release(digest)).document
+    assert [one["present"] for one in document["rounds"]] == [list(SITES)] * ROUNDS
+    assert {one.attempts for one in repository.studies.records(digest)} == {1}
 
 
 async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(
@@ -182,51 +181,49 @@ async def test_too_few_that_are_ready_cost_nothing(tmp_path: Path, monkeypatch: 
 
 
 @pytest.mark.parametrize("how", ["declines", "denied"])
-async def test_an_attempt_is_worthless_at_once_without_a_member(how: str, tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-        carl = sites.pop("carl")
-        async with serving_sites(sites):
-            digest = await ada.submit(masked_toml(deadline_seconds=60.0))
-            asked, attempt = await carl.asked()
-            assert attempt is None
-            await carl.ready(asked)
-            asked, attempt = await carl.asked()
-            assert attempt is not None
-            if how == "denied":
-                rig.daemon.registry.deny(Role.SITE, "carl")
-                await rig.daemon.engine.sweep()
-            else:
-                await carl.decline(asked)
-                refused = await refusal(carl.ready(asked))
-                assert (refused.code, "a decline is final" in str(refused)) == (Code.CONFLICT, True)
-                carl.loses = lambda site, place: place[0] < 2
-                sites["carl"] = carl
-            async with asyncio.timeout(50), serving_sites({"carl": carl} if how == "declines" else {}):
-                last = (await ada.events(digest))[-1]
-        assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
-        sets = attempts_of(rig, digest)
-        assert (sets[0, 1], sets[0, 2], sets[1, 1]) == (SITES, PAIR, PAIR)
-        assert (sets[ROUNDS - 1, 1] == SITES) == (how == "declines")
+async def test_an_attempt_is_worthless_at_once_without_a_member(rig: Rig, how: str) -> None:
+    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+    carl = sites.pop("carl")
+    async with serving_sites(sites):
+        digest = await ada.submit(masked_toml(deadline_seconds=60.0))
+        asked, attempt = await carl.asked()
+        assert attempt is None
+        await carl.ready(asked)
+        asked, attempt = await carl.asked()
+        assert attempt is not None
+        if how == "denied":
+            rig.daemon.registry.deny(Role.SITE, "carl")
+            await rig.daemon.engine.sweep()
+        else:
+            await carl.decline(asked)
+            refused = await refusal(carl.ready(asked))
+            assert (refused.code, "a decline is final" in str(refused)) == (Code.CONFLICT, True)
+            carl.loses = lambda site, place: place[0] < 2
+            sites["carl"] = carl
+        async with asyncio.timeout(50), serving_sites({"carl": carl} if how == "declines" else {}):
+            last = (await ada.events(digest))[-1]
+    assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
+    sets = attempts_of(rig, digest)
+    assert (sets[0, 1], sets[0, 2], sets[1, 1]) == (SITES, PAIR, PAIR)
+    assert (sets[ROUNDS - 1, 1] == SITES) == (how == "declines")
 
 
 @pytest.mark.parametrize("after", ["ready", "answer"])
-async def test_a_site_that_is_denied_is_in_no_later_set_that_is_charged(after: str, tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-        digest, carl = await ada.submit(masked_toml()), sites.pop("carl")
-        for site in (carl, *(sites.values() if after == "answer" else ())):
-            await site.ready((await site.asked())[0])
-        if after == "answer":
-            asked, attempt = await carl.asked()
-            assert attempt is not None
-            await carl.send(asked, attempt)
-        rig.daemon.registry.deny(Role.SITE, "carl")  # and no sweep has seen it
-        async with serving_sites(sites):
-            last = (await ada.events(digest))[-1]
-        assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
-        first = {(0, 1): SITES} if after == "answer" else {}
-        assert attempts_of(rig, digest) == {(round, 1): PAIR for round in range(ROUNDS)} | first
+async def test_a_site_that_is_denied_is_in_no_later_set_that_is_charged(rig: Rig, after: str) -> None:
+    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+    digest, carl = await ada.submit(masked_toml()), sites.pop("carl")
+    for site in (carl, *(sites.values() if after == "answer" else ())):
+        await site.ready((await site.asked())[0])
+    if after == "answer":
+        asked, attempt = await carl.asked()
+        assert attempt is not None
+        await carl.send(asked, attempt)
+    rig.daemon.registry.deny(Role.SITE, "carl")  # and no sweep has seen it
+    async with serving_sites(sites):
+        last = (await ada.events(digest))[-1]
+    assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
+    first = {(0, 1): SITES} if after == "answer" else {}
+    assert attempts_of(rig, digest) == {(round, 1): PAIR for round in range(ROUNDS)} | first
 
 
 async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_at_once() -> None:
@@ -276,62 +273,59 @@ async def test_what_the_reservation_does_not_hold_is_not_attempted(
         assert last.spent_micro_rho == ledger.spent.micro_rho
 
 
-async def test_a_study_that_is_called_off_keeps_what_its_attempts_cost(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await masked_sites(rig, lambda site, place: place == (1, 1))
-        ada = await rig.client(Role.ANALYST, "ada")
-        async with serving_sites(sites):
-            digest = await ada.submit(masked_toml())
-            while (1, 1) not in attempts_of(rig, digest):
-                await asyncio.sleep(0.02)
-            await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
-            last = (await ada.events(digest))[-1]
-        assert (last.state, last.round_state) == (pb.STUDY_STATE_CANCELLED, "failed")
-        assert [round for round, _, _ in charges_of(rig, digest)] == [0, 1]
-        ledger = rig.daemon.runtime.repository.ledger.ledger
-        assert ledger.committed() == ledger.spent
+async def test_a_study_that_is_called_off_keeps_what_its_attempts_cost(rig: Rig, ada: Client) -> None:
+    sites = await masked_sites(rig, lambda site, place: place == (1, 1))
+    async with serving_sites(sites):
+        digest = await ada.submit(masked_toml())
+        while (1, 1) not in attempts_of(rig, digest):
+            await asyncio.sleep(0.02)
+        await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+        last = (await ada.events(digest))[-1]
+    assert (last.state, last.round_state) == (pb.STUDY_STATE_CANCELLED, "failed")
+    assert [round for round, _, _ in charges_of(rig, digest)] == [0, 1]
+    ledger = rig.daemon.runtime.repository.ledger.ledger
+    assert ledger.committed() == ledger.spent
 
 
-async def test_who_may_get_ready_for_what(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-        anna, carl = sites["anna"], sites.pop("carl")
-        await ada.submit(masked_toml(sites=list(PAIR)))
-        asked, attempt = await anna.asked()
-        assert attempt is None
-        assert (await refusal(carl.ready(asked))).code is Code.NOT_FOUND
-        other = pb.ReadyRequest(
-            plan_digest=bytes.fromhex(asked.plan_digest), query_digest=bytes(32), card_digest=bytes(32)
-        )
-        assert (await refusal(anna.client.stub.Ready(other))).code is Code.PROTOCOL
-        other.round = 1
-        assert (await refusal(anna.client.stub.Ready(other))).code is Code.NOT_FOUND
-        exact = anna.client.contribution(asked, frozen([60]))
-        assert (await refusal(anna.client.stub.Contribute(exact))).code is Code.BAD_CONTRIBUTION
-        await anna.ready(asked)
-        events = rig.daemon.runtime.repository.studies.events
-        told = len(events(asked.plan_digest, 0))
-        for _ in range(5):  # harmless, and no news: else the disk fills with it
-            await anna.ready(asked, digest("another-card", "anna"))
-            await asyncio.sleep(0.05)
-        await anna.ready(asked)
-        assert len(events(asked.plan_digest, 0)) - told <= 1
-        await sites["bert"].asked()
-        await sites["bert"].ready(asked)
-        _, attempt = await anna.asked()
-        assert attempt is not None
-        await anna.ready(asked)  # of a member it is known
-        await anna.send(asked, attempt)
-        await sites["bert"].send(asked, (await sites["bert"].asked())[1])  # type: ignore[arg-type]
-        async with asyncio.timeout(60):
-            while (again := await refused_if_over(anna.ready(asked))) is None:
-                await asyncio.sleep(0.01)  # from its release to the next question the round is the latest one
-        assert again.code is Code.CONFLICT
-        assert "was closed before" in str(again)
-        await ada.submit(study_toml(), "two")
-        query = await carl.client.query()
-        refused = await refusal(carl.ready(query))
-        assert (refused.code, "are not masked" in str(refused)) == (Code.BAD_ARGUMENT, True)
+async def test_who_may_get_ready_for_what(rig: Rig) -> None:
+    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+    anna, carl = sites["anna"], sites.pop("carl")
+    await ada.submit(masked_toml(sites=list(PAIR)))
+    asked, attempt = await anna.asked()
+    assert attempt is None
+    assert (await refusal(carl.ready(asked))).code is Code.NOT_FOUND
+    other = pb.ReadyRequest(
+        plan_digest=bytes.fromhex(asked.plan_digest), query_digest=bytes(32), card_digest=bytes(32)
+    )
+    assert (await refusal(anna.client.stub.Ready(other))).code is Code.PROTOCOL
+    other.round = 1
+    assert (await refusal(anna.client.stub.Ready(other))).code is Code.NOT_FOUND
+    exact = anna.client.contribution(asked, frozen([60]))
+    assert (await refusal(anna.client.stub.Contribute(exact))).code is Code.BAD_CONTRIBUTION
+    await anna.ready(asked)
+    events = rig.daemon.runtime.repository.studies.events
+    told = len(events(asked.plan_digest, 0))
+    for _ in range(5):  # harmless, and no news: else the disk fills with it
+        await anna.ready(asked, digest("another-card", "anna"))
+        await asyncio.sleep(0.05)
+    await anna.ready(asked)
+    assert len(events(asked.plan_digest, 0)) - told <= 1
+    await sites["bert"].asked()
+    await sites["bert"].ready(asked)
+    _, attempt = await anna.asked()
+    assert attempt is not None
+    await anna.ready(asked)  # of a member it is known
+    await anna.send(asked, attempt)
+    await sites["bert"].send(asked, (await sites["bert"].asked())[1])  # type: ignore[arg-type]
+    async with asyncio.timeout(60):
+        while (again := await refused_if_over(anna.ready(asked))) is None:
+            await asyncio.sleep(0.01)  # from its release to the next question the round is the latest one
+    assert again.code is Code.CONFLICT
+    assert "was closed before" in str(again)
+    await ada.submit(study_toml(), "two")
+    query = await carl.client.query()
+    refused = await refusal(carl.ready(query))
+    assert (refused.code, "are not masked" in str(refused)) == (Code.BAD_ARGUMENT, True)
 
 
 def test_every_attempt_before_is_known_as_one_that_has_passed() -> None:

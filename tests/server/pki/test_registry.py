@@ -25,29 +25,27 @@ HELLO = a_hello()
 DAY_MS = 86_400_000
 
 
-async def test_a_new_token_and_a_denial_void_the_unused_ones(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        first = rig.token(Role.SITE, "anna")
-        kept = rig.token(Role.SITE, "bert"), rig.token(Role.ANALYST, "anna")
-        second = rig.token(Role.SITE, "anna")
-        assert "was replaced" in str(await refusal(rig.enrol(first, request_for(new_key()))))
-        rig.daemon.registry.deny(Role.SITE, "anna")
-        third = rig.daemon.registry.new_token(Role.SITE, "anna", 60_000, lift_denial=True)
-        for stolen in (first, second):
-            assert (await refusal(rig.enrol(stolen, request_for(new_key())))).code is Code.IDENTITY
-        for token in (*kept, third):
-            await rig.enrol(token, request_for(new_key()))
-
-
-async def test_a_stolen_join_file_does_not_outlive_a_denial(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        rig.token(Role.SITE, "anna")
-        stolen = rig.token(Role.SITE, "anna")
-        rig.daemon.registry.deny(Role.SITE, "anna")
-        hospital = await rig.client(Role.SITE, "anna", lift_denial=True)
-        await hospital.stub.Hello(HELLO)
+async def test_a_new_token_and_a_denial_void_the_unused_ones(rig: Rig) -> None:
+    first = rig.token(Role.SITE, "anna")
+    kept = rig.token(Role.SITE, "bert"), rig.token(Role.ANALYST, "anna")
+    second = rig.token(Role.SITE, "anna")
+    assert "was replaced" in str(await refusal(rig.enrol(first, request_for(new_key()))))
+    rig.daemon.registry.deny(Role.SITE, "anna")
+    third = rig.daemon.registry.new_token(Role.SITE, "anna", 60_000, lift_denial=True)
+    for stolen in (first, second):
         assert (await refusal(rig.enrol(stolen, request_for(new_key())))).code is Code.IDENTITY
-        await hospital.stub.Hello(HELLO)
+    for token in (*kept, third):
+        await rig.enrol(token, request_for(new_key()))
+
+
+async def test_a_stolen_join_file_does_not_outlive_a_denial(rig: Rig) -> None:
+    rig.token(Role.SITE, "anna")
+    stolen = rig.token(Role.SITE, "anna")
+    rig.daemon.registry.deny(Role.SITE, "anna")
+    hospital = await rig.client(Role.SITE, "anna", lift_denial=True)
+    await hospital.stub.Hello(HELLO)
+    assert (await refusal(rig.enrol(stolen, request_for(new_key())))).code is Code.IDENTITY
+    await hospital.stub.Hello(HELLO)
 
 
 def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -> None:
@@ -85,26 +83,24 @@ def test_every_change_of_who_may_call_is_seen_at_the_next_look(tmp_path: Path) -
         look()
 
 
-async def test_a_denied_name_is_not_invited_or_enrolled_until_the_operator_says_so(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        csr = request_for(new_key())
-        used = rig.token(Role.SITE, "anna")
-        await rig.enrol(used, csr)
-        rig.daemon.registry.deny(Role.SITE, "anna")
-        assert "deny-list" in str(await refusal(rig.enrol(used, csr)))
-        with pytest.raises(RequestError, match="--lift-denial") as refused:
-            rig.token(Role.SITE, "anna")
-        assert refused.value.code is Code.CONFLICT
-        with pytest.raises(RequestError, match="no site zoe"):
-            rig.daemon.registry.deny(Role.SITE, "zoe")
+async def test_a_denied_name_is_not_invited_or_enrolled_until_the_operator_says_so(rig: Rig) -> None:
+    csr = request_for(new_key())
+    used = rig.token(Role.SITE, "anna")
+    await rig.enrol(used, csr)
+    rig.daemon.registry.deny(Role.SITE, "anna")
+    assert "deny-list" in str(await refusal(rig.enrol(used, csr)))
+    with pytest.raises(RequestError, match="--lift-denial") as refused:
+        rig.token(Role.SITE, "anna")
+    assert refused.value.code is Code.CONFLICT
+    with pytest.raises(RequestError, match="no site zoe"):
+        rig.daemon.registry.deny(Role.SITE, "zoe")
 
 
-async def test_a_key_that_was_certified_before_is_not_enrolled_again_for_anybody(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        csr = request_for(new_key())
-        await rig.enrol(rig.token(Role.SITE, "anna"), csr)
-        for role, name in ((Role.SITE, "anna"), (Role.SITE, "bert"), (Role.ANALYST, "anna")):
-            assert "certified before" in str(await refusal(rig.enrol(rig.token(role, name), csr)))
+async def test_a_key_that_was_certified_before_is_not_enrolled_again_for_anybody(rig: Rig) -> None:
+    csr = request_for(new_key())
+    await rig.enrol(rig.token(Role.SITE, "anna"), csr)
+    for role, name in ((Role.SITE, "anna"), (Role.SITE, "bert"), (Role.ANALYST, "anna")):
+        assert "certified before" in str(await refusal(rig.enrol(rig.token(role, name), csr)))
 
 
 async def test_an_analyst_may_be_away_for_weeks_and_is_shut_out_at_once_all_the_same(tmp_path: Path) -> None:

@@ -83,24 +83,22 @@ async def greeted(rig: Rig, checkpoint: pb.SignedCheckpoint | None) -> Client:
     return anna
 
 
-async def test_sites_are_given_the_head_with_their_work(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        public = rig.daemon.runtime.keys.release_public
-        anna = await rig.client(Role.SITE, "anna")
-        await anna.stub.Hello(hello(None))
-        ada = await rig.client(Role.ANALYST, "ada")
-        for name in ("bert", "carl"):
-            await rig.client(Role.SITE, name)
-        await ada.submit(STUDY)
-        found = await anna.stub.NextWork(pb.NextWorkRequest())
-        checkpoint = verify_checkpoint(found.checkpoint.checkpoint_json, found.checkpoint.signature, public)
-        (price,) = rig.daemon.runtime.repository.store.reader.rows("SELECT micro_rho FROM ledger")
-        assert (checkpoint.size, checkpoint.committed) == (1, Cost(micro_rho=price["micro_rho"]))
-        held = bytes.fromhex(checkpoint.digest)
-        again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
-        assert again.HasField("query")
-        assert not again.HasField("checkpoint")
-        await anna.stub.Hello(hello(found.checkpoint))  # its own checkpoint is well known
+async def test_sites_are_given_the_head_with_their_work(rig: Rig, ada: Client) -> None:
+    public = rig.daemon.runtime.keys.release_public
+    anna = await rig.client(Role.SITE, "anna")
+    await anna.stub.Hello(hello(None))
+    for name in ("bert", "carl"):
+        await rig.client(Role.SITE, name)
+    await ada.submit(STUDY)
+    found = await anna.stub.NextWork(pb.NextWorkRequest())
+    checkpoint = verify_checkpoint(found.checkpoint.checkpoint_json, found.checkpoint.signature, public)
+    (price,) = rig.daemon.runtime.repository.store.reader.rows("SELECT micro_rho FROM ledger")
+    assert (checkpoint.size, checkpoint.committed) == (1, Cost(micro_rho=price["micro_rho"]))
+    held = bytes.fromhex(checkpoint.digest)
+    again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
+    assert again.HasField("query")
+    assert not again.HasField("checkpoint")
+    await anna.stub.Hello(hello(found.checkpoint))  # its own checkpoint is well known
 
 
 def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: Path) -> None:
@@ -117,7 +115,7 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
     for _ in range(2):
         with refused(Code.STORAGE, "accept-loss"):
             Daemon(config, fatal=no_fatal)
-    assert "anna showed a later checkpoint" in examined(config)
+    assert "anna showed a newer checkpoint" in examined(config)
     owed = verify_checkpoint(later.checkpoint_json, later.signature, public_key(config)).committed
     accepted = accept_loss(config)
     assert accepted.charged == owed == spent(config)

@@ -27,16 +27,7 @@ from eigenveil_server.process import unix_ms
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.database import open_store
 from tests.server.process import process
-from tests.server.rig import (
-    SITES,
-    Credentials,
-    Rig,
-    answering,
-    made,
-    refusal,
-    serving,
-    study_toml,
-)
+from tests.server.rig import SITES, Credentials, Rig, answering, made, refusal, serving, study_toml
 
 SealedRelease = dict[int, tuple[bytes, str]]
 
@@ -104,27 +95,24 @@ async def test_a_study_survives_kill_after_kill(algorithm: str, tmp_path: Path) 
 
     documents: list[bytes] = []
 
-    async def scenario() -> None:
-        held = await enrolled(config)
-        before: SealedRelease = {}
-        for rounds in (0, 4):
-            await one_life(held, rounds)
-            now = sealed(config.state)
-            assert {round: now[round] for round in before} == before
-            before = now
-        events = await one_life(held, None)
-        assert events[-1].state == pb.STUDY_STATE_RELEASED
-        assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    held = await enrolled(config)
+    before: SealedRelease = {}
+    for rounds in (0, 4):
+        await one_life(held, rounds)
         now = sealed(config.state)
         assert {round: now[round] for round in before} == before
-        document = load_release(documents[0]).document
-        assert [one["release"] for one in document["rounds"]] == [d for _, d in now.values()]
-        assert sorted(round for _, round in charges(config)) == sorted(now)
-        async with process(path) as coordinator:
-            again = await coordinator.connect(held["ada"]).release(document["plan_digest"])
-            assert again == documents[0]
-
-    await scenario()
+        before = now
+    events = await one_life(held, None)
+    assert events[-1].state == pb.STUDY_STATE_RELEASED
+    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
+    now = sealed(config.state)
+    assert {round: now[round] for round in before} == before
+    document = load_release(documents[0]).document
+    assert [one["release"] for one in document["rounds"]] == [d for _, d in now.values()]
+    assert sorted(round for _, round in charges(config)) == sorted(now)
+    async with process(path) as coordinator:
+        again = await coordinator.connect(held["ada"]).release(document["plan_digest"])
+        assert again == documents[0]
 
 
 async def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spent(

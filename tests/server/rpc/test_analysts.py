@@ -21,15 +21,7 @@ from eigenveil_client.analyst.client import Analyst
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner
 from eigenveil_server.rpc import responses, service
-from tests.server.rig import (
-    Client,
-    a_directory,
-    answering,
-    made,
-    refusal,
-    serving,
-    study_toml,
-)
+from tests.server.rig import Client, Rig, Sites, a_directory, answering, made, refusal, serving, study_toml
 from tests.support import submitted
 
 
@@ -40,35 +32,31 @@ class Connected(Analyst):
         self._channel = over.channel
 
 
-async def test_submitting_twice_is_one_study(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        eve = await rig.client(Role.ANALYST, "eve")
-        first = await asyncio.gather(*(ada.submit(study_toml(), "s-1") for _ in range(3)))
-        assert len(set(first)) == 1
-        committed = rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
-        assert committed == micro_rho_for(1.0, 1e-6)
-        other = await refusal(ada.submit(study_toml(epsilon=0.5), "s-1"))
-        assert (other.code, "belongs to another study" in str(other)) == (Code.CONFLICT, True)
-        # A plan names its analyst, so the same text and id are another study in other hands.
-        assert await eve.submit(study_toml(), "s-1") != first[0]
-        assert await ada.submit(study_toml(), "s-2") != first[0]
-        for bad in ("", "a b", "x" * 65):
-            assert (await refusal(ada.submit(study_toml(), bad))).code is Code.BAD_ARGUMENT
+async def test_submitting_twice_is_one_study(rig: Rig, ada: Client) -> None:
+    await rig.sites()
+    eve = await rig.client(Role.ANALYST, "eve")
+    first = await asyncio.gather(*(ada.submit(study_toml(), "s-1") for _ in range(3)))
+    assert len(set(first)) == 1
+    committed = rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
+    assert committed == micro_rho_for(1.0, 1e-6)
+    other = await refusal(ada.submit(study_toml(epsilon=0.5), "s-1"))
+    assert (other.code, "belongs to another study" in str(other)) == (Code.CONFLICT, True)
+    # A plan names its analyst, so the same text and id are another study in other hands.
+    assert await eve.submit(study_toml(), "s-1") != first[0]
+    assert await ada.submit(study_toml(), "s-2") != first[0]
+    for bad in ("", "a b", "x" * 65):
+        assert (await refusal(ada.submit(study_toml(), bad))).code is Code.BAD_ARGUMENT
 
 
-async def test_the_plan_is_signed_and_says_what_was_submitted(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        answer = await submitted(ada.stub, study_toml(), "s")
-        key = Ed25519PublicKey.from_public_bytes(rig.daemon.runtime.keys.release_public)
-        signed = b"eigenveil/plan-signature/v1\n" + answer.plan.plan_json
-        key.verify(answer.plan.signature, signed)
-        plan = plan_from_json(answer.plan.plan_json)
-        assert plan.study == parse_study(study_toml())
-        assert (plan.digest, plan.submission) == (answer.plan_digest.hex(), "s")
+async def test_the_plan_is_signed_and_says_what_was_submitted(rig: Rig, ada: Client) -> None:
+    await rig.sites()
+    answer = await submitted(ada.stub, study_toml(), "s")
+    key = Ed25519PublicKey.from_public_bytes(rig.daemon.runtime.keys.release_public)
+    signed = b"eigenveil/plan-signature/v1\n" + answer.plan.plan_json
+    key.verify(answer.plan.signature, signed)
+    plan = plan_from_json(answer.plan.plan_json)
+    assert plan.study == parse_study(study_toml())
+    assert (plan.digest, plan.submission) == (answer.plan_digest.hex(), "s")
 
 
 async def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
@@ -119,32 +107,28 @@ async def test_one_study_cannot_reserve_what_all_share(tmp_path: Path, epsilon: 
 
 
 async def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        unknown = await refusal(ada.submit(study_toml(sites=("anna", "zoe"))))
-        one = study_toml(sites=("anna",), algorithm="private-oja-shuffled")
-        single = await refusal(ada.submit(one.replace("delta", 'neighbours = "replace-one"\ndelta', 1)))
-        assert "single records" in str(single)
-        assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
-        assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
-        monkeypatch.setattr(planner, "MESSAGE_BYTES", planner.ENVELOPE_BYTES + 2000)
-        toml = study_toml(columns=60, algorithm="dp-pca")
-        told = {"submission": "x", "analyst": "ada", "directory": a_directory()}
-        wide = planner.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
-        assert (wide["code"], "a message with its plan" in wide["why"]) == (Code.OVERFLOW.value, True)
+    await rig.sites()
+    unknown = await refusal(ada.submit(study_toml(sites=("anna", "zoe"))))
+    one = study_toml(sites=("anna",), algorithm="private-oja-shuffled")
+    single = await refusal(ada.submit(one.replace("delta", 'neighbours = "replace-one"\ndelta', 1)))
+    assert "single records" in str(single)
+    assert (unknown.code, "zoe" in str(unknown)) == (Code.BAD_STUDY, True)
+    assert (await refusal(ada.submit("not = [toml"))).code is Code.BAD_STUDY
+    monkeypatch.setattr(planner, "MESSAGE_BYTES", planner.ENVELOPE_BYTES + 2000)
+    toml = study_toml(columns=60, algorithm="dp-pca")
+    told = {"submission": "x", "analyst": "ada", "directory": a_directory()}
+    wide = planner.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
+    assert (wide["code"], "a message with its plan" in wide["why"]) == (Code.OVERFLOW.value, True)
 
 
-async def test_explaining_charges_nothing(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        answer = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
-        explained = json.loads(answer.explanation_json)
-        assert explained["micro_rho"] == micro_rho_for(1.0, 1e-6)
-        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
+async def test_explaining_charges_nothing(rig: Rig, ada: Client) -> None:
+    await rig.sites()
+    answer = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
+    explained = json.loads(answer.explanation_json)
+    assert explained["micro_rho"] == micro_rho_for(1.0, 1e-6)
+    assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
 
 
 @pytest.mark.parametrize(
@@ -174,102 +158,93 @@ async def test_what_would_not_be_taken_is_not_explained_either(toml: str, tmp_pa
         assert (explained.code, str(explained)) == (submitted.code, str(submitted))
 
 
-async def test_who_is_denied_while_watching_is_told_nothing_more(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
-        plan = bytes.fromhex(await ada.submit(study_toml()))
-        watch = eve.stub.WatchStudy(pb.WatchStudyRequest(plan_digest=plan))
-        await watch.read()
-        rig.daemon._calls.sweep = lambda: None  # type: ignore[method-assign]  # which ends it as well
-        rig.daemon.registry.deny(Role.ANALYST, "eve")
-        await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=plan))
+async def test_who_is_denied_while_watching_is_told_nothing_more(rig: Rig) -> None:
+    await rig.sites()
+    ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+    plan = bytes.fromhex(await ada.submit(study_toml()))
+    watch = eve.stub.WatchStudy(pb.WatchStudyRequest(plan_digest=plan))
+    await watch.read()
+    rig.daemon._calls.sweep = lambda: None  # type: ignore[method-assign]  # which ends it as well
+    rig.daemon.registry.deny(Role.ANALYST, "eve")
+    await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=plan))
 
-        async def rest() -> None:
-            while (event := await watch.read()) is not grpc.aio.EOF:
-                assert isinstance(event, pb.StudyEvent)
-                assert event.state != pb.STUDY_STATE_CANCELLED
+    async def rest() -> None:
+        while (event := await watch.read()) is not grpc.aio.EOF:
+            assert isinstance(event, pb.StudyEvent)
+            assert event.state != pb.STUDY_STATE_CANCELLED
 
-        assert (await refusal(rest())).code is Code.IDENTITY
+    assert (await refusal(rest())).code is Code.IDENTITY
 
 
-async def test_the_rows_of_ones_own_studies_tell_which_are_the_same(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
-        await ada.submit(study_toml(), "s-1")
-        await ada.submit(study_toml() + "\n# the same\n", "s-2")
-        await ada.submit(study_toml(epsilon=0.5), "s-3")
-        rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
-        told = {row.submission: row.study_digest.hex() for row in rows}
-        same, other = (
-            study_digest(parse_study(study_toml())),
-            study_digest(parse_study(study_toml(epsilon=0.5))),
-        )
-        assert told == {"s-1": same, "s-2": same, "s-3": other}
-        rows = (await eve.stub.ListStudies(pb.ListStudiesRequest())).studies
-        assert {(row.submission, row.study_digest) for row in rows} == {("", b"")}
+async def test_the_rows_of_ones_own_studies_tell_which_are_the_same(rig: Rig) -> None:
+    await rig.sites()
+    ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+    await ada.submit(study_toml(), "s-1")
+    await ada.submit(study_toml() + "\n# the same\n", "s-2")
+    await ada.submit(study_toml(epsilon=0.5), "s-3")
+    rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+    told = {row.submission: row.study_digest.hex() for row in rows}
+    same, other = (
+        study_digest(parse_study(study_toml())),
+        study_digest(parse_study(study_toml(epsilon=0.5))),
+    )
+    assert told == {"s-1": same, "s-2": same, "s-3": other}
+    rows = (await eve.stub.ListStudies(pb.ListStudiesRequest())).studies
+    assert {(row.submission, row.study_digest) for row in rows} == {("", b"")}
 
 
 @pytest.mark.parametrize(("limit", "most"), [("ROOM", 1), ("STUDIES_AT_ONCE", 2)])
 async def test_a_list_in_parts_is_the_whole_list(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
+    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        for name in ("x", "y", "z"):
-            await ada.submit(study_toml(name=name, epsilon=0.5), name, agreed=False)
-        whole = await ada.stub.ListStudies(pb.ListStudiesRequest())
-        assert (len(whole.studies), whole.more) == (3, False)
-        monkeypatch.setattr(responses, limit, most)
-        found: list[pb.StudyRow] = []
-        part = pb.ListStudiesResponse(more=True)
-        while part.more:
-            after = found[-1].plan_digest if found else b""
-            part = await ada.stub.ListStudies(pb.ListStudiesRequest(after=after))
-            assert 0 < len(part.studies) <= most
-            found += part.studies
-        assert found == list(whole.studies)
-        assert await Connected(ada).listed() == whole
-        unknown = ada.stub.ListStudies(pb.ListStudiesRequest(after=b"\1" * 32))
-        assert (await refusal(unknown)).code is Code.NOT_FOUND
+    await rig.sites()
+    for name in ("x", "y", "z"):
+        await ada.submit(study_toml(name=name, epsilon=0.5), name, agreed=False)
+    whole = await ada.stub.ListStudies(pb.ListStudiesRequest())
+    assert (len(whole.studies), whole.more) == (3, False)
+    monkeypatch.setattr(responses, limit, most)
+    found: list[pb.StudyRow] = []
+    part = pb.ListStudiesResponse(more=True)
+    while part.more:
+        after = found[-1].plan_digest if found else b""
+        part = await ada.stub.ListStudies(pb.ListStudiesRequest(after=after))
+        assert 0 < len(part.studies) <= most
+        found += part.studies
+    assert found == list(whole.studies)
+    assert await Connected(ada).listed() == whole
+    unknown = ada.stub.ListStudies(pb.ListStudiesRequest(after=b"\1" * 32))
+    assert (await refusal(unknown)).code is Code.NOT_FOUND
 
 
-async def test_what_is_left_is_what_the_list_of_studies_adds_up_to(tmp_path: Path) -> None:
+async def test_what_is_left_is_what_the_list_of_studies_adds_up_to(rig: Rig, sites: Sites) -> None:
     """[R26] No more is told than whoever sees the list knows."""
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
-        async with answering(sites):
-            await ada.events(await ada.submit(study_toml(), "released"))
-        await ada.submit(study_toml(epsilon=0.5), "running")
-        told = await eve.stub.ListStudies(pb.ListStudiesRequest())
-        done, running = told.studies
-        held = done.spent_micro_rho + running.micro_rho
-        assert 0 < held == told.budget.committed_micro_rho < told.budget.micro_rho
+    ada, eve = [await rig.client(Role.ANALYST, name) for name in ("ada", "eve")]
+    async with answering(sites):
+        await ada.events(await ada.submit(study_toml(), "released"))
+    await ada.submit(study_toml(epsilon=0.5), "running")
+    told = await eve.stub.ListStudies(pb.ListStudiesRequest())
+    done, running = told.studies
+    held = done.spent_micro_rho + running.micro_rho
+    assert 0 < held == told.budget.committed_micro_rho < told.budget.micro_rho
 
 
-async def test_watching_resumes_from_a_sequence_number(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        async with answering(sites):
-            digest = await ada.submit(study_toml())
-            live = await ada.events(digest)
-        assert [event.sequence for event in live] == list(range(1, len(live) + 1))
-        assert await ada.events(digest) == live
-        assert await ada.events(digest, after=live[2].sequence) == live[3:]
-        assert await ada.events(digest, after=live[-1].sequence) == []
-        assert await ada.events(digest, after=2**64 - 1) == []
-        states = [event.round_state for event in live if event.round == 0]
-        assert states[0] == "planned"
-        assert list(dict.fromkeys(states))[:3] == ["planned", "open", "released"]
-        spending = [event.spent_micro_rho for event in live]
-        assert spending == sorted(spending)
-        assert spending[-1] <= live[-1].micro_rho
-        unknown = pb.WatchStudyRequest(plan_digest=b"\x01" * 32)
-        assert (await refusal(ada.stub.WatchStudy(unknown).read())).code is Code.NOT_FOUND
+async def test_watching_resumes_from_a_sequence_number(sites: Sites, ada: Client) -> None:
+    async with answering(sites):
+        digest = await ada.submit(study_toml())
+        live = await ada.events(digest)
+    assert [event.sequence for event in live] == list(range(1, len(live) + 1))
+    assert await ada.events(digest) == live
+    assert await ada.events(digest, after=live[2].sequence) == live[3:]
+    assert await ada.events(digest, after=live[-1].sequence) == []
+    assert await ada.events(digest, after=2**64 - 1) == []
+    states = [event.round_state for event in live if event.round == 0]
+    assert states[0] == "planned"
+    assert list(dict.fromkeys(states))[:3] == ["planned", "open", "released"]
+    spending = [event.spent_micro_rho for event in live]
+    assert spending == sorted(spending)
+    assert spending[-1] <= live[-1].micro_rho
+    unknown = pb.WatchStudyRequest(plan_digest=b"\x01" * 32)
+    assert (await refusal(ada.stub.WatchStudy(unknown).read())).code is Code.NOT_FOUND
 
 
 async def watches(analyst: Client, watch: pb.WatchStudyRequest) -> bool:
@@ -298,60 +273,52 @@ async def test_one_analyst_cannot_take_every_watch(tmp_path: Path) -> None:
                 await asyncio.sleep(0.05)
 
 
-async def test_cancelling(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        eve = await rig.client(Role.ANALYST, "eve")
+async def test_cancelling(rig: Rig, sites: Sites, ada: Client) -> None:
+    eve = await rig.client(Role.ANALYST, "eve")
+    digest = await ada.submit(study_toml())
+    cancel = pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest))
+    assert "is not one of yours" in str(await refusal(eve.stub.CancelStudy(cancel)))
+    assert (await refusal(ada.release(digest))).code is Code.NOT_READY
+    query = await sites["anna"].query()
+    await ada.stub.CancelStudy(cancel)
+    await ada.stub.CancelStudy(cancel)
+    assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_CANCELLED
+    assert (await refusal(ada.release(digest))).code is Code.CANCELLED
+    late = await refusal(sites["anna"].contribute(query, frozen([60])))
+    assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
+    assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
+    async with answering(sites):
+        done = await ada.submit(study_toml(), "two")
+        await ada.events(done)
+    ended = await refusal(ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(done))))
+    assert (ended.code, "it is released" in str(ended)) == (Code.CONFLICT, True)
+
+
+async def test_listing_shows_state_and_price(sites: Sites, ada: Client) -> None:
+    async with answering(sites):
         digest = await ada.submit(study_toml())
-        cancel = pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest))
-        assert "is not one of yours" in str(await refusal(eve.stub.CancelStudy(cancel)))
-        assert (await refusal(ada.release(digest))).code is Code.NOT_READY
-        query = await sites["anna"].query()
-        await ada.stub.CancelStudy(cancel)
-        await ada.stub.CancelStudy(cancel)
-        assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_CANCELLED
-        assert (await refusal(ada.release(digest))).code is Code.CANCELLED
-        late = await refusal(sites["anna"].contribute(query, frozen([60])))
-        assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
-        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
-        async with answering(sites):
-            done = await ada.submit(study_toml(), "two")
-            await ada.events(done)
-        ended = await refusal(ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(done))))
-        assert (ended.code, "it is released" in str(ended)) == (Code.CONFLICT, True)
+        await ada.events(digest)
+    (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+    assert (row.plan_digest.hex(), row.name, row.analyst) == (digest, "small", "ada")
+    assert row.state == pb.STUDY_STATE_RELEASED
+    assert 0 < row.spent_micro_rho <= row.micro_rho
+    assert row.rounds >= 2
 
 
-async def test_listing_shows_state_and_price(tmp_path: Path) -> None:
+async def test_a_large_release_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+
+    async def part(ada: Client, digest: str, offset: int) -> pb.GetReleaseResponse:
+        request = pb.GetReleaseRequest(plan_digest=bytes.fromhex(digest), offset=offset)
+        return await ada.stub.GetRelease(request)
+
     async with serving(made(tmp_path / "c")) as rig:
         sites = await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
         async with answering(sites):
             digest = await ada.submit(study_toml())
             await ada.events(digest)
-        (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
-        assert (row.plan_digest.hex(), row.name, row.analyst) == (digest, "small", "ada")
-        assert row.state == pb.STUDY_STATE_RELEASED
-        assert 0 < row.spent_micro_rho <= row.micro_rho
-        assert row.rounds >= 2
-
-
-async def test_a_large_release_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            async with answering(sites):
-                digest = await ada.submit(study_toml())
-                await ada.events(digest)
-            whole = await ada.release(digest)
-            monkeypatch.setattr(service, "RELEASE_PART_BYTES", 1000)
-            parts = [await part(ada, digest, offset) for offset in range(0, len(whole), 1000)]
-            assert b"".join(one.release_json for one in parts) == whole
-            assert {one.total_bytes for one in parts} == {len(whole)}
-
-    async def part(ada: Client, digest: str, offset: int) -> pb.GetReleaseResponse:
-        request = pb.GetReleaseRequest(plan_digest=bytes.fromhex(digest), offset=offset)
-        return await ada.stub.GetRelease(request)
-
-    await scenario()
+        whole = await ada.release(digest)
+        monkeypatch.setattr(service, "RELEASE_PART_BYTES", 1000)
+        parts = [await part(ada, digest, offset) for offset in range(0, len(whole), 1000)]
+        assert b"".join(one.release_json for one in parts) == whole
+        assert {one.total_bytes for one in parts} == {len(whole)}

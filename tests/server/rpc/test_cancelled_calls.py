@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,16 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import GroupCommit
 from eigenveil_server.storage.study_reads import StoredStudy
-from tests.server.rig import SITES, UNLIMITED, Client, Rig, answering, made, refusal, serving, study_toml
+from tests.server.rig import (
+    SITES,
+    UNLIMITED,
+    Client,
+    Rig,
+    Sites,
+    answering,
+    refusal,
+    study_toml,
+)
 from tests.support import signed_request
 
 
@@ -51,38 +59,33 @@ class Disk:
 
 
 async def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sites: Sites, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        disk = Disk()
-        asked = await signed_request(ada.stub, study_toml())
-        monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
-        await disk.outlasts(ada.stub.SubmitStudy(asked))
-        other = await refusal(ada.submit(study_toml(name="other"), "one"))
-        assert (other.code, "belongs to another study" in str(other)) == (Code.CONFLICT, True)
-        async with answering(sites):
-            digest = await ada.submit(study_toml())
-            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-        assert len((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == 1
+    disk = Disk()
+    asked = await signed_request(ada.stub, study_toml())
+    monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
+    await disk.outlasts(ada.stub.SubmitStudy(asked))
+    other = await refusal(ada.submit(study_toml(name="other"), "one"))
+    assert (other.code, "belongs to another study" in str(other)) == (Code.CONFLICT, True)
+    async with answering(sites):
+        digest = await ada.submit(study_toml())
+        assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+    assert len((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == 1
 
 
 async def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        disk = Disk()
-        asked = await signed_request(ada.stub, study_toml())
-        monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
-        await disk.outlasts(ada.stub.SubmitStudy(asked))
-        while not (rows := (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies):
-            await asyncio.sleep(0.01)
-        (row,) = rows
-        await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=row.plan_digest))
-        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
+    await rig.sites()
+    disk = Disk()
+    asked = await signed_request(ada.stub, study_toml())
+    monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
+    await disk.outlasts(ada.stub.SubmitStudy(asked))
+    while not (rows := (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies):
+        await asyncio.sleep(0.01)
+    (row,) = rows
+    await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=row.plan_digest))
+    assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
 
 
 async def undriven(rig: Rig, ada: Client) -> str:
@@ -94,40 +97,36 @@ async def undriven(rig: Rig, ada: Client) -> str:
     return digest
 
 
-async def test_a_study_that_nobody_drives_is_taken_up_by_its_submission(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        digest = await undriven(rig, ada)
-        async with answering(sites):
-            assert await ada.submit(study_toml()) == digest
-            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+async def test_a_study_that_nobody_drives_is_taken_up_by_its_submission(rig: Rig) -> None:
+    sites = await rig.sites()
+    ada = await rig.client(Role.ANALYST, "ada")
+    digest = await undriven(rig, ada)
+    async with answering(sites):
+        assert await ada.submit(study_toml()) == digest
+        assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
 
 
-async def test_a_study_that_nobody_drives_can_be_cancelled(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        digest = await undriven(rig, ada)
-        books = rig.daemon.runtime.repository.ledger.ledger
-        assert books.committed().micro_rho == micro_rho_for(1.0, 1e-6)
-        await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
-        assert books.committed().micro_rho == 0
+async def test_a_study_that_nobody_drives_can_be_cancelled(rig: Rig, ada: Client) -> None:
+    await rig.sites()
+    digest = await undriven(rig, ada)
+    books = rig.daemon.runtime.repository.ledger.ledger
+    assert books.committed().micro_rho == micro_rho_for(1.0, 1e-6)
+    await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+    assert books.committed().micro_rho == 0
 
 
-async def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        stored = rig.daemon.runtime.repository.studies.get(await ada.submit(study_toml()))
-        fields = {name: getattr(stored, name) for name in StoredStudy.__dataclass_fields__}
-        twin = StoredStudy(**{**fields, "digest": "0" * 64})
-        with (
-            pytest.raises(RequestError) as refused,
-            rig.daemon.runtime.repository.store.writer.transaction() as c,
-        ):
-            study_writes.add_study(c, twin, "submitted", UNLIMITED, None)
-        assert refused.value.code is Code.CONFLICT
+async def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(rig: Rig) -> None:
+    await rig.sites()
+    ada = await rig.client(Role.ANALYST, "ada")
+    stored = rig.daemon.runtime.repository.studies.get(await ada.submit(study_toml()))
+    fields = {name: getattr(stored, name) for name in StoredStudy.__dataclass_fields__}
+    twin = StoredStudy(**{**fields, "digest": "0" * 64})
+    with (
+        pytest.raises(RequestError) as refused,
+        rig.daemon.runtime.repository.store.writer.transaction() as c,
+    ):
+        study_writes.add_study(c, twin, "submitted", UNLIMITED, None)
+    assert refused.value.code is Code.CONFLICT
 
 
 def slow_writes(monkeypatch: pytest.MonkeyPatch) -> Disk:
@@ -145,48 +144,40 @@ async def first_query(rig: Rig) -> tuple[str, dict[str, Client], RoundQuery]:
     return digest, sites, (await asyncio.gather(*(site.query() for site in sites.values())))[0]
 
 
-async def test_an_answer_whose_sender_vanished_is_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        digest, sites, query = await first_query(rig)
-        disk = slow_writes(monkeypatch)
-        message = sites["anna"].contribution(query, frozen([60]))
-        await disk.outlasts(sites["anna"].stub.Contribute(message))
-        for name in SITES[1:]:
-            await sites[name].contribute(query, frozen([60]))
-        while (await sites["anna"].query()).round == 0:
-            pass
-        assert rig.daemon.runtime.repository.studies.sealed_rounds(digest)[0].release.present == SITES
-        assert (await sites["anna"].stub.Contribute(message)).repeated
+async def test_an_answer_whose_sender_vanished_is_in(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest, sites, query = await first_query(rig)
+    disk = slow_writes(monkeypatch)
+    message = sites["anna"].contribution(query, frozen([60]))
+    await disk.outlasts(sites["anna"].stub.Contribute(message))
+    for name in SITES[1:]:
+        await sites[name].contribute(query, frozen([60]))
+    while (await sites["anna"].query()).round == 0:
+        pass
+    assert rig.daemon.runtime.repository.studies.sealed_rounds(digest)[0].release.present == SITES
+    assert (await sites["anna"].stub.Contribute(message)).repeated
 
 
 async def test_an_answer_alone_in_its_round_is_in_although_its_sender_vanished(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        anna = await rig.client(Role.SITE, "anna")
-        ada = await rig.client(Role.ANALYST, "ada")
-        await ada.submit(study_toml(sites=("anna",)))
-        query = await anna.query()
-        disk = slow_writes(monkeypatch)
-        monkeypatch.setattr(LedgerStore, "charge_round", disk.slowly(LedgerStore.charge_round))
-        message = anna.contribution(query, frozen([60]))
-        await disk.outlasts(anna.stub.Contribute(message))
-        assert (await asyncio.wait_for(anna.query(), 60)).round == 1
+    anna = await rig.client(Role.SITE, "anna")
+    await ada.submit(study_toml(sites=("anna",)))
+    query = await anna.query()
+    disk = slow_writes(monkeypatch)
+    monkeypatch.setattr(LedgerStore, "charge_round", disk.slowly(LedgerStore.charge_round))
+    message = anna.contribution(query, frozen([60]))
+    await disk.outlasts(anna.stub.Contribute(message))
+    assert (await asyncio.wait_for(anna.query(), 60)).round == 1
 
 
-async def test_a_decline_whose_sender_vanished_is_durable(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        digest, sites, query = await first_query(rig)
-        disk = slow_writes(monkeypatch)
-        refuse = pb.DeclineRequest(
-            plan_digest=bytes.fromhex(digest), round=0, reason=pb.DECLINE_REASON_BUDGET
-        )
-        await disk.outlasts(sites["anna"].stub.Decline(refuse))
-        await sites["anna"].stub.Decline(refuse)
-        studies = rig.daemon.runtime.repository.studies
-        assert studies.answers(digest, 0).declined == {"anna": "budget"}
-        for name in SITES[1:]:
-            await sites[name].contribute(query, frozen([60]))
-        assert (await sites["bert"].query()).round == 1
+async def test_a_decline_whose_sender_vanished_is_durable(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    digest, sites, query = await first_query(rig)
+    disk = slow_writes(monkeypatch)
+    refuse = pb.DeclineRequest(plan_digest=bytes.fromhex(digest), round=0, reason=pb.DECLINE_REASON_BUDGET)
+    await disk.outlasts(sites["anna"].stub.Decline(refuse))
+    await sites["anna"].stub.Decline(refuse)
+    studies = rig.daemon.runtime.repository.studies
+    assert studies.answers(digest, 0).declined == {"anna": "budget"}
+    for name in SITES[1:]:
+        await sites[name].contribute(query, frozen([60]))
+    assert (await sites["bert"].query()).round == 1

@@ -18,7 +18,18 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import directory
 from tests.core.dictionary.test_admission import stated
 from tests.server.process import command
-from tests.server.rig import FEDERATION, HOUR, Client, answering, made, refusal, serving, study_toml
+from tests.server.rig import (
+    FEDERATION,
+    HOUR,
+    Client,
+    Rig,
+    Sites,
+    answering,
+    made,
+    refusal,
+    serving,
+    study_toml,
+)
 from tests.support import a_hello
 
 COLUMNS = tuple(f"c{i}" for i in range(4))
@@ -72,20 +83,19 @@ async def test_a_site_states_for_itself_alone_and_may_take_it_back(tmp_path: Pat
         assert not (await listed(ada))["anna"].HasField("statement")
 
 
-async def test_who_is_no_sites_daemon_states_nothing(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        said = stated(("c0",)).to_proto()
-        ada, anna = await rig.client(Role.ANALYST, "ada"), await rig.client(Role.SITE, "anna")
-        olga = await rig.client(Role.OPERATOR, "olga")
-        for caller, more in ((ada, {"next_generation": bytes(32)}), (olga, {}), (anna, {})):
-            refused = await refusal(caller.stub.Hello(a_hello(statement=said, **more)))
-            assert (refused.code, "only a site's daemon" in str(refused)) == (Code.PROTOCOL, True)
-        hostile = pb.SiteStatement(offers_stated=True, offers=["\x1b[2J"])
-        large = pb.SiteStatement(offers_stated=True, offers=["x" * 200] * 400)
-        for bad in (hostile, large):
-            greeting = a_hello(next_generation=bytes(32), statement=bad)
-            assert (await refusal(anna.stub.Hello(greeting))).code is Code.PROTOCOL
-        assert not (await listed(ada))["anna"].HasField("statement")
+async def test_who_is_no_sites_daemon_states_nothing(rig: Rig) -> None:
+    said = stated(("c0",)).to_proto()
+    ada, anna = await rig.client(Role.ANALYST, "ada"), await rig.client(Role.SITE, "anna")
+    olga = await rig.client(Role.OPERATOR, "olga")
+    for caller, more in ((ada, {"next_generation": bytes(32)}), (olga, {}), (anna, {})):
+        refused = await refusal(caller.stub.Hello(a_hello(statement=said, **more)))
+        assert (refused.code, "only a site's daemon" in str(refused)) == (Code.PROTOCOL, True)
+    hostile = pb.SiteStatement(offers_stated=True, offers=["\x1b[2J"])
+    large = pb.SiteStatement(offers_stated=True, offers=["x" * 200] * 400)
+    for bad in (hostile, large):
+        greeting = a_hello(next_generation=bytes(32), statement=bad)
+        assert (await refusal(anna.stub.Hello(greeting))).code is Code.PROTOCOL
+    assert not (await listed(ada))["anna"].HasField("statement")
 
 
 async def test_a_list_that_no_message_holds_comes_in_parts(
@@ -170,22 +180,20 @@ async def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: 
         assert published(out.replace("version = 2", "version = 1"), 3)[0] == 0
 
 
-async def test_a_release_says_which_rules_each_site_had_stated(tmp_path: Path) -> None:
+async def test_a_release_says_which_rules_each_site_had_stated(ada: Client, sites: Sites) -> None:
     """As of the submission, and verified like the rest of it; what was offered matters no more."""
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        shown = await state(sites["anna"], stated(COLUMNS))
-        await state(sites["bert"], stated(asks=True))
-        digest = await ada.submit(study_toml())
-        await state(sites["anna"], stated(COLUMNS[:1], asks=True), shown)
-        async with answering(sites):
-            await ada.events(digest)
-        document = load_release(await ada.release(digest)).document
-        rules = stated().rules
-        said: dict[str, Any] = {
-            "anna": {"approval": "auto", "rules": rules},
-            "bert": {"approval": "ask", "rules": rules},
-            "carl": None,
-        }
-        assert document["sites"] == said
+    shown = await state(sites["anna"], stated(COLUMNS))
+    await state(sites["bert"], stated(asks=True))
+    digest = await ada.submit(study_toml())
+    await state(sites["anna"], stated(COLUMNS[:1], asks=True), shown)
+    async with answering(sites):
+        await ada.events(digest)
+    document = load_release(await ada.release(digest)).document
+    rules = stated().rules
+    said: dict[str, Any] = {
+        "anna": {"approval": "auto", "rules": rules},
+        "bert": {"approval": "ask", "rules": rules},
+        "carl": None,
+    }
+    assert document["sites"] == said

@@ -20,7 +20,7 @@ from eigenveil_server.pki.keys import release_public
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.process import as_datetime, unix_ms
 from eigenveil_server.storage.database import open_store
-from tests.server.rig import FEDERATION, HOUR, made, refusal, request_for, serving
+from tests.server.rig import FEDERATION, HOUR, Rig, made, refusal, request_for, serving
 
 
 async def test_only_the_key_of_a_request_is_used(tmp_path: Path) -> None:
@@ -41,16 +41,13 @@ async def test_only_the_key_of_a_request_is_used(tmp_path: Path) -> None:
     assert (answer.federation, trusted.release_key) == (FEDERATION, release_public(rig.config.files))
 
 
-async def test_wrong_tokens_make_their_own_address_wait_and_a_right_one_is_never_refused(
-    tmp_path: Path,
-) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        csr = request_for(new_key())
-        for _ in range(3):
-            assert (await refusal(rig.enrol("a guess", csr))).code is Code.IDENTITY
-        (gateway_client,) = rig.daemon._enrol_gateway._quota._guests.values()
-        assert gateway_client.allowance.seconds > 0, "the next one is not read at once"
-        assert (await rig.enrol(rig.token(Role.SITE, "anna"), csr)).federation == FEDERATION
+async def test_wrong_tokens_make_their_own_address_wait_and_a_right_one_is_never_refused(rig: Rig) -> None:
+    csr = request_for(new_key())
+    for _ in range(3):
+        assert (await refusal(rig.enrol("a guess", csr))).code is Code.IDENTITY
+    (gateway_client,) = rig.daemon._enrol_gateway._quota._guests.values()
+    assert gateway_client.allowance.seconds > 0, "the next one is not read at once"
+    assert (await rig.enrol(rig.token(Role.SITE, "anna"), csr)).federation == FEDERATION
 
 
 async def test_who_is_refused_is_named_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -64,14 +61,13 @@ async def test_who_is_refused_is_named_in_the_log(tmp_path: Path, caplog: pytest
     assert all("address='127.0.0.1:" in line for line in refused)
 
 
-async def test_a_token_works_once_but_a_lost_reply_does_no_harm(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        token, csr = rig.token(Role.SITE, "anna"), request_for(new_key())
-        first = await rig.enrol(token, csr)
-        assert (await rig.enrol(token, csr)).certificate_pem == first.certificate_pem
-        refused = await refusal(rig.enrol(token, request_for(new_key())))
-        assert refused.code is Code.IDENTITY
-        assert "used already" in str(refused)
+async def test_a_token_works_once_but_a_lost_reply_does_no_harm(rig: Rig) -> None:
+    token, csr = rig.token(Role.SITE, "anna"), request_for(new_key())
+    first = await rig.enrol(token, csr)
+    assert (await rig.enrol(token, csr)).certificate_pem == first.certificate_pem
+    refused = await refusal(rig.enrol(token, request_for(new_key())))
+    assert refused.code is Code.IDENTITY
+    assert "used already" in str(refused)
 
 
 async def test_bad_and_expired_tokens_are_refused(tmp_path: Path) -> None:
@@ -111,12 +107,11 @@ def test_a_request_must_be_signed_by_its_own_key() -> None:
         requested_key(bytes(csr))
 
 
-async def test_the_coordinator_service_is_not_served_without_certificate(tmp_path: Path) -> None:
+async def test_the_coordinator_service_is_not_served_without_certificate(rig: Rig) -> None:
     from tests.server.rig import uncertified_hello
 
-    async with serving(made(tmp_path / "c")) as rig:
-        assert (await refusal(uncertified_hello(rig, rig.ports.enrol_port))).code is Code.IDENTITY
-        assert (await refusal(uncertified_hello(rig, rig.ports.port))).code is Code.UNREACHABLE
+    assert (await refusal(uncertified_hello(rig, rig.ports.enrol_port))).code is Code.IDENTITY
+    assert (await refusal(uncertified_hello(rig, rig.ports.port))).code is Code.UNREACHABLE
 
 
 def test_secrets_are_readable_by_the_owner_only(tmp_path: Path) -> None:
@@ -129,11 +124,10 @@ def test_secrets_are_readable_by_the_owner_only(tmp_path: Path) -> None:
     )
 
 
-async def test_a_made_up_token_keeps_no_writer_waiting(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        with rig.daemon.runtime.repository.store.writer.transaction():
-            refused = await refusal(asyncio.wait_for(rig.enrol("x" * 43, request_for(new_key())), 60))
-        assert "unknown" in str(refused)
+async def test_a_made_up_token_keeps_no_writer_waiting(rig: Rig) -> None:
+    with rig.daemon.runtime.repository.store.writer.transaction():
+        refused = await refusal(asyncio.wait_for(rig.enrol("x" * 43, request_for(new_key())), 60))
+    assert "unknown" in str(refused)
 
 
 def test_the_key_to_compare_is_that_of_the_certificate_in_force(tmp_path: Path) -> None:

@@ -17,15 +17,7 @@ from eigenveil_server.pki.authority import Authority, key_to_pem, new_key
 from eigenveil_server.process import as_datetime, unix_ms
 from eigenveil_server.rpc import callers
 from eigenveil_server.rpc.interceptor import ROLES
-from tests.server.rig import (
-    FEDERATION,
-    HOUR,
-    made,
-    refusal,
-    request_for,
-    serving,
-    study_toml,
-)
+from tests.server.rig import FEDERATION, HOUR, Rig, made, refusal, request_for, serving, study_toml
 from tests.support import a_hello
 
 HELLO = a_hello()
@@ -36,15 +28,14 @@ def test_every_method_has_a_row_in_the_role_table() -> None:
     assert set(ROLES) == {method.name for method in service.methods}
 
 
-async def test_hello_tells_version_and_limits(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        site = await rig.client(Role.SITE, "anna")
-        asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
-        hello = await site.stub.Hello(asked)
-        assert (hello.version, hello.federation) == (VERSION_MAX, FEDERATION)
-        assert abs(hello.unix_time_ms - unix_ms()) < 60_000
-        newer = pb.HelloRequest(version_min=VERSION_MAX + 1, version_max=VERSION_MAX + 2)
-        assert (await refusal(site.stub.Hello(newer))).code is Code.VERSION
+async def test_hello_tells_version_and_limits(rig: Rig) -> None:
+    site = await rig.client(Role.SITE, "anna")
+    asked = pb.HelloRequest(version_min=VERSION_MIN, version_max=VERSION_MAX + 7)
+    hello = await site.stub.Hello(asked)
+    assert (hello.version, hello.federation) == (VERSION_MAX, FEDERATION)
+    assert abs(hello.unix_time_ms - unix_ms()) < 60_000
+    newer = pb.HelloRequest(version_min=VERSION_MAX + 1, version_max=VERSION_MAX + 2)
+    assert (await refusal(site.stub.Hello(newer))).code is Code.VERSION
 
 
 async def test_roles_are_kept_apart(tmp_path: Path) -> None:
@@ -78,16 +69,15 @@ async def test_certificates_of_our_ca_that_were_not_enrolled_are_refused(
     assert message in str(refused)
 
 
-async def test_a_foreign_an_expired_and_a_server_certificate_do_not_get_through_tls(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        foreign = Authority.create(FEDERATION, as_datetime(unix_ms()))
-        for held in (
-            rig.forged(foreign),
-            rig.forged(now=unix_ms() - 48 * HOUR, days=1.0),
-            rig.forged(role=Role.COORDINATOR),
-        ):
-            refused = await refusal(rig.connect(held).stub.Hello(HELLO))
-            assert refused.code is Code.UNREACHABLE
+async def test_a_foreign_an_expired_and_a_server_certificate_do_not_get_through_tls(rig: Rig) -> None:
+    foreign = Authority.create(FEDERATION, as_datetime(unix_ms()))
+    for held in (
+        rig.forged(foreign),
+        rig.forged(now=unix_ms() - 48 * HOUR, days=1.0),
+        rig.forged(role=Role.COORDINATOR),
+    ):
+        refused = await refusal(rig.connect(held).stub.Hello(HELLO))
+        assert refused.code is Code.UNREACHABLE
 
 
 async def test_a_certificate_that_expires_is_refused_on_the_connection_it_opened(tmp_path: Path) -> None:
@@ -115,26 +105,24 @@ async def test_the_first_call_with_a_renewed_certificate_shuts_out_the_one_befor
         assert (await refusal(old.stub.ListStudies(nothing))).code is Code.IDENTITY
 
 
-async def test_who_enrols_again_shuts_out_the_old_certificate(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        old, new = await rig.client(Role.SITE, "anna"), await rig.client(Role.SITE, "anna")
-        await new.stub.Hello(HELLO)
-        assert "replaced by a later one" in str(await refusal(old.stub.Hello(HELLO)))
+async def test_who_enrols_again_shuts_out_the_old_certificate(rig: Rig) -> None:
+    old, new = await rig.client(Role.SITE, "anna"), await rig.client(Role.SITE, "anna")
+    await new.stub.Hello(HELLO)
+    assert "replaced by a later one" in str(await refusal(old.stub.Hello(HELLO)))
 
 
-async def test_the_deny_list_holds_from_the_next_call_on(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        site = await rig.client(Role.SITE, "anna")
-        await site.stub.Hello(HELLO)
-        rig.daemon.registry.deny(Role.SITE, "anna")
-        refused = await refusal(site.stub.Hello(HELLO))
-        assert refused.code is Code.IDENTITY
-        assert "deny-list" in str(refused)
-        assert "anna" not in rig.daemon.registry.sites()
-        with pytest.raises(RequestError, match="--lift-denial"):
-            rig.token(Role.SITE, "anna")
-        again = await rig.client(Role.SITE, "anna", lift_denial=True)
-        await again.stub.Hello(HELLO)
+async def test_the_deny_list_holds_from_the_next_call_on(rig: Rig) -> None:
+    site = await rig.client(Role.SITE, "anna")
+    await site.stub.Hello(HELLO)
+    rig.daemon.registry.deny(Role.SITE, "anna")
+    refused = await refusal(site.stub.Hello(HELLO))
+    assert refused.code is Code.IDENTITY
+    assert "deny-list" in str(refused)
+    assert "anna" not in rig.daemon.registry.sites()
+    with pytest.raises(RequestError, match="--lift-denial"):
+        rig.token(Role.SITE, "anna")
+    again = await rig.client(Role.SITE, "anna", lift_denial=True)
+    await again.stub.Hello(HELLO)
 
 
 async def test_the_coordinator_renews_its_own_certificate_while_serving(tmp_path: Path) -> None:
@@ -150,16 +138,15 @@ async def test_the_coordinator_renews_its_own_certificate_while_serving(tmp_path
         assert config.files.server.read_bytes() != first
 
 
-async def test_one_caller_cannot_take_every_call(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        anna = await rig.client(Role.SITE, "anna")
-        polls = [
-            asyncio.ensure_future(anna.stub.NextWork(pb.NextWorkRequest()))
-            for _ in range(callers.MAX_CALLS_PER_CALLER + 1)
-        ]
-        done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
-        assert (await refusal(done.pop())).code is Code.NOT_READY
-        bert = await rig.client(Role.SITE, "bert")
-        await bert.stub.Hello(HELLO)
-        for poll in waiting:
-            poll.cancel()
+async def test_one_caller_cannot_take_every_call(rig: Rig) -> None:
+    anna = await rig.client(Role.SITE, "anna")
+    polls = [
+        asyncio.ensure_future(anna.stub.NextWork(pb.NextWorkRequest()))
+        for _ in range(callers.MAX_CALLS_PER_CALLER + 1)
+    ]
+    done, waiting = await asyncio.wait(polls, return_when=asyncio.FIRST_COMPLETED)
+    assert (await refusal(done.pop())).code is Code.NOT_READY
+    bert = await rig.client(Role.SITE, "bert")
+    await bert.stub.Hello(HELLO)
+    for poll in waiting:
+        poll.cancel()

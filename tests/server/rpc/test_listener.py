@@ -41,22 +41,20 @@ async def say(rig: Rig, port: int, name: str, site: Client | None = None) -> Non
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_a_site_that_names_no_method_cuts_off_nobody(tmp_path: Path, name: str) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        site = await rig.client(Role.SITE, "anna")
-        await site.stub.Hello(REQUEST)
-        for _ in range(3):
-            await say(rig, rig.ports.port, name, site)
-            assert (await site.stub.Hello(REQUEST)).federation == rig.config.federation
+async def test_a_site_that_names_no_method_cuts_off_nobody(rig: Rig, name: str) -> None:
+    site = await rig.client(Role.SITE, "anna")
+    await site.stub.Hello(REQUEST)
+    for _ in range(3):
+        await say(rig, rig.ports.port, name, site)
+        assert (await site.stub.Hello(REQUEST)).federation == rig.config.federation
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_nobody_at_all_can_end_enrolment(tmp_path: Path, name: str) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        for _ in range(3):
-            await say(rig, rig.ports.enrol_port, name)
-            refused = await refusal(rig.enrol("no token", request_for(new_key())))
-            assert refused.code is Code.IDENTITY
+async def test_nobody_at_all_can_end_enrolment(rig: Rig, name: str) -> None:
+    for _ in range(3):
+        await say(rig, rig.ports.enrol_port, name)
+        refused = await refusal(rig.enrol("no token", request_for(new_key())))
+        assert refused.code is Code.IDENTITY
 
 
 async def test_a_call_to_an_unknown_method_is_never_taken(tmp_path: Path) -> None:

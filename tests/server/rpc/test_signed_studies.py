@@ -14,74 +14,71 @@ from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.study.toml import parse_study
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning.submissions import Submission, SubmissionPlanner
-from tests.server.rig import made, refusal, serving, study_toml
+from tests.server.rig import Client, Rig, made, refusal, serving, study_toml
 from tests.support import signed_by_analyst, signed_request
 
 
-async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(tmp_path: Path) -> None:
+async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(rig: Rig, ada: Client) -> None:
     """[R31] Nobody signed it, it is another plan's signature, of another key, or over."""
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        request = await signed_request(ada.stub, study_toml(), "s")
-        plan = plan_from_json(
-            (
-                await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml(), submission="s"))
-            ).plan_json
-        )
-        ended = signed_by_analyst(plan, expires=int(time.time())).to_proto()
-        spoiled = pb.SignedAuthorization.FromString(request.authorization.SerializeToString())
-        spoiled.signature = bytes(64)
-        for code, change in (
-            (Code.UNSIGNED, {"study_toml": study_toml(), "submission": "s"}),
-            (
-                Code.AUTHORIZATION,
-                {"study_toml": study_toml(epsilon=0.5), "authorization": request.authorization},
-            ),
-            (Code.AUTHORIZATION, {"submission": "other", "authorization": request.authorization}),
-            (Code.IDENTITY, {"authorization": spoiled}),
-            (Code.AUTHORIZATION_EXPIRED, {"authorization": ended}),
-            (Code.PROTOCOL, {"authorization": pb.SignedAuthorization(said=bytes(5000))}),
-        ):
-            wish = {"study_toml": study_toml(), "submission": "s"} | change
-            refused = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(**wish)))
-            assert refused.code is code
-        assert not rig.daemon.runtime.repository.studies.all()
-        changed = await refusal(
-            ada.stub.SubmitStudy(
-                pb.SubmitStudyRequest(
-                    study_toml=study_toml(epsilon=0.5), submission="s", authorization=request.authorization
-                )
+    await rig.sites()
+    request = await signed_request(ada.stub, study_toml(), "s")
+    plan = plan_from_json(
+        (
+            await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml(), submission="s"))
+        ).plan_json
+    )
+    ended = signed_by_analyst(plan, expires=int(time.time())).to_proto()
+    spoiled = pb.SignedAuthorization.FromString(request.authorization.SerializeToString())
+    spoiled.signature = bytes(64)
+    for code, change in (
+        (Code.UNSIGNED, {"study_toml": study_toml(), "submission": "s"}),
+        (
+            Code.AUTHORIZATION,
+            {"study_toml": study_toml(epsilon=0.5), "authorization": request.authorization},
+        ),
+        (Code.AUTHORIZATION, {"submission": "other", "authorization": request.authorization}),
+        (Code.IDENTITY, {"authorization": spoiled}),
+        (Code.AUTHORIZATION_EXPIRED, {"authorization": ended}),
+        (Code.PROTOCOL, {"authorization": pb.SignedAuthorization(said=bytes(5000))}),
+    ):
+        wish = {"study_toml": study_toml(), "submission": "s"} | change
+        refused = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(**wish)))
+        assert refused.code is code
+    assert not rig.daemon.runtime.repository.studies.all()
+    changed = await refusal(
+        ada.stub.SubmitStudy(
+            pb.SubmitStudyRequest(
+                study_toml=study_toml(epsilon=0.5), submission="s", authorization=request.authorization
             )
         )
-        assert "another plan, which has changed since; explain the study, and sign it again" in str(changed)
+    )
+    assert "another plan, which has changed since; explain the study, and sign it again" in str(changed)
 
 
-async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        request = await signed_request(ada.stub, study_toml(), "s")
-        answer = await ada.stub.SubmitStudy(request)
-        assert answer.plan.authorization == request.authorization
-        for site in sites.values():
-            found = await site.stub.NextWork(pb.NextWorkRequest())
-            assert found.plan.authorization == request.authorization
-        (stored,) = rig.daemon.runtime.repository.studies.all()
-        assert stored.authorization is not None
-        assert stored.authorization.to_proto() == request.authorization
-        assert await ada.stub.SubmitStudy(request) == answer, "the same again is the same study"
-        ends = stored.authorization.read().expires
-        plan = plan_from_json(answer.plan.plan_json)
-        for later, warned in ((3_600, 0), (3 * 86_400, 1)):
-            request.authorization.CopyFrom(signed_by_analyst(plan, expires=ends + later).to_proto())
-            same = await ada.stub.SubmitStudy(request)
-            assert same.plan == answer.plan
-            told = [sentence for sentence in same.warnings if "which still counts" in sentence]
-            assert len(told) == warned, "a later end is not dropped without a word"
-        again = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
-        assert (await ada.stub.ExplainStudy(again)).plan_json == answer.plan.plan_json
-        other = pb.ExplainStudyRequest(study_toml=study_toml(epsilon=0.5), submission="s")
-        assert (await refusal(ada.stub.ExplainStudy(other))).code is Code.CONFLICT
+async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(rig: Rig) -> None:
+    sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+    request = await signed_request(ada.stub, study_toml(), "s")
+    answer = await ada.stub.SubmitStudy(request)
+    assert answer.plan.authorization == request.authorization
+    for site in sites.values():
+        found = await site.stub.NextWork(pb.NextWorkRequest())
+        assert found.plan.authorization == request.authorization
+    (stored,) = rig.daemon.runtime.repository.studies.all()
+    assert stored.authorization is not None
+    assert stored.authorization.to_proto() == request.authorization
+    assert await ada.stub.SubmitStudy(request) == answer, "the same again is the same study"
+    ends = stored.authorization.read().expires
+    plan = plan_from_json(answer.plan.plan_json)
+    for later, warned in ((3_600, 0), (3 * 86_400, 1)):
+        request.authorization.CopyFrom(signed_by_analyst(plan, expires=ends + later).to_proto())
+        same = await ada.stub.SubmitStudy(request)
+        assert same.plan == answer.plan
+        told = [sentence for sentence in same.warnings if "which still counts" in sentence]
+        assert len(told) == warned, "a later end is not dropped without a word"
+    again = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
+    assert (await ada.stub.ExplainStudy(again)).plan_json == answer.plan.plan_json
+    other = pb.ExplainStudyRequest(study_toml=study_toml(epsilon=0.5), submission="s")
+    assert (await refusal(ada.stub.ExplainStudy(other))).code is Code.CONFLICT
 
 
 async def test_a_study_is_explained_also_while_the_same_one_is_taken(

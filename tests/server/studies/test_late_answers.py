@@ -119,29 +119,26 @@ async def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(
 ) -> None:
     pass_without(monkeypatch, lambda site, place: site != "anna")
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml(required=["carl"], quorum=1))
-            queries = {name: await site.query() for name, site in sites.items()}
-            await sites["anna"].contribute(queries["anna"], frozen([60]))
-            assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_FAILED
-            assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
-            changed = await refusal(sites["anna"].contribute(queries["anna"], frozen([61])))
-            assert "differently before" in str(changed)
-            late = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
-            assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
-            mac = mac_of(rig, sites["carl"], queries["carl"], 60)
-            assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
-            dora = await rig.client(Role.SITE, "dora")
-            refused = await refusal(dora.contribute(queries["carl"], frozen([60])))
-            assert (refused.code, len(late_rows(rig))) == (Code.NOT_FOUND, 1), "dora is not invited"
-            wrong = sites["carl"].contribution(queries["carl"], frozen([60]))
-            wrong.round = 7
-            assert (await refusal(sites["carl"].stub.Contribute(wrong))).code is Code.NOT_FOUND
-
-    await scenario()
+    async with serving(made(tmp_path / "c")) as rig:
+        sites = await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        digest = await ada.submit(study_toml(required=["carl"], quorum=1))
+        queries = {name: await site.query() for name, site in sites.items()}
+        await sites["anna"].contribute(queries["anna"], frozen([60]))
+        assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_FAILED
+        assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
+        changed = await refusal(sites["anna"].contribute(queries["anna"], frozen([61])))
+        assert "differently before" in str(changed)
+        late = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
+        assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
+        mac = mac_of(rig, sites["carl"], queries["carl"], 60)
+        assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
+        dora = await rig.client(Role.SITE, "dora")
+        refused = await refusal(dora.contribute(queries["carl"], frozen([60])))
+        assert (refused.code, len(late_rows(rig))) == (Code.NOT_FOUND, 1), "dora is not invited"
+        wrong = sites["carl"].contribution(queries["carl"], frozen([60]))
+        wrong.round = 7
+        assert (await refusal(sites["carl"].stub.Contribute(wrong))).code is Code.NOT_FOUND
 
 
 async def test_a_site_that_returns_goes_on_with_the_next_round(

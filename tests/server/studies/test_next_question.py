@@ -22,7 +22,7 @@ from eigenveil_server.rounds.driver import check_same_query, round_statement
 from eigenveil_server.storage.sealed import add_release
 from eigenveil_server.studies import contributions
 from tests.server.masked.sites import masked_toml, serving_sites, site_of
-from tests.server.rig import answering, made, serving, study_toml
+from tests.server.rig import Client, Rig, Sites, answering, made, serving, study_toml
 from tests.server.studies.test_one_sync import books
 
 
@@ -97,34 +97,30 @@ async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
         assert (await sites["anna"].query()).round == 1
 
 
-async def test_a_stored_release_is_as_long_whatever_was_drawn(tmp_path: Path) -> None:
+async def test_a_stored_release_is_as_long_whatever_was_drawn(rig: Rig, ada: Client, sites: Sites) -> None:
     """So what its transaction takes, of a disk or of memory, depends on the question alone."""
-    async with serving(made(tmp_path / "c")) as rig:
-        ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
-        digest = await ada.submit(study_toml())
-        asked, store = await sites["anna"].query(), rig.daemon.runtime.repository.store
-        lengths = set()
-        for drawn in (0, -1, 2**62, -(2**63) + 1):
-            release = Release.of(asked, frozen([drawn]), 3.5, ("anna", "bert"))
-            said = round_statement(asked, ("0" * 64, 5), "", release.digest).signed(lambda _: bytes(64))
-            with suppress(Undone), store.writer.transaction() as change:
-                add_release(change, digest, release, said)
-                (row,) = change.execute("SELECT * FROM releases")
-                lengths.add(tuple(len(one if isinstance(one, bytes) else str(one)) for one in row))
-                raise Undone
-        assert len(lengths) == 1
+    digest = await ada.submit(study_toml())
+    asked, store = await sites["anna"].query(), rig.daemon.runtime.repository.store
+    lengths = set()
+    for drawn in (0, -1, 2**62, -(2**63) + 1):
+        release = Release.of(asked, frozen([drawn]), 3.5, ("anna", "bert"))
+        said = round_statement(asked, ("0" * 64, 5), "", release.digest).signed(lambda _: bytes(64))
+        with suppress(Undone), store.writer.transaction() as change:
+            add_release(change, digest, release, said)
+            (row,) = change.execute("SELECT * FROM releases")
+            lengths.add(tuple(len(one if isinstance(one, bytes) else str(one)) for one in row))
+            raise Undone
+    assert len(lengths) == 1
 
 
 class Undone(Exception):
     """Ends a transaction that shall change nothing."""
 
 
-async def test_a_round_is_never_opened_in_other_words(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
-        await ada.submit(study_toml())
-        asked, studies = await sites["anna"].query(), rig.daemon.runtime.repository.studies
-        check_same_query(studies, asked)
-        check_same_query(studies, replace(asked, round=1))  # which is not open
-        with pytest.raises(InternalError, match="opened with another query before"):
-            check_same_query(studies, replace(asked, micro_rho=asked.micro_rho + 1))
+async def test_a_round_is_never_opened_in_other_words(rig: Rig, ada: Client, sites: Sites) -> None:
+    await ada.submit(study_toml())
+    asked, studies = await sites["anna"].query(), rig.daemon.runtime.repository.studies
+    check_same_query(studies, asked)
+    check_same_query(studies, replace(asked, round=1))  # which is not open
+    with pytest.raises(InternalError, match="opened with another query before"):
+        check_same_query(studies, replace(asked, micro_rho=asked.micro_rho + 1))

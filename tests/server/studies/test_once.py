@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from eigenveil.identity import Role
-from eigenveil.planning import dry_run
+from eigenveil.planning import choose
 from eigenveil.protocol import plan as plans
 from eigenveil.session import Session
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -21,7 +21,7 @@ from eigenveil_server.planning import planner
 from eigenveil_server.planning.pool import Worker
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.studies.study_run import StudyRun
-from tests.server.rig import SITES, Client, answering, made, serving, study_toml
+from tests.server.rig import SITES, Client, Rig, answering, made, serving, study_toml
 from tests.support import signed_request
 
 ROUNDS = 7
@@ -69,7 +69,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         monkeypatch.setattr(home, name, counting)
 
     count(Session, "__init__")
-    count(dry_run, "rehearsed")
+    count(choose, "rehearse_with_releases")
     count(plans, "plan_to_dict")
     monkeypatch.setattr(Worker, "acquire", Here)
     monkeypatch.setattr(Worker, "idle", [])
@@ -86,43 +86,39 @@ async def test_a_submission_is_rehearsed_once(tmp_path: Path, counted: Counter[s
             (*_, end) = await ada.events(digest)
         assert (end.state, end.round) == (pb.STUDY_STATE_RELEASED, ROUNDS - 1)
         done = counted - before
-        assert done["rehearsed"] == 1
+        assert done["rehearse_with_releases"] == 1
         assert done["__init__"] <= 2, "a session for the rehearsal and one for the run"
         # Once where it was planned, once where it runs and once where the repetition is looked at; and at
         # its analyst, who signs it, and at each site.
         assert done["plan_to_dict"] <= 4 + len(SITES)
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
-            await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
-            assert (counted["rehearsed"], counted["__init__"]) == (1, 1)
-            await submitted(ada, sites)
-
-    await scenario()
+    async with serving(made(tmp_path / "c")) as rig:
+        ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
+        await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
+        assert (counted["rehearse_with_releases"], counted["__init__"]) == (1, 1)
+        await submitted(ada, sites)
 
 
 async def test_a_study_that_ends_while_it_is_taken_up_again_is_not_run_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada, engine = await rig.client(Role.ANALYST, "ada"), rig.daemon.engine
-        digest = await ada.submit(study_toml())
-        run, reads, go = await engine.run(digest), asyncio.Event(), asyncio.Event()
+    await rig.sites()
+    ada, engine = await rig.client(Role.ANALYST, "ada"), rig.daemon.engine
+    digest = await ada.submit(study_toml())
+    run, reads, go = await engine.run(digest), asyncio.Event(), asyncio.Event()
 
-        async def slowly(work: Callable[..., Any], *args: Any) -> Any:
-            found = work(*args)
-            if work is StudyRun:
-                reads.set()
-                await go.wait()
-            return found
+    async def slowly(work: Callable[..., Any], *args: Any) -> Any:
+        found = work(*args)
+        if work is StudyRun:
+            reads.set()
+            await go.wait()
+        return found
 
-        monkeypatch.setattr(engine, "_read", slowly)
-        again = asyncio.create_task(engine._launch(run.stored, run.plan))
-        await reads.wait()
-        await engine.cancel(digest, "ada")
-        go.set()
-        await again
-        assert engine.running(digest) is None
-        assert engine._states[digest] is StudyState.CANCELLED
+    monkeypatch.setattr(engine, "_read", slowly)
+    again = asyncio.create_task(engine._launch(run.stored, run.plan))
+    await reads.wait()
+    await engine.cancel(digest, "ada")
+    go.set()
+    await again
+    assert engine.running(digest) is None
+    assert engine._states[digest] is StudyState.CANCELLED

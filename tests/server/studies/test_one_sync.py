@@ -23,7 +23,7 @@ from eigenveil_common.storage.database import Transactions
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.studies import consent, contributions
 from eigenveil_server.studies.runtime import Poll
-from tests.server.rig import Rig, answering, made, refusal, serving, study_toml
+from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
 
 
 def books(rig: Rig, digest: str) -> tuple[list[int], list[int], list[int]]:
@@ -119,7 +119,7 @@ def leads_nowhere(feed: Callable[..., None]) -> Callable[..., None]:
     return fed
 
 
-@pytest.mark.parametrize("place", [(barrier, "publishable"), (OsNoise, "draw")], ids=["sum", "noise"])
+@pytest.mark.parametrize("place", [(barrier, "apply_mechanism"), (OsNoise, "draw")], ids=["sum", "noise"])
 def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
 ) -> None:
@@ -150,15 +150,13 @@ def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_ar
 
 
 async def test_a_release_that_leads_nowhere_is_released_and_the_study_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        ada = await rig.client(Role.ANALYST, "ada")
-        async with answering(await rig.sites()):
-            digest = await ada.submit(study_toml())
-            monkeypatch.setattr(Session, "feed", leads_nowhere(Session.feed))
-            last = (await ada.events(digest))[-1]
-        assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "released")
-        assert "the algorithm stopped" in last.failure
-        assert books(rig, digest) == ([0], [0], [0])
-        assert last.spent_micro_rho == rig.daemon.runtime.repository.ledger.spent(digest) > 0
+    async with answering(await rig.sites()):
+        digest = await ada.submit(study_toml())
+        monkeypatch.setattr(Session, "feed", leads_nowhere(Session.feed))
+        last = (await ada.events(digest))[-1]
+    assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "released")
+    assert "the algorithm stopped" in last.failure
+    assert books(rig, digest) == ([0], [0], [0])
+    assert last.spent_micro_rho == rig.daemon.runtime.repository.ledger.spent(digest) > 0

@@ -12,7 +12,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.reporting.verify import load_release
 from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -21,16 +21,7 @@ from eigenveil_server.storage.states import ConsentState, SiteConsent
 from eigenveil_server.storage.study_reads import RoundAnswers
 from eigenveil_server.studies import contributions
 from tests.server.deadlines import Place, Tick, pass_without
-from tests.server.rig import (
-    SITES,
-    Client,
-    Rig,
-    answering,
-    made,
-    refusal,
-    serving,
-    study_toml,
-)
+from tests.server.rig import SITES, Client, Rig, Sites, answering, made, refusal, serving, study_toml
 from tests.support import a_plan, refused
 
 
@@ -91,35 +82,33 @@ async def test_a_round_waits_for_the_deadline_and_the_release_names_the_absent(
         assert await silent.release(digest)
 
 
-async def test_a_decline_is_not_waited_for_and_is_named_with_its_reason(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = dict(await rig.sites())
-        analyst = await rig.client(Role.ANALYST, "ada")
-        task = asyncio.create_task(declining(sites.pop("carl"), pb.DECLINE_REASON_BUDGET))
-        async with answering(sites):
-            digest = await analyst.submit(study_toml(quorum=2, deadline_seconds=60.0))
-            events = await analyst.events(digest)
-        task.cancel()
-        assert events[-1].state == pb.STUDY_STATE_RELEASED
-        statuses = {one.site: one.status for one in events[-1].sites}
-        assert statuses["carl"] == "declined:budget"
-        document = load_release(await analyst.release(digest)).document
-        assert document["rounds"][0]["absent"] == {"carl": "declined: budget"}
+async def test_a_decline_is_not_waited_for_and_is_named_with_its_reason(rig: Rig) -> None:
+    sites = dict(await rig.sites())
+    analyst = await rig.client(Role.ANALYST, "ada")
+    task = asyncio.create_task(declining(sites.pop("carl"), pb.DECLINE_REASON_BUDGET))
+    async with answering(sites):
+        digest = await analyst.submit(study_toml(quorum=2, deadline_seconds=60.0))
+        events = await analyst.events(digest)
+    task.cancel()
+    assert events[-1].state == pb.STUDY_STATE_RELEASED
+    statuses = {one.site: one.status for one in events[-1].sites}
+    assert statuses["carl"] == "declined:budget"
+    document = load_release(await analyst.release(digest)).document
+    assert document["rounds"][0]["absent"] == {"carl": "declined: budget"}
 
 
-async def test_a_required_site_that_declines_ends_the_study_at_once(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = dict(await rig.sites())
-        analyst = await rig.client(Role.ANALYST, "ada")
-        task = asyncio.create_task(declining(sites["anna"], pb.DECLINE_REASON_POLICY))
-        toml = study_toml(quorum=1, required=["anna"], deadline_seconds=600.0)
-        last = await ends(analyst, toml)
-        task.cancel()
-        assert last.state == pb.STUDY_STATE_FAILED
-        assert "required sites did not answer: anna" in last.failure
-        assert "anna: declined: policy" in last.failure
-        assert last.round_state == "failed"
-        assert spent(rig) == (0, 0)
+async def test_a_required_site_that_declines_ends_the_study_at_once(rig: Rig) -> None:
+    sites = dict(await rig.sites())
+    analyst = await rig.client(Role.ANALYST, "ada")
+    task = asyncio.create_task(declining(sites["anna"], pb.DECLINE_REASON_POLICY))
+    toml = study_toml(quorum=1, required=["anna"], deadline_seconds=600.0)
+    last = await ends(analyst, toml)
+    task.cancel()
+    assert last.state == pb.STUDY_STATE_FAILED
+    assert "required sites did not answer: anna" in last.failure
+    assert "anna: declined: policy" in last.failure
+    assert last.round_state == "failed"
+    assert spent(rig) == (0, 0)
 
 
 async def test_a_missed_quorum_and_an_absent_required_site_end_the_study(
@@ -163,28 +152,26 @@ async def test_when_every_site_is_gone_the_study_fails_and_keeps_only_what_it_sp
         assert spent(rig) == (query.micro_rho, query.micro_rho)
 
 
-async def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = dict(await rig.sites())
-        ada = await rig.client(Role.ANALYST, "ada")
-        task = asyncio.create_task(declining(sites.pop("carl"), pb.DECLINE_REASON_FAILURE))
-        async with answering(sites):
-            digest = await ada.submit(study_toml(quorum=2, deadline_seconds=60.0))
-            events = await ada.events(digest)
-            needed = await ends(ada, study_toml(name="all", deadline_seconds=60.0), "two")
-        task.cancel()
-        absent = load_release(await ada.release(digest)).document["rounds"][0]["absent"]
-        assert absent == {"carl": "declined"}
-        said = {one.status for event in events for one in event.sites if one.site == "carl"}
-        assert said == {"waiting", "declined"}
-        assert "carl: declined" in needed.failure  # the others may not have answered by then
-        assert "failure" not in needed.failure
-        rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
-        assert {row.failure for row in rows} == {"", needed.failure}
-        audited = rig.daemon.runtime.repository.store.reader.rows(
-            "SELECT subject, detail FROM audit WHERE kind = 'declined' ORDER BY id LIMIT 1"
-        )
-        assert tuple(audited[0]) == ("site/carl", f"study {digest} round 0: failure")
+async def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(rig: Rig, ada: Client) -> None:
+    sites = dict(await rig.sites())
+    task = asyncio.create_task(declining(sites.pop("carl"), pb.DECLINE_REASON_FAILURE))
+    async with answering(sites):
+        digest = await ada.submit(study_toml(quorum=2, deadline_seconds=60.0))
+        events = await ada.events(digest)
+        needed = await ends(ada, study_toml(name="all", deadline_seconds=60.0), "two")
+    task.cancel()
+    absent = load_release(await ada.release(digest)).document["rounds"][0]["absent"]
+    assert absent == {"carl": "declined"}
+    said = {one.status for event in events for one in event.sites if one.site == "carl"}
+    assert said == {"waiting", "declined"}
+    assert "carl: declined" in needed.failure  # the others may not have answered by then
+    assert "failure" not in needed.failure
+    rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+    assert {row.failure for row in rows} == {"", needed.failure}
+    audited = rig.daemon.runtime.repository.store.reader.rows(
+        "SELECT subject, detail FROM audit WHERE kind = 'declined' ORDER BY id LIMIT 1"
+    )
+    assert tuple(audited[0]) == ("site/carl", f"study {digest} round 0: failure")
 
 
 async def test_nothing_is_seen_of_a_draw_before_its_tick(
@@ -242,41 +229,34 @@ async def test_nobody_is_told_with_whom_a_round_was_closed_before_its_release(
         assert released.release.present == ("anna", "bert")
 
 
-async def test_sites_are_told_of_studies_that_nobody_here_knows(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        running, lost = bytes.fromhex(await ada.submit(study_toml())), b"\x07" * 32
-        told = await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=[running, lost]))
-        ended = [(one.plan_digest, one.state) for one in told.ended]
-        assert ended == [(lost, pb.STUDY_STATE_UNSPECIFIED)]
+async def test_sites_are_told_of_studies_that_nobody_here_knows(sites: Sites, ada: Client) -> None:
+    running, lost = bytes.fromhex(await ada.submit(study_toml())), b"\x07" * 32
+    told = await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=[running, lost]))
+    ended = [(one.plan_digest, one.state) for one in told.ended]
+    assert ended == [(lost, pb.STUDY_STATE_UNSPECIFIED)]
 
 
-async def test_sites_are_told_of_the_end(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        analyst = await rig.client(Role.ANALYST, "ada")
-        digest = await analyst.submit(study_toml())
-        await sites["anna"].query()
-        await analyst.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
-        await sites["anna"].work()
-        assert sites["anna"].ended == {digest: pb.STUDY_STATE_CANCELLED}
-        assert sites["anna"].known == []
+async def test_sites_are_told_of_the_end(rig: Rig, sites: Sites) -> None:
+    analyst = await rig.client(Role.ANALYST, "ada")
+    digest = await analyst.submit(study_toml())
+    await sites["anna"].query()
+    await analyst.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
+    await sites["anna"].work()
+    assert sites["anna"].ended == {digest: pb.STUDY_STATE_CANCELLED}
+    assert sites["anna"].known == []
 
 
-async def test_studies_run_side_by_side(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        analyst = await rig.client(Role.ANALYST, "ada")
-        async with answering(sites):
-            digests = await asyncio.gather(
-                *(analyst.submit(study_toml(name=name), name) for name in ("x", "y", "z"))
-            )
-            ended = await asyncio.gather(*(analyst.events(digest) for digest in digests))
-        assert {events[-1].state for events in ended} == {pb.STUDY_STATE_RELEASED}
-        assert [site.ended.keys() <= set(digests) for site in sites.values()] == [True] * len(SITES)
-        charged = sum(events[-1].spent_micro_rho for events in ended)
-        assert spent(rig) == (charged, charged)
+async def test_studies_run_side_by_side(rig: Rig, sites: Sites) -> None:
+    analyst = await rig.client(Role.ANALYST, "ada")
+    async with answering(sites):
+        digests = await asyncio.gather(
+            *(analyst.submit(study_toml(name=name), name) for name in ("x", "y", "z"))
+        )
+        ended = await asyncio.gather(*(analyst.events(digest) for digest in digests))
+    assert {events[-1].state for events in ended} == {pb.STUDY_STATE_RELEASED}
+    assert [site.ended.keys() <= set(digests) for site in sites.values()] == [True] * len(SITES)
+    charged = sum(events[-1].spent_micro_rho for events in ended)
+    assert spent(rig) == (charged, charged)
 
 
 async def test_a_sum_to_which_an_answer_was_added_in_part_is_no_total() -> None:
@@ -287,20 +267,17 @@ async def test_a_sum_to_which_an_answer_was_added_in_part_is_no_total() -> None:
     async def whole(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
         add(site, values)
 
-    async def scenario() -> None:
-        plan = a_plan()
-        asked = rehearse(plan)[0]
-        opened = OpenRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}))
-        values = frozen([1] * asked.query.length)
-        first, second = plan.study.federation.sites[:2]
-        with pytest.raises(MemoryError):
-            await opened.add_answer(first, b"mac", values, in_part)
-        await opened.add_answer(second, b"mac", values, whole)
-        await opened.close()
-        with refused(Code.BUG, "added only in part"):
-            opened.total()
-
-    await scenario()
+    plan = a_plan()
+    asked = rehearse(plan)[0]
+    opened = OpenRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}))
+    values = frozen([1] * asked.query.length)
+    first, second = plan.study.federation.sites[:2]
+    with pytest.raises(MemoryError):
+        await opened.add_answer(first, b"mac", values, in_part)
+    await opened.add_answer(second, b"mac", values, whole)
+    await opened.close()
+    with refused(Code.BUG, "added only in part"):
+        opened.total()
 
 
 async def test_a_decline_ends_the_wait_for_its_site_as_soon_as_it_is_stored() -> None:

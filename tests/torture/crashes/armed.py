@@ -140,7 +140,7 @@ def hasten() -> None:
     told exactly."""
     smaller: tuple[tuple[object, str, object], ...] = (
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
-        (channel, "LONGEST_PAUSE", SHORT_PAUSE), (connection, "QUICK_SECONDS", SHORT_PAUSE),
+        (channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE), (connection, "QUICK_SECONDS", SHORT_PAUSE),
         (contributions, "GATHER", 0.0), (session_start, "datetime", Early),
         (session_start, "LONGEST_SLEEP", 1.0), (session_start, "RETRY_SECONDS", 1.0),
         (Registry, "_check_due", lambda self, shown: None), (answers, "OsNoise", KnownShare),

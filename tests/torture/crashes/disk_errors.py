@@ -21,7 +21,7 @@ from typing import NamedTuple
 import grpc
 
 from eigenveil.identity import Role
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil_common.config import load
 from eigenveil_common.rpc import OPTIONS
 from eigenveil_common.storage.ledger_store import LedgerStore

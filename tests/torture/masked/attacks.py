@@ -9,7 +9,7 @@ from typing import Any
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.rounds import ROUND_SIGNED
 from eigenveil.queries import RowNorms
 from eigenveil.secure_aggregation.masking import ATTEMPT_SIGNED, MOST_BYTES, SignedAttempt

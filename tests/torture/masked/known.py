@@ -14,11 +14,10 @@ from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
-from eigenveil_client.site.roster.peers import PEERS
+from eigenveil_client.site.roster.peers import PEERS, SiteKeys
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.roster.site_keys import SiteKeys
 
 SHARE = 1009  # in every number of every masked answer: a sum tells how many answers are in it
 

@@ -17,14 +17,14 @@ from google.protobuf.message import Message
 
 from eigenveil.noise.source import share_spec
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.secure_aggregation.masking import Attempt, SignedAttempt, add_mask, mask_key
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil_client.site.policy_sections import KNOWN, TrustRules
-from eigenveil_client.site.roster.site_keys import SiteKeys
+from eigenveil_client.site.roster.peers import SiteKeys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import EVERY, Peers, keys_of, masked_plan
 from tests.client.site.scripted import Context, Coordinator

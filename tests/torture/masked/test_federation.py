@@ -15,7 +15,7 @@ from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from tests.client.site.masking import EVERY, masked_plan
 from tests.torture.masked import exact, federation

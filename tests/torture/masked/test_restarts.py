@@ -17,9 +17,8 @@ from eigenveil.study.study import Federation
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.policy_sections import TrustRules
-from eigenveil_client.site.roster.peers import PEERS
+from eigenveil_client.site.roster.peers import NAME, PEERS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.roster.site_keys import NAME
 from eigenveil_client.site.state.store_access import open_site_store
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written

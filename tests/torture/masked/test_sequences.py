@@ -21,7 +21,7 @@ from eigenveil.study.study import Federation
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy_sections import TrustRules
-from eigenveil_client.site.roster.site_keys import NAME, SiteKeys
+from eigenveil_client.site.roster.peers import NAME, SiteKeys
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.masking import EVERY, Peers, confirm, keys_of

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from eigenveil.numerics.encoding import canonical, parse_json
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study_authorization import AUTHORIZATION_SIGNED, SignedAuthorization
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

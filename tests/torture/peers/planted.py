@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Study
 
 NAMES, IDS, DATES, VALUES, MALFORMED = 50, 50, 30, 50, 20

@@ -26,7 +26,7 @@ from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil.reporting.verify import load_release
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import open_store

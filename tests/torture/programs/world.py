@@ -21,12 +21,12 @@ import grpc
 
 from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, EigenveilError, InternalError
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil.study.study import Study
 from eigenveil_client.connection import channel as transport
 from eigenveil_client.connection.identity import StoredIdentity, load_identity
 from eigenveil_client.records.records import RecordsSummary, RowSink
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_client.site.daemon import answers, connection, sender
 from eigenveil_client.site.daemon import service as site_daemon

@@ -18,8 +18,7 @@ from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from typing import Any
 
-from eigenveil.planning.choose import make_plan
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import make_plan, rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Study
 from eigenveil_client.records.column_quality import NO_RANGES
@@ -29,8 +28,7 @@ from eigenveil_client.records.isolated.process import ReaderLimits
 from eigenveil_client.records.isolated.reader import Reader
 from eigenveil_client.records.records import RecordsSummary, RowSink
 from eigenveil_client.records.scratch_files import SYSTEM
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.config import EngineConfig
 from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords
 from tests.client.records.apart.hostile import HANGS, SEGFAULT, Ends

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Federation
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.records.apart.test_reader import study_of
 from tests.client.site.support import SITE, Coordinator, Stage, a_plan, a_stage, until, work

@@ -79,7 +79,7 @@ def submit(
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.display import approval_text
     from eigenveil_client.analyst.profile import next_command
-    from eigenveil_client.analyst.python.connected import ConnectedFederation
+    from eigenveil_client.analyst.python.connect import ConnectedFederation
     from eigenveil_client.analyst.release_files import check_folder
 
     with ConnectedFederation(profile) as federation:
@@ -206,7 +206,7 @@ def watch(wanted: str, profile: Path | None, as_json: bool) -> int:
     """Follow STUDY to its end. Ctrl-C stops following, not the study. --json: one object for each event."""
     from eigenveil_client.analyst import studies
     from eigenveil_client.analyst.profile import next_command
-    from eigenveil_client.analyst.python.connected import ConnectedFederation
+    from eigenveil_client.analyst.python.connect import ConnectedFederation
 
     with ConnectedFederation(profile) as federation:
         run = federation.run(wanted)
@@ -236,7 +236,7 @@ def show(wanted: str, profile: Path | None, as_json: bool) -> None:
 def explain(file: Path, profile: Path | None, as_json: bool) -> None:
     """Show the queries of STUDY.toml, what they reveal, and its cost. Charges nothing."""
     from eigenveil_client.analyst import studies
-    from eigenveil_client.analyst.python.connected import ConnectedFederation
+    from eigenveil_client.analyst.python.connect import ConnectedFederation
 
     with ConnectedFederation(profile) as federation:
         explanation = studies.load_study(federation, file).explain()
@@ -250,7 +250,7 @@ def explain(file: Path, profile: Path | None, as_json: bool) -> None:
 def result(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
     """Fetch the release of STUDY, check its signature, show it, write release.json and report.html."""
     from eigenveil_client.analyst import studies
-    from eigenveil_client.analyst.python.connected import ConnectedFederation
+    from eigenveil_client.analyst.python.connect import ConnectedFederation
 
     with ConnectedFederation(profile) as federation:
         studies.fetch(federation.run(wanted), out, profile, as_json)
@@ -285,7 +285,7 @@ def log(wanted: str, out: Path, profile: Path | None, as_json: bool) -> None:
 @profile_and_json_options
 def cancel(wanted: str, profile: Path | None, as_json: bool) -> None:
     """Cancel STUDY now. Charges remain; the rest of its cost is available again."""
-    from eigenveil_client.analyst.python.connected import ConnectedFederation
+    from eigenveil_client.analyst.python.connect import ConnectedFederation
 
     with ConnectedFederation(profile) as federation:
         run = federation.run(wanted)

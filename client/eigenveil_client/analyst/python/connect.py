@@ -1,15 +1,42 @@
-"""The function `eigenveil.connect`."""
+"""The function `eigenveil.connect`.
+
+Python interface of a federation for its analyst, and its tables.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from io import StringIO
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, overload
 
+from rich.console import Console
+from rich.table import Table as Printed
+from rich.text import Text
+
+from eigenveil.dictionary.dictionary import DictionaryColumn
+from eigenveil.reporting.presentation import printable_text, summary_html, summary_text, table_html
+from eigenveil.study.checks import study_error
+from eigenveil.study.study import Study
+from eigenveil_client.analyst.coordinator import BlockingCoordinator
+from eigenveil_client.analyst.federation import FederationView, ListedSite, dictionary_of
+from eigenveil_client.analyst.python.plan import FederationBudget, budget_from
+from eigenveil_client.analyst.python.run import Run, run_of, status_of
+from eigenveil_client.analyst.python.study import (
+    Choices,
+    FederatedStudy,
+    study_from,
+    study_from_value,
+    study_of,
+)
 from eigenveil_common.command import require_extra
+from eigenveil_common.files import read_text
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
 
 if TYPE_CHECKING:
-    from eigenveil_client.analyst.python.connected import ConnectedFederation
+    pass
 
 
 def connect(profile: str | os.PathLike[str] | None = None) -> ConnectedFederation:
@@ -31,5 +58,205 @@ def connect(profile: str | os.PathLike[str] | None = None) -> ConnectedFederatio
     eigenveil.errors.RequestError: nobody holds no identity; enrol with a join file from the coordinator
     """
     with require_extra("analyst"):
-        from eigenveil_client.analyst.python.connected import ConnectedFederation
+        pass
     return ConnectedFederation(None if profile is None else Path(profile))
+
+
+T = TypeVar("T")
+WIDTH = 120  # of printed tables, as the cell of a notebook states no width
+
+
+class DisplayTable(Sequence[T]):
+    """Table of frozen values of one type; `cells` maps a value to headings and cells."""
+
+    def __init__(self, title: str, rows: Sequence[T], cells: Callable[[T], Mapping[str, Any]]) -> None:
+        self.title = title
+        self._rows = tuple(rows)
+        self._cells = cells
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, place: int) -> T: ...
+    @overload
+    def __getitem__(self, place: slice) -> tuple[T, ...]: ...
+    def __getitem__(self, place: int | slice) -> T | tuple[T, ...]:
+        return self._rows[place]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._rows)
+
+    def to_pandas(self) -> Any:
+        """Return the table as a DataFrame, which needs pandas."""
+        import pandas
+
+        return pandas.DataFrame([dict(self._cells(one)) for one in self])
+
+    def __repr__(self) -> str:
+        headings, lines = self._texts()
+        printed = Printed(*headings, title=Text(self.title), title_justify="left")
+        for line in lines:
+            printed.add_row(*map(Text, line))
+        console = Console(file=StringIO(), width=WIDTH, force_jupyter=False)  # else rich would display it
+        console.print(printed if lines else Text(f"{self.title}: none"))
+        output: str = console.file.getvalue()  # type: ignore[attr-defined]
+        return printable_text(output.rstrip())
+
+    def _repr_html_(self) -> str:
+        return table_html(self.title, *self._texts())
+
+    def _texts(self) -> tuple[list[str], list[list[str]]]:
+        found = [self._cells(one) for one in self]
+        headings = list(found[0]) if found else []
+        return headings, [[_text(row[heading]) for heading in headings] for row in found]
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return f"{value:%Y-%m-%d %H:%M} UTC"
+        case float():
+            return f"{value:g}"
+        case tuple():
+            return ", ".join(map(str, value))
+        case _:
+            return str(value)
+
+
+class ConnectedFederation:
+    """Your federation, as returned by `eigenveil.connect()`.
+
+    Properties call the coordinator each time they are read. Any thread may use it; `with`, `close()` or the
+    end of Python closes it.
+
+    Every method and property raises:
+        EigenveilError: the coordinator's own error, or code `unreachable`.
+    """
+
+    def __init__(self, profile: Path | None = None) -> None:
+        self.coordinator = BlockingCoordinator(profile)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every call and the thread behind them; studies continue."""
+        self.coordinator.close()
+
+    @property
+    def view(self) -> FederationView:
+        """The sites and the dictionary of the federation now."""
+        return self.coordinator.call(lambda analyst: analyst.federation())
+
+    @property
+    def sites(self) -> DisplayTable[ListedSite]:
+        """The sites, and each site's own statement."""
+        return DisplayTable("Sites", self.view.sites, _site)
+
+    @property
+    def columns(self) -> DisplayTable[DictionaryColumn]:
+        """The columns of the federation's dictionary, and the sites that state that they offer them."""
+        view = self.view
+        return DisplayTable("Columns", dictionary_of(view).columns, lambda one: _column(one, view))
+
+    @property
+    def budget(self) -> FederationBudget:
+        """The remaining budget of the federation."""
+        return budget_from(self.coordinator.call(lambda analyst: analyst.listed()))
+
+    @property
+    def studies(self) -> DisplayTable[Run]:
+        """Every study of the federation, oldest first."""
+        rows = self.coordinator.call(lambda analyst: analyst.studies())
+        statuses = {row.plan_digest.hex(): row for row in rows}
+        runs = [run_of(self.coordinator, row) for row in rows]
+        return DisplayTable("Studies", runs, lambda one: _study(one, statuses[one.digest]))
+
+    def study(
+        self, source: str | os.PathLike[str] | Study | None = None, **choices: Unpack[Choices]
+    ) -> FederatedStudy:
+        """Return a study of this federation, which is not sent yet.
+
+        It has these `columns` of the dictionary, or is read from `source`, a file or an `eigenveil.Study`.
+
+            federation.study(columns=["age", "bmi", "creatinine"], epsilon=1, components=2)
+
+        Units and bounds are the dictionary's, or as in `bounds={"bmi": (10, 60)}`. The default sites are all
+        but those that state that they lack a column. Other arguments are the keys of a study file, such as
+        `name`, `purpose`, `algorithm`, `scaling`, `quorum`: `eigenveil study example` explains each.
+
+        Raises:
+            RequestError: code `bad-study`, the federation lacks a site or a column, or the study is invalid.
+        """
+        if source is None:
+            return study_of(self.coordinator, self.view, choices)
+        if choices:
+            raise study_error(
+                f"a study from a source takes no other arguments. Leave out {', '.join(choices)}"
+            )
+        if isinstance(source, Study):
+            return study_from_value(self.coordinator, self.view, source)
+        text, folder = read_text(Path(source)), Path(source).parent
+        return study_from(self.coordinator, self.view, text, folder)
+
+    def run(self, wanted: str) -> Run:
+        """Return the study of this name, or whose digest starts with `wanted` (6 characters or more).
+
+        Raises:
+            RequestError: code `not-found`.
+        """
+        return run_of(self.coordinator, self.coordinator.call(lambda analyst: analyst.find(wanted)))
+
+    def _rows(self) -> list[tuple[str, str]]:
+        mine = self.coordinator.identity
+        until = f"{mine.expires:%Y-%m-%d %H:%M} UTC"
+        return [("you are", mine.identity.name), ("coordinator", mine.coordinator), ("until", until)]
+
+    def __repr__(self) -> str:
+        return summary_text(f"federation {self.coordinator.identity.identity.federation}", self._rows())
+
+    def _repr_html_(self) -> str:
+        return summary_html(f"Federation {self.coordinator.identity.identity.federation}", self._rows())
+
+
+def _site(site: ListedSite) -> Mapping[str, Any]:
+    study_from_value = site.statement
+    return {
+        "site": site.name,
+        "columns offered": "not stated" if site.offers is None else len(site.offers),
+        "a person decides": None if study_from_value is None else study_from_value.asks,
+        "last contact": site.seen,
+    }
+
+
+def _column(column: DictionaryColumn, view: FederationView) -> Mapping[str, Any]:
+    names = {one.name for one in column.columns}
+    offered = tuple(one.name for one in view.sites if names & set(one.offers or ()))
+    states = any(one.offers is not None for one in view.sites)
+    return {
+        "column": column.name if not column.levels else ", ".join(sorted(names)),
+        "unit": column.unit,
+        "lower": column.lower,
+        "upper": column.upper,
+        "meaning": column.meaning,
+    } | ({"offered by": offered} if states else {})
+
+
+def _study(run: Run, row: pb.StudyRow) -> Mapping[str, Any]:
+    statuses = status_of(row)
+    return {
+        "run": run.short,
+        "name": row.name,
+        "analyst": row.analyst,
+        "state": statuses.state,
+        "rounds": statuses.rounds,
+        "submitted": statuses.submitted,
+    }

@@ -31,8 +31,7 @@ from eigenveil_client.records.isolated.frames import (
     row_layout,
 )
 from eigenveil_client.records.isolated.tasks import MEMORY, UNEXPECTED, AnyTask, ReaderRequest, ReadRecords
-from eigenveil_client.records.tables.records_config import SQLITE, RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import SQLITE, BadRecords, RecordsConfig
 from eigenveil_common.concurrency import SECRET_PREFIX
 from eigenveil_common.files import make_folder
 from eigenveil_common.log import event

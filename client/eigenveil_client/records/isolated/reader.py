@@ -52,8 +52,7 @@ from eigenveil_client.records.records import (
 )
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import event
 
 BAD_COLUMNS = 4  # columns with bad cells for each that a study or a rule names, as rules read further columns

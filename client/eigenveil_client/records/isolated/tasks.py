@@ -17,10 +17,9 @@ from eigenveil_client.records.isolated.frames import MOST_NAMES
 from eigenveil_client.records.records import Rules, stream
 from eigenveil_client.records.scratch_files import Scratch
 from eigenveil_client.records.sources.columnar import ParquetTable
-from eigenveil_client.records.sources.formats import open_source
+from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.cells import Reading, Unreadable
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 
 AT_ONCE = 64  # names in one frame
 MEMORY, UNEXPECTED = "reader-memory", "reader"  # subjects of a reader's errors that do not concern a file

@@ -10,8 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 
 from eigenveil_client.records.tables.batches import batch_rows
-from eigenveil_client.records.tables.records_config import Dialect
-from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, LeaveOut, digest, unreadable
+from eigenveil_client.records.tables.source import (
+    UNREADABLE,
+    BadRecords,
+    Dialect,
+    LeaveOut,
+    digest,
+    unreadable,
+)
 
 BUFFERS, LEAST_BUFFER = 2**24, 2**12  # bytes: of all columns together, and of one
 PIECE = 1024  # columns

@@ -19,8 +19,14 @@ from typing import Any, BinaryIO, TextIO, cast
 import pyarrow as pa
 import pyarrow.csv as arrow_csv
 
-from eigenveil_client.records.tables.records_config import Dialect
-from eigenveil_client.records.tables.source import UNREADABLE, BadRecords, LeaveOut, digest, unreadable
+from eigenveil_client.records.tables.source import (
+    UNREADABLE,
+    BadRecords,
+    Dialect,
+    LeaveOut,
+    digest,
+    unreadable,
+)
 
 CHUNK = 2**20
 MOST_LINE = 2**26  # bytes: a million cells of 60

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from eigenveil_client.records.tables.batches import text_batches, text_of, text_schema
-from eigenveil_client.records.tables.records_config import Dialect
-from eigenveil_client.records.tables.source import BadRecords, LeaveOut, digest
+from eigenveil_client.records.tables.source import BadRecords, Dialect, LeaveOut, digest
 from eigenveil_common.command import require_extra
 
 if TYPE_CHECKING:

@@ -17,14 +17,14 @@ from eigenveil_client.connection import doctor
 from eigenveil_client.connection.cluster import Cluster, versions
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records.isolated import reader
-from eigenveil_client.records.recoding.column_parser import check_rules
+from eigenveil_client.records.recoding.parsing import check_rules
 from eigenveil_client.records.records import ConstantColumns
 from eigenveil_client.records.tables.cells import Unreadable
 from eigenveil_client.records.tables.source import find_column
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.config import EngineKind, SiteConfig, plausible_ranges, site_dictionary
 from eigenveil_client.site.daemon.service import check_allowed_analysts, check_approval, check_role
-from eigenveil_client.site.roster import peers, site_keys
+from eigenveil_client.site.roster import peers
 from eigenveil_client.site.roster.analysts import ANALYSTS, check_analyst_keys
 from eigenveil_client.site.roster.peers import PEERS, check_peers
 from eigenveil_client.site.state.store_access import has_state, open_site_store
@@ -77,7 +77,7 @@ def site_checks(config_file: Path) -> list[Check]:
         return [fail("configuration", str(problem))]
     credentials = config.proxy_rule.proxy_credentials
     beside = [config.state.with_name(name) for name in ("egress.key", "serve.lock")]
-    beside += [config.identity / name for name in (site_keys.NAME, PEERS.file, ANALYSTS.file)]
+    beside += [config.identity / name for name in (peers.NAME, PEERS.file, ANALYSTS.file)]
     secrets = [
         *database_files(config.state),
         *beside,

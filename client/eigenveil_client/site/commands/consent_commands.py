@@ -191,7 +191,7 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
     Only if there is no newer copy of the state. Budget spent or reserved in the lost rows counts as spent.
     """
     from eigenveil_client.site.commands import consent
-    from eigenveil_client.site.roster.site_keys import has_keys
+    from eigenveil_client.site.roster.peers import has_keys
     from eigenveil_client.site.state import store_access
 
     charged = store_access.accept_loss(config)

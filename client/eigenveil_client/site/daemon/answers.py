@@ -28,7 +28,7 @@ from eigenveil_client.connection.identity import StoredIdentity
 from eigenveil_client.site.daemon.round_checks import PeerSecrets, SessionReplica
 from eigenveil_client.site.engine.engine import LoadedRecords, RecordEngine, zeros
 from eigenveil_client.site.policy import Policy
-from eigenveil_client.site.roster.site_keys import SiteKeys
+from eigenveil_client.site.roster.peers import SiteKeys
 from eigenveil_client.site.state.coordinator_statements import VerifiedAttempt
 from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_client.site.state.store import SiteStore

@@ -14,7 +14,7 @@ from typing import Any
 
 from eigenveil.dictionary.site_rules import DeclineReason, ForbiddenByRule
 from eigenveil.errors import Code, EigenveilError, PeerError, RequestError, error
-from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.plan import Plan, plan_from_json, verify_plan
 from eigenveil.study_authorization import MOST_SENT, AuthorizationTooLong, authorization_from_proto
 from eigenveil_client.connection.identity import StoredIdentity

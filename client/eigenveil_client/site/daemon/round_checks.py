@@ -23,9 +23,8 @@ from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.session import Session
 from eigenveil.study.composition import MAX_ROUNDS
 from eigenveil_client.connection.identity import StoredIdentity
-from eigenveil_client.site.roster.peers import PEERS
+from eigenveil_client.site.roster.peers import PEERS, SiteKeys
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.roster.site_keys import SiteKeys
 from eigenveil_client.site.state.coordinator_statements import Transcript, VerifiedStatement
 from eigenveil_common.log import log_error
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

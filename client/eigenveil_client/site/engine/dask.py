@@ -22,7 +22,7 @@ from eigenveil_client.connection.cluster import Cluster, ClusterAddress, unreach
 from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRanges
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.records import Rules
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.engine import partitions
 from eigenveil_client.site.engine.partitions import PartitionSource, PartitionSummary, WorkerError
 from eigenveil_common.log import event

@@ -18,7 +18,7 @@ import numpy as np
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.numerics.linalg import single_blas_thread
-from eigenveil.planning.dry_run import possible_rehearsals
+from eigenveil.planning.choose import possible_rehearsals
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Frame, Query, needs_all_rows

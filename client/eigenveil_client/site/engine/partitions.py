@@ -25,8 +25,7 @@ from eigenveil_client.records.column_quality import ColumnQuality, PlausibleRang
 from eigenveil_client.records.isolated.reader import read
 from eigenveil_client.records.records import LINES, Records, Rules
 from eigenveil_client.records.tables.cells import Unreadable
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_common.log import frame_locations
 
 Given = ParamSpec("Given")

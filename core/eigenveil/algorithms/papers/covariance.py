@@ -36,7 +36,6 @@ from eigenveil.algorithms.recommended.gauss_cov import (
     stated_error,
 )
 from eigenveil.algorithms.shared.clip_radius import NormGrid
-from eigenveil.algorithms.shared.frobenius_error import gauss_error, separate_error
 from eigenveil.algorithms.shared.preparation import (
     LocationEstimate,
     cost_of_share,
@@ -45,6 +44,7 @@ from eigenveil.algorithms.shared.preparation import (
     public_radius,
     query_at_share,
 )
+from eigenveil.algorithms.shared.stated_error import gauss_error, separate_error
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import eigenpairs, start_directions
 from eigenveil.protocol.estimate import Estimate, Steps

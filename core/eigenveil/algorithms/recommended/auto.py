@@ -22,15 +22,16 @@ from eigenveil.algorithms.recommended.gauss_cov import (
     covariance,
     gauss_cov,
 )
-from eigenveil.algorithms.recommended.refined_cov import (
+from eigenveil.algorithms.recommended.refined import (
     PREPARED,
     aligned,
     aligned_estimate,
+    by_gradients,
     matrix_clip,
     matrix_share,
     refined_cov,
+    refined_pca,
 )
-from eigenveil.algorithms.recommended.refined_pca import by_gradients, refined_pca
 from eigenveil.algorithms.shared.preparation import LocationEstimate, locate
 from eigenveil.algorithms.shared.refinement import refine_directions, refinement_steps
 from eigenveil.numerics.linalg import eigenpairs

@@ -26,12 +26,11 @@ from dataclasses import replace
 import numpy as np
 
 from eigenveil.algorithms.papers.baselines import ENERGY_SHARE, ROUNDS
-from eigenveil.algorithms.recommended import refined_cov as matrix
-from eigenveil.algorithms.recommended import refined_pca as gradients
+from eigenveil.algorithms.recommended import refined as gradients
+from eigenveil.algorithms.recommended import refined as matrix
 from eigenveil.algorithms.recommended.dp_pca import Schedule, gradient_radius, read_variances, schedule
 from eigenveil.algorithms.recommended.gauss_cov import RowClip, noise_ratio, prepared
 from eigenveil.algorithms.shared.column_scales import predicted_scale_error
-from eigenveil.algorithms.shared.frobenius_error import entry_noise
 from eigenveil.algorithms.shared.preparation import (
     COUNT_SHARE,
     LocationEstimate,
@@ -49,7 +48,7 @@ from eigenveil.algorithms.shared.refinement import (
     refinement_steps,
 )
 from eigenveil.algorithms.shared.standardised import remaining_plan
-from eigenveil.algorithms.shared.stated_error import scale_sine
+from eigenveil.algorithms.shared.stated_error import entry_noise, scale_sine
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, locate_noiseless, run_noiseless
 from eigenveil.planning.error_models.perturbation import (
@@ -317,7 +316,7 @@ def refined_pca(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError
         * (DIRECTION_LIMIT / 2)
     )
     _, _, scale = run_noiseless(plan, read_variances(plan, start, basis), norms)
-    first = gradients.on_axes(
+    first = gradients.refined_pca_on_axes(
         basis, assumed_spectrum.values[: times.directions], k, float(assumed_spectrum.values.sum()), scale
     )
     found = _turned(plan, assumed, start, first, left, before)

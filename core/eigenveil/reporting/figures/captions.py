@@ -17,7 +17,6 @@ from eigenveil.accounting.formatting import shown_up
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.predict import EpsilonPrediction
-from eigenveil.reporting.figures.biplot import Projection, arrows_of, biplot
 from eigenveil.reporting.figures.components import (
     error_curve,
     loadings,
@@ -26,7 +25,14 @@ from eigenveil.reporting.figures.components import (
     strongest_columns,
 )
 from eigenveil.reporting.figures.figure import MOST_COLUMNS, ReleaseFigureData, render_svg, with_minus_sign
-from eigenveil.reporting.figures.heatmap import PairMatrix, heatmap, pair_matrix
+from eigenveil.reporting.figures.loadings import (
+    PairMatrix,
+    Projection,
+    arrows_of,
+    biplot,
+    heatmap,
+    pair_matrix,
+)
 
 FEW = 3  # most items named
 

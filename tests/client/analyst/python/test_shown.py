@@ -9,7 +9,7 @@ import pytest
 from eigenveil import PeerError
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.reporting.presentation import summary_text
-from eigenveil_client.analyst.python.connected import DisplayTable
+from eigenveil_client.analyst.python.connect import DisplayTable
 from eigenveil_client.analyst.python.plan import budget_from
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import xlsxwriter
 
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from tests.client.records.apart import workbooks
 from tests.client.records.genotypes.support import genotypes, plink, vcf_zarr
 

@@ -10,8 +10,7 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.study.study import Column, Federation, Study
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 
 STUDY = Study(
     name="bites",

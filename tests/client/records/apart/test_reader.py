@@ -27,10 +27,9 @@ from eigenveil_client.records.isolated import fork_server, process, reader
 from eigenveil_client.records.isolated.fork_server import SERVER
 from eigenveil_client.records.isolated.process import MIB, ReaderLimits
 from eigenveil_client.records.sources.columnar import checked as checked_batch
-from eigenveil_client.records.sources.formats import ENDINGS, open_source
+from eigenveil_client.records.sources.view import ENDINGS, open_source
 from eigenveil_client.records.tables.cells import Unreadable, about
-from eigenveil_client.records.tables.records_config import BED, RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BED, BadRecords, RecordsConfig
 from tests.client.records.apart import hostile
 from tests.client.records.apart.hostile import GOOD, HANGS, SEGFAULT, Ends
 from tests.client.records.apart.support import NOBODY, STUDY, refusal

@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 
 Cell = str | float
 SECTOR, STREAM = 512, 4096  # bytes; a smaller stream would lie among the small ones

@@ -13,16 +13,15 @@ import pytest
 import zarr
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.site.quantize import to_grid
+from eigenveil.site.record_view import to_grid
 from eigenveil_client.records import grid_encoding, records
 from eigenveil_client.records.column_quality import PlausibleRange
 from eigenveil_client.records.genotype_table import MISSING
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.records import Records
-from eigenveil_client.records.sources.formats import open_table
+from eigenveil_client.records.sources.view import open_table
 from eigenveil_client.records.tables import batches
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from tests.client.records.genotypes.support import (
     A2,
     Counts,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil_client.records.recoding import blocks, persons
+from eigenveil_client.records.recoding import gather, persons
 from eigenveil_client.records.recoding.persons import PARTITIONS, partition_of
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.scratch_files import Scratch
@@ -37,7 +37,7 @@ def records(folder: Path, rules: list[ColumnRule], room: int, batch: int) -> lis
     """What persons are, in no order, where memory has room for that many at each level."""
     width = len(rules) + sum(rule.by is not None for rule in rules)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "GATHERED", room * (blocks.A_PERSON + blocks.A_NUMBER * width))
+        patch.setattr(gather, "GATHERED", room * (gather.A_PERSON + gather.A_NUMBER * width))
         patch.setattr(persons, "BUFFERED", batch)
         values, unreadable = made(folder / "records.csv", rules, "who")
     return sorted(zip(map(repr, values.tolist()), map(repr, unreadable.tolist()), strict=True))

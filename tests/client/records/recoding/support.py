@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil_client.records.recoding.blocks import blocks
-from eigenveil_client.records.recoding.column_parser import column_parser
+from eigenveil_client.records.recoding.gather import blocks
+from eigenveil_client.records.recoding.parsing import column_parser
 from eigenveil_client.records.recoding.rule import ColumnRule
-from eigenveil_client.records.sources.formats import open_table
+from eigenveil_client.records.sources.view import open_table
 from eigenveil_client.records.tables.cells import Reading
 from eigenveil_client.records.tables.source import Headers
 

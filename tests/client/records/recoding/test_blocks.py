@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from eigenveil.study.study import Column, Missing
 from eigenveil_client.records import records
-from eigenveil_client.records.recoding import blocks as room
+from eigenveil_client.records.recoding import gather as room
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
 from eigenveil_client.records.sources import delimited
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from tests.client.records.recoding.support import made
 from tests.client.site.support import a_study
 

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from eigenveil_client.records import records
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule, Rows
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from tests.client.records.recoding.support import column, made
 from tests.client.site.support import a_study
 

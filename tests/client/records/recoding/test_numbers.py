@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from eigenveil_client.records.recoding.parsing import numbers
 from eigenveil_client.records.recoding.rule import Censored, ColumnRule
-from eigenveil_client.records.tables.records_config import THOUSANDS, Dialect
+from eigenveil_client.records.tables.source import THOUSANDS, Dialect
 from tests.client.records.recoding.support import column
 
 MISSING, BAD = "missing", "unreadable"

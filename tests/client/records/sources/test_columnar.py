@@ -9,7 +9,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from eigenveil_client.records.sources import columnar
-from eigenveil_client.records.sources.formats import open_table
+from eigenveil_client.records.sources.view import open_table
 from eigenveil_client.records.tables.source import BadRecords
 
 

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from eigenveil_client.records.sources import delimited
 from eigenveil_client.records.sources.delimited import ByteStream, CsvTable, csv_headers, opened
-from eigenveil_client.records.tables.records_config import COMMAS, Dialect
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import COMMAS, BadRecords, Dialect
 
 
 def table(path: Path, dialect: Dialect = COMMAS) -> CsvTable:

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import xlsxwriter
 
-from eigenveil_client.records.sources.formats import open_source
+from eigenveil_client.records.sources.view import open_source
 from eigenveil_client.records.tables.batches import text_of
-from eigenveil_client.records.tables.records_config import Dialect, RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords, Source
+from eigenveil_client.records.tables.source import BadRecords, Dialect, RecordsConfig, Source
 
 
 def workbook(folder: Path, **sheets: dict[int, list[object]]) -> Path:

@@ -16,9 +16,8 @@ import xlsxwriter
 
 from eigenveil.errors import Code, RequestError
 from eigenveil_client.records.records import read
-from eigenveil_client.records.sources.formats import open_source, open_table
-from eigenveil_client.records.tables.records_config import Dialect, RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.sources.view import open_source, open_table
+from eigenveil_client.records.tables.source import BadRecords, Dialect, RecordsConfig
 from tests.client.site.support import a_study
 
 # Person, and what it has; in the order of persons, which a SELECT gives.

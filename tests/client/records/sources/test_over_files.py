@@ -9,9 +9,8 @@ import pyarrow.parquet as parquet
 import pytest
 
 from eigenveil_client.records.sources.files_query import FilesQuery
-from eigenveil_client.records.sources.formats import open_source
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.sources.view import open_source
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 
 SECRET = "8.7654321"
 

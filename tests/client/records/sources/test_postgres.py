@@ -9,9 +9,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from eigenveil_client.records.sources.formats import open_source
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.sources.view import open_source
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from tests.common.storage.cluster import Cluster
 
 SECRET = "8.7654321"

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil_client.records.sources.formats import open_source
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords, digest
+from eigenveil_client.records.sources.view import open_source
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig, digest
 
 
 @pytest.fixture

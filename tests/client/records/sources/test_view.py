@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil_client.records.sources.view import RowsDigest, View
-from eigenveil_client.records.tables.records_config import COMMAS
-from eigenveil_client.records.tables.source import BadRecords, LeaveOut
+from eigenveil_client.records.tables.source import COMMAS, BadRecords, LeaveOut
 
 SCHEMA = pa.schema([("person", pa.int64()), ("x", pa.string())])
 CELLS = st.lists(st.tuples(st.integers(0, 9), st.none() | st.sampled_from(["", "a", "ab", "b"])), max_size=8)

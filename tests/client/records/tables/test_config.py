@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.tables.records_config import Dialect, RecordsConfig
+from eigenveil_client.records.tables.source import Dialect, RecordsConfig
 from eigenveil_client.site import config
 from eigenveil_common.config import keys
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.records.tables.records_config import Dialect
+from eigenveil_client.records.tables.source import Dialect
 
 
 @pytest.mark.parametrize(

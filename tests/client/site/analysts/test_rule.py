@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.study_authorization import SignedAuthorization
 from eigenveil_client.site.commands import consent

@@ -15,7 +15,7 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, RequestError
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.decisions import Refusal

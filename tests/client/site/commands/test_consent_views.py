@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.study.study import Column
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.state import store_access

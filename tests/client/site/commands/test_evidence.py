@@ -12,7 +12,7 @@ import pytest
 
 from eigenveil.accounting.ledger import GENESIS
 from eigenveil.aggregation import Contribution
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.queries import Gram
 from eigenveil.reporting.presentation import sent_kind_label
 from eigenveil.study.grid import S

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import main
 from tests.client.site.support import (

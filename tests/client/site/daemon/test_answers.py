@@ -10,8 +10,8 @@ import psycopg
 import pytest
 
 from eigenveil.aggregation import Contribution
-from eigenveil.planning.dry_run import rehearse
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil.planning.choose import rehearse
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

@@ -10,7 +10,7 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker

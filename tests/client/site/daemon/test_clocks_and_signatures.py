@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.aggregation import Contribution
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.study_authorization import MAX_AUTHORIZATION_SECONDS
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.daemon.decisions import Refusal

@@ -13,7 +13,7 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import from_bytes
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Count, Gram, SquaredNormSum

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as parquet
 import pytest
 
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.records import records
-from eigenveil_client.records.tables.records_config import RecordsConfig
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work
 

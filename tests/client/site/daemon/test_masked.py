@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, RequestError
 from eigenveil.noise.source import OsNoise, share_spec
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.site.site import Site
 from eigenveil_client.records import records
@@ -24,9 +24,9 @@ from eigenveil_client.site.commands.evidence import check_published, sets, sets_
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready, RecordAnswers
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.round_checks import PeerChanged
+from eigenveil_client.site.roster.peers import SiteKeys
 from eigenveil_client.site.roster.pins import PinStatus
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.roster.site_keys import SiteKeys
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb

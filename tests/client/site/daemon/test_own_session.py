@@ -19,7 +19,7 @@ from eigenveil.accounting.budget import NoiseRule
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, frozen
-from eigenveil.planning.dry_run import rehearse, rehearse_with_releases
+from eigenveil.planning.choose import rehearse, rehearse_with_releases
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery, is_same_query
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound

@@ -9,7 +9,7 @@ from asyncio.subprocess import DEVNULL
 from contextlib import suppress
 from pathlib import Path
 
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from tests.client.site.command_line import written
 from tests.client.site.support import Coordinator, Stage, a_plan, until, work
 

@@ -13,7 +13,7 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol import plan as plan_module
 from eigenveil.protocol import query as query_module
 from eigenveil.protocol.plan import Plan

@@ -20,7 +20,7 @@ from eigenveil.accounting.budget import NoiseRule
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import from_bytes
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import needs_all_rows
@@ -32,8 +32,7 @@ from eigenveil_client.records.column_quality import NO_RANGES
 from eigenveil_client.records.isolated.reader import Reader
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.records.scratch_files import SYSTEM
-from eigenveil_client.records.tables.records_config import RecordsConfig
-from eigenveil_client.records.tables.source import BadRecords
+from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.config import EngineConfig, EngineKind, load
 from eigenveil_client.site.daemon.decisions import Refusal

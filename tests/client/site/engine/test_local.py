@@ -14,11 +14,11 @@ import pytest
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import to_bytes
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Missing
 from eigenveil_client.records import scratch_files
-from eigenveil_client.records.recoding import blocks
+from eigenveil_client.records.recoding import gather
 from eigenveil_client.records.scratch_files import GridFile, Scratch
 from eigenveil_client.records.tables.source import BadRecords
 from eigenveil_client.site.commands import evidence
@@ -202,7 +202,7 @@ def test_persons_set_aside_give_the_same_answers(stage: Stage, monkeypatch: pyte
     plan = a_plan(a_study(person_column="who", missing=Missing.DROP))
     answers = []
     for room in (2**27, 60 * 400):
-        monkeypatch.setattr(blocks, "GATHERED", room)
+        monkeypatch.setattr(gather, "GATHERED", room)
         with closing(make_engine(replace(stage.config, engine=SEALED)).load(plan)) as held:
             assert held.persons == 700
             answers.append(np.concatenate([held.answer(one.query, one.frame) for one in rehearse(plan)]))

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from eigenveil.key_cards.key_card import cards_to_file
 from eigenveil.key_cards.owners import SignedSiteKeyCard, SiteKeyCard
-from eigenveil_client.site.roster.peers import PEERS
+from eigenveil_client.site.roster.peers import PEERS, SiteKeys
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.roster.site_keys import SiteKeys
 from tests.client.site.support import FEDERATION, Stage
 from tests.core.secure_aggregation import cards
 

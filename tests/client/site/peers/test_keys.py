@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_client.site.roster.site_keys import NAME, SiteKeys, has_keys
+from eigenveil_client.site.roster.peers import NAME, SiteKeys, has_keys
 from eigenveil_common.files import write_secret
 from tests.client.connection.test_identity import Enrolment, enrolling
 from tests.client.site.support import FEDERATION, SITE, Authority, Stage, store_identity
@@ -49,7 +49,7 @@ def test_commands_at_the_same_moment_make_one_card(stage: Stage, monkeypatch: py
         time.sleep(0.05)
         write_secret(path, data)
 
-    monkeypatch.setattr("eigenveil_client.connection.key_files.write_secret", slowly)
+    monkeypatch.setattr("eigenveil_client.connection.identity_files.write_secret", slowly)
     with ThreadPoolExecutor(3) as pool:  # each waits for the lock as another process would
         assert len(set(pool.map(lambda folder: SiteKeys.make(folder).card, [stage.config.identity] * 3))) == 1
     assert len(written) == 1

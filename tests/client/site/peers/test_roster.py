@@ -14,10 +14,9 @@ from eigenveil.key_cards.owners import SITE_CARD_SIGNED, SignedSiteKeyCard, Site
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.daemon.round_checks import PeerSecrets
 from eigenveil_client.site.daemon.service import SiteDaemon
-from eigenveil_client.site.roster.peers import PEERS
+from eigenveil_client.site.roster.peers import PEERS, SiteKeys
 from eigenveil_client.site.roster.pins import Confirmation, ImportOutcome, PinStatus
 from eigenveil_client.site.roster.roster import Roster, RosterUnusable
-from eigenveil_client.site.roster.site_keys import SiteKeys
 from tests.client.site.peers.people import AT, knowing, own, roster, theirs
 from tests.client.site.support import SITE, Coordinator, Stage, until
 from tests.core.secure_aggregation.cards import signing

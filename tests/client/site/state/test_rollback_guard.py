@@ -18,7 +18,7 @@ from eigenveil.accounting.budget import NoiseRule
 from eigenveil.accounting.zcdp import NO_COST, Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, InternalError
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import site_checks

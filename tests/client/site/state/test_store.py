@@ -15,7 +15,7 @@ from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil_client.site.policy_sections import Year, YearlyLimit
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.received_plans import PersonDecision

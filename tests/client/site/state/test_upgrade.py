@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store import VERSION

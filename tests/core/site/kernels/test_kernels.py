@@ -162,15 +162,6 @@ def test_what_does_not_fit_together_is_refused_before_memory_is_read() -> None:
         chunk.weighted_sum(np.zeros((3, 1)))
 
 
-@needs_kernels
-@pytest.mark.parametrize("name", KINDS)
-def test_an_answer_does_not_know_what_it_was_computed_with(
-    name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rows = np.concatenate([random_rows(3000, 4), hostile_rows(400, np.zeros(4, dtype=np.int64), S, 2)])
-    mine = Site(rows, workers=2).answer(KINDS[name])
-    monkeypatch.setattr(record_chunks, "load_kernels", lambda: None)
-    assert Site(rows, workers=2).answer(KINDS[name]).tolist() == mine.tolist()
 
 
 @pytest.mark.usefixtures("numpy_alone")

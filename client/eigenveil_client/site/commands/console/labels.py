@@ -6,7 +6,7 @@ from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.queries import NAMES, CellVotes, RankVotes, ShuffledRecord, SpanGap, SpanVotes
 from eigenveil_client.site.roster.analysts import SignatureStatus
 from eigenveil_client.site.state.received_plans import ConsentStatus
-from eigenveil_common.web.languages import mark
+from eigenveil_common.web.pages import mark
 
 STATUS_LABELS = {
     ConsentStatus.PENDING: (mark("pending: waits for your decision"), "care"),

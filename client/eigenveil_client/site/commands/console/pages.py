@@ -47,8 +47,7 @@ from eigenveil_client.site.state.egress import EgressRow
 from eigenveil_client.site.state.received_plans import ConsentStatus, ReceivedPlan
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_client.site.state.store_access import open_site_store
-from eigenveil_common.web.languages import Translator, mark
-from eigenveil_common.web.pages import Pages, gauge, histogram_bars, step_chart
+from eigenveil_common.web.pages import Pages, Translator, gauge, histogram_bars, mark, step_chart
 
 T = TypeVar("T")
 

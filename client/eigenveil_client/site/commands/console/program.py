@@ -20,11 +20,9 @@ from eigenveil_client.site.commands.console.pages import (
 from eigenveil_common.process_limits import forbid_core_dumps
 from eigenveil_common.web.application import LinkGate, PageGateway
 from eigenveil_common.web.application import application as gated
-from eigenveil_common.web.guard import Origins
-from eigenveil_common.web.languages import ENGLISH, Languages, mark
-from eigenveil_common.web.pages import Pages
+from eigenveil_common.web.pages import ENGLISH, Languages, Pages, mark
 from eigenveil_common.web.serving import LOOPBACK, listening_socket, serve_until_stopped
-from eigenveil_common.web.sessions import LINK_SECONDS, Sessions
+from eigenveil_common.web.sessions import LINK_SECONDS, Origins, Sessions
 
 HERE = Path(__file__).parent
 NAVIGATION = (

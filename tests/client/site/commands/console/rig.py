@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from eigenveil.numerics.encoding import to_bytes
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands.console.program import OWNER, application
 from eigenveil_client.site.config import site_dictionary

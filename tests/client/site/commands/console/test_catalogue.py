@@ -14,8 +14,7 @@ from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
 from eigenveil_client.site.commands.console.program import HERE, languages
-from eigenveil_common.web.languages import DOMAIN
-from eigenveil_common.web.pages import COMMON_FOLDER
+from eigenveil_common.web.pages import COMMON_FOLDER, DOMAIN
 from tests.repo.tree import ROOT
 
 PLACE = re.compile(r"%\(\w+\)s|%%|%\w|</?\w+[^>]*>|[\w-]+\.toml|eigenveil-site[ \w-]*")

@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.dictionary.site_rules import DeclineReason
-from eigenveil.planning.dry_run import rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.queries import NAMES
 from eigenveil.reporting.explain import budget_inference_odds, largest_inference_odds
 from eigenveil.study.algorithm import Algorithm
