@@ -1,6 +1,6 @@
-"""`make docs`: draw the packages from their imports, and point the tour's links at today's lines.
+"""`make docs`: draw the packages from their imports, and point the tour's links at today's files.
 
-The pages keep their words; only what stands between marks, and the numbers of lines, is written here.
+The pages keep their words; only what stands between marks, and the paths of links to symbols, is written here.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 HOUSE, TOUR = ROOT / "docs" / "HOUSE.md", ROOT / "docs" / "TOUR.md"
 PACKAGES = ("eigenveil", "eigenveil_common", "eigenveil_server", "eigenveil_client")
 EVERYWHERE = {"errors", "_version"}  # imported by nearly everything: their arrows would hide the others
-LINK = re.compile(r"\[`(?P<symbol>[\w.]+)`\]\((?P<path>\.\./[\w/.]+\.py)#L\d+\)")
+LINK = re.compile(r"\[`(?P<symbol>[\w.]+)`\]\((?P<path>\.\./[\w/.]+\.py)\)")
 MARKS = re.compile(r"(<!-- drawn: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 Edges = dict[str, set[str]]
@@ -86,30 +86,50 @@ def leads(edges: Edges, one: str, other: str) -> bool:
 
 
 def tour() -> str:
-    """docs/TOUR.md with every link at the line where its symbol is defined now."""
+    """Return docs/TOUR.md with every link at the file that defines its symbol."""
 
     def point(link: re.Match[str]) -> str:
-        line = line_of(link["symbol"], TOUR.parent / link["path"])
-        return f"[`{link['symbol']}`]({link['path']}#L{line})"
+        path = file_of(link["symbol"], (TOUR.parent / link["path"]).resolve())
+        return f"[`{link['symbol']}`](../{path.relative_to(ROOT)})"
 
     return LINK.sub(point, TOUR.read_text())
 
 
-def line_of(symbol: str, path: Path) -> int:
-    """Where `symbol` is defined: `name`, `Class.method`, or the same after the module's own name.
+def file_of(symbol: str, path: Path) -> Path:
+    """Return `path` if it defines `symbol`, otherwise the only product file that does.
 
     Raises:
-        LookupError: nowhere in this file.
+        LookupError: no file, or several.
     """
+    if path.exists() and defines(symbol, path):
+        return path
+    found = [other for other in _product_files() if defines(symbol, other)]
+    if len(found) != 1:
+        names = ", ".join(str(other.relative_to(ROOT)) for other in found) or "no file"
+        raise LookupError(f"docs/TOUR.md: {path.name} does not define {symbol}; defined by: {names}")
+    return found[0]
+
+
+def defines(symbol: str, path: Path) -> bool:
+    """Return True if `path` defines `symbol`: `name`, `Class.method`, or the same after the module's name."""
     names = symbol.split(".")
     names = names[1:] if names[0] == path.stem and len(names) > 1 else names
-    scope: ast.AST = ast.parse(path.read_text())
+    scope: ast.AST | None = _tree(path)
     for name in names:
-        found = next((node for defined, node in definitions(scope) if defined == name), None)
-        if found is None:
-            raise LookupError(f"docs/TOUR.md speaks of {symbol}, which {path.name} does not define")
-        scope = found
-    return int(getattr(scope, "lineno", 1))
+        scope = next((node for defined, node in definitions(scope) if defined == name), None)
+        if scope is None:
+            return False
+    return True
+
+
+def _product_files() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from sorted((ROOT / home(package) / package).rglob("*.py"))
+
+
+@cache
+def _tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def definitions(scope: ast.AST) -> Iterator[tuple[str, ast.AST]]:

@@ -51,8 +51,6 @@ def test_points_say_of_the_machine_its_cores_and_memory_and_no_more() -> None:
             assert all(isinstance(value, float) for value in rest.values())
 
 
-
-
 @pytest.mark.parametrize(("step", "quantity"), LAWS)
 def test_a_law_is_found_again_in_what_it_says(step: str, quantity: str) -> None:
     constants = {term: 10.0**-i for i, term in enumerate(LAWS[step, quantity])}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tomllib
@@ -46,8 +45,6 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     assert library in message
     assert f"pip install 'eigenveil[{extra}]'" in message
     assert all(distribution in {Requirement(line).name for line in EXTRAS[one]} for one in extra.split(","))
-
-
 
 
 def test_a_module_of_ours_that_is_not_there_is_a_bug_of_ours() -> None:

@@ -189,8 +189,6 @@ def test_a_wrong_order_and_a_second_draw_are_caught(faulty: Barrier) -> None:
     assert not all(promises_kept(faulty, [death]) for death in (*POINTS, None))
 
 
-
-
 class Source(OsNoise):
     """A noise source that returns whatever it is told to."""
 
@@ -215,10 +213,6 @@ def test_only_as_many_integers_as_asked_reach_a_release(drawn: Any) -> None:
     with refused(Code.BUG, "noise"):
         barrier.release(QUERY, TOTAL, (), plan=PLAN, journal=store, noise=Source(drawn))
     assert (store.releases, store.charged) == ({}, {QUERY.round: QUERY.digest})
-
-
-
-
 
 
 @pytest.mark.parametrize("name", every_query())

@@ -125,8 +125,6 @@ def test_the_curve_is_what_the_planner_predicts() -> None:
         assert median == found.median
 
 
-
-
 def test_what_noise_may_have_made_is_marked() -> None:
     for of, marked in ((simulation(components=2), False), (noisy(), True)):
         subject = ReleaseFigureData.of(of.document)

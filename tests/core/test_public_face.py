@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import doctest
-import inspect
 import json
 import re
 import warnings
-from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import eigenveil
-from eigenveil import Algorithm, algorithms, simulate
+from eigenveil import Algorithm, simulate
 from eigenveil.reporting.document import signed_bundle
 from tests.support import a_study
 
@@ -57,10 +54,6 @@ def test_it_offers_what_was_promised_and_nothing_else() -> None:
         eigenveil.Plan  # noqa: B018
 
 
-
-
-
-
 @pytest.mark.usefixtures("published")
 @pytest.mark.parametrize("name", PUBLIC)
 def test_every_public_name_has_an_example_that_runs(name: str) -> None:
@@ -79,5 +72,3 @@ def test_what_the_readme_shows_runs() -> None:
         warnings.simplefilter("ignore")  # about records that are nothing but noise
         exec(alone, known)
     assert known["pca"].components_.shape == (2, 3)  # type: ignore[attr-defined]
-
-

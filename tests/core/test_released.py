@@ -237,5 +237,3 @@ def test_a_notebook_shows_it_twice_without_a_clash_and_escaped() -> None:
         assert "<svg" not in shown
         assert simulation().document["guarantee"]["words"] in shown
         assert f"{100 * released().explained_variance_ratio[0]:.1f} %" in shown
-
-

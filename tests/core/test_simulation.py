@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +11,6 @@ from eigenveil import Simulation, simulate, simulated_sites, simulation
 from eigenveil.errors import Code
 from eigenveil.noise.source import SeededNoise
 from eigenveil.planning.choose import make_plan
-from eigenveil.protocol import plan as plans
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
@@ -82,8 +78,6 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with ThreadPoolExecutor(3) as threads:
         many = simulate(STUDY, RECORDS, seed=2, apply=threads.map)
     assert bits(many) == bits(simulate(STUDY, RECORDS, seed=2))
-
-
 
 
 def test_who_was_absent_is_said_with_the_reason_that_a_federation_knows() -> None:

@@ -145,7 +145,12 @@ def test_pictures_and_links_are_of_today() -> None:
 
 def test_a_link_to_a_symbol_that_is_gone_is_found() -> None:
     with pytest.raises(LookupError, match=r"Session\.fed"):
-        script("refresh").line_of("Session.fed", ROOT / "core" / "eigenveil" / "session.py")
+        script("refresh").file_of("Session.fed", ROOT / "core" / "eigenveil" / "session.py")
+
+
+def test_a_link_to_a_symbol_that_moved_is_mended() -> None:
+    core = ROOT / "core" / "eigenveil"
+    assert script("refresh").file_of("Session.feed", core / "barrier.py") == core / "session.py"
 
 
 def test_the_files_that_a_change_touches_exist() -> None:

@@ -23,7 +23,7 @@ from eigenveil.protocol.rounds import Release, SignedRound
 from eigenveil.protocol.wire import query_from_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core import reference
-from tests.support import every_query, refused
+from tests.support import refused
 from tests.vectors.make import FOLDER, VECTORS, text
 
 
@@ -70,8 +70,6 @@ def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> 
     rows, frame = stored("query")["rows"], asked.frame
     shown = rows if frame is None else [reference.seen(row, frame) for row in rows]
     assert reference.answer(shown, asked.query) == vector["answer"]
-
-
 
 
 @pytest.mark.parametrize("name", stored("deal")["passes"])

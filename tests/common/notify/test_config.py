@@ -11,7 +11,7 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.config import keys, load
 from eigenveil_common.examples import example
-from eigenveil_common.notify.config import Notify, NotifyAnalysts
+from eigenveil_common.notify.config import Notify
 from eigenveil_server.config import Config
 
 MAIL: dict[str, Any] = {"mail_host": "mail.example", "mail_tls": "starttls", "mail_from": "ev@h.example"}
@@ -21,8 +21,6 @@ def written(folder: Path, notify: str) -> Config:
     path = folder / "coordinator.toml"
     path.write_text(f'federation = "north"\nstate = "."\n{notify}')
     return load(path, Config)
-
-
 
 
 def test_a_table_is_read_with_its_files_relative_to_the_configuration(tmp_path: Path) -> None:

@@ -187,7 +187,7 @@ def test_nobody_waits_for_a_server_that_hangs_and_what_does_not_fit_is_counted(
     root, context = authority(tmp_path, "127.0.0.1")
     seen, counted = Seen(context=context), Counter[str]()
     handler = mail_handler(seen, Tls.TLS)
-    handler.handle = lambda self: time.sleep(3)  # type: ignore[method-assign]
+    handler.handle = lambda self: time.sleep(1)  # type: ignore[method-assign]
     with serving(handler, seen):
         notify = mailing(tmp_path, seen.port, root, Tls.TLS)
         with notifications(notify, federation="north", site="anna", count=lambda one: counted.update((one,))):

@@ -62,8 +62,6 @@ def edit(path: Path, *statements: str) -> None:
         connection.commit()
 
 
-
-
 def test_it_survives_a_process_that_is_killed_after_a_charge(path: Path) -> None:
     """SIGKILL right after `charge` returned."""
     code = (
@@ -82,41 +80,6 @@ def test_the_database_is_as_durable_as_it_says(path: Path) -> None:
     assert database.rows("PRAGMA journal_mode")[0][0] == "wal"
     assert database.rows("PRAGMA synchronous")[0][0] == 2  # FULL, in SQLite's own number
     assert path.stat().st_mode & 0o777 == 0o600
-
-
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        "micro_rho = 19",
-        "micro_rho = 4611686018427387904",
-        "atto_delta = '0'",
-        "atto_delta = 'much'",
-        "study = 'other'",
-        "round = 3",
-        "query = 'other'",
-        "at = 0",
-        "kind = 'settle'",
-        "kind = 'refund'",
-        "previous = 'x'",
-        "digest = 'x'",
-        '"index" = 5',
-    ],
-)
-def test_a_tampered_row_stops_the_start(path: Path, change: str) -> None:
-    """An intruder who first drops the triggers."""
-    edit(
-        path,
-        "DROP TRIGGER ledger_is_append_only_update",
-        f'UPDATE ledger SET {change} WHERE "index" = 1',
-    )
-    with refused(Code.STORAGE):
-        open_store(path)
-
-
-
-
 
 
 def test_what_a_process_with_a_larger_budget_stored_stands(path: Path) -> None:
@@ -147,10 +110,6 @@ def test_what_is_written_with_an_entry_is_written_with_it_or_not_at_all(path: Pa
         store.charge(STUDY, 1, OTHER, Cost(micro_rho=1), also=fail)
     assert store.ledger == open_store(path).ledger
     assert store.ledger.size == 2
-
-
-
-
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:

@@ -45,8 +45,6 @@ def test_what_one_reserves_the_other_cannot(place: Place) -> None:
     assert ledger(place).ledger == second.ledger
 
 
-
-
 def test_the_ledger_is_append_only(place: Place) -> None:
     store = ledger(place)
     store.reserve(A, Cost(micro_rho=1))
@@ -64,7 +62,17 @@ def test_not_even_truncated(url: str) -> None:
     place.close()
 
 
-@pytest.mark.parametrize("change", ["micro_rho = 19", "micro_rho = -20", "digest = 'x'", '"index" = 5'])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "micro_rho = 19",
+        "micro_rho = -20",
+        "atto_delta = 'much'",
+        "kind = 'refund'",
+        "digest = 'x'",
+        '"index" = 5',
+    ],
+)
 def test_a_tampered_row_stops_the_start(place: Place, change: str) -> None:
     ledger(place).reserve(A, Cost(micro_rho=20))
     trigger = "ledger_is_append_only_update"

@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from eigenveil.accounting import gaussian, zcdp
-from eigenveil.accounting.budget import Conversion, NoiseRule, budget_for
+from eigenveil.accounting.budget import Conversion
 from eigenveil.accounting.zcdp import ATTO, MICRO, Cost
 
 DELTA = 1e-6
@@ -31,8 +31,6 @@ def test_a_record_replaced_is_two_of_mu_exactly_and_four_of_rho(micro_rho: int) 
     assert zcdp.delta_at(4 * micro_rho / MICRO, mixed.replaced(micro_rho)) <= DELTA
 
 
-
-
 @pytest.mark.parametrize("exact", [True, False])
 def test_what_is_spent_is_never_told_as_less_and_what_is_left_never_as_more(exact: bool) -> None:
     told, whole = Conversion(delta=DELTA, exact=exact), 1_000_000
@@ -43,8 +41,6 @@ def test_what_is_spent_is_never_told_as_less_and_what_is_left_never_as_more(exac
         ):
             assert left < amount <= spent
             assert spent - left <= 1.1e-3 * amount + 1e-9
-
-
 
 
 OWN = Cost(micro_rho=1_519_000, atto_delta=10**13)  # 1e-5

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 
-import numpy as np
 import pytest
 from flint import arb, ctx, fmpq
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
-from scipy.special import expit
 
-from eigenveil.accounting import gaussian, zcdp
+from eigenveil.accounting import gaussian
 from eigenveil.accounting.gaussian import epsilon_at, micro_mu, micro_rho_for, noise_multiplier, satisfies_dp
 from eigenveil.accounting.zcdp import MAX_EPSILON, MICRO
 from eigenveil.errors import Code, InternalError
-from tests.core.conversions import gaussian_epsilon, log_lost, mu_for
+from tests.core.conversions import gaussian_epsilon, mu_for
 from tests.support import refused
 
 deltas = st.floats(-300, -0.5).map(lambda x: 10.0**x)
@@ -31,8 +27,6 @@ def lost(micro_rho: int, epsilon: float) -> arb:
         mu, e = (arb(fmpq(2 * micro_rho, 10**6))).sqrt(), arb(epsilon)
         cdf = [(-x / arb(2).sqrt()).erfc() / 2 for x in (mu / 2 - e / mu, -mu / 2 - e / mu)]
         return cdf[0] - e.exp() * cdf[1]
-
-
 
 
 @given(epsilon=epsilons, delta=deltas)
@@ -73,8 +67,6 @@ def test_dp_accounting_says_the_same(micro_rho: int, delta: float) -> None:
     assert ours == pytest.approx(gaussian_epsilon(1 / sigma, delta), rel=1e-6)
 
 
-
-
 @pytest.mark.parametrize("epsilon", [1e-9, 0.01, 1.0, 40.0, MAX_EPSILON])
 def test_the_noise_of_an_epsilon_and_a_delta_is_rounded_up_and_barely(epsilon: float) -> None:
     for delta in (1e-15, 1e-6, 0.1):
@@ -89,8 +81,6 @@ def test_the_noise_of_an_epsilon_and_a_delta_is_rounded_up_and_barely(epsilon: f
 def test_a_stated_mu_is_rounded_up_and_by_less_than_a_step(micro_rho: int) -> None:
     stated, exact_square = micro_mu(micro_rho), Fraction(2 * micro_rho, MICRO) * MICRO**2
     assert (stated - 1) ** 2 < exact_square <= stated**2
-
-
 
 
 def test_other_threads_precision_changes_nothing() -> None:

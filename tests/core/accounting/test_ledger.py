@@ -250,8 +250,6 @@ def test_a_row_with_a_digest_of_its_own_must_still_continue_the_chain(change: di
         replay(BUDGET, [*chain()[:5], forged])
 
 
-
-
 @pytest.mark.parametrize(
     ("lowered", "words"),
     [
@@ -281,8 +279,6 @@ def test_a_refused_request_changes_nothing() -> None:
         with pytest.raises(EigenveilError):
             request()
         assert ledger == before
-
-
 
 
 def test_a_forged_chain_cannot_charge_one_round_twice() -> None:

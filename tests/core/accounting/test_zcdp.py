@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.accounting.zcdp import (
-    MAX_EPSILON,
     MICRO,
-    NO_COST,
     Cost,
     delta_at,
     epsilon_at,
@@ -99,8 +97,6 @@ def test_more_rho_is_never_more_private(rho: float, factor: float, epsilon: floa
     assert epsilon_at(rho, min(0.9, delta * factor)) <= epsilon_at(rho, delta) * (1 + 1e-8)
 
 
-
-
 @pytest.mark.parametrize(
     ("call", "wanted"),
     [
@@ -124,20 +120,24 @@ def test_a_delta_near_the_smallest_number_is_not_free() -> None:
     assert 50 < epsilon_at(1, 5e-324) < 60
 
 
-
-
-
-
+@pytest.mark.parametrize("bad", [-1.0, -5e-324, NAN, INF, -INF, 0.0, 1.0, 2.0])
+def test_what_is_no_rho_no_epsilon_or_no_delta_is_refused_by_name(bad: float) -> None:
+    calls: list[tuple[str, Callable[[], float]]] = [
+        ("delta", lambda: epsilon_at(1.0, bad)),
+        ("delta", lambda: micro_rho_for(1.0, bad)),
+    ]
+    if not 0 <= bad <= 2:
+        calls += [("rho", lambda: delta_at(bad, 1.0)), ("rho", lambda: epsilon_at(bad, 1e-6))]
+        calls += [("epsilon", lambda: delta_at(1.0, bad)), ("epsilon", lambda: micro_rho_for(bad, 1e-6))]
+    for name, call in calls:
+        with refused(Code.BAD_ARGUMENT, name):
+            call()
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 5e-324, 1e-6, 1e-4])
 def test_a_promise_too_strict_for_one_micro_rho_is_refused(epsilon: float) -> None:
     with refused(Code.BAD_STUDY, "raise epsilon"):
         micro_rho_for(epsilon, 1e-6)
-
-
-
-
 
 
 @pytest.mark.parametrize("bad", [{"micro_rho": -1}, {"micro_rho": 1, "atto_delta": -1}])

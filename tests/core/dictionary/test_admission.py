@@ -148,5 +148,3 @@ def test_every_refusal_says_what_to_do() -> None:
     patient = replace(STUDY, federation=Federation(sites=SITES, deadline_seconds=PERSON_SECONDS))
     check_study(patient, directory(sites=slow))
     check_study(STUDY, directory(sites=slow, approval_seconds=PERSON_SECONDS))
-
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import tomllib
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ from eigenveil.dictionary.formats import (
     DICTIONARY_SIGNED,
     TO_FILL,
     SignedDictionary,
-    dictionary_digest,
     dictionary_from_dict,
     dictionary_schema,
     dictionary_to_dict,
@@ -82,8 +80,6 @@ def test_what_is_written_is_what_is_read_and_has_its_form(dictionary: Dictionary
     told = dictionary_to_dict(dictionary)
     assert dictionary_from_dict(json.loads(canonical(told))) == dictionary
     assert form().is_valid(json.loads(canonical(told)))
-
-
 
 
 def test_the_published_schema_is_the_one_that_the_code_makes_and_the_shipped_dictionary_fits_it() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 from typing import Any
 
 import pytest
@@ -117,8 +116,6 @@ def test_a_new_study_file_says_what_was_chosen(names: list[str], epsilon: float,
     study = parse_study(read_study_file(text).resolved(KNOWN).text)
     assert study.columns == tuple(USABLE[name] for name in names)
     assert (study.epsilon, study.federation.sites) == (epsilon, tuple(sites))
-
-
 
 
 @pytest.mark.parametrize(

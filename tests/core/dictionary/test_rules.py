@@ -10,9 +10,6 @@ from eigenveil.dictionary.directory import (
     Directory,
     SiteStatement,
     check_rules,
-    directory_from_dict,
-    directory_to_dict,
-    statement_from_proto,
 )
 from eigenveil.dictionary.site_rules import ANY, StatedRules, sites_forbidding
 from eigenveil.errors import Code, RequestError
@@ -100,8 +97,6 @@ def test_what_a_site_states_is_told_to_an_analyst_without_the_others_whom_it_all
         assert seen.allows is not None
         assert seen.allows.analysts == told
         assert replace(seen, allows=stated.allows) == stated, "and nothing else is changed"
-
-
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import polars as pl
-import pyarrow as pa
 import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from eigenveil import PrivateCovariance, PrivatePCA, PublicNorm
@@ -67,8 +64,6 @@ def test_with_a_huge_budget_it_is_pca(algorithm: str) -> None:
     assert private.n_samples_ == pytest.approx(len(x), abs=2)
 
 
-
-
 def test_signs_are_fixed() -> None:
     fitted = PrivatePCA(3, epsilon=50, bounds=BOUNDS, random_state=3).fit(records())
     peaks = np.abs(fitted.components_).argmax(axis=1)
@@ -98,15 +93,6 @@ def test_a_frame_is_fitted_and_transformed_by_name() -> None:
     np.testing.assert_array_equal(by_name.transform(frame[names[::-1]]), by_place.transform(frame))
 
 
-def test_a_table_gives_its_names() -> None:
-    table = pa.table({f"c{i}": column for i, column in enumerate(records(300).T)})
-    fitted = PrivatePCA(2, bounds=BOUNDS, random_state=0).fit(table)
-    assert list(fitted.feature_names_in_) == table.column_names
-    assert list(fitted.get_feature_names_out()) == ["privatepca0", "privatepca1"]
-    assert fitted.release_["result"]["columns"] == table.column_names
-    assert callable(fitted.set_output)
-
-
 def test_a_stated_norm_is_the_studys_however_it_is_written() -> None:
     """In units of the widest column's half range: longer records are shortened to 0.05 of it."""
 
@@ -117,8 +103,6 @@ def test_a_stated_norm_is_the_studys_however_it_is_written() -> None:
     assert found.release_["plan"]["study"]["privacy"]["radius"] == {"norm": 0.05}
     assert fitted({"norm": 0.05}).release_["result"] == found.release_["result"]
     assert fitted({"norm": 0.5}).explained_variance_[0] > 2 * found.explained_variance_[0]
-
-
 
 
 def test_the_release_carries_the_guarantee() -> None:
@@ -152,12 +136,6 @@ def test_a_seed_is_a_simulation_and_says_so() -> None:
     assert one.release_["guarantee"]["words"].startswith("NOT PRIVATE")
     other = PrivatePCA(2, bounds=BOUNDS, random_state=8).fit(x)
     assert not np.array_equal(one.components_, other.components_)
-
-
-
-
-
-
 
 
 @pytest.mark.parametrize("estimator", [PrivatePCA, PrivateCovariance])

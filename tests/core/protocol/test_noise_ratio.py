@@ -62,8 +62,6 @@ def test_what_may_be_planned_can_be_drawn(name: str, law: NoiseDistribution, nei
                     data_independent_noise(asked, study)
 
 
-
-
 def test_a_study_whose_noise_would_be_too_loud_is_refused_when_it_is_planned() -> None:
     """A thousand sites a person, Laplace noise on half a million products: no question was asked yet."""
     loud = a_plan(

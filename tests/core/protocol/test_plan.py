@@ -13,7 +13,7 @@ import pytest
 from eigenveil.errors import Code, EigenveilError, PeerError
 from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.choose import make_plan
-from eigenveil.protocol.plan import PLAN_VERSION, Plan, plan_from_json, plan_to_dict
+from eigenveil.protocol.plan import PLAN_VERSION, plan_from_json, plan_to_dict
 from eigenveil.queries.gradients import pass_key
 from eigenveil.site.batches import assign_batches
 from eigenveil.study.algorithm import Algorithm
@@ -25,8 +25,6 @@ from tests.support import a_plan, a_study, refused
 def written(**changes: Any) -> bytes:
     """Canonical JSON of a plan with top-level keys changed."""
     return canonical(plan_to_dict(a_plan()) | changes)
-
-
 
 
 def test_a_plan_spends_what_its_promise_allows() -> None:
@@ -41,8 +39,6 @@ def test_a_plan_that_promises_more_than_it_keeps_is_refused(more: int) -> None:
     plan = a_plan()
     with refused(Code.BAD_STUDY, str(plan.micro_rho)):
         plan_from_json(written(micro_rho=plan.micro_rho + more))
-
-
 
 
 BY_PARTS = (Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS)
@@ -152,10 +148,6 @@ def test_bytes_that_are_no_plan_are_refused_as_the_peers_fault(data: bytes) -> N
     assert isinstance(caught.value, PeerError) or caught.value.code is Code.BAD_STUDY
 
 
-
-
-
-
 def test_sums_that_could_overflow_are_refused_when_planning() -> None:
     """4 S^2 d n < 2^62 for d a perfect square: exactly at the limit, over all sites together."""
     most = 2**62 // (4 * S**2 * 64)
@@ -163,7 +155,3 @@ def test_sums_that_could_overflow_are_refused_when_planning() -> None:
     for sites, records in ((("a",), most), (("a", "b"), most // 2)):
         with refused(Code.OVERFLOW, "max_records"):
             a_plan(d=64, sites=sites, max_records=records)
-
-
-
-

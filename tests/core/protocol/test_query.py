@@ -8,14 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest, frozen
 from eigenveil.protocol import query as query_module
-from eigenveil.protocol.query import NoiseDistribution, RoundQuery, is_same_query
+from eigenveil.protocol.query import NoiseDistribution, is_same_query
 from eigenveil.protocol.rounds import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import Batch, Frame, Gradient, GradientNorms, Gram, SpanVotes
@@ -159,8 +157,6 @@ def test_a_kept_digest_is_not_taken_over_by_a_copy_that_differs() -> None:
     assert len({asked.digest, replace(asked, round=1).digest, replace(asked, micro_rho=7).digest}) == 3
 
 
-
-
 def test_another_frame_is_another_question() -> None:
     """By one unit as well: no machine rounds a frame otherwise. And each survives the trip."""
     middles, factors = frozen([0, 1, 2, 3]), frozen([2**20] * 4)
@@ -205,5 +201,3 @@ def test_the_shape_of_a_matrix_counts() -> None:
     """The same bytes as 2 by 1 and, with another split over arrays, as 1 by 2."""
     assert digest("t", {}, (frozen([1, 2]), frozen([3]))) != digest("t", {}, (frozen([1]), frozen([2, 3])))
     assert digest("t", {}, (frozen([1]),)) != digest("u", {}, (frozen([1]),))
-
-

@@ -24,8 +24,6 @@ def reachable(start: RoundState) -> set[RoundState]:
     return found
 
 
-
-
 @pytest.mark.parametrize(("state", "to"), list(product(RoundState, RoundState)))
 def test_a_move_is_allowed_exactly_if_the_table_says_so(state: RoundState, to: RoundState) -> None:
     if to in TRANSITIONS[state]:

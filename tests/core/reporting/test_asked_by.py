@@ -19,7 +19,7 @@ from eigenveil.reporting.document import release_document, signed_bundle
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import result_of
 from eigenveil.reporting.verify import load_release, verify_release
-from eigenveil.study_authorization import authorization_from_dict, release_analyst
+from eigenveil.study_authorization import release_analyst
 from tests.support import a_plan, a_study, analyst_card, refused, signed_by_analyst
 
 FEDERATION = Ed25519PrivateKey.from_private_bytes(bytes(32))
@@ -52,8 +52,6 @@ def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -
     assert asked.words == f"the holder of the key with the fingerprint {card.fingerprint}, in the name of ada"
     assert asked.to_dict()["signed"] is True
     assert f"Asked by {asked.words}." in render(a_document())
-
-
 
 
 @pytest.mark.parametrize("section", ["none", "as an older version wrote it"])

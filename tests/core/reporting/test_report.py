@@ -217,10 +217,6 @@ def test_dots_have_no_labels() -> None:
     assert (">long<" in drawn, ">dot<" in drawn, ">half<" in drawn) == (True, False, True)
 
 
-
-
-
-
 def test_a_study_without_prediction_has_a_report(unpainted: None) -> None:
     source = {**document(), "result": {**document()["result"], "predicted_sin_angle": None}}
     assert "There is no predicted error" in check(render(source)).text

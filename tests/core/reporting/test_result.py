@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +12,16 @@ import pytest
 from eigenveil.algorithms import Estimate
 from eigenveil.derived.moments import Moments
 from eigenveil.errors import RequestError
+from eigenveil.numerics.encoding import canonical
+from eigenveil.numerics.linalg import sin_angle
 from eigenveil.planning.choose import USABLE
 from eigenveil.protocol.estimate import MatrixNoise, no_release
 from eigenveil.protocol.query import NoiseDistribution
 from eigenveil.queries import KINDS
 from eigenveil.reporting import result
+from eigenveil.reporting.document import release_document
 from eigenveil.reporting.presentation import KIND_LABELS
+from eigenveil.reporting.report import render
 from eigenveil.reporting.result import Result, result_of, result_warnings, variance_bound
 from eigenveil.study.study import Scaling
 from tests.support import a_column, a_plan, a_study
@@ -115,3 +120,15 @@ def test_a_matrix_that_is_not_written_still_says_what_noise_alone_may_make(
     if most < 3:
         with pytest.raises(RequestError, match="the signed release of its round"):
             Moments.of(said)
+
+
+def test_a_study_that_released_nothing_has_no_components_and_no_pictures_and_says_why() -> None:
+    result = result_of(a_plan(), no_release(a_plan(), 100.0, "no direction stood out"))
+    document = release_document(a_plan(), result, [], rounds=[], private=True)
+    told = json.loads(canonical(document))["result"]
+    assert told["declined"] == "no direction stood out"
+    assert told["components"] == told["explained_variance"] == []
+    assert sin_angle(np.eye(2, 3), result.components) == 1.0
+    page = render(document)
+    assert "no direction stood out" in page
+    assert "<img" not in page

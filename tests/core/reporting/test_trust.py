@@ -27,7 +27,6 @@ from eigenveil.reporting.document import (
     release_row,
 )
 from eigenveil.reporting.explain import document_guarantee, explain, guarantee, largest_inference_odds
-from eigenveil.reporting.presentation import sent_kind_label
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import release_summary_html, release_summary_text, result_of
 from eigenveil.reporting.trust import CENTRAL, MASKED, colluding, visibility_table
@@ -105,8 +104,6 @@ def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
     assert "coordinator" not in central["guarantee"]["words"]
     pure = a_plan(a_study(delta=0.0))
     assert "would show them to nobody" not in explain(pure)["trust"], "it could not be masked"
-
-
 
 
 def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> None:

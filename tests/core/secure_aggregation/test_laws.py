@@ -51,13 +51,9 @@ def test_no_integer_is_likelier_or_rarer_than_the_bound_says(m: int, s: Fraction
     assert off(m, s) < eta(m, s)
 
 
-
-
 def test_one_share_is_a_rounded_gaussian_exactly() -> None:
     assert off(1, HALF) < arb(2) ** -150
     assert eta(1, HALF) > 0
-
-
 
 
 @pytest.mark.parametrize(("m", "s"), SEEN)

@@ -16,23 +16,17 @@ from hypothesis import strategies as st
 
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries import ClippedSum, Gram
 from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
 from eigenveil.site.kernels import clipping
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S
-from tests.core.queries.test_sensitivity import cross_cases, gradient_cases, row_cases
-from tests.core.records import Case, verdict
-
-# radius, ||z||^2: in floats the quotient 1024 R / ||z|| rounds up to a whole number. Found by search.
-ROUNDED_UP = [(149_889, 32_993_320_036), (130_929, 248_408_844_697), (261_858, 248_408_844_697)]
-
-
-
-
+from tests.core.queries.test_sensitivity import cross_cases, gradient_cases
+from tests.core.records import verdict
 
 
 @given(norm2=st.lists(st.integers(0, 2**38), min_size=1, max_size=20), radius=st.integers(1, 2**19))
+@example(norm2=[32_993_320_036], radius=149_889)  # in floats, 1024 R / ||z|| rounds up to a whole number
+@example(norm2=[248_408_844_697], radius=130_929)
 def test_a_weight_is_the_largest_that_fits_or_one_less_or_none(norm2: list[int], radius: int) -> None:
     for square, t in zip(norm2, clipping.weights(frozen(norm2), radius).tolist(), strict=True):
         best = WEIGHT if square <= radius**2 else math.isqrt((WEIGHT * radius) ** 2 // square)
@@ -137,5 +131,3 @@ def test_a_shortened_row_fits_and_points_the_same_way(radius: int, row: list[int
     assert (np.abs(cut) <= np.abs(z[0])).all()
     if square <= radius**2:
         assert cut.tolist() == row
-
-

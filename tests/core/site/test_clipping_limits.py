@@ -161,8 +161,6 @@ def test_clipped_sums_and_energies_at_every_limit_equal_the_reference(d: int, pa
         assert Site(rows).answer(query).tolist() == reference.answer(rows.tolist(), query)
 
 
-
-
 @pytest.mark.slow
 def test_a_gram_beyond_what_floats_add_up_exactly_is_exact() -> None:
     thin = Gram(centre=frozen([-S]), radius=row_norm_limit(1))
@@ -179,10 +177,6 @@ def test_norm_edges_up_to_their_limit_compare_exactly() -> None:
         RowNorms(centre=frozen([0]), edges=frozen([2**31]))
     far = GradientNorms(spec=extreme_field(MAX_COLUMNS, 2), edges=frozen([1, EDGE_LIMIT - 1]))
     assert Site(corner_rows(MAX_COLUMNS)).answer(far).sum() == 3
-
-
-
-
 
 
 OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
@@ -279,5 +273,3 @@ def test_a_sum_that_could_leave_the_exact_range_is_refused_exactly_at_the_limit(
         check_no_overflow(query, most)
         with refused(Code.OVERFLOW, "max_records"):
             check_no_overflow(query, most + 1)
-
-

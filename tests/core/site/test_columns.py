@@ -18,7 +18,6 @@ from eigenveil.queries import (
     Gradient,
     GradientNorms,
     Gram,
-    RowNorms,
 )
 from eigenveil.queries.columns import LEAST_FACTOR, MOST_FACTOR
 from eigenveil.queries.gradients import pass_key
@@ -87,8 +86,6 @@ def test_no_frame_moves_a_neighbour_farther_than_the_question_declares() -> None
 
         answered = [(case.query, contributions(case, framed)) for case in cases]
         assert all(judged(answered, neighbours).worst <= 1 for neighbours in Neighbours)
-
-
 
 
 def test_a_site_shows_what_the_last_question_says_and_nothing_kept_from_another() -> None:

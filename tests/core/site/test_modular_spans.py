@@ -145,8 +145,6 @@ def test_a_record_more_takes_one_from_one_count_of_ranks() -> None:
     assert worst == query.l1(ONE) == 1
 
 
-
-
 def test_degenerate_sites_have_no_vote() -> None:
     key = np.arange(4)
     for rows in (np.zeros((0, 3), dtype=np.int16), np.zeros((9, 3), dtype=np.int16)):

@@ -18,9 +18,8 @@ from eigenveil.errors import Code
 from eigenveil.planning.choose import check_all_sizes, rehearse
 from eigenveil.protocol.plan import Plan, plan_for
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery, RoundQuery
-from eigenveil.protocol.query_limits import check_affordable, check_batch, check_composition
-from eigenveil.queries import Batch, Count, Query, RadiusSearch, Spectrum
-from eigenveil.queries.gradients import pass_key
+from eigenveil.protocol.query_limits import check_affordable, check_composition
+from eigenveil.queries import Count, Query, RadiusSearch, Spectrum
 from eigenveil.reporting.explain import explain, guarantee
 from eigenveil.session import Session
 from eigenveil.study.algorithm import PROPERTIES, Algorithm, AlgorithmProperties, CustomAlgorithm
@@ -63,8 +62,6 @@ def a_question(
     plan: Plan, query: Query, noise_distribution: NoiseDistribution = NoiseDistribution.GAUSSIAN
 ) -> RoundQuery:
     return RoundQuery(plan_digest=plan.digest, round=0, query=query, micro_rho=1, law=noise_distribution)
-
-
 
 
 @given(st.integers(1, 10**15))
@@ -174,8 +171,6 @@ def test_own_deltas_add_up() -> None:
     check_affordable(plan, query, (), NO_COST, 0)
     with refused(Code.BUDGET):
         check_affordable(plan, query, (), Cost(micro_rho=0, atto_delta=1), 0)
-
-
 
 
 def test_a_plan_names_for_every_question_the_round_that_pays_for_it() -> None:

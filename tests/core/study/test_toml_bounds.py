@@ -191,9 +191,9 @@ def test_whatever_is_read_before_it_a_deep_key_is_refused(before: str) -> None:
 @pytest.mark.parametrize(
     "piece", ['"', "'", '"""', "'''", "\\", '"\\', 'a="""\\n', "a='''a", "#", " ", "\r", "''a", '""a', "1"]
 )
-def test_a_million_characters_are_looked_at_once_each(piece: str) -> None:
-    """In time with the square of the length this would take hours."""
-    assert "deep" not in refusal(piece * (2**20 // len(piece)))
+def test_time_does_not_grow_with_the_square_of_the_length(piece: str) -> None:
+    """Else this would take minutes."""
+    assert "deep" not in refusal(piece * (2**17 // len(piece)))
 
 
 def test_a_study_of_20_000_columns_is_within_all_bounds() -> None:

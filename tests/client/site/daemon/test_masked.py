@@ -116,7 +116,7 @@ def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(
 def test_how_long_a_share_took_is_waited_out_before_anything_is_stored_or_sent(peers: Peers) -> None:
     order: list[str] = []
     with process(peers.stage) as (store, worker):
-        keep = mock.patch.object(store.attempts, "keep", side_effect=lambda *_: order.append("kept"))
+        keep = mock.patch.object(store.attempts, "save", side_effect=lambda *_: order.append("kept"))
         drawn = mock.patch.object(OsNoise, "draw", autospec=True, side_effect=OsNoise.draw)
         with keep, drawn as draw, mock.patch("eigenveil_client.site.daemon.answers.wait_for_tick") as tick:
             tick.side_effect = lambda: order.append(f"tick after {draw.call_count} draw")

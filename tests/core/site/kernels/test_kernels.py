@@ -162,8 +162,6 @@ def test_what_does_not_fit_together_is_refused_before_memory_is_read() -> None:
         chunk.weighted_sum(np.zeros((3, 1)))
 
 
-
-
 @pytest.mark.usefixtures("numpy_alone")
 @pytest.mark.parametrize("name", KINDS)
 def test_numpy_alone_agrees_with_python_integers(name: str) -> None:

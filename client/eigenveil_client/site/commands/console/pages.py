@@ -331,9 +331,9 @@ def _budget(config: SiteConfig, store: SiteStore) -> dict[str, Any]:
         ],
         "right_ever": right_ever(store),
         "amounts": amounts,
-        "but_for": Conversion(delta=config.policy.budget_delta, exact=state.exact).failure_probability(
-            state.limit
-        ),
+        "failure_probability": Conversion(
+            delta=config.policy.budget_delta, exact=state.exact
+        ).failure_probability(state.limit),
         "yearly": config.policy.yearly is not None,
         "sites_per_person": config.policy.sites_per_person,
     }
