@@ -25,7 +25,6 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.numerics.parallel import ParallelMap
 from eigenveil.queries import (
     AdditiveQuery,
     CoordinateClippedSum,
@@ -44,6 +43,7 @@ from eigenveil.queries import (
 )
 from eigenveil.queries.papers.fingerprints import PRIME, Cells, Pool, Subsamples
 from eigenveil.simulation import simulate
+from eigenveil.site.record_view import ParallelMap
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.grid import whole_bounds

@@ -17,10 +17,10 @@ from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import Code, PeerError
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.numerics.parallel import ParallelMap
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import BlockRanks, EigenvalueVotes, PerSiteQuery, Query
 from eigenveil.session import Session
+from eigenveil.site.record_view import ParallelMap
 from eigenveil.site.site import Site
 
 # Whether one site can have answered this is asked of its votes, which a sum of several would not show.

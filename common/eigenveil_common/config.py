@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.plain_values import Readers, check_keys, coerce_values, field_types, parse_toml, required
+from eigenveil.study.checks import Readers, check_keys, coerce_values, field_types, parse_toml, required
 from eigenveil_common.files import read
 
 T = TypeVar("T")

@@ -13,11 +13,11 @@ from typing import Protocol
 from eigenveil.aggregation import Contribution, aggregate, validate
 from eigenveil.errors import RequestError
 from eigenveil.numerics.encoding import IntArray
-from eigenveil.numerics.parallel import ParallelMap
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES
 from eigenveil.reporting.document import RoundRecord
+from eigenveil.site.record_view import ParallelMap
 from eigenveil.site.site import Site
 from eigenveil.study.study import Federation
 

@@ -21,7 +21,6 @@ from eigenveil.errors import Code, RequestError
 from eigenveil.noise.source import NoiseSource, OsNoise, SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.numerics.linalg import single_blas_thread
-from eigenveil.numerics.parallel import ParallelMap
 from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import SIMULATION, Plan, plan_for
 from eigenveil.protocol.query import RoundQuery
@@ -34,7 +33,7 @@ from eigenveil.secure_aggregation.simulated import CoalitionView, MaskedRounds
 from eigenveil.session import Session
 from eigenveil.simulated_sites import PARALLEL_ENTRIES, Attendance, SumFactory, sites_in_process
 from eigenveil.site.batches import HASH_RANGE, assign_batches
-from eigenveil.site.record_view import to_grid
+from eigenveil.site.record_view import ParallelMap, to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import GridRows, unit

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from eigenveil.study.plain_values import toml_text
+from eigenveil.study.checks import toml_text
 from tests.repo.tree import PACKAGES, ROOT
 from tests.server.rig import study_toml
 

@@ -114,7 +114,7 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{RELEASE}::{CHANGED}[nothing of it]"),
     of("R31", ASKED, ' == document["plan"]["federation"]\n', "\n",
        f"{RELEASE}::test_a_simulation_is_said_to_be_signed_by_nobody"),
-    of("R31", "server/eigenveil_server/console/submission_pages.py",
+    of("R31", "server/eigenveil_server/console/federation_pages.py",
        "        check_submission(study_form.submission)\n", "",
        "tests/server/console/test_pages.py"
        "::test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost"),

@@ -65,7 +65,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
     of("TM18", f"{SERVER}/planning/planner.py", 'signal.setitimer(signal.ITIMER_PROF, task["seconds"])',
        'signal.setitimer(signal.ITIMER_VIRTUAL, task["seconds"])',
        "tests/server/planning/test_pool.py::test_the_time_of_a_wish_is_counted_from_its_own_beginning"),
-    of("TM18", "study/plain_values.py",
+    of("TM18", "study/checks.py",
        "                around, self._in_key = self._open[-1]\n                self.depth = around + 1",
        "                _, self._in_key = self._open[-1]",
        "tests/core/study/test_toml_bounds.py"

@@ -170,7 +170,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P23", "mechanisms/papers/single_pass.py", "micro_rho * histograms)",
        "micro_rho * histograms**2)", SUMS),
     of("P23", "queries/papers/single_pass.py", "return square * neighbours.records**2", "return square", SUMS),
-    of("P23", "site/single_pass.py", "np.clip(off, -query.halves, query.halves)",
+    of("P23", "site/batches.py", "np.clip(off, -query.halves, query.halves)",
        "np.clip(off, -query.halves, 2 * query.halves)",
        "tests/core/queries/test_single_pass.py::test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"),
     of("P24", "queries/gradients.py", "return 4 * self.radius**2", "return self.radius**2",

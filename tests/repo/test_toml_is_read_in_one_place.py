@@ -9,7 +9,7 @@ import pytest
 
 from tests.repo.tree import files, shown
 
-READER = "core/eigenveil/study/plain_values.py"
+READER = "core/eigenveil/study/checks.py"
 PARSERS = ("tomllib", "tomli", "toml", "tomlkit", "rtoml", "pytoml")
 BY_NAME = ("__import__", "import_module")
 

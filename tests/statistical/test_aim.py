@@ -9,12 +9,10 @@ at random: no false alarms.
 from __future__ import annotations
 
 from itertools import chain
-from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from eigenveil.mechanisms.papers import covariance
 from eigenveil.noise.source import NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import CHUNK, FloatArray, IntArray
 from eigenveil.protocol.query import NoiseDistribution
@@ -125,37 +123,3 @@ def test_without_noise_every_release_differs_by_the_whole_sensitivity(name: str)
 @pytest.mark.parametrize("name", DECIDED)
 def test_some_fixed_noise_lets_the_neighbours_be_told_apart(name: str) -> None:
     assert decides(ALL[name])
-
-
-def blind(mechanism: Mechanism, side: int) -> Attack:
-    """The attack on one data set of the two, twice."""
-
-    def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
-        """Shape: (m,) each."""
-        seen = mechanism.attack(noise, m)[side]
-        return seen, seen
-
-    return attack
-
-
-@pytest.mark.parametrize("side", [0, 1])
-@pytest.mark.parametrize("name", ["gram", "spectrum, laplace", "rank-votes", "subspace, smooth-cauchy"])
-def test_an_attack_that_lost_its_aim_is_found(name: str, side: int) -> None:
-    """Planted: both sides are the same data set."""
-    honest = ALL[name]
-    lost = Mechanism(
-        name=name, kind=honest.kind, claim=honest.claim, attack=blind(honest, side), tight=honest.tight
-    )
-    assert not (aimed(lost, 3) if name in SCORED else decides(lost))
-
-
-def test_a_sum_that_reaches_some_of_the_releases_only_is_found() -> None:
-    """Planted: noise is added to the first CHUNK rows of a sum, as it once was."""
-
-    def first_piece(total: IntArray, drawn: IntArray) -> IntArray:
-        drawn[:CHUNK] += total[:CHUNK]
-        return drawn
-
-    with patch.object(covariance, "add_noise", first_piece):
-        assert aimed(ALL["spectrum, gaussian"], CHUNK)
-        assert not aimed(ALL["spectrum, gaussian"], CHUNK + 1)

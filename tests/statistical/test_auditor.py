@@ -8,12 +8,9 @@ than once in 10^8 runs.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from scipy import stats
-from scipy.special import expit, ndtr
 
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray
@@ -28,7 +25,6 @@ from tests.statistical.audit import (
     Verdict,
     audit,
     candidates,
-    events,
     limits,
     proven,
 )
@@ -57,13 +53,6 @@ HONEST = {
 }
 
 
-@pytest.mark.parametrize("name", HONEST)
-def test_honest_noise_raises_no_alarm_and_nearly_its_claim_is_proven(name: str) -> None:
-    verdict = audit(HONEST[name], Bulk(), SAMPLES)
-    assert not verdict.alarm
-    assert max(verdict.proven) >= 0.75 * verdict.claimed
-
-
 @pytest.mark.parametrize(
     ("name", "samples"),
     [
@@ -75,12 +64,6 @@ def test_noise_a_tenth_too_low_is_caught(name: str, samples: int) -> None:
     verdict = audit(HONEST[name], Bulk(0.9), samples)
     assert verdict.alarm
     assert len(verdict.proven) == REPEATS
-
-
-def test_noise_a_tenth_too_high_proves_less() -> None:
-    verdict = audit(HONEST["gaussian, mu = 2"], Bulk(1.1), SAMPLES)
-    assert not verdict.alarm
-    assert max(verdict.proven) < 0.93 * verdict.claimed
 
 
 def test_at_the_edge_of_a_claim_it_errs_no_more_often_than_it_says() -> None:
@@ -122,34 +105,6 @@ def test_the_limits_are_those_of_clopper_and_pearson(hits: int, n: int) -> None:
     assert least[0] <= hits / n <= most[0]
 
 
-def test_the_curves_are_those_of_the_claims() -> None:
-    """An event on the curve needs exactly the claimed mu; one inside needs less."""
-    rare = np.array([0.01, 0.1, 0.4])
-    for mu in (0.5, 3.0):
-        likely = ndtr(stats.norm.ppf(rare) + mu)
-        assert Gaussian(mu=mu).needed(likely, rare) == pytest.approx([mu] * 3)
-        assert Gaussian(mu=mu, delta=0.01).needed(likely + 0.01, rare) == pytest.approx([mu] * 3)
-        assert (Gaussian(mu=mu, delta=0.01).needed(likely, rare) < mu).all()
-    for epsilon in (0.5, 1.0):
-        claim = Approximate(epsilon=epsilon, delta=0.02)
-        assert claim.needed(math.exp(epsilon) * rare + 0.02, rare) == pytest.approx([claim.mu] * 3)
-        assert ndtr(claim.mu / 2) == pytest.approx(expit(epsilon))  # where the two curves touch
-    assert Approximate(epsilon=1.0, delta=0.02).needed(np.array([0.01]), rare[:1]) == -math.inf
-
-
-def test_every_event_is_tried_from_both_sides() -> None:
-    """A record that makes values smaller, or rarer in the middle of ties, is found like any other."""
-    rng = np.random.default_rng(2)
-    low, high = rng.normal(0, 1, SAMPLES), rng.normal(2, 1, SAMPLES)
-    bounds = [proven(Gaussian(mu=2.0), *sides) for sides in ((low, high), (high, low), (-low, -high))]
-    assert bounds == pytest.approx([1.92] * 3, abs=0.12)
-    absent, present = (rng.random(SAMPLES) < rate for rate in (0.1, 0.3))
-    expected = stats.norm.ppf(0.3) - stats.norm.ppf(0.1)
-    for one, other in ((absent, present), (present, absent), (~absent, ~present)):
-        bound = proven(Gaussian(mu=2.0), one.astype(np.float64), other.astype(np.float64))
-        assert 0.7 * expected <= bound <= expected
-
-
 def test_the_event_is_chosen_without_a_look_at_the_half_that_tests_it() -> None:
     """Planted: values that are unique to their half. A chooser that saw both would find an event of them."""
     m = 2000
@@ -157,18 +112,6 @@ def test_the_event_is_chosen_without_a_look_at_the_half_that_tests_it() -> None:
     telling = np.concatenate([np.zeros(m // 2), np.full(m // 2, 2.0)])
     assert candidates(np.concatenate([same[: m // 2], telling[: m // 2]])).tolist() == [0.0]
     assert proven(Gaussian(mu=1.0), same, telling) == 0.0
-
-
-def test_rates_of_all_eight_kinds_of_event() -> None:
-    likely, rare = events(np.array([0.0, 1.0]), np.array([1.0, 2.0]), np.array([1.0]))
-    assert likely.tolist() == [1, 2, 2, 1, 0, 1, 1, 0]
-    assert rare.tolist() == [0, 1, 1, 0, 1, 2, 2, 1]
-
-
-def test_what_is_the_same_on_both_sides_proves_nothing() -> None:
-    rng = np.random.default_rng(3)
-    assert proven(Gaussian(mu=1.0), rng.normal(size=SAMPLES), rng.normal(size=SAMPLES)) < 0.08
-    assert proven(Approximate(epsilon=1.0), np.zeros(SAMPLES), np.zeros(SAMPLES)) < 0.05
 
 
 def test_noise_in_bulk_is_handed_out_once() -> None:

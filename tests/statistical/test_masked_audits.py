@@ -74,14 +74,3 @@ def alike(key: Callable[[bytes, Attempt, str, str], bytes]) -> bool:
     for i in range(PAIRS):
         masking.add_mask(first[i], key(i.to_bytes(32), attempt, "a", "b"), negative=False)
     return len(np.unique(first)) < PAIRS
-
-
-def few(*given: object) -> bytes:
-    """Planted: a seed of 32 bits."""
-    return masking.mask_key(*given)[:4] * 8  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-def test_masks_come_from_more_than_32_bits() -> None:
-    assert not alike(masking.mask_key)
-    assert alike(few)

@@ -17,19 +17,17 @@ from opendp.metrics import l1_distance, l2_distance
 from opendp.mod import enable_features
 from scipy import stats
 
-from eigenveil.accounting.zcdp import MICRO, Neighbours
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.noise.quantiles import GAUSSIAN
 from eigenveil.noise.sampler import AT_ONCE, integers
 from eigenveil.noise.source import Block, NoiseSpec, OsNoise, noise_spec, words
-from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
+from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.protocol.query import NoiseDistribution
-from eigenveil.queries import ClippedSum, Count, Gram
-from eigenveil.study.grid import S
+from eigenveil.queries import Count
 from tests.statistical.checks import (
     alike,
     balanced,
     discrete_laplace,
-    discrete_normal,
     independent,
     mean_fits,
     rounded_normal,
@@ -68,12 +66,6 @@ def test_shape(scale: float, law: NoiseDistribution) -> None:
     assert not any(shape_fits(sample, LAWS[law](scale * off, reach)) for off in OFF)
 
 
-@pytest.mark.parametrize("sigma", [0.5, 1.0])
-def test_the_rounded_law_is_told_from_the_discrete_one(sigma: float) -> None:
-    """Planted fault, and why the two are not taken for each other."""
-    assert not shape_fits(draw(sigma), discrete_normal(sigma, 23))
-
-
 def levels(sample: IntArray, scale: float, law: NoiseDistribution) -> FloatArray:
     """How likely what is less is: evenly spread in (0, 1) at scales at which integers are as good as real."""
     return np.asarray(TAILS[law].cdf(sample / scale))
@@ -109,21 +101,6 @@ def test_tails_are_as_far_out_as_the_law_says(zeros: int) -> None:
     assert not any(fits(sigma * off) for off in OFF)
 
 
-@pytest.mark.parametrize(
-    ("law", "scale"),
-    [
-        (NoiseDistribution.GAUSSIAN, 1000.0),
-        (NoiseDistribution.LAPLACE, 1000.0),
-        (NoiseDistribution.LAPLACE, 2.0),
-    ],
-)
-def test_another_exact_sampler_draws_alike(law: NoiseDistribution, scale: float) -> None:
-    """OpenDP's, whose discrete Gaussian is another law, but at such a scale by 1e-7 alone."""
-    ours = draw(scale, 200_000, law)
-    assert alike(ours, opendp(scale, 20_000, law))
-    assert not alike(ours, opendp(0.8 * scale, 20_000, law))
-
-
 def opendp(scale: float, count: int, law: NoiseDistribution) -> IntArray:
     enable_features("contrib")
     domain = vector_domain(atom_domain(T="i64"))
@@ -132,30 +109,6 @@ def opendp(scale: float, count: int, law: NoiseDistribution) -> IntArray:
     else:
         mechanism = make_laplace(domain, l1_distance(T="i64"), scale=scale)
     return np.asarray(mechanism([0] * count), dtype=np.int64)
-
-
-def test_the_noise_of_a_question_has_the_scale_of_its_price() -> None:
-    """rho = 1/2 buys sigma = Delta."""
-    query = ClippedSum(centre=frozen(np.zeros(2000, dtype=np.int64)), radius=S)
-    sample = np.concatenate(
-        [OsNoise().draw(noise_spec(query, MICRO // 2, Neighbours.ADD_REMOVE)) for _ in range(10)]
-    )
-    assert variance_fits(sample, 1024.0 * S)
-    assert not variance_fits(sample, 1024.0 * S * 1.1)
-
-
-def test_a_gram_matrix_has_both_scales_in_their_places() -> None:
-    """[P3] rho = 1/2: sigma = R^2 on the diagonal, R^2 / sqrt 2 above it."""
-    d = 100
-    query = Gram(centre=frozen(np.zeros(d, dtype=np.int64)), radius=S)
-    draws = np.array(
-        [OsNoise().draw(noise_spec(query, MICRO // 2, Neighbours.ADD_REMOVE)) for _ in range(40)]
-    )
-    diagonal, above = draws[:, :d].ravel(), draws[:, d:].ravel()
-    assert variance_fits(diagonal, float(S**2))
-    assert variance_fits(above, S**2 / 2**0.5)
-    assert not variance_fits(diagonal, S**2 / 2**0.5)
-    assert not variance_fits(above, float(S**2))
 
 
 def test_entries_and_draws_are_independent() -> None:
@@ -180,7 +133,3 @@ def test_nobody_can_seed_it() -> None:
         random.seed(1)
         draws.append(draw(2.0**40, 8).tolist())
     assert draws[0] != draws[1]
-
-
-def test_only_the_operating_systems_noise_calls_itself_private() -> None:
-    assert OsNoise().private is True

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-import pytest
 
 from eigenveil.mechanisms.papers.smooth_sensitivity import cauchy_scale, gaussian_scale, to_fixed_point
 from eigenveil.noise.distributions import cauchy, haar
@@ -112,28 +111,3 @@ def test_noise_of_dimension_d_instead_of_dk() -> None:
 def difference(values: IntArray | FloatArray) -> FloatArray:
     """How far the columns are apart along the third axis. Shape: (m, length) -> (m,)."""
     return np.abs(values[:, 4] - values[:, 5]).astype(np.float64)
-
-
-@pytest.mark.slow
-def test_beta_for_dimension_d_instead_of_dk() -> None:
-    """The noise's scale then tells the gap: it may change by e^beta from one data set to the next, in each of
-    d k numbers. That shows where k is close to d, in events of a few in 10,000, and so in 2,000,000 releases
-    a side of their squared length; a sum of 159,600 squares, and so drawn as one number, not exactly."""
-    d, k, epsilon, delta = 400, 399, 3.0, 1e-6
-    query = Subspace(centre=frozen([0] * d), radius=R, records=10_000, count=k, mechanism=GAUSSIAN)
-    bounds, rng = EigenspaceSensitivity.of(query, ADD, person_weight(query, 1)), np.random.default_rng(4)
-
-    def lengths_for(size: int) -> Attack:
-        """Squared lengths, with beta for `size` dimensions, at gaps of 100 and 101."""
-        scales = [gaussian_scale(bounds, gap, epsilon, delta, size) for gap in (100.0, 101.0)]
-
-        def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
-            """Shape: (m,) each."""
-            low, high = (s * s * rng.noncentral_chisquare(d * k, k / (s * s), m) for s in scales)
-            return low, high
-
-        return attack
-
-    claim = Approximate(epsilon=epsilon, delta=delta)
-    assert alarms(lengths_for(d), claim, 2_000_000)
-    assert not alarms(lengths_for(d * k), claim, 2_000_000)

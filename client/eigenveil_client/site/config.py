@@ -22,7 +22,7 @@ from eigenveil.dictionary.directory import SiteStatement
 from eigenveil.dictionary.formats import parse_dictionary
 from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.plain_values import to_plain, toml_text
+from eigenveil.study.checks import to_plain, toml_text
 from eigenveil.study.study import NAME
 from eigenveil_client.connection.cluster import ClusterAddress
 from eigenveil_client.connection.proxy import DIRECT, ProxyRule

@@ -20,8 +20,7 @@ from eigenveil.derived.covariance import (
 )
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import fix_signs, single_blas_thread
-from eigenveil.numerics.normals import public_normals
+from eigenveil.numerics.linalg import fix_signs, public_normals, single_blas_thread
 
 DRAWS = 200
 FIRST_STEPS, STEPS, TOLERANCE = 2000, 200, 1e-6

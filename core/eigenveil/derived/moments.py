@@ -22,7 +22,7 @@ from eigenveil.derived.covariance import LEVEL, NoisedCovariance, Units
 from eigenveil.derived.factors import Factors, Rotation, factor_analysis
 from eigenveil.derived.regression import Regression, regress
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.tables import select_columns
+from eigenveil.numerics.encoding import select_columns
 from eigenveil.protocol.estimate import MatrixNoise
 
 Option = TypeVar("Option", bound=Enum)

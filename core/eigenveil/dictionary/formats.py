@@ -28,13 +28,14 @@ from eigenveil.dictionary.dictionary import (
 from eigenveil.errors import Code, PeerError, RequestError
 from eigenveil.numerics.encoding import canonical, digest, parse_json
 from eigenveil.signatures import check_signature
-from eigenveil.study.checks import need, study_error
-from eigenveil.study.plain_values import (
+from eigenveil.study.checks import (
     check_keys,
     coerce_values,
     field_types,
+    need,
     parse_toml,
     required,
+    study_error,
     to_plain,
     toml_text,
 )

@@ -28,8 +28,7 @@ from eigenveil.dictionary.dictionary import (
     check_digit,
 )
 from eigenveil.dictionary.formats import TO_FILL, TO_FILL_IN, column_to_dict
-from eigenveil.study.checks import need, study_error
-from eigenveil.study.plain_values import BOM, toml_text
+from eigenveil.study.checks import BOM, need, study_error, toml_text
 from eigenveil.study.study import LONGEST_NAME
 
 TAB = "\t"

@@ -17,8 +17,7 @@ from typing import Any
 
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn, range_text, suggestion
 from eigenveil.errors import RequestError
-from eigenveil.study.checks import study_error
-from eigenveil.study.plain_values import parse_toml, required, toml_text
+from eigenveil.study.checks import parse_toml, required, study_error, toml_text
 from eigenveil.study.study import Column
 from eigenveil.study.toml import parse_study, single_tables
 

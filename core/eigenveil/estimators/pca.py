@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 
 from eigenveil.estimators._base import (
     Bounds,
+    ProbabilisticPCA,
     component_count,
     records_of,
     run,
@@ -20,9 +21,7 @@ from eigenveil.estimators._base import (
     study_of,
     warn_of_noise,
 )
-from eigenveil.estimators.probabilistic_pca import ProbabilisticPCA
-from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.tables import select_columns
+from eigenveil.numerics.encoding import FloatArray, select_columns
 from eigenveil.reporting.result import Result
 from eigenveil.study.radius import PublicNorm
 from eigenveil.study.toml import single_tables

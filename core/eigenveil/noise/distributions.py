@@ -20,8 +20,7 @@ import numpy as np
 
 from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import orthogonal_complement
-from eigenveil.numerics.normals import normal_quantiles
+from eigenveil.numerics.linalg import normal_quantiles, orthogonal_complement
 
 MIN_LENGTH = 1 / 16  # of sqrt m: shorter normal vectors are redrawn, because their direction is inexact
 

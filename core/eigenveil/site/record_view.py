@@ -1,4 +1,6 @@
-"""Conversion of records to the study's grid: impute or drop, clamp, scale and round each record.
+"""Interface of a parallel map.
+
+Conversion of records to the study's grid: impute or drop, clamp, scale and round each record.
 
 The site ensures that each record belongs to one person [P30].
 
@@ -9,20 +11,30 @@ Chunks share one buffer: each overwrites the one before, so a chunk must be used
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.numerics.parallel import ParallelMap
 from eigenveil.queries.columns import FRAME_BITS, Frame
 from eigenveil.site.kernels import record_chunks
 from eigenveil.site.kernels.record_chunks import CompiledChunkBuffer, NumpyChunk, NumpyChunkBuffer
 from eigenveil.study.grid import GridRows, S, offsets, steps, stored_dtype, unit
 from eigenveil.study.study import Missing, Study
+
+Piece = TypeVar("Piece")
+Done = TypeVar("Done")
+
+
+class ParallelMap(Protocol):
+    """`map` or the map of an executor. Core starts no thread; the caller supplies this."""
+
+    def __call__(self, work: Callable[[Piece], Done], pieces: Iterable[Piece], /) -> Iterable[Done]:
+        """Return the results in the order of the pieces."""
+
 
 BLOCK_ENTRIES = 2**17  # entries of a block
 

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.numerics.parallel import ParallelMap
 from eigenveil.queries import (
     Batch,
     ClippedSum,
@@ -46,9 +45,9 @@ from eigenveil.queries import (
     batch_of,
     columns_of,
 )
-from eigenveil.site import single_pass, subspaces, sums
+from eigenveil.site import batches, subspaces, sums
 from eigenveil.site.batches import assign_batches, shuffle_slots
-from eigenveil.site.record_view import RecordView, StoredRows, on_grid
+from eigenveil.site.record_view import ParallelMap, RecordView, StoredRows, on_grid
 from eigenveil.site.sums import (
     clipped_sum,
     cross_covariance,
@@ -124,7 +123,7 @@ class Site:
             )
             view = view.select(order)
         if isinstance(query, EigenvalueVotes):  # a subset's records are scattered, so the rows are not split
-            return single_pass.votes(view, query, self._chunk)
+            return batches.votes(view, query, self._chunk)
         return self._sum_parts(view, query, apply)
 
     def _sum_parts(
@@ -198,10 +197,10 @@ def _answer_gradients(view: RecordView, query: GradientQuery, chunk: int) -> Int
         case Gradient() | ShuffledRecord():
             return gradient(view, query, chunk)
         case CoordinateHistograms():
-            return single_pass.coordinates(view, query, chunk)
+            return batches.coordinates(view, query, chunk)
         case CoordinateClippedSum():
-            return single_pass.coordinate_clipped_sum(view, query, chunk)
+            return batches.coordinate_clipped_sum(view, query, chunk)
         case EigenvalueVotes():
-            return single_pass.votes(view, query, chunk)
+            return batches.votes(view, query, chunk)
         case _:
             assert_never(query)

@@ -1,16 +1,239 @@
-"""Checks of the parts of a study: types, texts, and bounds that the grid can represent."""
+"""Checks of the parts of a study: types, texts, and bounds that the grid can represent.
+
+Conversion of plain values, as in TOML and JSON, to typed values and back.
+
+Size limits of a TOML text, checked before `tomllib` reads it.
+
+`tomllib` stores an entry for each prefix of a dotted key, so a key of 50,000 parts takes gigabytes. It reads
+arrays and inline tables by recursion. The scan reads each character once and stores the open brackets only,
+at most `DEEPEST` of them.
+
+The scan splits a text as `tomllib` does, up to its first error, and does not stop at errors itself. So all
+that `tomllib` would build before an error is counted.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import is_dataclass
+import re
+import tomllib
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
+from functools import cache
 from numbers import Integral, Real
 from types import UnionType
-from typing import Any, get_args, get_origin
+from typing import Any, get_args, get_origin, get_type_hints
+
+import tomli_w
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.plain_values import TYPE_NAMES, as_float, field_types
+
+DEEPEST = 16  # nested tables and arrays, with the text as the first level; this project's files need four
+MOST_CHARACTERS = 4 * 2**20  # twice the largest study
+MOST_KEYS = 2**18  # each part of a dotted key is one; 20,000 columns have 100,000
+LONGEST_WORD = 1024  # characters of a number, a date or a bare key: longer numbers cannot even be printed
+
+NEWLINE = "\n"
+_WORD = r"""[^\s"'#\[\]{}.=,]"""
+# Possessive quantifiers (`*+`) never backtrack, so the scan is linear. An unterminated string extends to the
+# place where `tomllib` rejects it.
+_TOKEN = re.compile(
+    rf"""
+      \#[^\n]*+
+    | \"\"\" (?: [^"\\]++ | \\. | "(?!"") )*+ (?: "{{3,5}}+ )?+
+    | ''' (?: [^']++ | '(?!'') )*+ (?: '{{3,5}}+ )?+
+    | " (?: [^"\\\n]++ | \\[^\n] )*+ "?+
+    | ' [^'\n]*+ '?+
+    | (?P<long> {_WORD}{{{LONGEST_WORD + 1}}} )
+    | {_WORD}++
+    | (?P<mark> \n++ | [\[\]{{}}.=,] )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def check_toml_size(text: str) -> None:
+    """Check that a text stays within the limits, so that reading it takes time and memory linear in its size.
+
+    Raises:
+        ValueError: too many characters, keys or levels, or a word that is too long.
+    """
+    if len(text) > MOST_CHARACTERS:
+        raise ValueError(f"it has more than {MOST_CHARACTERS} characters")
+    path = _Path()
+    for token in _TOKEN.finditer(text):
+        mark, word = token["mark"], token["long"]
+        if mark is not None:
+            path.take(mark[0])
+        if word is not None or path.depth > DEEPEST or path.keys > MOST_KEYS:
+            raise ValueError(f"line {text.count(NEWLINE, 0, token.start()) + 1} {path.fault()}")
+
+
+class _Path:
+    """Nesting level of the next key or value; the text itself is the first level."""
+
+    def __init__(self) -> None:
+        self.depth = 1
+        self.keys = 0
+        self._table = 1  # the depth of the last header's table
+        self._in_header = False
+        self._in_key = True
+        # Of each array or inline table that is open: the depth around it, and whether it has keys.
+        self._open: list[tuple[int, bool]] = []
+
+    def fault(self) -> str:
+        """Return the error at the current position."""
+        if self.depth > DEEPEST:
+            return f"nests tables and arrays more than {DEEPEST} deep; write them side by side"
+        if self.keys > MOST_KEYS:
+            return f"has key number {MOST_KEYS + 1}, which is over the limit; use fewer columns"
+        return f"has a number or name of over {LONGEST_WORD} characters; put a text in quotation marks"
+
+    def take(self, mark: str) -> None:
+        """Update the position at a mark outside strings and comments."""
+        match mark:
+            case "\n" if not self._open:
+                self._line_ends()
+            case "[" if self._in_key and not self._open:
+                self._header_opens()
+            case "[" | "{":
+                self._value_opens(keyed=mark == "{")
+            case "]" | "}" if self._open:
+                self.depth, _ = self._open.pop()
+                self._in_key = False
+            case "," if self._open:
+                around, self._in_key = self._open[-1]
+                self.depth = around + 1
+            case "." if self._in_key:
+                self.depth += 1
+                self.keys += 1
+            case "=" if self._in_key:
+                self._in_key = False
+                self.keys += 1
+
+    def _line_ends(self) -> None:
+        if self._in_header:
+            self._table, self._in_header = self.depth, False
+        self.depth, self._in_key = self._table, True
+
+    def _header_opens(self) -> None:
+        """Enter a header; the second bracket of an array of tables is a level too."""
+        self.depth = self.depth + 1 if self._in_header else 2
+        self.keys += 1
+        self._in_header = True
+
+    def _value_opens(self, *, keyed: bool) -> None:
+        self._open.append((self.depth, keyed))
+        self.depth += 1
+        self._in_key = keyed
+
+
+BOM = "\ufeff"  # byte order mark, which some editors write before the first character
+TYPE_NAMES: dict[Any, str] = {
+    str: "a text", int: "a whole number", float: "a number", bool: "true or false",
+    tuple[str, ...]: "a list of names",
+}  # fmt: skip
+
+Refuse = Callable[[str], RequestError]  # makes an error from a message
+Readers = Mapping[Any, Callable[[str], Any]]  # convert a text to a type; ValueError has the expected form
+
+
+def parse_toml(text: str) -> dict[str, Any]:
+    """Return the content of a TOML text.
+
+    Raises:
+        ValueError: the text is not TOML, or exceeds the limits of `check_toml_size`.
+    """
+    text = text.removeprefix(BOM)
+    check_toml_size(text)
+    return tomllib.loads(text)
+
+
+def toml_text(data: Mapping[str, Any]) -> str:
+    """Return `data` as TOML, without values that are None."""
+    return tomli_w.dumps(_without_none(data))
+
+
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(one) for key, one in value.items() if one is not None}
+    return [_without_none(one) for one in value] if isinstance(value, list) else value
+
+
+def to_plain(value: Any) -> Any:
+    """Return the inverse of `coerce_values`, for texts, numbers, enumerations and tuples of them."""
+    if isinstance(value, Enum):
+        return value.value
+    return [to_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+@cache
+def field_types(kind: Any) -> dict[str, Any]:
+    found = get_type_hints(kind)
+    return {one.name: found[one.name] for one in fields(kind)}
+
+
+@cache
+def required(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING)
+
+
+def check_keys(
+    data: Collection[str], known: Collection[str], needed: Collection[str], where: str, refuse: Refuse
+) -> None:
+    """Check that `data` has only `known` keys, and all that are `needed`."""
+    strange = sorted(set(data) - set(known))
+    if strange:
+        raise refuse(f"{where}: unknown key {', '.join(strange)} (known: {', '.join(known)})")
+    missing = [key for key in needed if key not in data]
+    if missing:
+        raise refuse(f"{where} has no {', '.join(missing)}")
+
+
+def coerce_values(kind: Any, data: Mapping[str, Any], refuse: Refuse, readers: Readers) -> dict[str, Any]:
+    """Return the values of `data`, converted to the field types of the dataclass `kind`."""
+    wanted = field_types(kind)
+    return {key: _value(wanted[key], key, value, refuse, readers) for key, value in data.items()}
+
+
+def _value(hint: Any, key: str, value: Any, refuse: Refuse, readers: Readers) -> Any:
+    if isinstance(hint, UnionType):  # or None
+        if value is None:
+            return None
+        hint = get_args(hint)[0]
+    if hint in readers and isinstance(value, str):
+        try:
+            return readers[hint](value)
+        except ValueError as problem:
+            raise refuse(f"{key} = {value!r} {problem}") from problem
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _member(hint, key, value, refuse)
+    if get_origin(hint) is tuple and isinstance(value, list | tuple):
+        if all(type(one) is get_args(hint)[0] for one in value):
+            return tuple(value)
+    elif hint is float and type(value) is int:
+        return as_float(key, value, refuse)
+    elif type(value) is hint:
+        return value
+    raise refuse(f"{key} = {value!r} must be {TYPE_NAMES.get(hint, 'a text')}")
+
+
+def _member(kind: type[Enum], key: str, value: Any, refuse: Refuse) -> Enum:
+    try:
+        return kind(value)
+    except ValueError as problem:
+        known = ", ".join(f'"{one.value}"' for one in kind)
+        raise refuse(f"{key} = {value!r} is unknown; choose one of: {known}") from problem
+
+
+def as_float(key: str, value: Any, refuse: Refuse) -> float:
+    """Return a number as a 64-bit float."""
+    try:
+        return float(value)
+    except OverflowError as problem:
+        raise refuse(f"{key} is beyond the range of 64-bit numbers") from problem
+
 
 # Half the range of a column, relative to its bounds and absolute: the float64 steps of the grid are then
 # exact to a part in 2**11, so that a rounded entry never leaves [-S, S].
@@ -51,7 +274,7 @@ def _coerced(hint: Any, name: str, value: Any) -> Any:
         hint = get_args(hint)[0]
     kind = get_origin(hint) or hint
     if issubclass(kind, Enum):
-        return _member(kind, name, value)
+        return _enum_member(kind, name, value)
     if kind in (int, float):
         return _number(kind, name, value)
     if kind is tuple and not isinstance(value, str):
@@ -62,7 +285,7 @@ def _coerced(hint: Any, name: str, value: Any) -> Any:
     return value
 
 
-def _member(kind: type[Enum], name: str, value: Any) -> Enum:
+def _enum_member(kind: type[Enum], name: str, value: Any) -> Enum:
     try:
         return kind(value)
     except ValueError as problem:

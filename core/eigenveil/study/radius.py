@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from eigenveil.study.checks import coerce_fields, need, study_error
-from eigenveil.study.plain_values import as_float, check_keys
+from eigenveil.study.checks import as_float, check_keys, coerce_fields, need, study_error
 
 RADIUS_FORMS = 'radius must be "balance", "none", a quantile strictly between 0 and 1, or { norm = ... }'
 

@@ -13,13 +13,13 @@ from itertools import groupby
 from typing import Any
 
 from eigenveil.numerics.encoding import digest
-from eigenveil.study.checks import study_error
-from eigenveil.study.plain_values import (
+from eigenveil.study.checks import (
     check_keys,
     coerce_values,
     field_types,
     parse_toml,
     required,
+    study_error,
     to_plain,
     toml_text,
 )

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Role
 from eigenveil.protocol.authorities import ListedAuthority
-from eigenveil.study.plain_values import toml_text
+from eigenveil.study.checks import toml_text
 from eigenveil_common.config import keys
 from eigenveil_common.files import (
     check_new,

@@ -12,11 +12,10 @@ from eigenveil_common import log
 from eigenveil_common.web.application import application
 from eigenveil_server.config import Config, Console, split_listen
 from eigenveil_server.console.access import AccessGate, CertificateVisitors, ProxyVisitors, Visitors
-from eigenveil_server.console.federation_pages import FederationPages
+from eigenveil_server.console.federation_pages import FederationPages, SubmissionPages
 from eigenveil_server.console.listener import ConsoleListener
 from eigenveil_server.console.page_context import ConsoleData, DaemonServices, PageContext, RolePages
 from eigenveil_server.console.study_pages import StudyPages
-from eigenveil_server.console.submission_pages import SubmissionPages
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.pki.keys import HTTP1, ServerCertificate
 from eigenveil_server.rpc.callers import Calls, Watches

@@ -7,12 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import noise_warnings, rehearse
-from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Scaling, Study
@@ -63,35 +60,6 @@ def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, k: 
     assert found.sin_error < 0.1
 
 
-@pytest.mark.parametrize("algorithm", DEFAULTS)
-@pytest.mark.parametrize("neighbours", list(Neighbours))
-def test_never_spends_more_than_the_budget(algorithm: Algorithm, neighbours: Neighbours) -> None:
-    what = study(8, algorithm, neighbours=neighbours, components=2)
-    result = run(what, spectrum(4000, [2.0] + [0.2] * 7))
-    spent = sum(release.micro_rho for release in result.releases)
-    assert 0.98 * result.plan.micro_rho <= spent <= result.plan.micro_rho
-    assert result.document["guarantee"].get("epsilon", 0) <= what.epsilon
-
-
-@pytest.mark.parametrize("algorithm", DEFAULTS)
-def test_rehearsal_foresees_the_rounds(algorithm: Algorithm) -> None:
-    what = study(8, algorithm, expected_records=4000)
-    result = run(what, spectrum(4000, [2.0] + [0.2] * 7))
-    foreseen, asked = (
-        [type(one.query) for one in queries if not isinstance(one.query, CrossCovariance)]
-        for queries in (rehearse(result.plan), result.asked)
-    )
-    assert foreseen == asked  # and what the first stage's error decides: how many steps the last one takes
-
-
-@pytest.mark.parametrize("algorithm", DEFAULTS)
-def test_a_person_at_several_sites_costs_accuracy_not_privacy(algorithm: Algorithm) -> None:
-    rows = spectrum(4000, [2.0] + [0.2] * 7)
-    once = run(study(8, algorithm), rows)
-    thrice = run(study(8, algorithm, max_sites_per_person=3), rows)
-    assert thrice.releases[0].sigma == pytest.approx(3 * once.releases[0].sigma, rel=1e-9)
-
-
 @pytest.mark.parametrize("algorithm", [a for a in ALGORITHMS if a.properties.gaussian])
 def test_a_single_column_is_its_own_component(algorithm: Algorithm) -> None:
     rows = np.random.default_rng(0).normal(size=(500, 1))
@@ -126,11 +94,3 @@ def test_common_scaling_keeps_directions_in_the_columns_units() -> None:
     assert abs(document["components"][0][0]) > 0.99
     assert document["explained_variance"][0] == pytest.approx(4.0, rel=0.15)
     assert document["scale"] == [1.0, 1.0, 1.0]
-
-
-def test_a_hopeless_study_is_told_how_many_records_would_do() -> None:
-    hopeless = study(100, Algorithm.AUTO, expected_records=100, epsilon=0.5)
-    (sentence,) = noise_warnings(hopeless)
-    assert "mostly noise" in sentence
-    needed = int(sentence.split("about ")[2].split(" records")[0])
-    assert noise_warnings(replace(hopeless, expected_records=needed)) == ()

@@ -81,12 +81,6 @@ def test_a_matrix_too_wide_to_send_is_never_asked_for() -> None:
         assert len(found.asked) <= max(map(len, possible_rehearsals(found.plan)))
 
 
-def test_an_algorithm_chosen_before_says_nothing_of_a_way() -> None:
-    chosen = run(a_study(sites=("north",), columns=PIXELS, epsilon=4.0), 30.0)
-    assert chosen.result.way is None
-    assert explain(chosen.plan)["depends"] is None
-
-
 @settings(max_examples=30)
 @given(
     seed=st.integers(0, 2**32), size=st.sampled_from([0, 1, 10**3, 10**6, 10**10]),

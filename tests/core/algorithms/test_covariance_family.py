@@ -14,11 +14,8 @@ import numpy as np
 import pytest
 
 from eigenveil.accounting.zcdp import MICRO, NO_COST, Neighbours
-from eigenveil.algorithms.shared.preparation import cost_of_share, noise_distribution
 from eigenveil.algorithms.shared.stated_error import (
-    gauss_error,
     predicted_frobenius_error,
-    separate_error,
     shrunk_eigenvalues,
 )
 from eigenveil.errors import Code
@@ -30,10 +27,8 @@ from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.protocol.query_limits import check_affordable
 from eigenveil.queries import NAMES, Spectrum
 from eigenveil.reporting.explain import explain
-from eigenveil.simulation import simulate
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import Composition
-from eigenveil.study.study import Federation
 from tests.core.algorithms.test_algorithms import run, spectrum, study, truth
 from tests.support import refused
 
@@ -42,24 +37,6 @@ MATRICES = [A.GAUSS_COV, A.ANALYZE_GAUSS, A.SEPARATE_COV, A.ADAPTIVE_COV, A.EM_C
 FAMILY = [*MATRICES, A.NOISY_POWER]
 PURE = [A.GAUSS_COV, A.SEPARATE_COV, A.ADAPTIVE_COV, A.EM_COV]
 EASY = [3.0, 2.0, 1.2] + [0.1] * 5
-
-
-@pytest.mark.parametrize("algorithm", FAMILY)
-@pytest.mark.parametrize("k", [1, 3])
-def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, k: int) -> None:
-    rows = spectrum(20_000, EASY) + 1.0
-    found = run(study(8, algorithm, components=k, epsilon=20.0), rows).estimate
-    assert sin_angle(found.components, truth(rows, k)) < 0.1
-    assert np.allclose(found.components @ found.components.T, np.eye(k), atol=1e-9)
-    exact = np.sort(np.var(rows, axis=0))[::-1] / 36
-    assert np.allclose(found.explained_variance, exact[:k], rtol=0.15)
-    assert found.total_variance == pytest.approx(exact.sum(), rel=0.1)
-    assert np.allclose(found.mean, 1 / 6, atol=0.02)
-    assert found.sin_error is not None
-    assert found.sin_error < 0.12
-    if algorithm is not A.NOISY_POWER:
-        assert found.covariance is not None
-        assert np.allclose(found.covariance, found.covariance.T)
 
 
 @pytest.mark.parametrize("algorithm", PURE)
@@ -73,22 +50,6 @@ def test_pure_studies_add_up_epsilons_of_laplace_noise(algorithm: Algorithm, nei
     assert {query.law for query in rehearse(result.plan)} == {NoiseDistribution.LAPLACE}
     assert sin_angle(result.estimate.components, truth(spectrum(20_000, EASY), 3)) < 0.1
     assert explain(result.plan)["guarantee"]["delta"] == 0
-
-
-@pytest.mark.parametrize("algorithm", [A.ANALYZE_GAUSS, A.NOISY_POWER, A.REFINED_COV, A.REFINED_PCA])
-def test_what_is_made_for_gaussian_noise_cannot_be_pure(algorithm: Algorithm) -> None:
-    with refused(Code.BAD_STUDY, "cannot run at delta = 0"):
-        run(study(4, algorithm, delta=0.0), spectrum(100, [1.0] * 4))
-
-
-@pytest.mark.parametrize("algorithm", FAMILY)
-@pytest.mark.parametrize("neighbours", list(Neighbours))
-def test_never_spends_more_than_the_budget(algorithm: Algorithm, neighbours: Neighbours) -> None:
-    result = run(study(8, algorithm, neighbours=neighbours, components=2), spectrum(4000, [2.0] + [0.2] * 7))
-    spent = sum(release.micro_rho for release in result.releases)
-    assert spent <= result.plan.micro_rho
-    if result.plan.composition is not Composition.BASIC:
-        assert spent >= 0.98 * result.plan.micro_rho
 
 
 @pytest.mark.parametrize("radius", [None, 0.9, 1.0])
@@ -132,49 +93,6 @@ def test_without_clipping_records_at_the_bounds_stay_whole(algorithm: Algorithm)
     assert found.warnings == ()
 
 
-DEGENERATE = {
-    "all equal": np.full((300, 5), 2.0),
-    "all at zero": np.zeros((300, 5)),
-    "rank one": np.outer(np.linspace(-1, 1, 300), [1.0, 2.0, 0.0, -1.0, 0.5]),
-    "at the bounds": np.where(np.arange(1500).reshape(300, 5) % 2 == 0, 6.0, -6.0),
-    "beyond the bounds": np.full((300, 5), 1e9),
-    "one record": np.array([[1.0, 2.0, 3.0, 4.0, 5.0]]),
-    "no gap": spectrum(300, [1.0] * 5),
-    "no record": np.empty((0, 5)),
-}
-
-
-@pytest.mark.parametrize("algorithm", [*PURE, A.ZERO, A.SMOOTH_CAUCHY])
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_degenerate_data_give_a_defined_pure_result(algorithm: Algorithm, name: str) -> None:
-    """With Gaussian noise: test_degenerate.py."""
-    for k, radius in ((1, None), (5, 1.0)):
-        sites = Federation(sites=("a",), minimum_cohort=1)
-        if len(DEGENERATE[name]) < 1:
-            sites = Federation(sites=("a", "b"), minimum_cohort=1, quorum=1)
-        what = study(5, algorithm, components=k, radius=radius, delta=0.0, federation=sites)
-        parts = dict.fromkeys(sites.sites, DEGENERATE["one record"]) | {"a": DEGENERATE[name]}
-        found = simulate(what, parts, seed=3).estimate
-        shown = 0 if found.declined else k
-        assert found.components.shape == (shown, 5)
-        assert np.allclose(found.components @ found.components.T, np.eye(shown), atol=1e-8)
-        assert np.isfinite(found.explained_variance).all()
-        assert (found.explained_variance >= 0).all()
-        assert found.covariance is None or np.isfinite(found.covariance).all()
-        assert found.sin_error is not None
-        assert 0 <= found.sin_error <= 1
-
-
-def test_zero_asks_nothing_and_costs_nothing() -> None:
-    for delta in (1e-6, 0.0):
-        result = run(study(4, A.ZERO, delta=delta, components=2), spectrum(100, [1.0] * 4))
-        assert result.releases == ()
-        assert not result.estimate.covariance.any()  # type: ignore[union-attr]
-        assert rehearse(result.plan) == ()
-    unseeded = run(study(4, A.ZERO), spectrum(100, [1.0] * 4), None)
-    assert unseeded.document["rounds"] == []
-
-
 # ------------------------------------------------------------------ accuracy, relative to gauss-cov
 
 
@@ -215,13 +133,6 @@ def test_references_are_as_much_worse_as_their_noise_says(cell: tuple[int, int, 
     assert medians(A.EM_COV, *cell)[0] / best >= 3
 
 
-@pytest.mark.parametrize("cell", [*CELLS, pytest.param((10_000, 60, 1.0, 0.5), marks=pytest.mark.slow)])
-def test_shrinking_beats_separate_eigenvalues_in_frobenius_norm(cell: tuple[int, int, float, float]) -> None:
-    _, noised, shrunken = medians(A.GAUSS_COV, *cell)
-    assert shrunken <= noised
-    assert shrunken < medians(A.SEPARATE_COV, *cell)[1]
-
-
 @pytest.mark.slow
 def test_separate_wins_over_the_noised_matrix_for_many_columns_and_adaptive_follows() -> None:
     few, many = (20_000, 5, 1.0, 1.0), (10_000, 60, 0.2, 0.5)
@@ -242,26 +153,6 @@ def test_rows_far_below_the_bound_are_found_by_the_adaptive_radius() -> None:
     assert sin_angle(tight.components, truth(rows, 1)) < 0.1
 
 
-@pytest.mark.parametrize("algorithm", PURE[:2])
-def test_the_foreseen_noise_is_the_released_noise(algorithm: Algorithm) -> None:
-    for delta, neighbours in ((1e-6, Neighbours.ADD_REMOVE), (0.0, Neighbours.REPLACE_ONE)):
-        what = study(12, algorithm, delta=delta, neighbours=neighbours, radius=1.0, centring=False)
-        result = run(what, spectrum(20_000, [0.01] * 12))
-        left = 0.99 if delta else 0.98
-        radius, found = 12**0.5, result.estimate
-        exact = np.zeros((12, 12)) + np.eye(12) * 0.01 / 36
-        assert found.covariance is not None
-        error = float(np.linalg.norm(found.covariance - exact)) * 20_000
-        if algorithm is A.GAUSS_COV:
-            assert error == pytest.approx(
-                gauss_error(result.plan, cost_of_share(result.plan, left), radius), rel=0.2
-            )
-        else:
-            trace = 12 * 0.01 / 36 * 20_000
-            half = cost_of_share(result.plan, left / 2)
-            assert error <= 2 * separate_error(result.plan, half, radius, trace)
-
-
 def test_foresight_prefers_the_shrunk_matrix_and_zero_where_all_is_noise() -> None:
     def error(algorithm: Algorithm, shrink: bool = True, **changes: Any) -> float:
         plan = make_plan(study(50, algorithm, **changes), federation="f", submission="s")
@@ -277,18 +168,6 @@ def matrix(values: FloatArray, s: float, seed: int) -> FloatArray:
     """diag(values) plus symmetric Gaussian noise, sd s off the diagonal."""
     noise = np.random.default_rng(seed).normal(size=(len(values),) * 2) * s
     return np.diag(values) + (noise + noise.T) / 2**0.5
-
-
-def test_shrunk_eigenvalues_are_near_the_best_there_are() -> None:
-    d, s = 100, 0.01
-    exact = 1 / np.arange(1, d + 1)
-    values, vectors = eigenpairs(matrix(exact, s, 1))
-    best = (vectors**2 * exact[:, None]).sum(axis=0)  # v_i' A v_i
-    tried = (values, shrunk_eigenvalues(values, 2**0.5 * s), best)
-    miss = [float(np.linalg.norm((vectors * v) @ vectors.T - np.diag(exact))) for v in tried]
-    assert miss[1] < 0.5 * miss[0]
-    assert miss[1] < 1.25 * miss[2]
-    assert (np.diff(shrunk_eigenvalues(values, s)) <= 0).all()
 
 
 def test_one_large_eigenvalue_is_shrunk_to_the_known_formula() -> None:
@@ -319,14 +198,3 @@ def test_the_largest_epsilon_is_a_plan_that_can_be_written_down() -> None:
     for algorithm in PURE:
         plan = make_plan(study(4, algorithm, delta=0.0, epsilon=1e6), federation="f", submission="s")
         assert plan_from_json(plan.to_json()) == plan
-
-
-def test_shares_of_epsilon_and_of_rho() -> None:
-    pure = make_plan(study(4, A.GAUSS_COV, delta=0.0, epsilon=2.0), federation="f", submission="s")
-    both = make_plan(study(4, A.GAUSS_COV), federation="f", submission="s")
-    assert cost_of_share(pure, 0.5) == pytest.approx(pure.micro_rho / 4, abs=2)
-    assert cost_of_share(both, 0.5) == both.micro_rho // 2
-    assert (noise_distribution(pure), noise_distribution(both)) == (
-        NoiseDistribution.LAPLACE,
-        NoiseDistribution.GAUSSIAN,
-    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -44,15 +43,6 @@ def test_the_real_subspace_is_found_to_the_last_bits(k: int, d: int, largest: in
         assert sin_angle(orthonormal(rows.T.astype(float)).T, found) < 1e-9
 
 
-def test_columns_that_are_zero_or_repeated_do_no_harm() -> None:
-    rng = np.random.default_rng(1)
-    base = rng.integers(-S, S + 1, (3, 6))
-    rows = np.hstack([np.zeros((3, 9), dtype=np.int64), base, base, np.zeros((3, 30), dtype=np.int64)])
-    found = real_basis(row_echelon_form(rows))
-    assert found is not None
-    assert sin_angle(orthonormal(rows.T.astype(float)).T, found) < 1e-9
-
-
 def test_what_cannot_be_told_is_not_guessed() -> None:
     """Ten directions of eleven large columns: many real hyperplanes have this form."""
     rng = np.random.default_rng(2)
@@ -92,17 +82,3 @@ def test_a_cell_is_narrow_enough_for_the_error_it_states() -> None:
         sines.append(sine)
         assert sine < 2 * geometry.rounding_sine(middle, cells)
     assert 0.04 < np.median(sines) < 0.15
-
-
-def test_points_and_offsets_follow_from_the_key_alone() -> None:
-    one, other = (SimpleNamespace(key=np.arange(4) + i) for i in (0, 1))
-    made = [
-        Cells(centre=np.zeros(5, dtype=np.int64), rank=1, count=2, key=which.key, points=4, width=2**30)
-        for which in (one, one, other)
-    ]
-    assert (geometry.points(made[0]) == geometry.points(made[1])).all()
-    assert (geometry.points(made[0]) != geometry.points(made[2])).any()
-    assert (geometry.grid_offsets(made[0]) != geometry.grid_offsets(made[2])).any()
-    inside = geometry.grid_offsets(made[0]) / geometry.width(made[0])
-    assert inside.min() > 0
-    assert inside.max() < 1

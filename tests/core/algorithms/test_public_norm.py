@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray
@@ -26,7 +24,6 @@ from tests.core.records import Case, changes, contributions, hostile_rows, squar
 
 A = Algorithm
 NORM = 0.8
-ALARM = 1e-6
 OF_ROWS = (Gram, Spectrum, Eigenvectors, Subspace, SquaredNormSum)
 
 
@@ -135,49 +132,6 @@ def test_the_shortest_norm_that_may_be_stated_can_be_asked_about(
     for d in (1, 4):
         for norm in (least_row_radius(d) / S, 0.01, 0.1):
             assert rehearse(make_plan(a_normed(d, algorithm, norm, centring=centring, epsilon=8.0)))
-
-
-def mu_of(epsilon: float, delta: float) -> float:
-    """The largest mu for which Gaussian noise is (epsilon, delta)-private (Balle & Wang 2018)."""
-    low, high = 0.0, 50.0
-    for _ in range(100):
-        mu = (low + high) / 2
-        spent = stats.norm.cdf(mu / 2 - epsilon / mu)
-        spent -= math.exp(epsilon) * stats.norm.cdf(-mu / 2 - epsilon / mu)
-        low, high = (mu, high) if spent <= delta else (low, mu)
-    return low
-
-
-@cache
-def reference(neighbours: Neighbours, runs: int) -> FloatArray:
-    """Sines of symmetric noise on exact unit rows, in numpy: all of the budget but 1 % for the count."""
-    rows = unit_rows(2000, 10)
-    matrix, generator = rows.T @ rows, np.random.default_rng(7)
-    scale = math.sqrt(neighbours.records) / (mu_of(1.0, 1e-6) * math.sqrt(0.99))
-    sines = []
-    for _ in range(runs):
-        noise = generator.standard_normal((10, 10)) * scale
-        noised = matrix + (noise + noise.T) / 2
-        sines.append(sin_angle(eigenpairs(noised)[1][:, :1].T, eigenpairs(matrix)[1][:, :1].T))
-    return np.array(sines)
-
-
-def measured(neighbours: Neighbours, algorithm: Algorithm, runs: int) -> FloatArray:
-    rows = unit_rows(2000, 10)
-    truth = eigenpairs(rows.T @ rows)[1][:, :1].T
-    study = a_normed(10, algorithm, 1.0, neighbours=neighbours)
-    return np.array([sin_angle(run(study, rows, i).estimate.components, truth) for i in range(runs)])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("neighbours", list(Neighbours))
-def test_on_unit_rows_the_error_is_that_of_symmetric_noise_at_the_whole_budget(
-    neighbours: Neighbours,
-) -> None:
-    """Kolmogorov-Smirnov at `ALARM`, of seeded runs; noise that is sqrt 2 too loud is told apart."""
-    plain = reference(neighbours, 2000)
-    assert stats.ks_2samp(plain, measured(neighbours, A.GAUSS_COV, 150)).pvalue > ALARM
-    assert stats.ks_2samp(plain, measured(neighbours, A.ANALYZE_GAUSS, 150)).pvalue < ALARM
 
 
 @pytest.mark.parametrize("centring", [False, True])

@@ -13,7 +13,6 @@ from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms.shared import refinement
 from eigenveil.algorithms.shared.query_builders import CrossQueryBuilder, DirectionWeights
 from eigenveil.algorithms.shared.refinement import AlignedCovariance
@@ -30,7 +29,6 @@ from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from tests.core.algorithms.test_algorithms import run, spectrum, study, truth
 from tests.core.algorithms.test_bounds import LIES, lie
-from tests.core.records import Case, changes, contributions, hostile_rows, squares
 
 A = Algorithm
 REFINED = {A.REFINED_COV: A.GAUSS_COV, A.REFINED_PCA: A.DP_PCA}  # and what each turns
@@ -82,16 +80,6 @@ def test_without_noise_turns_end_at_the_components(m: int, k: int) -> None:
     assert sin_angle(found.basis[:, :k].T, axes[:, :k].T) < 1e-6
 
 
-@pytest.mark.parametrize(("d", "m", "k"), [(9, 5, 2), (9, 8, 3), (5, 4, 2), (6, 6, 3), (9, 3, 3)])
-@pytest.mark.parametrize("ties", [True, False])
-def test_a_turned_basis_is_orthonormal_whatever_lies_outside(d: int, m: int, k: int, ties: bool) -> None:
-    """Also where nothing does, or less than there are leading directions, or it does not matter where."""
-    first = known(np.eye(d)[:, ::-1][:, :m], [1.0 if ties else 1 + m - i for i in range(m)], k, 1.0, 1.0)
-    for outside in (np.zeros((d, k)), np.outer(np.arange(d) < d - m, np.ones(k))):
-        found = first.turned(np.zeros((k, m - k)), outside * 1.0, np.full(first.sd.shape, 0.5))
-        assert np.allclose(found.basis.T @ found.basis, np.eye(m), atol=1e-12)
-
-
 @pytest.mark.parametrize("noise", [0.05, 0.2, 1.0])
 def test_what_a_turn_leaves_is_as_large_as_it_says(noise: float) -> None:
     """Entries drawn as they are believed to be, seen with noise: a turn that trusted the noise in full, or
@@ -108,15 +96,6 @@ def test_what_a_turn_leaves_is_as_large_as_it_says(noise: float) -> None:
         left = found.basis[1:, 0] * gap / found.basis[0, 0] - entries[0]
         square += float((left**2).sum()) / (1 / (1 / sd**2 + 1 / noise**2))
     assert consistent(square, runs * (d - 1))
-
-
-def test_a_change_beyond_belief_leaves_less_known() -> None:
-    first = known(np.eye(20), [9.0, *[1.0] * 19], 1, 0.01)
-    calm, alarmed = (
-        first.turned(np.full((1, 19), seen), np.zeros((20, 1)), np.full(first.sd.shape, 0.01))
-        for seen in (0.0, 1)
-    )
-    assert alarmed.sd.max() > 10 * calm.sd.max()
 
 
 # ------------------------------------------------------------------ the question, and its answer read
@@ -173,21 +152,6 @@ def test_the_noise_of_an_answer_is_as_large_as_it_says() -> None:
     assert all(consistent(square, runs * (d - p)) for square in beyond)
 
 
-@pytest.mark.parametrize("neighbours", list(Neighbours))
-@pytest.mark.parametrize("algorithm", REFINED)
-def test_no_neighbour_moves_what_it_asks_further_than_was_paid_for(
-    algorithm: Algorithm, neighbours: Neighbours
-) -> None:
-    """By record and replay, on the questions that a real study came to."""
-    done = run(study(4, algorithm, neighbours=neighbours, components=2), spectrum(3000, [3.0, 1.0, 0.3, 0.1]))
-    asked = [one.query for one in done.asked if isinstance(one.query, CrossCovariance)]
-    assert asked
-    for query in (asked[0], asked[-1]):
-        rows = hostile_rows(2000, query.spec.centre, 2 * S, 6)
-        moved = squares(query, changes(contributions(Case(query=query, rows=rows)), neighbours))
-        assert 0 < max(moved) <= query.l2_squared(neighbours)
-
-
 # ------------------------------------------------------------------ the algorithms
 
 
@@ -230,16 +194,6 @@ def test_where_nothing_is_left_to_turn_towards_nothing_is_asked(algorithm: Algor
     kinds = {NAMES[type(asked.query)] for asked in one.asked}
     assert ("cross-covariance" in kinds) is (k < 4)
     assert k < 4 or (one.estimate.components == other.estimate.components).all()
-
-
-@pytest.mark.parametrize("algorithm", REFINED)
-def test_records_with_missing_values_are_left_out_of_every_question(algorithm: Algorithm) -> None:
-    rows = spectrum(4000, [2.0] + [0.2] * 5)
-    rows[::5, 5] = np.nan
-    one, other = (run(study(6, algorithm), table) for table in (rows, rows[~np.isnan(rows).any(axis=1)]))
-    assert [release.values.tolist() for release in one.releases] == [
-        release.values.tolist() for release in other.releases
-    ]
 
 
 @cache

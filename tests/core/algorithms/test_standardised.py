@@ -28,7 +28,7 @@ from eigenveil.errors import Code
 from eigenveil.noise.source import noise_spec
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import make_plan, possible_rehearsals
+from eigenveil.planning.choose import make_plan
 from eigenveil.planning.predict import predict
 from eigenveil.protocol.estimate import Estimate, MatrixNoise
 from eigenveil.protocol.query import NoiseDistribution
@@ -38,7 +38,7 @@ from eigenveil.session import Session
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil.study.radius import PublicNorm
-from eigenveil.study.study import Column, Federation, Scaling, Study
+from eigenveil.study.study import Column, Federation, Study
 from tests.support import refused
 
 LOUD = 1e4  # epsilon at which noise is next to nothing
@@ -124,15 +124,6 @@ def test_every_algorithm_asks_through_the_frame_and_spends_no_more_than_its_plan
     assert 0 < spent <= done.plan.micro_rho
 
 
-@pytest.mark.parametrize("name", [Algorithm.GAUSS_COV, Algorithm.EM_COV])
-def test_where_epsilons_add_up_the_scales_are_paid_in_epsilon(name: Algorithm) -> None:
-    study = a_study(epsilon=3.0, delta=0.0, algorithm=name)
-    done = simulate(study, {"a": correlated()}, seed=4)
-    parts = [float(np.sqrt(2e-6 * release.micro_rho)) for release in done.releases]
-    assert sum(parts) <= 3.0
-    assert sum(parts) > 2.9
-
-
 @pytest.mark.parametrize("name", [name for name in PROPERTIES if PROPERTIES[name].exact_rows])
 def test_what_rests_on_whole_numbers_is_not_run_on_scaled_ones(name: Algorithm) -> None:
     with refused(Code.BAD_STUDY, "round the records out", '"bounds"'):
@@ -143,19 +134,6 @@ def test_what_rests_on_whole_numbers_is_not_run_on_scaled_ones(name: Algorithm) 
 def test_what_says_nothing_of_standard_deviations_is_refused(changes: dict[str, Any]) -> None:
     with refused(Code.BAD_STUDY, '"standard"'):
         a_study(**changes)
-
-
-def test_one_matrix_is_worth_a_second_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dividing by the diagonal of what was released anyway brings components nearer to the exact ones."""
-    records, truth = correlated(20_000), exact(correlated(20_000), 1)
-
-    def median() -> float:
-        runs = [run(records, seed, epsilon=1.0, components=1).result.components for seed in range(15)]
-        return float(np.median([sin_angle(truth, found) for found in runs]))
-
-    twice = median()
-    monkeypatch.setattr(module, "_second_look", lambda variances, noise, errors: (variances * 0 + 1, errors))
-    assert twice < 0.8 * median()
 
 
 def test_the_stated_and_the_foreseen_sine_are_about_the_measured_one() -> None:
@@ -213,12 +191,6 @@ def test_bounds_far_wider_than_a_spread_are_said() -> None:
     assert "c2" not in said
 
 
-def test_no_more_rounds_are_foreseen_than_two_beside_those_by_bounds() -> None:
-    plans = [make_plan(a_study(epsilon=1.0, scaling=one)) for one in (Scaling.BOUNDS, Scaling.STANDARD)]
-    by_bounds, standard = (max(map(len, possible_rehearsals(plan))) for plan in plans)
-    assert standard == by_bounds + 2
-
-
 def test_no_library_rounds_anything_on_the_way_to_a_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     """So two machines ask the same second question, and see records through the same frame."""
 
@@ -257,11 +229,3 @@ def test_the_estimators_say_the_same_in_the_columns_own_units() -> None:
     found = PrivateCovariance(**said).fit(records)
     size = np.outer(records.std(axis=0), records.std(axis=0))
     assert np.allclose(found.covariance_ / size, np.corrcoef(records.T), atol=0.06)
-
-
-def test_a_grid_ends_as_many_spreads_from_the_middle_of_a_column() -> None:
-    records = correlated()
-    frame = run(records).asked[-1].frame
-    assert frame is not None
-    half = 4096 * 2.0**20 / frame.factors * (50.0 / 4096)
-    assert np.allclose(half, SPREADS * records.std(axis=0), rtol=0.06)

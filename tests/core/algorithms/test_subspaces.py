@@ -9,15 +9,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from eigenveil.accounting.zcdp import Neighbours, pico_epsilon
-from eigenveil.algorithms.papers.subspaces import subsample_size
+from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import orthonormal, sin_angle
-from eigenveil.planning.choose import rehearse
-from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import NAMES
-from eigenveil.reporting.explain import explain
 from eigenveil.simulation import Simulation, simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import whole_bounds
@@ -27,7 +22,6 @@ from tests.support import refused
 EXACT, RANK = Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_EXACT_RANK
 REFERENCE = Algorithm.SUBSPACE_REFERENCE
 APPROX, APPROX_RANK = Algorithm.SUBSPACE_APPROX, Algorithm.SUBSPACE_APPROX_RANK
-ALL = [EXACT, RANK, REFERENCE, APPROX, APPROX_RANK]
 SITES = ("anna", "bert", "carl")
 
 
@@ -79,12 +73,6 @@ def test_exact_needs_about_40_k_records(k: int, neighbours: Neighbours) -> None:
         assert estimate.components.shape == (k, 25)
         assert sin_angle(basis, estimate.components) < 1e-12
         assert estimate.sin_error == 0
-
-
-def test_exact_does_not_mind_a_few_records_outside() -> None:
-    rows, basis = whole(3000, 12, 3)
-    rows[::40] = np.random.default_rng(1).integers(-4000, 4001, rows[::40].shape)
-    assert sin_angle(basis, run(study(12, 3, EXACT), rows).estimate.components) < 1e-12
 
 
 @pytest.mark.parametrize("algorithm", [EXACT, APPROX])
@@ -141,38 +129,9 @@ def test_approx_finds_the_dimension() -> None:
     assert right >= 2
 
 
-def foreseen(queries: tuple[RoundQuery, ...]) -> list[tuple[str, int, int]]:
-    return [(NAMES[type(q.query)], q.micro_rho, q.atto_delta) for q in queries]
-
-
-@pytest.mark.parametrize("algorithm", ALL)
-@pytest.mark.parametrize("epsilon", [0.05, 1.0, 8.0])
-def test_the_budget_is_used_up_and_foreseen(algorithm: Algorithm, epsilon: float) -> None:
-    what = study(6, 2, algorithm, epsilon=epsilon)
-    done = run(what, whole(90, 6, 2)[0])
-    queries = rehearse(done.plan)
-    total = sum(pico_epsilon(q.micro_rho) for q in queries)
-    assert 0.997 * epsilon <= total / 1e12 <= epsilon
-    assert 0.99e-6 <= sum(q.atto_delta for q in queries) / 1e18 <= 1e-6
-    said = [(r.micro_rho, r.atto_delta) for r in done.releases]
-    assert said == [entry[1:] for entry in foreseen(queries)][: len(said)]
-    assert explain(done.plan)["bytes_per_site"] > 0
-
-
 def test_an_epsilon_that_pays_for_nothing_is_refused() -> None:
     with refused(Code.BAD_STUDY, "epsilon"):
         run(study(4, 1, EXACT, epsilon=0.0015), whole(90, 4, 1)[0])
-
-
-def test_blocks_are_about_as_small_as_is_best() -> None:
-    """Votes from n records in blocks of mean m are n P(Poisson(m) >= k) / m; within 5 % of the best m."""
-    from scipy.stats import poisson
-
-    for k in (1, 2, 3, 10, 50):
-        means = np.linspace(0.3, 3 * k, 400)
-        votes = poisson.sf(k - 1, means) / means
-        mine = float(poisson.sf(k - 1, subsample_size(k)) / subsample_size(k))
-        assert mine >= (0.75 if k == 1 else 0.95) * votes.max()
 
 
 def test_rounding_to_the_grid_is_warned_of() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from eigenveil.dictionary.formats import parse_dictionary
 from eigenveil.dictionary.study_files import NewStudy, new_study, read_study_file
 from eigenveil.errors import Code
-from eigenveil.study.plain_values import toml_text
+from eigenveil.study.checks import toml_text
 from eigenveil.study.toml import parse_study, study_to_toml
 from tests.core.dictionary.test_dictionary import SHIPPED
 from tests.support import a_study, refused

@@ -25,9 +25,8 @@ from eigenveil.queries import Eigenvectors, Gram, RadiusSearch, RowNorms, Spectr
 from eigenveil.site.site import Site
 from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
-from tests.core import reference
 from tests.core.records import Case, contributions, hostile_rows
-from tests.support import DIGEST, FixedNoise, a_study, covariance_queries, random_rows
+from tests.support import DIGEST, FixedNoise, a_study
 
 PAIRS = 10_000
 CLOSE = 0.97
@@ -102,14 +101,6 @@ def test_eigenvalues_move_no_further_than_declared_and_that_far(neighbours: Neig
         assert CLOSE <= spectrum_ratio(moved, norm, lambda query, b=bound: b(query, neighbours, 1)) <= 1  # type: ignore[misc]
 
 
-def test_bounds_of_the_other_relation_or_of_one_eigenvalue_are_caught() -> None:
-    added, replaced = (spectrum_moves(neighbours, [(2, 4000), (5, S)]) for neighbours in (ADD, REPLACE))
-    assert spectrum_ratio(replaced, 2, lambda query: covariance.l2_bound(query, ADD, 1)) > 1
-    assert spectrum_ratio(replaced, 1, lambda query: covariance.l1_bound(query, ADD, 1)) > 1
-    assert spectrum_ratio(replaced, 1, lambda query: covariance.l2_bound(query, REPLACE, 1)) > 1
-    assert spectrum_ratio(added, 2, lambda query: covariance.l2_bound(query, ADD, 1) * 9 // 10) > 1
-
-
 def test_a_person_at_three_sites_moves_eigenvalues_three_times_as_far() -> None:
     query = spectrum_ask(3, S)
     record = np.array([S * S, 0, 0, 0, 0, 0])
@@ -136,12 +127,6 @@ def test_counts_beyond_the_edges_move_by_one_and_all_the_same_way(neighbours: Ne
     assert len(found) >= PAIRS
     assert max(int(np.abs(moved).max()) for moved in found) == 1
     assert all((moved >= 0).all() or (moved <= 0).all() for moved in found)
-
-
-def test_counts_in_the_bins_would_not_move_the_same_way() -> None:
-    """Planted fault: bins in place of counts beyond. A replaced record leaves one and enters another."""
-    found = search_moves(REPLACE, lambda total: total[1:])
-    assert not all((moved >= 0).all() or (moved <= 0).all() for moved in found)
 
 
 def test_counts_are_of_records_at_or_beyond_each_edge() -> None:
@@ -219,23 +204,12 @@ def test_no_index_tells_more_than_epsilon(epsilon: float) -> None:
     assert scales(epsilon, REPLACE) == scales(epsilon)
 
 
-def test_most_of_epsilon_can_be_used_up() -> None:
-    assert max(loss(pair, scales(1.0)) for pair in MONOTONE) >= 0.8
-
-
 def test_a_person_at_three_sites_may_move_counts_both_ways() -> None:
     tripled = [([3 * v for v in one], [3 * v for v in other]) for one, other in MONOTONE]
     assert max(loss(pair, scales(1.0, ADD, 3)) for pair in tripled) <= 1
     assert max(loss(pair, scales(1.0, REPLACE, 3)) for pair in BOTH_WAYS) <= 1
     limit, count = scales(1.0, REPLACE, 3)
     assert (limit, count) == pytest.approx((6, 12), rel=1e-6)
-
-
-def test_noise_on_one_side_at_the_whole_epsilon_is_caught() -> None:
-    """Planted faults: both noises at epsilon instead of a half; and a limit without noise."""
-    limit, count = scales(1.0)
-    assert max(loss(pair, (limit / 2, count / 2)) for pair in MONOTONE) > 1
-    assert max(loss(pair, (1e-3, count)) for pair in MONOTONE) > 1
 
 
 def test_the_first_edge_with_few_beyond_is_released() -> None:
@@ -284,32 +258,3 @@ def test_a_score_moves_within_its_range_and_fills_it(neighbours: Neighbours) -> 
     tried, worst = score_ratio(neighbours, lambda query: covariance.score_range(query, neighbours, 1))
     assert tried >= PAIRS
     assert CLOSE <= worst <= 1
-
-
-def test_the_range_of_a_record_added_is_too_little_for_one_replaced() -> None:
-    assert score_ratio(REPLACE, lambda query: covariance.score_range(query, ADD, 1))[1] > 1
-
-
-@pytest.mark.parametrize("name", covariance_queries())
-def test_a_site_answers_trusted_questions_exactly(name: str) -> None:
-    query, rows = covariance_queries()[name], random_rows(50, 4)
-    assert Site(rows, chunk=7).answer(query).tolist() == reference.answer(rows.tolist(), query)
-
-
-@pytest.mark.parametrize("law", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
-def test_noised_eigenvalues_have_the_stated_noise(law: NoiseDistribution) -> None:
-    query = spectrum_ask(4, S)
-    asked = RoundQuery(plan_digest=DIGEST, round=0, query=query, micro_rho=MICRO // 2, law=law)
-    total = Site(random_rows(300, 4)).answer(query)
-    noised = np.array(
-        [apply_mechanism(asked, total, a_study(d=4), OsNoise()).values for _ in range(1000)], dtype=np.float64
-    )
-    outcome = apply_mechanism(asked, total, a_study(d=4), OsNoise())
-    assert outcome.sigma == pytest.approx(
-        (1 if law is NoiseDistribution.GAUSSIAN else 2**0.5) * S**2, rel=1e-3
-    )
-    # 4,000 draws: the bounds lie 6 standard errors away (5 for Laplace), so it fails once in a million.
-    assert noised.std(axis=0).mean() == pytest.approx(outcome.sigma, rel=0.11)
-    assert (
-        np.abs(noised.mean(axis=0) - covariance.rounded_eigenvalues(query, total)).max() < 0.2 * outcome.sigma
-    )

@@ -8,12 +8,10 @@ release says gives its thresholds away. Nothing here is random: no false alarms.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -41,7 +39,6 @@ from eigenveil.queries import (
 )
 from eigenveil.queries.papers.trusted import CAUCHY, ENTRY_STEPS, GAUSSIAN, PROPOSE_TEST_RELEASE
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
-from tests.core import conversions
 from tests.core import specification as spec
 from tests.core.recorder import (
     BLOCKS,
@@ -68,15 +65,6 @@ def laws(name: str) -> list[NoiseDistribution]:
         NoiseDistribution.LAPLACE,
         *([NoiseDistribution.STABILITY] if NAMES[type(QUERIES[name])] in COUNTS else []),
     ]
-
-
-def test_the_specification_knows_nothing_of_the_product() -> None:
-    for module in (spec, conversions):
-        nodes = list(ast.walk(ast.parse(Path(str(module.__file__)).read_text())))
-        named = [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-        named += [name.name for node in nodes if isinstance(node, ast.Import) for name in node.names]
-        strange = [name for name in named if name.startswith(("eigenveil", "tests"))]
-        assert strange in ([], [conversions.__name__])
 
 
 def test_every_kind_of_question_is_recorded() -> None:

@@ -145,20 +145,6 @@ def test_the_winner_is_private_at_the_epsilon_and_delta_charged(
     assert worst_delta(kind, neighbours, epsilon, scale, least - 2) > DELTA
 
 
-@pytest.mark.parametrize("epsilon", [0.3, 1.0])
-@pytest.mark.parametrize("kind", QUERIES)
-def test_a_threshold_for_one_appearing_vote_is_caught_where_two_appear(kind: str, epsilon: float) -> None:
-    scale, _, _ = setting(kind, REPLACED, epsilon)
-    assert worst_delta(kind, REPLACED, epsilon, scale, subspaces.vote_threshold(scale, 1, DELTA)) > DELTA
-
-
-def test_noise_for_one_changed_vote_is_caught_where_two_change() -> None:
-    """Epsilon itself is then too small: the loss at the charged epsilon is no longer about delta."""
-    scale, _, least = setting("span", ONE, 1.0)
-    assert worst_delta("span", REPLACED, 1.0, scale, least) > 0.01
-    assert worst_delta("cell", ONE, 1.0, scale, least) > 0.01
-
-
 @pytest.mark.parametrize("delta", [0.9, 0.3, 1e-12])
 def test_thresholds_hold_at_extreme_deltas(delta: float) -> None:
     scale = scale_of(1, asking(QUERIES["span"], 0.5).micro_rho)
@@ -171,20 +157,6 @@ def slots(*named: tuple[int, int]) -> IntArray:
     """`m` slots of a fingerprint, for each (fingerprint, m), and one empty one."""
     rows = [[mark] * FINGERPRINT_WORDS for mark, m in named for _ in range(m)]
     return frozen(np.array([*rows, [0] * FINGERPRINT_WORDS]).reshape(-1))
-
-
-def test_the_release_uses_that_noise_and_that_threshold() -> None:
-    for kind, query in QUERIES.items():
-        for neighbours in Neighbours:
-            scale, _, least = setting(kind, neighbours, 1.0)
-            for short, named in ((1, 0), (0, 7)):
-                noise = Given(least - 5 - short, -3)
-                found = apply_mechanism(
-                    asking(query, 1.0), slots((7, 5), (9, 8)), a_study(neighbours=neighbours), noise
-                )
-                assert noise.specs[0].blocks[0].scale == scale
-                assert noise.specs[0].length == 14  # a draw for every slot, used or not
-                assert found.values.tolist() == [named] * FINGERPRINT_WORDS
 
 
 def test_the_majority_counts_beside_the_threshold() -> None:

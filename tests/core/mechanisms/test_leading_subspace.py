@@ -36,7 +36,6 @@ from eigenveil.queries.papers.trusted import (
 )
 from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.grid import S
-from tests.core.conversions import log_lost
 from tests.support import DIGEST, a_study
 
 ALARM = 1e-6
@@ -105,32 +104,6 @@ def test_gaussian_noise_of_secret_scale_keeps_its_delta(epsilon: float, delta: f
     assert max(gaussian_worst(d, k, epsilon, delta) for d, k in ((2, 1), (5, 2), (30, 3))) <= 1
 
 
-def formula_worst(size: int, claimed: int, epsilon: float, delta: float) -> float:
-    """The same from the printed constants: beta for `claimed` dimensions where there are `size`."""
-    tail = math.log(2 / delta)
-    beta, spread = epsilon / (4 * (claimed + tail)), 5 * math.sqrt(2 * tail) / epsilon
-    worst = 0.0
-    for sign, part in product((-1, 1), (0, 1)):
-        narrower = math.exp(sign * beta)
-        shift = part * min(1.0, 1 / narrower) / spread
-        worst = max(worst, gaussian_delta(size, narrower, shift, epsilon))
-    return worst / delta
-
-
-def test_printed_constants_at_a_large_epsilon_are_caught() -> None:
-    """Planted fault: 5 U sqrt(2 ln(2 / delta)) / epsilon and its beta, whatever epsilon is."""
-    assert formula_worst(2, 2, 1.0, 1e-6) < 1e-3
-    assert formula_worst(2, 2, 60.0, 1e-6) > 100
-    assert gaussian_worst(2, 1, 60.0, 1e-6) <= 1
-
-
-def test_noise_for_d_dimensions_where_there_are_d_k_is_caught() -> None:
-    """Planted fault. The constants leave so much room that it takes many directions to show."""
-    d, k = 100, 50
-    assert formula_worst(d * k, d * k, 2.0, 1e-6) < 1e-3
-    assert formula_worst(d * k, d, 2.0, 1e-6) > 1
-
-
 # ------------------------------------------------------------------ Cauchy
 
 
@@ -164,11 +137,6 @@ def test_cauchy_noise_is_pure(epsilon: float) -> None:
     """Measured: the constants use 0.3 to 0.4 of epsilon."""
     for d, k in ((2, 1), (5, 2), (30, 5)):
         assert 0.1 * epsilon <= cauchy_worst(d, k, epsilon, d * k) <= epsilon
-
-
-def test_cauchy_noise_for_d_entries_where_there_are_d_k_is_caught() -> None:
-    assert cauchy_worst(30, 8, 1.0, 30 * 8) <= 1
-    assert cauchy_worst(30, 8, 1.0, 30) > 1
 
 
 @pytest.mark.parametrize("scale", [10, 2**45])
@@ -244,11 +212,6 @@ def test_the_tails_of_normals_are_as_fine_as_their_middle() -> None:
     assert np.abs(stats.norm.cdf(z) / (np.linspace(0.01, 0.99, 99) * 2.0**-52) - 1).max() < 1e-12
 
 
-def test_normals_are_normal() -> None:
-    z = fine_normals(50_000, OsNoise())
-    assert stats.kstest(z, stats.norm.cdf).pvalue > ALARM
-
-
 # ------------------------------------------------------------------ propose, test, release
 
 
@@ -289,19 +252,6 @@ def delta_after_a_test(
 def test_a_test_and_what_it_releases_keep_their_delta_together(gap: float, other: float) -> None:
     for epsilon, delta in ((1.0, 1e-6), (4.0, 1e-3)):
         assert delta_after_a_test(gap, other, epsilon, delta) <= delta
-
-
-def test_a_tested_gap_without_its_margin_is_caught() -> None:
-    """Planted fault: the noised gap itself, instead of a bound below it."""
-    assert delta_after_a_test(5.0, 4.0, 4.0, 1e-3, margin=0) > 1e-3
-
-
-@pytest.mark.parametrize("epsilon", [1e-4, 0.003, 0.1, 1.0, 20.0, 1000.0])
-def test_the_noise_of_an_epsilon_and_a_delta(epsilon: float) -> None:
-    for delta in (1e-9, 1e-3):
-        factor = noise_multiplier(epsilon, delta)
-        assert log_lost(1 / factor, epsilon) <= math.log(delta) + 1e-6
-        assert log_lost(1 / (0.9999 * factor), epsilon) > math.log(delta)
 
 
 # ------------------------------------------------------------------ what is public is decided in public

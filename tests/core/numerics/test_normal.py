@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flint import arb, ctx
 
-from eigenveil.numerics.normals import normal_quantiles
+from eigenveil.numerics.linalg import normal_quantiles
 
 SEAMS = (0.075, 0.925, math.exp(-25))  # between the rational functions of Wichura's algorithm
 

@@ -12,7 +12,6 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.errors import Code
 from eigenveil.planning.choose import (
     CANDIDATES,
-    USABLE,
     best_candidate,
     candidates,
     choose,
@@ -20,7 +19,6 @@ from eigenveil.planning.choose import (
     noise_warnings,
     remedies,
 )
-from eigenveil.planning.error_models import predict_study_error
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum, default_spectrum, stated_spectrum
 from eigenveil.planning.predict import Prediction, predict, predict_all
 from eigenveil.planning.recommend import recommend
@@ -48,17 +46,6 @@ def test_auto_is_always_one_of_the_candidates(d: int, neighbours: Neighbours, ra
         assert choose(study) in CANDIDATES
         assert choose(study) is choose(replace(study))
         assert choose(replace(study, delta=0.0)) is Algorithm.GAUSS_COV
-
-
-def test_a_named_algorithm_stays() -> None:
-    for algorithm in (Algorithm.DP_PCA, Algorithm.EM_COV):
-        assert choose(replace(an_auto(), algorithm=algorithm)) is algorithm
-
-
-def test_the_choice_does_not_look_at_names_or_bounds() -> None:
-    study = an_auto(50, expected_records=4000)
-    columns = tuple(replace(one, name=f"{one.name}-x", lower=-7.0, upper=9000.0) for one in study.columns)
-    assert choose(replace(study, columns=columns, name="other")) is choose(study)
 
 
 def test_a_spectrum_that_a_matrix_does_not_show_means_gradients_once_it_is_known() -> None:
@@ -113,31 +100,6 @@ def test_a_hopeless_study_is_told_what_would_do(d: int, n: int, epsilon: float) 
     assert f"about {records} records or an epsilon of {louder:g}" in sentence
     assert noise_warnings(replace(study, expected_records=records)) == ()
     assert noise_warnings(replace(study, epsilon=louder)) == ()
-
-
-def test_remedies_are_not_far_above_what_is_needed() -> None:
-    study, assumed_spectrum = an_auto(expected_records=300, epsilon=0.3), default_spectrum(30, 1)
-    records, louder = remedies(study, assumed_spectrum)
-    assert records is not None
-    assert louder is not None
-    for better_off in (
-        replace(study, expected_records=round(0.7 * records)),
-        replace(study, epsilon=0.7 * louder),
-    ):
-        error = predict_study_error(replace(better_off, algorithm=Algorithm.GAUSS_COV), assumed_spectrum)
-        assert error is not None
-        assert error.raw > USABLE
-
-
-def test_where_the_budget_is_below_the_smallest_price_records_do_not_help() -> None:
-    (sentence,) = noise_warnings(an_auto(100, expected_records=100, epsilon=0.1))
-    assert "records or" not in sentence
-    assert "; an epsilon of" in sentence
-
-
-def test_a_study_that_will_do_hears_nothing() -> None:
-    assert noise_warnings(an_auto(expected_records=20_000)) == ()
-    assert noise_warnings(an_auto(expected_records=20_000, components=30)) == ()
 
 
 def test_what_does_not_apply_says_why() -> None:
@@ -205,13 +167,6 @@ def test_an_epsilon_too_small_to_ask_with_is_named_with_one_that_is_enough(epsil
     enough, hardly = (replace(study, epsilon=times * float(said[2])) for times in (1.0, 0.85))
     assert recommend(enough, assumed_spectrum, on_offer(enough, assumed_spectrum)).algorithm in CANDIDATES
     assert recommend(hardly, assumed_spectrum, on_offer(hardly, assumed_spectrum)).algorithm is None
-
-
-def test_zero_is_not_recommended_to_those_who_want_an_answer() -> None:
-    study, assumed_spectrum = an_auto(expected_records=60), default_spectrum(30, 1)
-    zero, plain = (predict(study, one, assumed_spectrum) for one in (Algorithm.ZERO, Algorithm.GAUSS_COV))
-    assert recommend(study, assumed_spectrum, (zero, plain)).algorithm is Algorithm.GAUSS_COV
-    assert recommend(study, assumed_spectrum, (zero,)).algorithm is None
 
 
 def test_what_nothing_would_mend_says_so_in_a_sentence() -> None:

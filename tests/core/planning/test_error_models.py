@@ -15,7 +15,6 @@ from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.numerics.normals import public_normals
 from eigenveil.planning.error_models import ERROR_MODELS, clear, predict_study_error
 from eigenveil.planning.error_models.assumed_records import (
     AssumedSpectrum,
@@ -28,7 +27,6 @@ from eigenveil.planning.error_models.assumed_records import (
 from eigenveil.planning.error_models.perturbation import MISFIT, outside_directions, predict_sine
 from eigenveil.simulation import simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.radius import PublicNorm
 from eigenveil.study.study import Column, Federation, Study, Trust
 from tests.support import refused
 
@@ -176,23 +174,6 @@ def test_turns_agree_with_drawing_whole_matrices() -> None:
     assert found.high / MISFIT == pytest.approx(np.quantile(norms, 0.9), rel=0.15)
 
 
-def test_public_normals_are_normal_and_always_the_same() -> None:
-    first = public_normals(b"a test", (4000, 3))
-    assert (first == public_normals(b"a test", (4000, 3))).all()
-    assert not (first == public_normals(b"another", (4000, 3))).any()
-    assert first.mean() == pytest.approx(0, abs=0.05)
-    assert (first**2).mean() == pytest.approx(1, abs=0.05)
-    assert (first**4).mean() == pytest.approx(3, abs=0.3)
-
-
-def test_a_sample_says_what_the_spectrum_would() -> None:
-    stated = stated_spectrum(STEEP, 12, 2)
-    sampled = sample_spectrum(drawn(stated, 20_000, np.random.default_rng(1)), 2)
-    for algorithm in (Algorithm.GAUSS_COV, Algorithm.DP_PCA):
-        study = a_study(algorithm=algorithm, components=2)
-        assert raw(study, sampled) == pytest.approx(raw(study, stated), rel=0.15)
-
-
 def test_without_a_gap_the_prediction_says_that_it_is_rough() -> None:
     assert clear(a_study(components=1), stated_spectrum(STEEP, 12, 1))
     assert not clear(a_study(components=1), stated_spectrum([1.0], 12, 1))
@@ -211,16 +192,6 @@ def test_guesses_refuse_what_is_none() -> None:
         sample_spectrum(np.ones((50, 12)), 1)
 
 
-def test_a_stated_norm_saves_a_histogram_where_it_is_tight_and_costs_its_square_where_it_is_not() -> None:
-    """`assumed_spectrum` has rows of 0.87 in root mean square."""
-    assumed_spectrum, loud = default_spectrum(12, 1), a_study(centring=False, epsilon=0.3)
-    tight, twice = (raw(replace(loud, radius=PublicNorm(norm=norm)), assumed_spectrum) for norm in (1.5, 3.0))
-    assert twice == pytest.approx(4 * tight, rel=0.1)
-    # Records that are shorter in the same proportion as the norm are the same study.
-    halves = [raw(replace(loud, radius=PublicNorm(norm=norm)), assumed_spectrum) for norm in (0.6, 0.3)]
-    assert halves[0] == pytest.approx(halves[1], rel=0.02)
-
-
 @pytest.mark.parametrize("norm", [0.05, 0.8, 1.0])
 def test_what_is_assumed_keeps_within_a_stated_norm(norm: float) -> None:
     for assumed_spectrum in (default_spectrum(12, 2), stated_spectrum(STEEP, 50, 1), default_spectrum(3, 3)):
@@ -235,23 +206,6 @@ def test_what_is_assumed_keeps_within_a_stated_norm(norm: float) -> None:
         assert limited_to_norm(assumed_spectrum, 100.0).lengths == pytest.approx(assumed_spectrum.lengths)
     sample = sample_spectrum(np.random.default_rng(1).standard_normal((100, 4)), 1)
     assert limited_to_norm(sample, norm) is sample
-
-
-@pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.DP_PCA])
-def test_the_error_on_unit_rows_is_foreseen(algorithm: Algorithm) -> None:
-    rows = np.random.default_rng(3).standard_normal((10_000, 20)) * np.arange(1, 21) ** -0.375
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    values, vectors = eigenpairs(rows.T @ rows / len(rows))
-    study = a_study(
-        20, algorithm=algorithm, centring=False, radius=PublicNorm(norm=1.0), expected_records=len(rows)
-    )
-    found = [
-        sin_angle(simulate(study, {"all": rows}, seed=i).estimate.components, vectors[:, :1].T)
-        for i in range(11)
-    ]
-    foreseen = predict_study_error(study, stated_spectrum(values.tolist(), 20, 1))
-    assert foreseen is not None
-    assert 1 / 1.5 < statistics.median(found) / foreseen.median < 1.5
 
 
 def test_clipping_bends_what_is_lopsided() -> None:

@@ -74,7 +74,7 @@ def variants(query: Any, by: int = 1) -> list[tuple[str, Any]]:
                 changed.flat[i] += by
                 with suppress(RequestError):
                     out.append((name, replace(query, **{name: changed})))
-        elif value is None:
+        elif value is None or isinstance(value, str):
             continue
         elif isinstance(value, bool):
             out.append((name, replace(query, **{name: not value})))

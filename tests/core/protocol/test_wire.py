@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.errors import Code, EigenveilError
+from eigenveil.errors import Code, EigenveilError, RequestError
 from eigenveil.numerics.encoding import from_bytes, to_bytes
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -28,7 +28,11 @@ def test_a_query_is_read_back_as_it_was_sent(name: str) -> None:
     """And so is each that differs from it in one number."""
     setting = Setting(adds=True, sites=1, micro_rho=2**53 - 1, atto_delta=10**17)
     asked = query_of(PLAN, QUERIES[name], setting)
-    for query in (asked, *(replace(asked, query=one) for _, one in variants(asked.query))):
+    for _, one in [("", asked.query), *variants(asked.query)]:
+        try:
+            query = replace(asked, query=one)
+        except RequestError:
+            continue  # a batch out of its turn
         received = query_from_proto(pb.Query.FromString(query_to_proto(query).SerializeToString()))
         assert type(received.query) is type(query.query)
         assert received.digest == query.digest

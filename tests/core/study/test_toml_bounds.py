@@ -12,8 +12,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study import plain_values
-from eigenveil.study.plain_values import DEEPEST, LONGEST_WORD, MOST_CHARACTERS, parse_toml
+from eigenveil.study import checks
+from eigenveil.study.checks import DEEPEST, LONGEST_WORD, MOST_CHARACTERS, parse_toml
 from eigenveil.study.toml import parse_study
 
 MANY = 5_000
@@ -94,7 +94,7 @@ def read(text: str) -> dict[str, Any] | None:
 def test_what_costs_more_than_its_length_is_refused_and_next_to_nothing_is_kept(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plain_values, "MOST_KEYS", FEW)
+    monkeypatch.setattr(checks, "MOST_KEYS", FEW)
     tracemalloc.start()
     try:
         with pytest.raises(ValueError, match=BOUNDED):

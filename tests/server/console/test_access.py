@@ -18,9 +18,8 @@ from eigenveil.identity import Role
 from eigenveil_common.web.sessions import LIFETIME_SECONDS, MOST_BYTES, MOST_SESSIONS, Sessions
 from eigenveil_server.config import Config, Console
 from eigenveil_server.console.access import ADMITTED, BURST
-from eigenveil_server.console.federation_pages import FederationPages
+from eigenveil_server.console.federation_pages import FederationPages, SubmissionPages
 from eigenveil_server.console.study_pages import StudyPages
-from eigenveil_server.console.submission_pages import SubmissionPages
 from eigenveil_server.pki.authority import Authority, new_key
 from tests.server.console.visits import Visits, visited
 from tests.server.rig import made

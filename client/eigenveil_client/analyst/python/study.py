@@ -18,8 +18,7 @@ from eigenveil.dictionary.study_files import KEY, ResolvedStudy
 from eigenveil.errors import Code, RequestError
 from eigenveil.reporting.presentation import summary_html, summary_text
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.checks import study_error
-from eigenveil.study.plain_values import field_types, to_plain, toml_text
+from eigenveil.study.checks import field_types, study_error, to_plain, toml_text
 from eigenveil.study.radius import PublicNorm, radius_value
 from eigenveil.study.study import Choose, Column, Extraction, Federation, Missing, Scaling, Study, Trust
 from eigenveil.study.toml import SECTIONS, parse_study, study_digest, study_to_toml

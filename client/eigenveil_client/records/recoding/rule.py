@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.study.plain_values import as_float, check_keys, coerce_values, field_types, to_plain
+from eigenveil.study.checks import as_float, check_keys, coerce_values, field_types, to_plain
 from eigenveil_client.records.tables.cells import MISSING, check_codes
 from eigenveil_client.records.tables.source import Dialect
 from eigenveil_common.config import ensure

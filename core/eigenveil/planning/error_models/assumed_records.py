@@ -21,8 +21,7 @@ from numpy.typing import ArrayLike
 from eigenveil.algorithms.shared.preparation import LocationEstimate, effective_mu, locate
 from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.numerics.linalg import eigenpairs
-from eigenveil.numerics.normals import public_normals
+from eigenveil.numerics.linalg import eigenpairs, public_normals
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, PricedQuery
 from eigenveil.protocol.query_limits import least_drawn_sigma

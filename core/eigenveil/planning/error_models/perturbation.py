@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.normals import public_normals
+from eigenveil.numerics.linalg import public_normals
 from eigenveil.planning.error_models.assumed_records import AssumedSpectrum
 
 INSIDE, SINGLE, GROUPS = 12, 16, 32

@@ -10,8 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest
-from eigenveil.numerics.linalg import fix_signs, single_blas_thread
-from eigenveil.numerics.normals import normal_quantiles
+from eigenveil.numerics.linalg import fix_signs, normal_quantiles, single_blas_thread
 from eigenveil.queries.contract import QueryKind, describe_numbers
 from eigenveil.queries.limits import check_centre, check_whole, freeze, require
 from eigenveil.study.study import MAX_SITES

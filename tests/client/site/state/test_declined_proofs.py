@@ -23,7 +23,7 @@ from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
-from eigenveil_client.site.state import declined_proofs
+from eigenveil_client.site.state import declined_plans, declined_proofs
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.files import arm, disarm
 from tests.client.site.command_line import site, written
