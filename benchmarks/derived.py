@@ -28,7 +28,7 @@ from benchmarks.families import Family, bundled, present
 from eigenveil.derived.covariance import IntervalEstimate, Units
 from eigenveil.derived.factors import match_factors
 from eigenveil.derived.moments import Moments
-from eigenveil.noise.source import SeededNoise
+from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil.planning.choose import make_plan

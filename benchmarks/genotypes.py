@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.noise.source import SeededNoise
+from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray
 from eigenveil.numerics.linalg import eigenpairs, orthonormal, sin_angle, single_blas_thread
 from eigenveil.planning.choose import make_plan

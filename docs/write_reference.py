@@ -158,7 +158,7 @@ def exported(one: Metric) -> str:
 
 def of_site() -> list[Metric]:
     """What the file of a site holds, of every label one value."""
-    contact = site_metrics.Contact(connections=1, lost=Counter(code=1), notices=Counter(outcome=1))
+    contact = site_metrics.Contact(connections=1, disconnects=Counter(code=1), notices=Counter(outcome=1))
     text = site_metrics.metrics_text(contact, LedgerTotals.of(Ledger(Policy().budget)), 0.0).decode()
     return list(text_string_to_metric_families(text))
 

@@ -18,7 +18,8 @@ from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.ledger import Ledger
 from eigenveil.algorithms import CustomAlgorithm, Estimate, as_custom_algorithm
 from eigenveil.errors import Code, RequestError
-from eigenveil.noise.source import NoiseSource, OsNoise, SeededNoise
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import NoiseSource, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, digest, frozen
 from eigenveil.numerics.linalg import single_blas_thread
 from eigenveil.planning.choose import make_plan
@@ -174,8 +175,7 @@ def simulate(
     - `algorithm` is a custom algorithm instead of the study's, which no federation runs
       (docs/own-algorithm.md).
     - `apply` is `map` or that of an executor, for parallel work on large records.
-    - `hold` has the sites answer elsewhere, as `eigenveil_client.local.simulate` does, with the same
-      release.
+    - `hold` has the sites answer elsewhere, as `eigenveil_client.local.simulate` does; the release is equal.
 
     Raises:
         RequestError: records do not match the study; too few sites answered a round; the algorithm yielded a

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.regional import Region, RegionalAnswer, joined, run_regions
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
-from eigenveil.noise.source import SeededNoise
+from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import frozen
 from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan

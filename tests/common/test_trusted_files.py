@@ -12,6 +12,11 @@ import pytest
 from eigenveil.errors import Code, RequestError
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.trusted_files import check_trusted, database_files, trust_problems, trusted_entries
+from pathlib import Path
+import pytest
+from eigenveil.errors import Code
+from eigenveil_common import files
+from tests.support import refused
 
 OTHER = 54_321  # no user's number
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="root alone gives files away")
@@ -211,3 +216,18 @@ def test_a_database_is_looked_at_without_opening_it(state: Path, monkeypatch: py
     monkeypatch.setattr("builtins.open", lambda *more, **named: pytest.fail("it was opened"))
     monkeypatch.setattr(os, "open", lambda *more, **named: pytest.fail("it was opened"))
     assert told(*database_files(state / "state.db")) == []
+
+
+# What is read whole is no larger than such a file can be.
+
+
+def test_a_file_that_is_read_whole_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(files, "MOST_MIB", 2)
+    path = tmp_path / "release.json"
+    path.write_bytes(bytes(2 * files.MIB))
+    assert files.read(path) == bytes(2 * files.MIB)
+    path.write_bytes(bytes(2 * files.MIB + 1))
+    with refused(Code.BAD_CONFIG, "has over 2 MiB"):
+        files.read(path)
+    with refused(Code.BAD_CONFIG, "has over 2 MiB"):
+        files.read(Path("/dev/zero"))

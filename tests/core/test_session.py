@@ -14,7 +14,7 @@ from eigenveil import barrier
 from eigenveil.aggregation import aggregate
 from eigenveil.algorithms import ALGORITHMS, Estimate
 from eigenveil.errors import Code, EigenveilError
-from eigenveil.noise.source import SeededNoise
+from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import PricedQuery

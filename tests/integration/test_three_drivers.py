@@ -22,7 +22,7 @@ from eigenveil.dictionary.site_rules import ANY
 from eigenveil.errors import InternalError
 from eigenveil.estimators._base import SEEDS, SITE
 from eigenveil.identity import Role
-from eigenveil.noise.source import SeededNoise
+from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import PROPERTIES

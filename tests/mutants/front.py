@@ -137,7 +137,7 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", "server/eigenveil_server/planning/planner.py", "(memory if most < 0", "(most if most < 0",
        f"{PLANNED}test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned"),
     of("TM18", "common/eigenveil_common/process_limits.py", "        libc.mallopt(M_ARENA_MAX, ARENAS)\n", "",
-       "tests/common/test_process.py"
+       "tests/common/test_confined.py"
        "::test_what_threads_have_used_once_and_nobody_needs_is_kept_for_few_of_them"),
     of("TM18", STREAMS, "bool(frame.flags & END_STREAM):", "frame.kind == HEADERS:", LEFT),
     of("TM18", STREAMS, "frame.stream % 2 == 0 or not (", "not (", MISFRAMED),

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant, of
 
 AGREEMENT = "tests/core/protocol/test_query.py::test_only_what_floats_decide_may_differ_and_by_one_unit_only"
 GUESS = (
-    "tests/core/reporting/test_one_person.py"
+    "tests/core/reporting/test_trust.py"
     "::test_it_is_no_more_than_the_promise_over_as_many_records_and_no_less_than_a_known_guess"
 )
 OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_question_outside_its_limits_cannot_be_built"
@@ -20,7 +20,7 @@ FORESEEN = (
 REGRESSION = "tests/core/derived/test_regression.py"
 MATRIX = "tests/core/derived/test_matrix.py"
 QUERY = "tests/core/protocol/test_query.py"
-STATEMENTS = "tests/core/protocol/test_statements.py"
+STATEMENTS = "tests/core/protocol/test_round.py"
 FORM = f"{STATEMENTS}::test_a_statement_of_another_form_is_refused"
 SIGNED = f"{STATEMENTS}::test_a_signature_of_another_kind_or_over_too_many_bytes_is_refused"
 RESULT = "tests/core/reporting/test_result.py"

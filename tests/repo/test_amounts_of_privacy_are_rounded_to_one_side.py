@@ -17,7 +17,7 @@ from tests.repo.tree import ROOT, files, shown
 PRODUCT = ("core", "common", "server", "client")
 HOME = ROOT / "core/eigenveil/accounting/formatting.py"
 NAMES = frozenset({
-    "epsilon", "epsilons", "delta", "eps", "mu", "rho", "spent", "price", "left", "committed", "reserved",
+    "epsilon", "epsilons", "delta", "eps", "mu", "rho", "spent", "price", "cost", "left", "committed", "reserved",
     "atto",
 })  # fmt: skip
 IN_TEMPLATES = NAMES | {"wanted", "used", "free"}
@@ -44,7 +44,7 @@ def parts(name: str) -> set[str]:
     return set(name.split("_")) | {name}
 
 
-def release_header(node: ast.AST) -> set[str]:
+def mentioned_names(node: ast.AST) -> set[str]:
     """The parts of every name, attribute and text key below `node`, but for what conversions are called."""
     found: set[str] = set()
     for one in ast.walk(node):
@@ -85,7 +85,7 @@ def shortened(source: str, path: str = "") -> list[str]:
     """Amounts of privacy that Python source shortens by itself."""
     found = []
     for value in formatted(ast.parse(source)):
-        names = {name for name in release_header(value) & NAMES if (path, name) not in OTHER}
+        names = {name for name in mentioned_names(value) & NAMES if (path, name) not in OTHER}
         if names:
             found.append(f"{value.lineno}: {ast.unparse(value)}")
     return found
@@ -97,7 +97,7 @@ def divided(source: str, path: str = "") -> list[str]:
         node
         for node in ast.walk(ast.parse(source))
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)
-        if release_header(node.left) & SHARES and ast.unparse(node.right) not in UNITS
+        if mentioned_names(node.left) & SHARES and ast.unparse(node.right) not in UNITS
     ]
     found = [(one.lineno, ast.unparse(one)) for one in quotients]
     return [f"{line}: {text}" for line, text in found if (path, text) not in FLOATS]

@@ -14,7 +14,7 @@ import pytest
 from tests.repo.scripts import script
 from tests.repo.tree import FOLDERS, PACKAGES, ROOT, files, is_generated, shown
 
-ALLOWED = range(3, 14 + 1)  # modules in a folder
+ALLOWED = range(2, 14 + 1)  # parts of a folder: modules, sub-packages and sources of another language
 README_LINES = 15
 SECTIONS = ("core", "common", "server", "client", "proto")
 # Each planted import, and what `lint-imports` must say of it.
@@ -67,15 +67,17 @@ CIRCLES = [  # of folders, of files
 ]
 
 
-def modules(folder: Path) -> list[str]:
-    """The modules of one folder of a package, its `__init__` apart."""
-    return sorted(p.stem for p in folder.glob("*.py") if p.name != "__init__.py" and not is_generated(p))
+def parts(folder: Path) -> list[str]:
+    """Modules, sub-packages and C sources of one folder of a package, its `__init__` excluded."""
+    modules = [p.stem for p in folder.glob("*.py") if p.name != "__init__.py" and not is_generated(p)]
+    packages = [p.parent.name for p in folder.glob("*/__init__.py")]
+    return sorted([*modules, *packages, *(p.name for p in folder.glob("*.c"))])
 
 
 def test_no_folder_of_the_product_is_empty_or_full() -> None:
     """But for a package's top, and folders that hold nothing but folders, data or generated code."""
     inside = {
-        shown(folder): modules(folder)
+        shown(folder): parts(folder)
         for name, home in PACKAGES.items()
         for folder in sorted(p.parent for p in (home / name).rglob("__init__.py"))
         if folder != home / name

@@ -11,7 +11,7 @@ import pytest
 
 from tests.repo.tree import files, module_name, shown
 
-ALLOWED = ("eigenveil.simulation", "eigenveil.noise.source")
+ALLOWED = ("eigenveil.simulation", "eigenveil.noise.seeded")
 MODULES = ("random", "numpy.random")
 BY_NAME = ("__import__", "getattr", "import_module")
 

@@ -8,6 +8,7 @@ would not hold them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -310,8 +311,9 @@ VECTORS = {
 
 
 def text(name: str) -> str:
-    """The content of a vector's file."""
-    return json.dumps(VECTORS[name](), indent=1, sort_keys=True) + "\n"
+    """The content of a vector's file, with each list of plain values on one line."""
+    spread = json.dumps(VECTORS[name](), indent=1, sort_keys=True)
+    return re.sub(r"\[\n[^][{}]*\]", lambda plain: " ".join(plain[0].split()), spread) + "\n"
 
 
 def main() -> None:

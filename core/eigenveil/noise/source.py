@@ -3,8 +3,6 @@
 Noise is exact integers (rounded Gaussian, discrete Laplace) from the operating system's CSPRNG. Its standard
 deviation is computed from the query's sensitivity and cost.
 
-Reproducible noise for simulations and tests. It is not private, and every release states this.
-
 Noise share of a site under secure aggregation, large enough that the honest sites' shares suffice.
 
 At most t sites of an attempt S collude with the coordinator, and know their own shares. So each share has the
@@ -146,30 +144,6 @@ def noise_spec(
         above = Block(count=query.length - d, scale=root_of(square / 2))
         return NoiseSpec(blocks=(diagonal, above))
     return NoiseSpec(blocks=(Block(count=query.length, scale=root_of(square), law=noise_distribution),))
-
-
-class SeededNoise:
-    """Rounded Gaussian and Laplace noise from a seed, for simulations only."""
-
-    private = False
-
-    def __init__(self, seed: int) -> None:
-        self._generator = np.random.default_rng(seed)
-
-    def draw(self, spec: NoiseSpec) -> IntArray:
-        """Return noise as specified. Shape: (spec.length,), int64."""
-        parts = [self._block(block) for block in spec.blocks]
-        return np.rint(np.concatenate(parts)).astype(np.int64)
-
-    def _block(self, block: Block) -> FloatArray:
-        sampler = (
-            self._generator.normal if block.law is NoiseDistribution.GAUSSIAN else self._generator.laplace
-        )
-        return sampler(0.0, block.scale, block.count)
-
-    def uniform(self, count: int) -> FloatArray:
-        """Return uniform floats in (0, 1). Shape: (count,)."""
-        return self._generator.uniform(2.0**-53, 1.0, count)
 
 
 def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:

@@ -15,7 +15,8 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from eigenveil.errors import Code, RequestError, round_label
-from eigenveil.noise.source import NoiseSource, OsNoise, SeededNoise, share_spec
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import NoiseSource, OsNoise, share_spec
 from eigenveil.numerics.encoding import IntArray, digest, frozen
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery

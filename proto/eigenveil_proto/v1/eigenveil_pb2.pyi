@@ -67,7 +67,7 @@ class _DeclineReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Decline
     DECLINE_REASON_FAILURE: _DeclineReason.ValueType  # 6
     """anything else, which may depend on records: its operator has the detail"""
     DECLINE_REASON_PERSON_PURPOSE: _DeclineReason.ValueType  # 7
-    """A person's word, never a program's: core/eigenveil/study/consent.py"""
+    """A person's word, never a program's: core/eigenveil/dictionary/site_rules.py"""
     DECLINE_REASON_PERSON_COLUMNS: _DeclineReason.ValueType  # 8
     DECLINE_REASON_PERSON_ANALYST: _DeclineReason.ValueType  # 9
     DECLINE_REASON_PERSON_BUDGET: _DeclineReason.ValueType  # 10
@@ -86,7 +86,7 @@ DECLINE_REASON_PROTOCOL: DeclineReason.ValueType  # 5
 DECLINE_REASON_FAILURE: DeclineReason.ValueType  # 6
 """anything else, which may depend on records: its operator has the detail"""
 DECLINE_REASON_PERSON_PURPOSE: DeclineReason.ValueType  # 7
-"""A person's word, never a program's: core/eigenveil/study/consent.py"""
+"""A person's word, never a program's: core/eigenveil/dictionary/site_rules.py"""
 DECLINE_REASON_PERSON_COLUMNS: DeclineReason.ValueType  # 8
 DECLINE_REASON_PERSON_ANALYST: DeclineReason.ValueType  # 9
 DECLINE_REASON_PERSON_BUDGET: DeclineReason.ValueType  # 10
@@ -2673,7 +2673,7 @@ class StudyEvent(_message.Message):
     round: _builtins.int
     query_kind: _builtins.str
     round_state: _builtins.str
-    """core/eigenveil/protocol/round.py"""
+    """core/eigenveil/protocol/rounds.py"""
     spent_micro_rho: _builtins.int
     micro_rho: _builtins.int
     failure: _builtins.str

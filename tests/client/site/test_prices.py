@@ -56,14 +56,6 @@ def passes(plan: Plan) -> tuple[list[RoundQuery], list[RoundQuery]]:
     ]
 
 
-def test_a_pass_is_paid_once(stage: Stage) -> None:
-    plan, store = oja_plan(), stage.store()
-    worker = stage.worker(store)
-    before, parts = passes(plan)
-    for asked in (*before, *parts):
-        assert isinstance(ask(stage, worker, asked, plan), Contribution)
-    assert spent(store) == sum(asked.micro_rho for asked in before) + parts[0].micro_rho
-    store.close()
 
 
 def test_a_site_that_missed_the_first_part_pays_with_the_next(stage: Stage) -> None:
@@ -79,15 +71,6 @@ def test_a_site_that_missed_the_first_part_pays_with_the_next(stage: Stage) -> N
     store.close()
 
 
-def test_a_later_part_may_not_cost_more_than_the_pass_has_paid(stage: Stage) -> None:
-    plan, store = oja_plan(), stage.store()
-    worker = stage.worker(store)
-    before, parts = passes(plan)
-    for asked in (*before, parts[0]):
-        ask(stage, worker, asked, plan)
-    with pytest.raises(RequestError, match="costs more than the first batch of its pass"):
-        store.outgoing.answer(plan, replace(parts[1], micro_rho=parts[1].micro_rho + 1), b"", ())
-    store.close()
 
 
 def pure_plan() -> Plan:

@@ -89,14 +89,6 @@ def test_the_budget_is_the_most_that_keeps_the_promise(epsilon: float, delta: fl
     assert epsilon_at(budget / MICRO, delta) <= epsilon * (1 + 1e-8)
 
 
-@given(rho=rhos, factor=st.floats(1.001, 10), epsilon=epsilons, delta=deltas)
-def test_more_rho_is_never_more_private(rho: float, factor: float, epsilon: float, delta: float) -> None:
-    assert delta_at(rho * factor, epsilon) >= delta_at(rho, epsilon) * (1 - 1e-9)
-    assert delta_at(rho, epsilon * factor) <= delta_at(rho, epsilon) * (1 + 1e-9)
-    assert epsilon_at(rho * factor, delta) >= epsilon_at(rho, delta) * (1 - 1e-8)
-    assert epsilon_at(rho, min(0.9, delta * factor)) <= epsilon_at(rho, delta) * (1 + 1e-8)
-
-
 @pytest.mark.parametrize(
     ("call", "wanted"),
     [

@@ -21,7 +21,7 @@ from eigenveil.dictionary.directory import (
     statement_from_proto,
 )
 from eigenveil.dictionary.site_rules import StatedRules
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code
 from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import a_study, refused
@@ -122,28 +122,14 @@ def test_a_study_is_admitted_if_nothing_public_speaks_against_it(
         check_study(STUDY, public)
 
 
-def test_every_refusal_says_what_to_do() -> None:
-    """All that is wrong is told at once."""
-    public = directory(
-        sites={"north": stated(("c0", "c1")), "south-2": None}, columns=("c0", "c1", "c22", "hba1c")
-    )
-    with refused(
-        Code.BAD_STUDY,
-        "not enrolled in fed: south (did you mean 'south-2' or 'north'?) (enrolled sites: north, south-2)",
-        "neither in the dictionary of fed nor offered by a site: 'c2' (did you mean 'c22'",
-    ):
-        check_study(STUDY, public)
-    with pytest.raises(RequestError) as told:
-        check_study(STUDY, public)
-    assert str(told.value).count("'c2'") == 1
+def test_every_problem_is_named_at_once_and_an_officer_has_an_hour() -> None:
+    sites = {"north": stated(("c0", "c1")), "south-2": None}
+    with refused(Code.BAD_STUDY, "'south-2'", "'c22'"):
+        check_study(STUDY, directory(sites=sites, columns=("c0", "c1", "c22", "hba1c")))
     with refused(Code.BAD_STUDY, "south does not offer 'c1', 'c2'"):
-        check_study(
-            STUDY, directory(sites={"north": None, "south": stated(("c0",))}, columns=("c0", "c1", "c2"))
-        )
+        check_study(STUDY, directory(sites={"north": None, "south": stated(("c0",))}))
     slow = {"north": stated(asks=True), "south": None}
-    with refused(
-        Code.BAD_STUDY, "at north a person decides", "waits only 60 s", "deadline_seconds of at least 3600"
-    ):
+    with refused(Code.BAD_STUDY, "north", f"{PERSON_SECONDS:.0f}"):
         check_study(STUDY, directory(sites=slow))
     patient = replace(STUDY, federation=Federation(sites=SITES, deadline_seconds=PERSON_SECONDS))
     check_study(patient, directory(sites=slow))

@@ -20,7 +20,8 @@ from eigenveil.accounting.gaussian import noise_multiplier
 from eigenveil.accounting.zcdp import ATTO, Neighbours
 from eigenveil.mechanisms.papers import smooth_sensitivity
 from eigenveil.noise.distributions import cauchy, fine_normals, haar
-from eigenveil.noise.source import NoiseSpec, OsNoise, SeededNoise
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries.papers.trusted import (

@@ -16,7 +16,8 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.mechanisms import apply_mechanism
 from eigenveil.mechanisms.papers import covariance
 from eigenveil.noise import distributions
-from eigenveil.noise.source import OsNoise, SeededNoise
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import OsNoise
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.numerics.linalg import symmetric
 from eigenveil.protocol.query import RoundQuery

@@ -12,15 +12,13 @@ import pytest
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import digest, frozen
-from eigenveil.protocol import query as query_module
 from eigenveil.protocol.query import NoiseDistribution, is_same_query
 from eigenveil.protocol.rounds import Release
 from eigenveil.protocol.wire import query_from_proto, query_to_proto
 from eigenveil.queries import Batch, Frame, Gradient, GradientNorms, Gram, SpanVotes
 from eigenveil.queries.gradients import pass_key
 from eigenveil.queries.papers.fingerprints import Subsamples
-from eigenveil.session import Session
-from tests.support import DIGEST, a_field, a_plan, a_query, every_query, refused
+from tests.support import DIGEST, a_field, a_query, every_query, refused
 
 RELEASE = Release(
     round=3,
@@ -137,18 +135,6 @@ def test_a_question_about_more_columns_is_another_one() -> None:
     """Although every number of the one is in the other."""
     one, other = (a_query(Gram(centre=frozen([5] * d), radius=9)) for d in (1, 2))
     assert not is_same_query(one, other)
-
-
-def test_a_site_computes_the_digest_of_what_it_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Although its session came to the same query by itself."""
-    session = Session(a_plan())
-    assert session.pending is not None
-    decoded = query_from_proto(query_to_proto(session.pending))
-    expected = decoded.digest
-    monkeypatch.setattr(query_module, "digest", pytest.fail)
-    session.adopt(decoded)
-    assert not session.pending_differs
-    assert session.pending.digest == decoded.digest == expected
 
 
 def test_a_kept_digest_is_not_taken_over_by_a_copy_that_differs() -> None:

@@ -10,6 +10,17 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.protocol.rounds import TRANSITIONS, RoundState, check_transition, diagram
 from tests.support import refused
+import math
+from dataclasses import asdict, replace
+from typing import Any
+import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from eigenveil.errors import Code
+from eigenveil.numerics.encoding import canonical, frozen
+from eigenveil.protocol.rounds import MOST_BYTES, ROUND_SIGNED, Release, RoundStatement, SignedRound
+from eigenveil.protocol.wire import round_from_proto, round_to_proto
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.support import refused
 
 PROTOCOL = Path(__file__).parents[3] / "proto" / "PROTOCOL.md"
 
@@ -48,3 +59,61 @@ def test_the_protocol_shows_the_table_as_it_is() -> None:
     _, _, rest = PROTOCOL.read_text().partition("<!-- round: python -m eigenveil.protocol.rounds -->\n")
     shown, _, _ = rest.partition("<!-- end of round -->")
     assert shown == f"```mermaid\n{diagram()}\n```\n"
+
+
+# [R21] What the coordinator states of a round is in one form, and nothing else is believed.
+
+
+KEY = Ed25519PrivateKey.generate()
+PUBLIC = KEY.public_key().public_bytes_raw()
+STATED = RoundStatement(
+    plan="a" * 64, round=2, query="b" * 64, after="c" * 64, release="", ledger="d" * 64, size=3
+)
+
+
+def signed(said: bytes) -> SignedRound:
+    return SignedRound(said=said, signature=KEY.sign(ROUND_SIGNED + said))
+
+
+def test_a_statement_is_read_back_as_it_was_signed() -> None:
+    assert STATED.signed(KEY.sign).check(PUBLIC) == STATED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"after": ""}, {"round": 0}, {"size": 0}, {"round": -1},
+        {"release": "e" * 63}, {"query": ""}, {"plan": "a" * 65}, {"ledger": ""},
+    ],
+)  # fmt: skip
+def test_a_statement_of_another_form_is_refused(change: dict[str, Any]) -> None:
+    with refused(Code.PROTOCOL, "has an invalid field"):
+        signed(canonical(asdict(STATED) | change)).check(PUBLIC)
+
+
+def test_a_signature_of_another_kind_or_over_too_many_bytes_is_refused() -> None:
+    said = canonical(asdict(STATED))
+    with refused(Code.IDENTITY, "not signed by this federation"):
+        SignedRound(said=said, signature=KEY.sign(said)).check(PUBLIC)
+    with refused(Code.PROTOCOL, "too long"):
+        signed(said + b" " * MOST_BYTES).check(PUBLIC)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"sigma": 3.0}, {"micro_rho": 10}, {"atto_delta": 1}, {"values": bytes(24)}, {"present": ["a"]},
+        {"micro_rho": 2**63}, {"sigma": math.inf}, {"sigma": math.nan},  # of which there is no canonical JSON
+    ],
+)  # fmt: skip
+def test_a_release_is_believed_only_as_it_was_stated(change: dict[str, Any]) -> None:
+    release = Release(
+        round=2, query="b" * 64, values=frozen([1, -2, 3]), sigma=2.5, micro_rho=9, atto_delta=0,
+        present=("a", "b"),
+    )  # fmt: skip
+    stated = replace(STATED, release=release.digest)
+    message = round_to_proto(release, stated.signed(KEY.sign))
+    assert round_from_proto(message, stated).digest == release.digest
+    fields = {one.name: getattr(message, one.name) for one, _ in message.ListFields()}
+    with refused(Code.PROTOCOL, "does not match its signed statement"):
+        round_from_proto(pb.SealedRound(**fields | change), stated)

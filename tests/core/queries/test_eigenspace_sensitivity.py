@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from eigenveil.accounting.zcdp import ATTO, Neighbours
 from eigenveil.errors import Code
 from eigenveil.mechanisms.papers import smooth_sensitivity
-from eigenveil.noise.source import SeededNoise
+from eigenveil.noise.seeded import SeededNoise
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries.papers.trusted import (

@@ -35,6 +35,18 @@ from eigenveil.study.study import Federation, Trust
 from eigenveil_client.analyst.display import explanation_text
 from eigenveil_client.analyst.python.plan import plan_of
 from tests.support import a_plan, a_study, refused
+import math
+from dataclasses import replace
+from fractions import Fraction
+from statistics import NormalDist
+import pytest
+from eigenveil.accounting.budget import attack_success, attack_success_gaussian
+from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
+from eigenveil.planning.choose import make_plan
+from eigenveil.reporting.explain import budget_inference_odds, guarantee, largest_inference_odds
+from eigenveil.study.algorithm import Algorithm
+from eigenveil.study.composition import Composition
+from eigenveil.study.study import Column, Federation, Study, Trust
 
 SITES = ("north", "south", "west")
 
@@ -83,27 +95,17 @@ def test_one_person_is_told_of_every_attempt() -> None:
     assert abs(largest_inference_odds(once) - largest_inference_odds(thrice)) < Fraction(1, 10**4)
 
 
-def test_it_says_against_whom_it_holds_and_what_a_message_is() -> None:
+def test_a_masked_plan_and_a_central_one_state_what_the_coordinator_sees() -> None:
     told = explain(a_masked_plan(attempts=2, colluding=1))
     assert told["message"] == MASKED
     assert told["study"]["privacy"]["trust"] == "secure-aggregation"
-    for words in (MASKED, "other words"):
-        text = explanation_text(told | {"message": words})
-        assert "(masked, with noise inside)" in text
-        assert "the coordinator adds noise" not in text
-    assert "any one other site" in told["trust"]
-    assert "without noise that hides each person" in told["trust"], "two attempts may differ by one site"
-    assert "at least 2 sites" in told["trust"]
-    assert "up to 2 attempts" in told["trust"]
-    assert "any one other site" in told["guarantee"]["words"]
     assert told["trips"] == len(told["rounds"]) + 1
-    wider = a_masked_plan(colluding=2, federation=Federation(sites=SITES))
-    assert "any 2 other sites" in explain(wider)["trust"]
+    assert "without noise that hides each person" in told["trust"], "two attempts may differ by one site"
+    for words in (MASKED, "other words"):
+        assert "the coordinator adds noise" not in explanation_text(told | {"message": words})
     central = explain(a_plan())
     assert (central["trust"], central["trips"]) == (CENTRAL, len(central["rounds"]))
     assert "coordinator" not in central["guarantee"]["words"]
-    pure = a_plan(a_study(delta=0.0))
-    assert "would show them to nobody" not in explain(pure)["trust"], "it could not be masked"
 
 
 def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> None:
@@ -261,3 +263,55 @@ def test_every_view_of_a_masked_study_names_with_how_many_sites_it_holds(collude
     }
     assert [view for view, words in views.items() if named not in words] == []
     assert explain(a_plan(a_study()))["colluders"] is None
+
+
+# What is said of one person: no more than the guarantee allows, no less than a known guess reaches.
+
+
+STUDY = Study(
+    name="pilot", columns=tuple(Column(name=name, unit="mm", lower=-10, upper=10) for name in "abc"),
+    epsilon=2.0, delta=1e-6, components=1, federation=Federation(sites=("north",)),
+    algorithm=Algorithm.GAUSS_COV,
+)  # fmt: skip
+KINDS = [Algorithm.GAUSS_COV, Algorithm.ADAPTIVE_COV, Algorithm.EM_COV, Algorithm.SUBSPACE_EXACT]
+
+
+def a_known_guess(rho: float, steps: int, *, pure: bool) -> float:
+    """The success rate of guessing by the side of the midpoint on which one released count lies.
+
+    Its noise costs rho: Gaussian, or Laplace with epsilon = sqrt(2 rho) if `pure`; counts differ by `steps`.
+    """
+    half = math.sqrt(2 * rho) * steps / 2
+    return 1 - math.exp(-half) / 2 if pure else NormalDist().cdf(half)
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("algorithm", KINDS)
+def test_it_is_no_more_than_the_promise_over_as_many_records_and_no_less_than_a_known_guess(
+    algorithm: Algorithm, neighbours: Neighbours
+) -> None:
+    plan = make_plan(replace(STUDY, algorithm=algorithm, neighbours=neighbours))
+    told, said = guarantee(plan), largest_inference_odds(plan)
+    chain = "other_" if neighbours is Neighbours.ADD_REMOVE else ""
+    allowed = attack_success(told[f"{chain}epsilon"], min(told[f"{chain}delta"], 0.999))
+    assert said <= allowed
+    steps = 2 if neighbours is Neighbours.ADD_REMOVE else 1
+    pure = plan.composition is Composition.BASIC
+    assert a_known_guess(plan.micro_rho / MICRO, steps, pure=pure) <= float(said) * (1 + 1e-12)
+
+
+def test_whether_somebody_is_in_is_guessed_less_often_than_what_the_record_says() -> None:
+    plan = make_plan(STUDY)
+    assert attack_success_gaussian(Fraction(2 * plan.micro_rho, MICRO)) < largest_inference_odds(plan)
+
+
+def test_a_budget_that_pays_for_one_study_says_what_the_study_does() -> None:
+    plan = make_plan(STUDY)
+    rho = Fraction(plan.micro_rho, MICRO)
+    assert budget_inference_odds(rho, Fraction(0), gaussian=True) == largest_inference_odds(plan)
+    assert budget_inference_odds(rho, Fraction(0), gaussian=False) >= largest_inference_odds(plan)
+    assert budget_inference_odds(2 * rho, Fraction(0), gaussian=True) > largest_inference_odds(plan)
+    sites = Federation(sites=("north", "south"))
+    masked = make_plan(replace(STUDY, federation=sites, trust=Trust.SECURE_AGGREGATION))
+    rho, own = Fraction(masked.cost.micro_rho, MICRO), Fraction(masked.cost.atto_delta, ATTO)
+    assert budget_inference_odds(rho, own, gaussian=True) == largest_inference_odds(masked)

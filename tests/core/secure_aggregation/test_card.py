@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code, EigenveilError
@@ -42,6 +42,7 @@ def signed(stated: Any, seed: int = 7) -> SignedSiteKeyCard:
     return SignedSiteKeyCard(said=said, signature=signing(seed).sign(SITE_CARD_SIGNED + said))
 
 
+@settings(max_examples=25)
 @given(NAMES, NAMES, SEEDS)
 def test_a_card_holds_after_any_way_that_changes_no_value(site: str, federation: str, seed: int) -> None:
     sent = signed_card(site, seed, federation)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from eigenveil import simulate, simulation
 from eigenveil.errors import Code
-from eigenveil.noise.source import NoiseSpec, SeededNoise, share_spec
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import NoiseSpec, share_spec
 from eigenveil.numerics.encoding import IntArray
 from eigenveil.protocol.plan import Plan
 from eigenveil.queries import Count, batch_of

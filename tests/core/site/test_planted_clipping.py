@@ -14,11 +14,11 @@ import pytest
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.queries import AdditiveQuery, ClippedSum, CrossCovariance, Gradient, Gram, SquaredNormSum
-from eigenveil.queries.limits import GRADIENT_LIMIT, OFFSET_STEPS, WEIGHT
-from eigenveil.study.grid import GridRows, S
+from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT
+from eigenveil.study.grid import GridRows
 from tests.core import reference
 from tests.core.queries.test_sensitivity import cross_cases, gradient_cases, row_cases
-from tests.core.records import Answer, Case, hostile_rows, site_answer, verdict
+from tests.core.records import Answer, Case, site_answer, verdict
 
 KINDS: dict[str, Callable[[], list[Case]]] = {
     "clipped-sum": lambda: row_cases(ClippedSum),
@@ -92,36 +92,14 @@ def test_a_wrong_way_to_clip_is_caught(kind: str, clip: Callable[[FloatArray, fl
     assert caught(kind, Neighbours.ADD_REMOVE, kernel(clip))
 
 
-@pytest.mark.parametrize("kind", ["clipped-sum", "gram", "gradient", "gradient, pull", "cross-covariance"])
-def test_the_sensitivity_of_the_other_relation_is_caught(kind: str) -> None:
-    assert caught(
-        kind, Neighbours.REPLACE_ONE, declared=lambda query: query.l2_squared(Neighbours.ADD_REMOVE)
-    )
-
-
 @pytest.mark.parametrize("kind", KINDS)
-def test_half_the_sensitivity_is_caught(kind: str) -> None:
+def test_half_the_sensitivity_or_that_of_the_other_relation_is_caught(kind: str) -> None:
     def half(query: AdditiveQuery) -> int:
         return max(1, query.l2_squared(Neighbours.ADD_REMOVE) // 4)
 
     assert caught(kind, Neighbours.ADD_REMOVE, declared=half)
-
-
-def test_a_gram_measured_without_its_lower_triangle_would_hide_a_fault() -> None:
-    """The Frobenius norm counts entries above the diagonal twice, and the checker does as well."""
-    query = Gram(centre=frozen([0, 0]), radius=GRADIENT_LIMIT // 2**17)
-    rows = np.array([[S // 2, S // 2], [0, 0]], dtype=np.int16)
-    plain = int((site_answer(rows[:1], query).astype(object) ** 2).sum())
-    found = verdict([Case(query=query, rows=rows)], Neighbours.ADD_REMOVE, declared=lambda query: plain)
-    assert found.worst > 1
-
-
-def test_a_record_that_depends_on_its_neighbours_is_caught() -> None:
-    """Planted fault: centring by the data's own mean. Additivity fails, so single records prove nothing."""
-    query = ClippedSum(centre=frozen([0, 0]), radius=S)
-    data = hostile_rows(20, frozen([0, 0]), S, seed=3)
-
-    def faulty(rows: GridRows) -> IntArray:
-        return site_answer((rows - np.rint(rows.mean(axis=0))).astype(np.int16), query)
-
-    assert (faulty(data) - faulty(data[:-1])).tolist() != faulty(data[-1:]).tolist()
+    if kind != "energy":  # which moves as far under either relation
+        other = caught(
+            kind, Neighbours.REPLACE_ONE, declared=lambda query: query.l2_squared(Neighbours.ADD_REMOVE)
+        )
+        assert other

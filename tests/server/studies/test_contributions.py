@@ -15,7 +15,8 @@ import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.noise.source import NoiseSource, SeededNoise
+from eigenveil.noise.seeded import SeededNoise
+from eigenveil.noise.source import NoiseSource
 from eigenveil.numerics.encoding import frozen
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_common.rpc import CHUNK_BYTES

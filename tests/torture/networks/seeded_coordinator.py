@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from unittest import mock
 
-from eigenveil.noise.source import SeededNoise
+from eigenveil.noise.seeded import SeededNoise
 from eigenveil_server import cli, daemon
 
 SEED = 20_260

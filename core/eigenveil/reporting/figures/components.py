@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 from matplotlib.axes import Axes
 
+from eigenveil.accounting.formatting import shown_up
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.planning.predict import EpsilonPrediction, epsilons_around, sweep
@@ -186,9 +187,8 @@ def error_curve(
     if study_epsilon is not None:
         axes.axvline(study_epsilon, color=RED, lw=1.1, ls=(0, (5, 3)))
         axes.annotate(
-            f"this study: {study_epsilon:g}", (study_epsilon, 1), xycoords=("data", "axes fraction"),
-            xytext=(3, -3),
-            textcoords="offset points", va="top", color=RED, fontsize=9,
+            f"this study: {shown_up(study_epsilon)}", (study_epsilon, 1), xytext=(3, -3),
+            xycoords=("data", "axes fraction"), textcoords="offset points", va="top", color=RED, fontsize=9,
         )  # fmt: skip
     axes.set_xscale("log")
     ticks = epsilons if len(epsilons) <= 8 else epsilons[:: -(-len(epsilons) // 8)]

@@ -76,5 +76,3 @@ def test_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone(tm
         assert told["signature"] == "not-compared"
 
 
-def test_every_worth_of_a_signature_has_words_everywhere() -> None:
-    assert set(SIGNATURE_TEXT) == set(SIGNATURE_LABEL) == set(SIGNATURE_LABELS) == set(SignatureStatus)

@@ -88,21 +88,8 @@ def test_a_signature_that_does_not_hold_is_refused_without_any_pin(tmp_path: Pat
         assert store.ledger.ledger.size == 0
 
 
-def disk(stage: Stage) -> int:
-    """The bytes that the site's state takes."""
-    state = stage.config.state
-    return sum(file.stat().st_size for file in state.parent.glob(f"{state.name}*"))
 
 
-def test_a_signature_of_any_length_fills_no_disk(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
-    sent = stage.authorized(PLAN, by())
-    sent.authorization.card_said = bytes(2**20)
-    with closing(stage.store()) as store:
-        before = disk(stage)
-        assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], sent)), Refusal)
-        assert declined_for(store) is Code.PROTOCOL
-        assert disk(stage) - before < 2**18
 
 
 @pytest.mark.parametrize("since", [as_it_was, removed, contradicted, replaced])

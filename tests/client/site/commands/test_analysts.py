@@ -61,10 +61,6 @@ def test_a_card_is_taken_in_confirmed_by_its_digits_listed_and_removed(stage: St
     assert [one["analyst"] for one in listed["earlier"]] == ["ada"]
 
 
-def test_a_person_at_a_terminal_types_the_digits(stage: Stage, config: Path) -> None:
-    site(config, "analysts", "import", filed(stage.folder, ADA))
-    asked = site(config, "analysts", "confirm", "ada", answer=f"Kim\n12345\n{DIGITS}\n")
-    assert (asked.code, "ada is confirmed" in asked.out) == (0, True)
 
 
 def test_a_key_that_changed_fails_the_check_until_a_person_decides(stage: Stage, config: Path) -> None:

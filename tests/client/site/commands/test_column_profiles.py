@@ -64,13 +64,3 @@ def test_a_dictionary_that_is_not_there_fails_the_check(stage: Stage) -> None:
     assert ran.code == 4
 
 
-def test_a_picture_is_as_high_as_its_counts() -> None:
-    counts = [random.Random(3).randrange(100) for _ in range(20)]
-    drawn = picture(counts)
-    heights = [0 if mark == " " else BARS.index(mark) + 1 for mark in drawn]
-    assert len(drawn) == len(counts)
-    assert max(heights) == len(BARS)
-    assert all((one == 0) == (count == 0) for one, count in zip(heights, counts, strict=True))
-    order = sorted(range(20), key=counts.__getitem__)
-    assert [heights[i] for i in order] == sorted(heights)
-    assert picture([]) == picture([0])[:0]

@@ -74,14 +74,6 @@ def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> N
         assert store.ledger.ledger.reserved.keys() == {PLAN.digest}
 
 
-def test_an_approval_is_for_one_plan(asking: Stage) -> None:
-    other = a_plan(submission="two")
-    with process(asking) as (store, worker):
-        asked(asking, worker)
-        consent.approve(asking.config, store, store.studies.find(PLAN.digest), by="Dr. Grau")
-        assert asked(asking, worker, other) is None
-        assert worker.awaiting() == {other.digest}
-        assert isinstance(worker.work(work(FIRST)), Contribution)
 
 
 def test_a_declined_study_is_refused_with_the_reason_after_a_restart_too(asking: Stage) -> None:
@@ -235,21 +227,8 @@ def test_a_person_s_word_stays_visible_when_the_study_is_over(asking: Stage, wor
     assert f"{word} by Dr. Grau, ended" in site(config, "studies").out
 
 
-def test_what_the_rules_refused_is_nobody_s_word(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, columns=("a",))
-    with process(stage) as (_, worker):
-        asked(stage, worker)
-    told = site(written(stage), "studies", "--json").json
-    assert told["studies"] == []
-    (row,) = told["declined"]
-    assert (row["analyst"], row["rule"], row["plans"]) == (PLAN.analyst, "columns", 1)
-    assert "columns" in site(written(stage), "studies").out
 
 
-def test_nothing_comes_back_from_an_end() -> None:
-    ends = {ConsentStatus.DECLINED, ConsentStatus.WITHDRAWN, ConsentStatus.ENDED}
-    assert all(TRANSITIONS[end] <= ends for end in ends)
-    assert set(TRANSITIONS) == set(ConsentStatus)
 
 
 def test_a_plan_without_an_analyst_is_a_breach(stage: Stage) -> None:
@@ -314,44 +293,10 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     assert {row["standing"] for row in rows} == {"withdrawn", "declined"}
 
 
-def test_a_study_beyond_the_rules_cannot_be_approved(asking: Stage) -> None:
-    with process(asking) as (_, worker):
-        asked(asking, worker)
-    config = written(asking, 'approval = "ask"\ncolumns = ["a"]\n')
-    ran = site(config, "approve", PLAN.digest[:8], "--yes", "--json")
-    assert (ran.code, ran.json["error"]) == (6, "site-policy")
-    assert site(config, "studies", "--json").json["pending"] == 1
 
 
-async def test_the_daemon_waits_says_so_and_answers_once_a_person_agreed(asking: Stage) -> None:
-    coordinator = Coordinator(work=[work(FIRST, asking.signed(PLAN))])
-    config = written(asking, 'approval = "ask"\n')
-
-    async with asking.serving(coordinator), asking.daemon():
-        await until(lambda: len(coordinator.asked) >= 2)
-        assert coordinator.asked[-1].awaiting == [bytes.fromhex(PLAN.digest)]
-        assert (coordinator.contributions, coordinator.declines) == ([], [])
-        asks = len(coordinator.asked)
-        done = await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
-        assert done.code == 0
-        await until(lambda: len(coordinator.asked) > asks)  # without any word of the coordinator
-        assert list(coordinator.asked[-1].awaiting) == []
-        coordinator.work.append(work(FIRST))
-        await until(lambda: coordinator.contributions)
 
 
-async def test_the_daemon_declines_what_a_person_withdrew_while_it_ran(stage: Stage) -> None:
-    coordinator = Coordinator(work=[work(FIRST, stage.signed(PLAN))])
-    config = written(stage)
-
-    async with stage.serving(coordinator), stage.daemon():
-        await until(lambda: coordinator.contributions)
-        done = await asyncio.to_thread(site, config, "withdraw", PLAN.digest[:8])
-        assert done.code == 0
-        coordinator.work.append(work(SECOND))
-        await until(lambda: coordinator.declines)
-    assert len(coordinator.contributions) == 1
-    assert [one.reason for one in coordinator.declines] == [pb.DECLINE_REASON_PERSON_UNSTATED]
 
 
 def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> None:

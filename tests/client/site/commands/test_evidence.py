@@ -63,11 +63,6 @@ def test_a_round_is_shown_and_its_numbers_are_computed_again(answered: Path, sta
     assert (several.code, several.json["error"]) == (8, "not-found")
 
 
-def test_numbers_of_other_records_are_not_passed_off_as_those_that_left(answered: Path, stage: Stage) -> None:
-    write_records(stage.records, rows=41)
-    ran = site(answered, "egress", "show", "--round", 1, "--numbers", "--json")
-    assert (ran.code, ran.json["error"]) == (9, "conflict")
-    assert "the records have changed" in ran.json["message"]
 
 
 def change(stage: Stage, *statements: str) -> None:
@@ -168,15 +163,6 @@ def signs(shown: str) -> Counter[str]:
     return Counter(shown.replace("─", "").replace(" ", "").replace("\n", ""))
 
 
-def test_a_row_in_a_pipe_is_one_line(answered: Path) -> None:
-    shown = [line.split() for line in site(answered, "egress", "show", width=80).out.splitlines()]
-    for row in site(answered, "egress", "show", "--json").json["rows"]:
-        (line,) = [words for words in shown if words[:1] == [str(row["index"])]]
-        assert line[3:] == [
-            row["study"][:12], str(row["round"] + 1), *sent_kind_label(row["kind"], masked=False).split(),
-            str(row["bytes"]),
-            row["contribution"][:16],
-        ]  # fmt: skip
 
 
 def test_numbers_say_what_one_unit_is(answered: Path) -> None:

@@ -33,10 +33,6 @@ def test_a_person_is_asked_again_until_it_can_be_meant(
     assert typed.read() == ""
 
 
-def test_whoever_says_everything_is_asked_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    typed = Typed("never read", terminal=True)
-    assert init(monkeypatch, tmp_path, typed, "--name", "anna", "--records", "r.csv") == 0
-    assert typed.tell() == 0
 
 
 @pytest.mark.parametrize(("terminal", "json"), [(False, False), (True, True)])

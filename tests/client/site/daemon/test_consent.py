@@ -68,16 +68,6 @@ def test_the_rules_agree_at_once_without_a_look_at_the_records(stage: Stage) -> 
         assert worker.agreed() == {PLAN.digest: False}
 
 
-def test_a_person_s_word_is_said_as_one_and_a_question_before_it_waits(asking: Stage) -> None:
-    with process(asking) as (_, worker):
-        assert worker.work(wanted(asking)) is None
-        assert worker.awaiting() == {PLAN.digest}
-        assert worker.agreed() == {}
-        assert worker.work(work(FIRST)) is None, "a coordinator that does not wait gets no answer"
-        decide(asking, consent.approve)
-        assert (worker.awaiting(), worker.agreed()) == (frozenset(), {PLAN.digest: True})
-        assert worker.work(wanted()) is None, "asked again, it stands by it"
-        assert isinstance(worker.work(work(FIRST)), Contribution)
 
 
 def test_what_waited_and_breaks_a_rule_by_now_is_refused_when_no_person_is_asked_any_more(
@@ -114,14 +104,6 @@ def test_the_officer_s_sentence_leaves_only_if_the_site_told_such_then_and_does_
         assert store.studies.find(PLAN.digest).text == "no birth dates"
 
 
-def test_who_refuses_by_rules_has_no_person_s_word(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, columns=("a",))
-    with process(stage) as (_, worker):
-        for _ in range(2):
-            refusal = worker.work(wanted(stage))
-            assert isinstance(refusal, Refusal)
-            assert (refusal.reason, refusal.round) == (pb.DECLINE_REASON_POLICY, 0)
-        assert worker.agreed() == {}
 
 
 def test_a_word_is_given_on_the_plan_that_came_and_nothing_beside_it(stage: Stage) -> None:

@@ -285,16 +285,6 @@ async def test_what_an_honest_coordinator_never_asks_is_declined_and_alarmed(
     assert "declined" in alarms[0].message
 
 
-async def test_another_price_is_declined_as_a_breach(stage: Stage) -> None:
-    plan = a_plan()
-    dear = replace(queries(plan)[0], micro_rho=plan.micro_rho + 1)
-    coordinator = Coordinator(work=[work(dear, stage.signed(plan))])
-
-    async with stage.serving(coordinator), stage.daemon() as store:
-        await until(lambda: coordinator.declines)
-        assert store.ledger.ledger.spent.micro_rho == 0
-    assert coordinator.declines[0].reason == pb.DECLINE_REASON_PROTOCOL
-    assert coordinator.contributions == []
 
 
 async def test_work_that_cannot_even_be_named_is_alarmed_and_survived(
@@ -326,12 +316,3 @@ async def test_a_note_that_cannot_be_written_when_asked_to_stop_is_an_error(
             note.mkdir()
 
 
-async def test_a_site_that_the_study_can_do_without_may_miss_rounds(stage: Stage) -> None:
-    plan = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=1)))
-    coordinator = Coordinator(work=[work(queries(plan)[1], stage.signed(plan)), work(queries(plan)[0])])
-
-    async with stage.serving(coordinator), stage.daemon():
-        await until(lambda: coordinator.declines)
-    assert [sent.round for sent in coordinator.contributions] == [1]
-    assert [decline.round for decline in coordinator.declines] == [0]
-    assert isinstance(queries(plan)[0].query, Count)

@@ -175,10 +175,6 @@ def test_the_same_attempt_gets_the_same_bytes_without_records_and_without_a_char
         assert len({row.contribution for row in store.egress.rows()}) == 1
 
 
-def test_a_site_that_was_left_out_of_an_attempt_may_answer_the_next(peers: Peers) -> None:
-    with process(peers.stage) as (store, worker):
-        answered(worker, FIRST, peers.attempt(FIRST, 3))
-        assert left(store) == (PRICE, ["count"])
 
 
 Spoilt = Callable[[Peers], Attempt]
@@ -258,13 +254,6 @@ def test_an_earlier_attempt_is_not_answered_any_more(peers: Peers) -> None:
         assert left(store)[0] == 2 * PRICE
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_after_a_later_round_nothing_of_an_earlier_one_is_answered(peers: Peers, number: int) -> None:
-    with process(peers.stage) as (store, worker):
-        answered(worker, FIRST, peers.attempt(FIRST, 1))
-        answered(worker, SECOND, peers.attempt(SECOND, 1))
-        assert isinstance(ask(worker, FIRST, peers.attempt(FIRST, number)), Refusal)
-        assert left(store)[0] == FIRST.micro_rho + SECOND.micro_rho
 
 
 def test_a_question_that_changes_after_it_was_ready_is_refused(peers: Peers) -> None:

@@ -87,16 +87,6 @@ async def test_a_large_masked_answer_goes_in_chunks_that_name_its_attempt(peers:
     assert len(coordinator.contributions[-1].values) == 8 * SECOND.query.length
 
 
-async def test_the_same_attempt_over_and_over_is_taken_ever_more_slowly(
-    peers: Peers, pauses: list[int]
-) -> None:
-    coordinator = Coordinator(work=[*script(peers)[:2], *(script(peers)[1] for _ in range(3))])
-
-    async with peers.stage.serving(coordinator), peers.stage.daemon() as store:
-        await until(lambda: len(coordinator.contributions) == 4)
-        assert left(store)[0] == FIRST.micro_rho
-    assert pauses == [2, 3]
-    assert len({one.values for one in coordinator.contributions}) == 1
 
 
 async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(peers: Peers) -> None:

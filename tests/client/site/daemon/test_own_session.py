@@ -232,12 +232,6 @@ async def test_a_daemon_outlives_rounds_that_come_in_impossible_pieces(stage: St
         assert coordinator.lose == ["told"] * 2
 
 
-def test_a_restarted_site_goes_on_from_what_it_kept(stage: Stage) -> None:
-    for query in rehearse(PLAN):
-        store = stage.store()
-        reply = stage.worker(store).work(work(query, stage.signed(PLAN)))
-        assert isinstance(reply, Contribution), query.round
-        store.close()
 
 
 def test_a_plan_of_another_revision_is_refused_by_name(

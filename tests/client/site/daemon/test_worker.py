@@ -54,28 +54,8 @@ def ended(plan: Plan) -> pb.NextWorkResponse:
     return pb.NextWorkResponse(ended=[end])
 
 
-@contextmanager
-def counted(place: object, name: str) -> Iterator[mock.Mock]:
-    """How often a function is called."""
-    with mock.patch.object(place, name, autospec=True, side_effect=getattr(place, name)) as calls:
-        yield calls
 
 
-def test_a_whole_study_is_parsed_and_rehearsed_once_and_followed_in_one_session(stage: Stage) -> None:
-    queries = rehearse(PLAN)
-    messages = [work(queries[0], stage.signed(PLAN)), *map(work, queries[1:])]
-    with (
-        closing(stage.store()) as store,
-        counted(Session, "__init__") as sessions,
-        counted(plan_module, "study_from_dict") as studies,
-        counted(query_module, "digest") as digests,
-    ):
-        member = load_identity(stage.config.identity)
-        worker = SiteWorker(member, stage.config.policy, store, make_engine(stage.config))
-        assert all(isinstance(worker.work(message), Contribution) for message in messages)
-    assert sessions.call_count <= 2
-    assert studies.call_count == 1
-    assert digests.call_count <= 3 * len(queries), "as rehearsed, as followed, as it came"
 
 
 def test_a_crash_between_the_charge_and_the_sending_costs_nothing(stage: Stage) -> None:
@@ -108,12 +88,6 @@ def test_another_query_for_an_answered_round_is_refused_even_after_a_restart(sta
             store.outgoing.answer(PLAN, other, b"", ())
 
 
-def test_after_a_step_back_nothing_is_answered(stage: Stage) -> None:
-    plan = a_plan(a_study(federation=Federation(sites=(SITE, "b"), quorum=1)))
-    first, second, *_ = rehearse(plan)
-    with process(stage) as (_, worker):
-        assert isinstance(ask(stage, worker, second, plan), Contribution)
-        assert isinstance(worker.work(work(first)), Refusal)
 
 
 def test_only_the_last_answered_round_is_answered_again(
@@ -175,33 +149,8 @@ def test_an_ended_study_frees_what_was_not_charged_and_is_over(stage: Stage) -> 
         assert isinstance(ask(stage, worker, SECOND), Refusal)
 
 
-def test_a_policy_refusal_names_its_reason_and_charges_nothing(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, columns=("a", "b"))
-    with process(stage) as (store, worker):
-        refusal = ask(stage, worker)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_POLICY
-        assert store.ledger.ledger.size == 0
-        assert worker.known_plans() == [PLAN.digest]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "a,b,c\n" + "1,2,3\n" * 19,
-        "a,b\n" + "1,2\n" * 40,
-        "a,b,c\n" + "1,2,3\n" * 19 + "1,2\n" * 40,
-        "a,b,c\n" + "1,2,3\n" * 40 + '1,2,"\n1,2,3\n',
-        "",
-    ],
-)
-def test_records_that_do_not_do_are_declined_in_one_and_the_same_word(stage: Stage, text: str) -> None:
-    stage.records.write_text(text)
-    with process(stage) as (store, worker):
-        refusal = ask(stage, worker)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_FAILURE
-        assert store.ledger.ledger.spent.micro_rho == 0
 
 
 def test_the_answer_does_not_hang_on_a_number_that_the_study_chose(stage: Stage) -> None:
@@ -241,12 +190,6 @@ def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None
         assert {row.kind for row in store.egress.rows()} == {"count"}
 
 
-def test_more_records_than_the_site_says_are_its_own_mistake(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path, maximum_records=39)
-    with process(stage) as (_, worker):
-        refusal = ask(stage, worker)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_FAILURE  # nobody is told more: it depends on records
 
 
 def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stage) -> None:

@@ -216,14 +216,6 @@ def test_what_is_wrong_is_told_of_after_every_partition_and_without_a_cell(
     assert "secret" not in "".join(capfd.readouterr())
 
 
-def test_columns_with_cells_that_cannot_be_read_are_named_once(
-    address: ClusterAddress, records: RecordsConfig, caplog: pytest.LogCaptureFixture
-) -> None:
-    engine = on_cluster(records, address)
-    with caplog.at_level(logging.WARNING, "eigenveil"):
-        engine.load(a_plan())
-        engine.load(a_plan(submission="two"))
-    assert [line for line in caplog.messages if "unreadable" in line] == ["cells-unreadable columns=a"]
 
 
 def test_a_site_that_cannot_reach_its_cluster_says_nothing_pays_nothing_and_goes_on_when_it_can(

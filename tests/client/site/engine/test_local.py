@@ -139,15 +139,6 @@ def test_a_grid_that_the_disk_does_not_give_back_is_loaded_again(stage: Stage) -
         assert isinstance(worker.work(work(SECOND)), Contribution)
 
 
-def test_numbers_that_left_are_computed_again_from_a_file_too(stage: Stage) -> None:
-    with process(stage) as (store, worker):
-        answer = ask(stage, worker)
-        assert isinstance(answer, Contribution)
-        (row,) = store.egress.rows()
-        recompute_answer = evidence.recompute_answer(
-            store, row, make_engine(replace(stage.config, engine=SEALED))
-        )
-        assert to_bytes(recompute_answer.values) == to_bytes(answer.values)
 
 
 @pytest.mark.parametrize("rows", [40, 4000])

@@ -80,6 +80,3 @@ def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
     assert failed == ["policy peers"], "so does eigenveil-site check"
 
 
-def test_a_study_whose_coordinator_sees_all_needs_no_cards(stage: Stage) -> None:
-    assert [one.rule for one in peers.verdicts(stage.config.identity, SITE, a_plan(), BOTH)] == ["trust"]
-    peers.require(stage.config.identity, SITE, a_plan())

@@ -73,18 +73,6 @@ def test_a_plan_that_the_rules_decline_leaves_a_digest_and_a_count_and_no_byte_o
     assert MARK.encode() not in disk(closed)
 
 
-def test_the_disk_grows_no_more_with_plans_of_any_size(tmp_path: Path) -> None:
-    """The same number of declined plans takes the same room, however large they are."""
-    sizes = []
-    for folder, length in (("small", 1), ("large", 1000)):
-        (tmp_path / folder).mkdir()
-        stage = a_stage(tmp_path / folder, analysts=())
-        with process(stage) as (_, worker):
-            for number in range(5):
-                one = a_plan(a_study(purpose="p" * length), submission=str(number))
-                declined(stage, worker, one)
-        sizes.append(stage.config.state.stat().st_size)
-    assert sizes[0] == sizes[1]
 
 
 def test_a_decline_is_repeated_alike_after_a_restart_also_under_other_rules(closed: Stage) -> None:
@@ -167,13 +155,6 @@ def test_what_a_person_decided_stays_whole(tmp_path: Path) -> None:
         assert (seen.person, seen.is_intact) == ("declined", True)
 
 
-def test_what_is_left_of_a_declined_plan_is_said_to_who_looks_for_it(closed: Stage) -> None:
-    with process(closed) as (store, worker):
-        declined(closed, worker, plan(1))
-        with pytest.raises(RequestError, match="is not stored") as caught:
-            store.studies.find(plan(1).digest)
-        assert caught.value.code is Code.NOT_FOUND
-        assert store.studies.digest_of(plan(1).digest[:8]) == plan(1).digest
 
 
 def test_a_crash_while_a_decline_is_stored_leaves_nothing_and_it_is_declined_anew(closed: Stage) -> None:

@@ -199,14 +199,6 @@ def test_a_study_whose_answers_are_masked_is_held_against_three_more_rules(rig: 
         assert labels.RULE_LABELS[rule][rule == "peers"] in told, "nobody here has confirmed a card"
 
 
-@pytest.mark.parametrize("neighbours", Neighbours)
-def test_a_study_of_a_public_number_of_patients_does_not_promise_to_hide_who_is_in(
-    rig: Rig, neighbours: Neighbours
-) -> None:
-    told = told_of(rig, neighbours=neighbours)
-    hidden = neighbours is Neighbours.ADD_REMOVE
-    assert ("is this patient among the records?" in told) == hidden
-    assert ("the number of patients is public" in told) == (not hidden)
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_APPROX_RANK])
@@ -300,19 +292,8 @@ def test_an_answer_that_does_not_exist_is_not_found_however_it_is_called(rig: Ri
         assert rig.browser().get(f"/sent/{row}").status == 404, row
 
 
-def test_looking_at_a_study_is_not_deciding_and_makes_nothing_leave(rig: Rig) -> None:
-    browser = rig.browser()
-    for path in every_page(rig):
-        browser.get(path)
-    with open_site_store(rig.stage.config) as store:
-        assert store.egress.rows() == []
-        assert store.ledger.ledger.size == 0
-    assert rig.seen().standing is ConsentStatus.PENDING
 
 
-def test_two_waiting_studies_are_two_cards(rig: Rig) -> None:
-    rig.receive(study_plan(submission="two"))
-    assert rig.browser().get("/").text.count('class="card"') == 2
 
 
 def test_the_language_is_chosen_by_the_command_the_browser_or_a_link(rig: Rig) -> None:
