@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from pathlib import Path
 
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 
 REPEATS = 60
 
@@ -18,14 +18,14 @@ def sync_ms(folder: Path, name: str, size: int, writers: int) -> float:
     """Median milliseconds until `writers` databases in `folder` have each `size` bytes more, all at once."""
     data, times = os.urandom(size), []
 
-    def write(database: Database) -> None:
+    def write(database: SqliteDatabase) -> None:
         with database.transaction() as change:
             change.execute("INSERT INTO probe VALUES (?)", (data,))
 
     with ExitStack() as open_files, ThreadPoolExecutor(writers) as threads:
         schema = "CREATE TABLE probe (data BLOB) STRICT"
         databases = [
-            open_files.enter_context(closing(Database(folder / f"{name}-{i}.db", schema, 1)))
+            open_files.enter_context(closing(SqliteDatabase(folder / f"{name}-{i}.db", schema, 1)))
             for i in range(writers)
         ]
         for _ in range(REPEATS):

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from eigenveil.queries.limits import triangle
 from eigenveil_common.files import sync
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 
 NUMBERS = (50_000, triangle(1000), triangle(5000))
 ROWS = (2**18, 2**20, 2**22, 2**27)  # bytes
@@ -25,7 +25,7 @@ ENOUGH = 60_000_000  # bytes of one measurement
 SCHEMA = "CREATE TABLE probe (piece INTEGER PRIMARY KEY, data BLOB) STRICT"
 
 
-def in_rows(database: Database, data: memoryview, size: int) -> None:
+def in_rows(database: SqliteDatabase, data: memoryview, size: int) -> None:
     """As a site does it."""
     with database.transaction() as change:
         change.execute("DELETE FROM probe")
@@ -63,7 +63,7 @@ def main() -> None:
         data, mb = memoryview(os.urandom(8 * numbers)), 8e-6 * numbers
         for size in ROWS:
             with tempfile.TemporaryDirectory() as folder:
-                with closing(Database(Path(folder) / "probe.db", SCHEMA, 1)) as kept:
+                with closing(SqliteDatabase(Path(folder) / "probe.db", SCHEMA, 1)) as kept:
                     told = said(partial(in_rows, kept, data, size), len(data))
                 print(f"{mb:.1f} MB in rows of {size / 2**20:g} MiB: {told}", flush=True)
         with tempfile.TemporaryDirectory() as folder:

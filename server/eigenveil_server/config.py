@@ -90,7 +90,7 @@ def _address(text: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Console:
+class ConsoleConfig:
     """Section [console]: web pages for operators and analysts; off without `listen`.
 
     Visitors are identified in one of two ways: by a certificate of the federation, or, if `trusted_header` is
@@ -168,7 +168,7 @@ class Config:
     health: str = key("", LISTENER)
     log_format: Format = Format.TEXT
     notify: NotifyAnalysts = section(NotifyAnalysts())  # noqa: RUF009 - frozen
-    console: Console = section(Console())  # noqa: RUF009 - frozen
+    console: ConsoleConfig = section(ConsoleConfig())  # noqa: RUF009 - frozen
 
     def __post_init__(self) -> None:
         ensure(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import verdict
 from benchmarks.cost_model import Wanted, limits
 from benchmarks.growth.page import PAGES, POINTS, written
 from benchmarks.growth.parts import parts
@@ -17,8 +18,6 @@ from benchmarks.growth.points import Points, Setting
 from eigenveil.errors import RequestError
 from eigenveil.planning.choose import make_plan
 from eigenveil.study.algorithm import Algorithm
-import pytest
-from benchmarks import verdict
 
 PICTURE = re.compile(r"!\[([^\]]+)\]\((figures/growth/(\w+)\.png)\)")
 LARGEST = 150_000  # bytes of a picture

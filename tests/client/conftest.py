@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state.store import SiteStore
+from tests.client.site.masking import Peers
 from tests.client.site.support import Stage, a_stage
 from tests.common.storage import cluster
 
@@ -15,6 +20,31 @@ from tests.common.storage import cluster
 def stage(tmp_path: Path) -> Stage:
     """A site that is set up and enrolled."""
     return a_stage(tmp_path)
+
+
+@pytest.fixture
+def asking(tmp_path: Path) -> Stage:
+    """A site where a person decides."""
+    return a_stage(tmp_path, approval=Approval.ASK)
+
+
+@pytest.fixture
+def store(stage: Stage) -> Iterator[SiteStore]:
+    """The state of `stage`, as it is before a test changes anything."""
+    with closing(stage.store()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def worker(stage: Stage, store: SiteStore) -> SiteWorker:
+    """The worker of `stage` under the rules that it begins with."""
+    return stage.worker(store)
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Peers:
+    """A site that has confirmed the cards of all others."""
+    return Peers(a_stage(tmp_path))
 
 
 @pytest.fixture(scope="session")

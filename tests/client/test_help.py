@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
@@ -15,10 +16,13 @@ import pytest
 
 from eigenveil import __version__
 from eigenveil_client import cli as analyst
+from eigenveil_client.analyst.profile import next_command
 from eigenveil_client.site import config
+from eigenveil_client.site.commands import main
 from eigenveil_client.site.commands import main as site
 from eigenveil_server import cli as coordinator
 from tests.repo.tree import PACKAGES, ROOT
+from tests.server.process import command
 from tests.support import JARGON
 
 PROGRAMS = {
@@ -145,3 +149,47 @@ def test_no_help_speaks_of_what_only_a_derivation_needs() -> None:
 def test_each_configuration_is_explained_by_a_command(words: list[str], file: str, run: Run) -> None:
     text = (ROOT / "deploy" / "config" / f"{file}.example.toml").read_text()
     assert run(*words) == (0, text, "")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One with spaces, in a path wider than a terminal."""
+    path = tmp_path / "a folder's [name]" / ("x" * 100)
+    path.mkdir(parents=True)
+    return path
+
+
+def printed(out: str, mark: str) -> list[str]:
+    """The words of the one command behind `mark`, as a shell reads its line."""
+    (line,) = [line for line in out.splitlines() if line.startswith(mark)]
+    return shlex.split(line.removeprefix(mark))
+
+
+def test_coordinator_init_prints_the_serve_command(folder: Path) -> None:
+    code, out, _ = command("init", "--dir", str(folder), "--federation", "fed")
+    config = str(folder / "coordinator.toml")
+    assert (code, printed(out, "Next:")) == (0, ["eigenveil-coordinator", "serve", "--config", config])
+    backup = folder.parent / "a copy"
+    assert command("backup", "--config", config, "--out", str(backup))[0] == 0
+    code, out, _ = command("restore", "--from", str(backup), "--dir", str(folder.parent / "a new one"))
+    config = str(folder.parent / "a new one" / "coordinator.toml")
+    assert (code, printed(out, "Next:")) == (0, ["eigenveil-coordinator", "serve", "--config", config])
+
+
+def test_site_init_prints_the_enrol_command(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
+) -> None:
+    words = ["init", "--dir", str(folder), "--name", "a", "--records", "r.csv"]
+    monkeypatch.setattr("sys.argv", ["eigenveil-site", *words])
+    assert main.main() == 0
+    config = str(folder / "site.toml")
+    wanted = ["eigenveil-site", "enrol", "--config", config, "--join", "FILE"]
+    assert printed(capfd.readouterr().out, "next:") == wanted
+
+
+def test_next_command_names_the_same_profile(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EIGENVEIL_PROFILE", str(folder / "mine"))
+    for profile in (None, folder / "mine"):
+        assert next_command(profile, "study", "watch", "abcdef") == "eigenveil study watch abcdef"
+    words = shlex.split(next_command(folder, "study", "watch", "abcdef"))
+    assert words == ["eigenveil", "study", "watch", "abcdef", "--profile", str(folder)]

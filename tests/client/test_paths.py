@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> Path:
         ("study", "list", "--profile", "{folder}/{long}"),
     ],
 )
-def test_a_command_names_the_path_it_cannot_use(
+def test_unusable_path_is_named(
     words: tuple[object, ...], file: Path, tmp_path: Path, capfd: Capture
 ) -> None:
     named = [str(word).format(file=file, folder=tmp_path, long=TOO_LONG) for word in words]
@@ -70,7 +70,7 @@ def test_a_table_does_not_replace_its_records(file: Path, tmp_path: Path, capfd:
     assert file.read_text() == "mine"
 
 
-def test_what_the_system_refuses_is_told_with_advice(
+def test_system_refusal_comes_with_advice(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with refused(Code.STORAGE, "make its folder first"):

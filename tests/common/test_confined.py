@@ -7,6 +7,8 @@ import errno
 import os
 import resource
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,8 +17,6 @@ from typing import Any
 import pytest
 
 from eigenveil_common import process_limits
-import subprocess
-import sys
 
 CLONE3 = 435  # how glibc starts a thread first
 CORES = os.sched_getaffinity(0)

@@ -10,12 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from eigenveil.errors import Code, RequestError
+from eigenveil_common import files
 from eigenveil_common.files import read_secret, write_secret
 from eigenveil_common.trusted_files import check_trusted, database_files, trust_problems, trusted_entries
-from pathlib import Path
-import pytest
-from eigenveil.errors import Code
-from eigenveil_common import files
 from tests.support import refused
 
 OTHER = 54_321  # no user's number

@@ -58,7 +58,7 @@ def changes(each: Integers, neighbours: Neighbours, seed: int = 5) -> Integers:
 
     add-remove: every record joins (or leaves) a data set. replace-one: each record against its
     partner, and against others at random. That the rest of the data set does not matter is
-    `test_sensitivity.test_a_record_adds_its_own_answer_whatever_else_is_there`.
+    `test_conformance.test_a_record_adds_its_own_answer_whatever_else_is_there`.
     """
     if neighbours is Neighbours.ADD_REMOVE:
         return each

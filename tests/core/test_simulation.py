@@ -8,29 +8,19 @@ import numpy as np
 import pytest
 
 from eigenveil import Simulation, simulate, simulated_sites, simulation
+from eigenveil.aggregation import aggregate
 from eigenveil.errors import Code
 from eigenveil.noise.seeded import SeededNoise
-from eigenveil.planning.choose import make_plan
+from eigenveil.planning.choose import make_plan, rehearse
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release
 from eigenveil.session import Session
-from eigenveil.simulated_sites import Attendance
+from eigenveil.simulated_sites import Attendance, sum_contributions
 from eigenveil.simulation import MemoryJournal, run_study
 from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
-from tests.support import a_study, refused
-import numpy as np
-import pytest
-from eigenveil import simulated_sites
-from eigenveil.aggregation import aggregate
-from eigenveil.errors import Code
-from eigenveil.planning.choose import rehearse
-from eigenveil.simulated_sites import sum_contributions
-from eigenveil.site.record_view import to_grid
-from eigenveil.site.site import Site
-from eigenveil.study.algorithm import Algorithm
 from tests.support import a_plan, a_study, refused
 
 STUDY = a_study(components=2, federation=Federation(sites=("north", "south", "west"), quorum=1))

@@ -189,7 +189,7 @@ def without_a_root(folder: Path, root: Root) -> Config:
     )  # fmt: skip
     create(layout)
     config = Config(federation=FEDERATION, state=folder, port=0, enrol_port=0, long_poll_seconds=0.2)
-    with refused(Code.BAD_CONFIG, "holds no list of authorities yet"):
+    with refused(Code.BAD_CONFIG, "no list of authorities yet"):
         Daemon(config)
     signed = root.certify(root.folder / "first.csr")
     with refused(Code.BAD_ARGUMENT, "--signer"):
@@ -256,7 +256,7 @@ async def test_whoever_copies_the_folder_below_an_offline_root_cannot_add_an_aut
         for attempt in (rotate, lambda config: extend(config, other.signers)):
             assert not attempt(config)
             signature = other.sign(config.files.draft)
-            with refused(Code.CONFLICT, "too few have signed"):
+            with refused(Code.CONFLICT, "too few signatures"):
                 accept(config, [signature])
         assert (await hear(stored)).authorities.version == 1
         assert rotation_status(config).draft is not None
@@ -271,7 +271,7 @@ async def test_the_signing_of_lists_moves_from_the_coordinator_to_two_roots_else
         async with serving(config) as rig:
             stored = await enrolled(rig, tmp_path / "anna")
             assert not extend(config, both)
-            with refused(Code.CONFLICT, "too few have signed"):
+            with refused(Code.CONFLICT, "too few signatures"):
                 accept(config, [roots[0].sign(config.files.draft)])
             many = [one.sign(config.files.draft) for one in roots * 9]
             accept(config, [tmp_path / "c" / "server.key", *many])

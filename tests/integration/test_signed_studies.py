@@ -95,7 +95,7 @@ def test_the_consoles_draft_reaches_one_signed_study_however_often_its_command_i
     Path(draft.name).write_text(draft.text)
     program, *words = shlex.split(draft.command)
     assert program == "eigenveil"
-    assert "coordinator's word" in draft.text
+    assert "no query is sent before its analyst signs" in draft.text
     assert "--yes" not in words, "a person reads it"
     first = told(capfd, *words, "--yes")
     assert told(capfd, *words, "--yes")["study"] == first["study"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shlex
 import signal
 import subprocess
 import sys
@@ -128,35 +127,6 @@ def test_a_folder_with_another_release_is_refused_before_the_study_begins(
         )
         assert (code, "Name another folder with --out" in problem["message"]) == (9, True)
     assert digests(capfd) == before
-
-
-def test_the_tables_for_people(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
-    file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "for-people"')
-    assert eigenveil(["study", "submit", "--yes", file, "--wait", "--out", str(tmp_path)]) == 0
-    out = capfd.readouterr().out
-    assert "released; budget" in out
-    assert "hospital-1=answered" in out
-    assert "warning: the directions are mostly noise" in out
-    assert eigenveil(["study", "list"]) == 0
-    assert "for-people" in capfd.readouterr().out
-    assert eigenveil(["study", "show", "for-people"]) == 0
-    assert "state: released" in capfd.readouterr().out
-
-
-def test_what_is_said_to_go_on_with_names_the_profile(
-    stage: Stage, tmp_path: Path, capfd: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
-    profile = ["--profile", str(stage.layout.analyst)]
-    file = study_file(stage, tmp_path, 'name = "breast-cancer"', 'name = "to-go-on-with"')
-    assert eigenveil(["study", "submit", "--yes", file, *profile]) == 0
-    line = capfd.readouterr().out.splitlines()[-1]
-    watch = shlex.split(line.removeprefix("Follow it with: eigenveil "))
-    assert watch[2:] != []
-    assert eigenveil(watch) == 0
-    line = capfd.readouterr().out.splitlines()[-1]
-    fetch = shlex.split(line.removeprefix("Released. Fetch it with: eigenveil "))
-    assert eigenveil([*fetch, "--out", str(tmp_path)]) == 0
 
 
 def test_explain_charges_nothing(stage: Stage, tmp_path: Path, capfd: Capture) -> None:
@@ -312,12 +282,3 @@ def test_an_unknown_study_is_not_found(stage: Stage, capfd: Capture) -> None:
     for wanted in ("nothing", "abcdef012345", "abc"):
         code, problem = told(capfd, "show", wanted)
         assert (code, problem["error"]) == (8, "not-found")
-
-
-def test_without_a_profile_it_says_how_to_enrol(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Capture
-) -> None:
-    monkeypatch.setenv("EIGENVEIL_PROFILE", str(tmp_path / "nobody"))
-    code, problem = told(capfd, "list")
-    assert (code, problem["error"]) == (4, "bad-config")
-    assert "nrol with a join file" in problem["message"]

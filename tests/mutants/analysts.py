@@ -11,7 +11,7 @@ CLIENT, SIGNED = f"{ANALYST}/client.py", f"{TESTS}/test_client.py"
 ASKED, RELEASE = "study_authorization.py", "tests/core/reporting/test_asked_by.py"
 SUBMISSIONS = "server/eigenveil_server/planning/submissions.py"
 ASKER = "client/eigenveil_client/site/roster/analysts.py"
-WHOSE = "tests/client/site/analysts/test_asker.py::test_a"
+WHOSE = "tests/client/site/analysts/test_rule.py::test"
 SUBMITTED, IDS = f"{ANALYST}/proposal.py", f"{TESTS}/test_signed_submissions.py"
 STORED = "test_the_id_is_shown_before_a_signature_and_stored_before_it_is_sent"
 CACHE = "server/eigenveil_server/planning/pool.py"
@@ -121,12 +121,12 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     # ---- whose word a name is at a site
     of("R31", ASKER, ("if any(one.card == key_card and one.confirmed is not None for one in "
                      "content.earlier):"),
-       "if False:", f"{WHOSE}_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it"),
+       "if False:", f"{WHOSE}_signature_status_follows_the_roster"),
     of("R31", ASKER, "== key_card and one.confirmed is not None", "== key_card",
-       f"{WHOSE}_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone"),
+       f"{WHOSE}_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone"),
     of("R31", ASKER, "return SignatureStatus.NOT_COMPARED if pin is None or pin.confirmed is None else "
        "SignatureStatus.CHANGED", "return SignatureStatus.NOT_COMPARED",
-       f"{WHOSE}_key_is_told_as_compared_changed_or_put_aside_as_people_here_left_it"),
+       f"{WHOSE}_signature_status_follows_the_roster"),
     of("R31", "server/eigenveil_server/console/submission.py", ', "--submission", submission)', ")", FORM),
     of("R31", SUBMISSIONS, "planned = self._cache.take(inputs)", "planned = None",
        f"{PLANNED}::test_a_submission_runs_the_plan_that_was_explained_and_plans_once"),

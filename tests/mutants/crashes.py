@@ -8,7 +8,7 @@ SQLITE = "common/eigenveil_common/storage/sqlite.py"
 FAILING = "tests/common/storage/test_failing_disk.py"
 NOTHING_AFTER = f"{FAILING}::test_nothing_is_written_after_a_sync_that_failed"
 COPYING = f"{FAILING}::test_an_error_of_copying_the_log_is_an_error_of_the_commit"
-LEDGER_STORE = "tests/common/storage/test_ledger_store.py"
+LEDGER_STORE = "tests/common/storage/test_ledgers.py"
 ENDS = "tests/torture/crashes/test_disk_errors.py::test_a_failing_disk_ends_the_process"
 
 OF_CRASHES: tuple[Mutant, ...] = (

@@ -85,7 +85,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "    if True:\n        roster",
        f"{ANALYSTS}::test_a_key_that_people_put_aside_contradicts_its_successor_no_more"),
     of("R30", f"{SITE}/roster/roster.py", "conflict = pin.conflict or ConflictingCard(", ("conflict = ConflictingCard("),
-       "tests/client/site/peers/test_roster.py"
+       "tests/client/site/peers/test_keys.py"
        "::test_the_first_card_that_contradicted_a_confirmed_one_stays_as_evidence"),
     of("TM39", "client/eigenveil_client/records/isolated/process.py", ("                item_bytes += size\n"), "",
        "tests/client/records/apart/test_words.py::test_all_that_a_reader_says_is_bounded_together"),
@@ -103,7 +103,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "::test_every_attempt_before_is_known_as_one_that_has_passed"),
     of("R28", f"{SITE}/daemon/round_checks.py", "digests = keys.card.digest, card.digest",
        "digests = keys.card.digest, card.owner",
-       "tests/client/site/peers/test_roster.py::test_a_secret_is_shared_with_a_card_and_not_with_a_name"),
+       "tests/client/site/peers/test_keys.py::test_a_secret_is_shared_with_a_card_and_not_with_a_name"),
     of("P25", f"{SITE}/daemon/round_checks.py",
        "if (stated.query, stated.release) != (known.query, known.digest):",
        "if stated.release != known.digest:",

@@ -6,13 +6,13 @@ from tests.mutants.mutant import Mutant, of
 
 SITE, TESTS = "client/eigenveil_client/site", "tests/client/site"
 MASKED = f"{TESTS}/daemon/test_masked.py"
-REFUSED = f"{MASKED}::test_what_no_honest_coordinator_states_is_refused_and_nothing_is_charged"
+REFUSED = f"{MASKED}::test_dishonest_attempt_is_refused_without_a_charge"
 SECRETS, ROUNDS = f"{SITE}/daemon/round_checks.py", f"{SITE}/daemon/answers.py"
 ATTEMPTS, BOOKS = f"{SITE}/state/coordinator_statements.py", f"{SITE}/state/outgoing.py"
 
 OF_MASKED_SITES: tuple[Mutant, ...] = (
     of("P31", SECRETS, "confirmed[name].digest != digest", "False",
-       f"{MASKED}::test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decides"),
+       f"{MASKED}::test_changed_peer_card_ends_the_process_until_a_person_decides"),
     of("P31", SECRETS, "members.get(self._name) != keys.card.digest", "self._name not in members",
        f"{REFUSED}[another card of this site]"),
     of("P31", SECRETS, "members.keys() - set(federation.sites)", "set()",
@@ -25,23 +25,23 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{REFUSED}[another set]"),
     of("P31", ROUNDS, "if not attempt.is_of(round_query):", "if False:", f"{REFUSED}[another round]"),
     of("P31", BOOKS, "if plan.masked:", "if False:",
-       f"{TESTS}/state/test_attempts.py::test_no_exact_answer_of_a_masked_study_can_leave"),
+       f"{TESTS}/state/test_attempts.py::test_exact_answer_of_a_masked_study_cannot_leave"),
     of("P31", f"{SITE}/daemon/decisions.py", "                self._require_peers(plan)\n",
        "                pass\n",
-       f"{TESTS}/peers/test_rule.py::test_where_the_rules_decide_a_study_with_a_stranger_is_declined"),
+       f"{TESTS}/peers/test_trust.py::test_where_the_rules_decide_a_study_with_a_stranger_is_declined"),
     of("P32", ROUNDS, "share_spec(round_query, plan.study, len(attempt.members))",
        "share_spec(round_query, plan.study, len(plan.study.federation.sites))",
-       f"{MASKED}::test_an_answer_leaves_with_a_share_of_the_noise_and_masks_that_only_all_others_can_lift"),
+       f"{MASKED}::test_masked_answer_has_a_noise_share_and_masks_of_all_others"),
     of("P33", ROUNDS, "number <= plan.study.attempts", "number",
        f"{REFUSED}[the same set in another attempt, too late]"),
     of("P33", ROUNDS, "max(answered, default=0) < number <=", "number <=",
        f"{MASKED}::test_an_earlier_attempt_is_not_answered_any_more"),
     of("P33", ATTEMPTS, "        self.forget(attempt.plan, change)\n", "",
-       f"{TESTS}/state/test_attempts.py::test_bytes_go_with_what_is_answered_later_and_the_signatures_stay"),
+       f"{TESTS}/state/test_attempts.py::test_later_answer_deletes_bytes_and_keeps_signatures"),
     of("P33", BOOKS, "self.attempts.save(proved, answer, change)", "pass",
-       f"{MASKED}::test_the_same_attempt_gets_the_same_bytes_without_records_and_without_a_charge"),
+       f"{MASKED}::test_repeated_attempt_gets_the_same_bytes_without_a_charge"),
     of("P33", f"{SITE}/state/outgoing.py", ("self._next_attempt(round_query), len(first_pass)"), ("1, len(first_pass)"),
-       f"{TESTS}/test_masked_passes.py::test_a_pass_costs_what_its_most_tried_batch_does"),
+       f"{TESTS}/test_prices.py::test_pass_costs_as_its_most_tried_batch"),
     of("P33", f"{SITE}/state/store.py", "if plan.cost.micro_rho > left:", "if plan.micro_rho > left:",
        f"{TESTS}/state/test_attempts.py"
        "::test_a_year_has_room_for_every_attempt_or_the_study_is_not_agreed_to"),

@@ -31,11 +31,11 @@ OF_RECORDS: tuple[Mutant, ...] = (
        "::test_an_undeclared_level_is_missing_in_every_indicator"),
     of("P30", "client/eigenveil_client/site/daemon/answers.py",
        "            self._policy.quality.require(records.quality)\n", "",
-       "tests/client/site/test_quality.py::test_a_broken_column_is_named_to_the_site_alone_and_costs_nothing"),
+       "tests/client/site/test_quality.py::test_broken_column_is_named_to_the_site_alone"),
     of("P30", f"{RECORDS}/grid_encoding.py", "                    plausible_bounds(column, self._plausible),\n",
        "                    (column.lower, column.upper),\n",
        "tests/client/site/test_quality.py"
-       "::test_no_bounds_of_a_study_change_what_the_rules_are_compared_with"),
+       "::test_study_bounds_do_not_change_quality_rules"),
     of("TM39", "client/eigenveil_client/records/isolated/fork_server.py", ', "MALLOC_MMAP_THRESHOLD_": "131072"', "",
        f"{BITES}::test_a_file_of_many_columns_is_read_in_little_memory"),
     of("TM39", f"{RECORDS}/sources/delimited.py", "        except MemoryError:\n            raise\n", "",
@@ -99,6 +99,6 @@ OF_RECORDS: tuple[Mutant, ...] = (
        "tests/client/site/engine/test_local.py::test_more_records_than_the_site_ever_has_are_not_held"),
     of("TM39", "client/eigenveil_client/connection/cluster.py", '.scheme == "tls",',
        '.scheme in ("tls", "tcp"),',
-       "tests/client/site/engine/test_rogue.py"
+       "tests/client/site/engine/test_dask.py"
        "::test_plain_tcp_is_refused_with_the_page_that_makes_certificates"),
 )  # fmt: skip

@@ -9,17 +9,17 @@ SERVER = "server/eigenveil_server"
 SIGNED, FOLLOWS = "study_authorization.py", "study_authorization.py"
 AUTHORIZATION = "tests/core/analyst_signature/test_authorization.py"
 OTHER = f"{AUTHORIZATION}::test_an_authorization_of_anything_else_is_refused"
-CARDS = "tests/core/analyst_signature/test_analyst_card.py"
+CARDS = "tests/core/analyst_signature/test_authorization.py"
 UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_anything_else_does_not_follow"
 RULE, RULES = f"{SITE}/roster/analysts.py", f"{AT_SITE}/analysts/test_rule.py"
-HEARD = f"{AT_SITE}/analysts/test_digits.py::test_no_output_has_the_digits_of_a_key_that_nobody_has_confirmed"
+HEARD = f"{AT_SITE}/analysts/test_digits.py::test_unconfirmed_fingerprint_is_in_no_output"
 KEPT = f"{AT_SITE}/state/test_confirmed_kinds.py"
 GONE = "self._store.confirmed.require(self._member.folder)\n"
 AGREEMENTS, PLANS = f"{SITE}/daemon/decisions.py", f"{SITE}/state/received_plans.py"
 TRUST, TRUSTED = f"{SITE}/roster/peers.py", f"{AT_SITE}/peers/test_trust.py"
-CLOCKS = f"{AT_SITE}/daemon/test_clocks_and_signatures.py"
+CLOCKS = f"{AT_SITE}/daemon/test_changed_meanwhile.py"
 MEANWHILE = f"{AT_SITE}/daemon/test_changed_meanwhile.py"
-FATES = f"{RULES}::test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it"
+FATES = f"{RULES}::test_unsigned_study_is_refused_after_any_pin"
 SUBMITTED = "tests/server/rpc/test_signed_studies.py::test_a_study_that_its_analyst_did_not_sign_is_not_taken"
 ONCE = f"{RULES}::test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it"
 REQUIRED = "analysts.require(self._member.folder, plan, received.signed, self._store.clock_time())\n"
@@ -71,7 +71,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R30", f"{SITE}/roster/roster.py", "if pin.status is PinStatus.CONFIRMED else None", "", HEARD),
     # ---- cards that are gone
     of("R31", AGREEMENTS, ("            self._store.confirmed.note_and_require(self._member.folder)\n"), "",
-       f"{KEPT}::test_unsigned_studies_stay_refused_when_the_cards_are_gone"),
+       f"{KEPT}::test_unsigned_studies_stay_refused_without_cards"),
     of("R31", AGREEMENTS, f"the program may have changed.\n        {GONE}", "the program may have changed.\n",
        f"{KEPT}::test_answers_end_when_the_cards_of_peers_are_gone"),
     of("R31", f"{SITE}/state/confirmed_kinds.py", "if noted and not", "if False and not",
@@ -84,7 +84,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", f"{SITE}/commands/key_card_commands.py", "store.confirmed.note(kind)", "pass",
        f"{KEPT}::test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone"),
     of("R30", f"{SITE}/roster/roster.py", "if self._path.is_symlink():", "if False:",
-       f"{KEPT}::test_a_link_in_a_rosters_place_is_neither_followed_nor_replaced"),
+       f"{KEPT}::test_roster_link_is_neither_followed_nor_replaced"),
     of("R31", f"{SITE}/daemon/worker.py", "isinstance(problem, PeerChanged | RosterUnusable)",
        "isinstance(problem, PeerChanged)",
        f"{KEPT}::test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected"),
@@ -92,20 +92,21 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        "problem.code is Code.STORAGE", f"{KEPT}::test_answers_end_when_the_cards_of_peers_are_gone"),
     of("R31", f"{SITE}/state/confirmed_kinds.py", "pin.confirmed.at <= until.get(pin.card.digest, -1)",
        "False",
-       f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
+       f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
     of("R31", f"{SITE}/state/confirmed_kinds.py", "            self._note_removed(", "            len(",
-       f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
+       f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
     of("R31", f"{SITE}/commands/key_card_commands.py",
        "(ANALYSTS, config.identity).remove(name)\n    note_cards(config)\n",
        "(ANALYSTS, config.identity).remove(name)\n",
-       f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
-    of("R31", f"{SITE}/commands/key_card_commands.py", "    note_cards(config)\n", "",
-       f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
+       f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
+    of("R31", f"{SITE}/commands/key_card_commands.py",
+       "    note_cards(config)\n    view", "    view",
+       f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
     of("R31", f"{SITE}/roster/roster.py", "(until + 1 for until in removed_at)", ("(until for until in removed_at)"),
-       f"{KEPT}::test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more"),
+       f"{KEPT}::test_backup_of_cards_does_not_confirm_a_removed_one"),
     of("R31", f"{SITE}/roster/roster.py", "            raise RosterUnusable(str(problem)) from problem\n",
        "            raise\n",
-       f"{AT_SITE}/peers/test_roster.py::test_a_file_that_others_can_read_is_not_used"),
+       f"{AT_SITE}/peers/test_keys.py::test_a_file_that_others_can_read_is_not_used"),
     # ---- what a site asks of who asks
     of("R31", RULE, "if not content.ever_confirmed:", "if not content.pins:", FATES),
     of("R31", f"{SITE}/roster/pins.py", "for one in (*self.pins.values(), *self.earlier))",
@@ -113,17 +114,17 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", RULE, "    if key_card is None:\n        raise RequestError(",
        "    if False:\n        raise RequestError(", FATES),
     of("R31", RULE, "pin.card != key_card or ", "",
-       f"{RULES}::test_another_key_in_a_confirmed_name_is_refused_and_written_down"),
+       f"{RULES}::test_another_key_in_a_confirmed_name_is_refused"),
     of("R31", RULE, "pin.status is not PinStatus.CONFIRMED or ", "",
        f"{RULES}::test_a_key_whose_pin_was_changed_signs_nothing"),
     of("R31", RULE, "if not _signed_before(roster.content(), key_card, now):", "if True:",
        f"{RULES}::test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation"),
     of("R31", RULE, "if pin is not None and pin.confirmed is not None and not", "if False and not",
-       f"{RULES}::test_a_changed_key_is_told_as_one_and_not_as_one_to_be_imported"),
+       f"{RULES}::test_changed_key_is_reported_as_changed"),
     of("R31", RULE, "    if any(one.card == key_card for one in content.earlier):\n", "    if False:\n",
        f"{RULES}::test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation"),
     of("R31", RULE, "_mark_changed(Roster(ANALYSTS, folder), signed.card.check(), now)", "pass",
-       f"{RULES}::test_another_key_in_a_confirmed_name_is_refused_and_written_down"),
+       f"{RULES}::test_another_key_in_a_confirmed_name_is_refused"),
     of("R31", RULE, "if one.card.analyst == analyst)", ")",
        f"{RULES}::test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key"),
     of("R31", AGREEMENTS, "            self._require_signed(plan, signed)\n", "",
@@ -148,7 +149,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        f"{AT_SITE}/state/test_upgrade.py::test_what_was_brought_up_has_the_tables_of_a_new_state"),
     of("R31", TRUST, "if Roster(PEERS, folder).content().ever_confirmed else",
        "if Roster(PEERS, folder).confirmed() else",
-       f"{TRUSTED}::test_a_central_study_is_declined_once_a_peer_was_confirmed"),
+       f"{TRUSTED}::test_central_study_is_declined_after_a_confirmed_peer"),
     of("R31", TRUST, "    if secrecy.trust:\n        return ()\n", "",
        f"{TRUSTED}::test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered"),
     of("R31", AGREEMENTS, "        peers.require_trust(self._member.folder, plan, self._policy.secrecy)\n", "",
@@ -157,9 +158,9 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        "    peers.require_trust(config.identity, plan, config.policy.secrecy)\n", "",
        f"{TRUSTED}::test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever"),
     of("R31", AGREEMENTS, " or isinstance(problem, AuthorizationTooLong)", "",
-       f"{CLOCKS}::test_a_signature_that_lasts_too_long_by_a_slow_clock_is_looked_at_again"),
+       f"{CLOCKS}::test_signature_too_long_by_a_slow_clock_is_checked_again"),
     of("R31", AGREEMENTS, "problem.code is Code.AUTHORIZATION_EXPIRED or ", "",
-       f"{CLOCKS}::test_a_signature_that_has_ended_by_a_fast_clock_is_looked_at_again"),
+       f"{CLOCKS}::test_signature_expired_by_a_fast_clock_is_checked_again"),
     of("R31", f"{SITE}/daemon/worker.py", "return Postponed(plan_digest=plan, round=response.query.round)",
        "return None  # type: ignore[return-value]",
        f"{CLOCKS}::test_what_is_put_off_is_no_decline_and_lets_other_studies_have_their_turn"),
@@ -167,28 +168,28 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        "        return self._clock()\n", "        return self.now()\n",
        f"{CLOCKS}::test_signatures_hold_again_once_a_clock_that_was_ahead_goes_right"),
     of("R31", PLANS, "0 if received.signed is None else received.signed.read().expires", "0",
-       f"{AT_SITE}/state/test_ids.py"
-       "::test_a_signed_study_that_ended_unanswered_keeps_its_id_until_its_signature_has_ended"),
+       f"{AT_SITE}/state/test_declined_plans.py"
+       "::test_id_of_a_signed_unanswered_study_lasts_as_its_signature"),
     of("R31", PLANS, '            change.execute("DELETE FROM submissions WHERE until <= ?", (clock,))\n', "",
-       f"{AT_SITE}/state/test_ids.py"
-       "::test_the_ids_of_studies_that_nobody_signed_and_nothing_left_for_do_not_fill_the_disk"),
+       f"{AT_SITE}/state/test_declined_plans.py"
+       "::test_ids_of_unsigned_unanswered_studies_are_deleted"),
     of("R31", PLANS, "WHERE (analyst, submission, plan) = (?, ?, ?)",
        "WHERE (analyst, submission) = (?, ?) OR plan = ?",
-       f"{AT_SITE}/state/test_ids.py"
+       f"{AT_SITE}/state/test_declined_plans.py"
        "::test_a_plan_that_is_forgotten_frees_no_id_that_another_was_answered_under"),
     # ---- what changes while an answer is computed
     of("R29", f"{SITE}/state/outgoing.py", "            known()\n", "",
        f"{MEANWHILE}"
-       "::test_no_answer_is_masked_for_a_peer_whose_card_was_removed_while_it_was_computed"),
+       "::test_no_answer_is_masked_for_a_removed_peer"),
     of("R31", f"{SITE}/daemon/worker.py", "round=reply.round, code=reason)", "round=reply.round)",
-       f"{MEANWHILE}::test_a_committed_answer_is_held_back_once_the_signature_is_void"),
+       f"{MEANWHILE}::test_committed_answer_is_held_back_once_void"),
     of("R31", f"{SITE}/state/outgoing.py", "        self.require(round_query.plan_digest)\n", "",
-       f"{MEANWHILE}::test_an_exact_answer_is_not_committed_after_its_analyst_s_key_or_signature_is_void"),
+       f"{MEANWHILE}::test_exact_answer_is_not_committed_once_its_signature_is_void"),
     of("R31", f"{SITE}/daemon/worker.py", ".with_check(self._decisions.agreed)", "",
-       f"{MEANWHILE}::test_a_masked_answer_is_not_committed_after_the_signature_is_void"),
+       f"{MEANWHILE}::test_masked_answer_is_not_committed_once_void"),
     of("R31", AGREEMENTS, "        try:\n            self.agreed(digest)\n",
        "        try:\n            self.accepted(digest)\n",
-       f"{MEANWHILE}::test_a_committed_answer_is_held_back_once_the_signature_is_void"),
+       f"{MEANWHILE}::test_committed_answer_is_held_back_once_void"),
     # ---- what the coordinator takes
     of("R31", f"{SERVER}/planning/submissions.py",
        "        check_authorization(signed, plan, at / 1000)\n", "",

@@ -41,7 +41,7 @@ REFINEMENT = "tests/core/algorithms/test_refinement.py"
 OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_question_outside_its_limits_cannot_be_built"
 WHOLE = "tests/core/site/test_site.py::test_the_reference_in_python_integers_agrees"
 SENSITIVITY = (
-    "tests/core/queries/test_sensitivity.py::"
+    "tests/core/queries/test_conformance.py::"
     "test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"
 )
 STEERED = "tests/torture/peers/test_malicious.py::test_it_is_refused_and_logged_and_nothing_is_sent"
@@ -172,7 +172,7 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P23", "queries/papers/single_pass.py", "return square * neighbours.records**2", "return square", SUMS),
     of("P23", "site/batches.py", "np.clip(off, -query.halves, query.halves)",
        "np.clip(off, -query.halves, 2 * query.halves)",
-       "tests/core/queries/test_single_pass.py::test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"),
+       "tests/core/queries/test_conformance.py::test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it"),
     of("P24", "queries/gradients.py", "return 4 * self.radius**2", "return self.radius**2",
        f"{DRAWN}::test_a_slot_gets_the_noise_of_one_local_randomiser"),
     of("P24", "accounting/amplification.py", "(delta - order_delta) * TIGHT", "delta * TIGHT",

@@ -85,7 +85,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "errors=fit.matrix.errors(form),",
        f"{REGRESSION}::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error"),
     of("P7", "derived/correlations.py", "math.sqrt(repaired.mean_noise_variance)", "math.sqrt(0)",
-       "tests/core/derived/test_distances.py::test_errors_are_what_noise_does"),
+       "tests/core/derived/test_correlation.py::test_errors_of_distances_are_what_noise_does"),
     of("P7", "derived/covariance.py", "noise**2 + self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias**2",
        "noise**2 + clipping_bias**2", f"{MATRIX}::test_the_noise_of_the_mean_is_in_the_matrix_as_its_square"),
     of("P7", "derived/moments.py", "mean_noise_variance=noise.centre / len(values),", "mean_noise_variance=0.0,",

@@ -10,16 +10,16 @@ SERVER, AT_SERVER = "server/eigenveil_server", "tests/server"
 COMMON = "common/eigenveil_common"
 MASKED = f"{AT_SITE}/daemon/test_masked.py"
 ATTEMPTS = f"{AT_SITE}/state/test_attempts.py"
-LEDGER = f"{ATTEMPTS}::test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question"
+LEDGER = f"{ATTEMPTS}::test_ledger_refuses_attempt_of_other_noise_or_query"
 LET_GO = f"{MASKED}::test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it"
 ENDLESS = (
     f"{AT_SITE}/daemon/test_own_session.py::test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way"
 )
 GUESSES = (
     f"{AT_SITE}/commands/console/test_console.py"
-    "::test_of_a_hundred_guesses_as_many_are_right_as_the_guarantee_allows_rounded_up"
+    "::test_right_guesses_of_a_hundred_are_the_guarantee_rounded_up"
 )
-ODDS = f"{AT_SITE}/commands/console/test_odds.py"
+ODDS = f"{AT_SITE}/commands/console/test_console.py"
 DENIED = (
     f"{AT_SERVER}/masked/test_masked_rounds.py::test_a_site_that_is_denied_is_in_no_later_set_that_is_charged"
 )
@@ -42,7 +42,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("P33", "accounting/ledger.py", "if self.charged.get((study, round), query) != query:", "if False:",
        f"{LEDGER}[another question]"),
     of("P33", f"{SITE}/state/outgoing.py", "if self.rounds.cost(plan, round_query) != cost:", "if False:",
-       f"{AT_SITE}/test_masked_passes.py::test_a_price_that_another_process_has_made_too_low_is_not_charged"),
+       f"{AT_SITE}/test_prices.py::test_a_price_that_another_process_has_made_too_low_is_not_charged"),
     of("TM23", f"{SITE}/state/outgoing.py",
        "        self.studies.require(round_query.plan_digest, ConsentStatus.ACCEPTED, change)\n", "",
        f"{ATTEMPTS}::test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving"),
@@ -56,15 +56,15 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM23", f"{SITE}/daemon/worker.py",
        "return reason is None", "return True",
        f"{AT_SITE}/daemon/test_consent.py"
-       "::test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to"),
+       "::test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_consent"),
     of("TM23", f"{SITE}/daemon/decisions.py",
        "        self._require_policy(plan)\n        self._require_peers(plan)\n        self._store.accept(",
        "        self._require_peers(plan)\n        self._store.accept(",
        f"{AT_SITE}/daemon/test_consent.py"
-       "::test_what_waited_and_breaks_a_rule_by_now_is_refused_when_no_person_is_asked_any_more"),
+       "::test_pending_study_that_breaks_a_new_rule_is_refused_automatically"),
     of("P31", f"{SITE}/daemon/decisions.py",
        "        self._require_peers(plan)\n        self._store.accept(", "        self._store.accept(",
-       f"{AT_SITE}/peers/test_rule.py"
+       f"{AT_SITE}/peers/test_trust.py"
        "::test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more"),
     of("P25", f"{SITE}/daemon/round_checks.py", "stated.plan != self._plan.digest or ", "",
        f"{ENDLESS}[rounds of other plans]"),
@@ -86,12 +86,12 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{AT_SITE}/state/test_checkpoints.py"
        "::test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_show_it"),
     of("TM33", f"{SITE}/roster/roster.py", "if one.status is PinStatus.CONFIRMED\n", "if one.card\n",
-       f"{AT_SITE}/peers/test_roster.py::test_a_card_is_believed_once_a_person_has_heard_its_digits"),
+       f"{AT_SITE}/peers/test_keys.py::test_a_card_is_believed_once_a_person_has_heard_its_digits"),
     of("TM33", f"{SITE}/roster/roster.py", ("now=self._now()\n"
                                            "                )\n"
                                            "            write(content)\n"),
        "now=self._now()\n                )\n                write(content)\n",
-       f"{AT_SITE}/peers/test_roster.py"
+       f"{AT_SITE}/peers/test_keys.py"
        "::test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence"),
     # ---- what a site's page says, and whom a cluster is told
     of("TM24", f"{SITE}/inference_risk.py", "math.ceil(100 * probability)", "round(100 * probability)",
@@ -183,47 +183,47 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "tests/client/site/state/test_declined_plans.py"
        "::test_digests_and_counts_are_bounded_and_the_latest_stay"),
     of("TM37", f"{SITE}/daemon/connection.py", "await asyncio.to_thread(self._stored_state)", ("self._stored_state()"),
-       f"{AT_SITE}/daemon/test_questions_for_work.py"
-       "::test_a_question_for_work_takes_as_many_queries_for_one_plan_as_for_a_thousand"),
+       f"{AT_SITE}/daemon/test_sender.py"
+       "::test_request_for_work_takes_constant_database_queries"),
     of("TM37", f"{SITE}/state/declined_plans.py", "OTHERS if full else analyst", "analyst",
-       f"{PROOFS}::test_invented_names_are_counted_together_and_displace_no_other_day"),
+       f"{PROOFS}::test_invented_names_are_counted_together_by_day"),
     of("TM38", f"{SITE}/daemon/decisions.py", "proof=proof, named=named", "proof=None",
-       f"{PROOFS}::test_a_plan_in_a_pinned_name_without_its_key_is_stored_as_it_was_signed"),
+       f"{PROOFS}::test_plan_in_a_pinned_name_without_its_key_is_stored"),
     of("TM38", f"{SITE}/daemon/decisions.py", "            proof = None\n", "",
        f"{PROOFS}::test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone"),
     of("TM38", f"{SITE}/daemon/decisions.py", "in ALARMED:  # before it is stored: a crash repeats both\n",
        "in ALARMED and not self._store.decline_by_rule(plan, problem.code, problem.code.value):\n",
-       f"{PROOFS}::test_an_alarm_that_a_crash_cuts_off_is_raised_before_the_decline_is_stored"),
+       f"{PROOFS}::test_alarm_is_raised_before_the_decline_is_stored"),
     of("TM38", RULE, "return ever_confirmed(folder, plan.analyst) and not signed_before", ("return not signed_before"),
        f"{PROOFS}::test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone"),
     of("TM38", RULE, "return ever_confirmed(folder, plan.analyst) and not signed_before",
        "return ever_confirmed(folder, plan.analyst)",
        f"{PROOFS}::test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody"),
     of("TM38", RULE, "        and now < one.until + MAX_AUTHORIZATION_SECONDS\n", "",
-       f"{PROOFS}::test_a_key_that_cannot_have_signed_before_it_was_put_aside_is_anothers"),
+       f"{PROOFS}::test_late_signature_of_a_removed_key_is_a_proof"),
     of("TM38", RULE, "        and one.confirmed is not None\n        and one.until", "        and one.until",
-       f"{PROOFS}::test_a_key_that_cannot_have_signed_before_it_was_put_aside_is_anothers"),
+       f"{PROOFS}::test_late_signature_of_a_removed_key_is_a_proof"),
     of("TM38", f"{SITE}/daemon/decisions.py", "ALARMED = frozenset({Code.UNSIGNED, Code.UNCONFIRMED})",
        "ALARMED = frozenset({Code.UNCONFIRMED})",
-       f"{PROOFS}::test_an_unsigned_study_is_alarmed_once_where_people_have_confirmed_a_key"),
+       f"{PROOFS}::test_unsigned_study_is_alarmed_once_after_a_confirmed_key"),
     of("TM38", f"{SITE}/daemon/decisions.py", "ALARMED = frozenset({Code.UNSIGNED, Code.UNCONFIRMED})",
        "ALARMED = frozenset({Code.UNSIGNED})",
-       f"{PROOFS}::test_a_removed_key_that_signs_for_longer_than_a_signature_lasts_is_alarmed"),
+       f"{PROOFS}::test_removed_key_that_signs_past_the_longest_term_is_alarmed"),
     of("TM38", f"{SITE}/daemon/decisions.py",
        "return sent.authorization.SerializeToString() if size <= MOST_SENT else b\"\"",
        "return sent.authorization.SerializeToString() if size else b\"\"",
        f"{PROOFS}::test_a_signature_that_is_longer_than_any_hides_no_plan_and_is_not_stored"),
     of("TM38", f"{SITE}/state/declined_proofs.py", "len(same) >= MOST_OF_NAME or ", "",
-       f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
+       f"{PROOFS}::test_names_have_separate_room_and_invented_ones_give_way"),
     of("TM38", f"{SITE}/state/declined_proofs.py", " and named and change.execute(DISPLACED, ())",
        " and False",
-       f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
+       f"{PROOFS}::test_names_have_separate_room_and_invented_ones_give_way"),
     of("TM38", f"{SITE}/state/declined_proofs.py", " and named and change", " and change",
-       f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
+       f"{PROOFS}::test_names_have_separate_room_and_invented_ones_give_way"),
     of("TM38", f"{SITE}/state/store.py", "        self.proofs.check_whole()\n", "",
        f"{PROOFS}::test_a_proof_that_was_changed_here_is_none"),
     of("TM38", f"{SITE}/state/declined_proofs.py", "WHERE named = 0 ORDER", "ORDER",
-       f"{PROOFS}::test_no_name_takes_the_room_of_another_and_invented_ones_give_way"),
+       f"{PROOFS}::test_names_have_separate_room_and_invented_ones_give_way"),
     of("TM38", f"{SITE}/state/declined_proofs.py", 'stored["plans"] < MOST_PROOFS and ', "",
        f"{PROOFS}::test_the_first_proofs_stay_and_take_bounded_room"),
     of("TM38", f"{SITE}/state/declined_proofs.py",
@@ -231,7 +231,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        f"{PROOFS}::test_the_first_proofs_stay_and_take_bounded_room"),
     of("TM37", f"{SITE}/state/store.py", "if status is ConsentStatus.ENDED:", "if False:",
        "tests/client/site/state/test_declined_plans.py"
-       "::test_a_study_that_ends_before_anything_left_for_it_leaves_no_plan"),
+       "::test_unanswered_study_that_ends_leaves_no_plan"),
     of("R23", "dictionary/directory.py",
        "if left < federation.least or found.keys() & set(federation.required):",
        "if left < federation.least:",

@@ -88,7 +88,7 @@ def test_a_site_that_is_half_set_up(stage: Stage) -> None:
         path.unlink()
     checks = by_name(site_checks(configured(stage)))
     found(checks, "identity", Level.WARN, "holds no identity yet", "join file")
-    found(checks, "ledger", Level.WARN, "not there yet")
+    found(checks, "ledger", Level.WARN, "does not exist yet")
     found(checks, "network", Level.WARN, "not checked")
     assert not stage.config.state.exists()  # it writes nothing
     (only,) = site_checks(stage.folder / "nothing.toml")
@@ -145,14 +145,11 @@ def test_a_ledger_that_was_edited(stage: Stage) -> None:
     found(by_name(site_checks(configured(stage))), "ledger", Level.FAIL, "ledger")
 
 
-def test_records_that_are_gone(stage: Stage) -> None:
-    stage.records.unlink()
-    found(by_name(site_checks(configured(stage))), "records", Level.FAIL, "records.csv")
-
-
 def test_records_that_others_can_change(stage: Stage) -> None:
     stage.records.chmod(0o660)
-    found(by_name(site_checks(configured(stage))), "records", Level.WARN, "others can change", "chmod go-w")
+    found(
+        by_name(site_checks(configured(stage))), "records", Level.WARN, "other users can change", "chmod go-w"
+    )
 
 
 @pytest.mark.parametrize(("days", "level"), [(-1, Level.FAIL), (29, Level.WARN), (30, Level.OK)])

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil.identity import Identity, Role
-from eigenveil_client.analyst.client import Analyst
 from eigenveil_client.connection.identity import load_identity, open_channel
-from tests.client.site.support import FEDERATION, Authority, Coordinator, Stage, a_stage, store_identity
+from tests.client.site.support import FEDERATION, Stage, a_stage, store_identity
 from tests.network.forwarders import Inspection, Middle
 from tests.support import refused
 
@@ -56,18 +53,6 @@ async def test_inspection_that_copies_the_coordinator_s_names_is_told_with_its_i
         await dial(stage, Inspection(folder=stage.folder, uri=uri))
 
 
-async def test_an_analyst_is_told_the_same(stage: Stage) -> None:
-    async with Inspection(folder=stage.folder).listening() as port:
-        store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}")
-        identity = replace(
-            load_identity(stage.config.identity),
-            identity=Identity(federation=FEDERATION, role=Role.ANALYST, name="ada"),
-        )
-        async with Analyst(identity) as analyst:
-            with refused(Code.IDENTITY, "TLS inspection, issuer CN=Hospital TLS Inspection"):
-                await analyst.studies()
-
-
 async def test_a_sign_in_page_is_no_coordinator(stage: Stage) -> None:
     class Page(Middle):
         async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -87,10 +72,3 @@ def test_the_federation_s_own_certificate_is_never_called_inspection(stage: Stag
         asyncio.run(dial(stage, Inspection(folder=stage.folder)))
     with refused(Code.UNREACHABLE, "closed during the handshake"):
         asyncio.run(dial(stage, Inspection(folder=stage.folder, tls=ssl.TLSVersion.TLSv1_2)))
-
-
-async def test_another_federation_s_coordinator_is_told_by_its_name(stage: Stage) -> None:
-    async with stage.serving(Coordinator()) as port:
-        store_identity(Authority(), stage.config.identity, f"127.0.0.1:{port}")
-        with refused(Code.IDENTITY, "CN=test CA signed it, not the authority of the join file"):
-            await open_channel(load_identity(stage.config.identity))

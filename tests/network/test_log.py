@@ -127,11 +127,6 @@ def test_every_line_in_the_code_uses_listed_fields_only() -> None:
     assert {field for _, fields in found for field in fields} <= log.FIELDS | {"level"}
 
 
-def test_the_reader_of_the_code_finds_a_field_that_is_not_listed(tmp_path: Path) -> None:
-    (tmp_path / "module.py").write_text('log.event("x", study=1, patients=2)\n')
-    assert list(_calls(tmp_path)) == [("module.py", ["study", "patients"])]
-
-
 def _calls(folder: Path) -> Iterator[tuple[str, list[str]]]:
     for path in folder.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -145,13 +140,6 @@ def _calls(folder: Path) -> Iterator[tuple[str, list[str]]]:
                 and isinstance(node.args[0], ast.Constant | ast.JoinedStr)
             ):
                 yield path.name, [word.arg for word in node.keywords if word.arg]
-
-
-def test_the_level_of_an_event_is_kept(caplog: pytest.LogCaptureFixture) -> None:
-    log.event("refused", logging.WARNING, method="Hello", code="identity")
-    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
-        ("WARNING", "refused method=Hello code=identity")
-    ]
 
 
 def test_a_stranger_s_handshake_leaves_no_line_between_ours(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from eigenveil.errors import Code
 from eigenveil_client.analyst.profile import load_profile, proxy_rule
 from eigenveil_client.connection.channel import call
 from eigenveil_client.connection.identity import load_identity, open_channel
-from eigenveil_client.connection.proxy import DIRECT, ProxyRule, connect
+from eigenveil_client.connection.proxy import DIRECT, ProxyRule
 from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_common import config
 from eigenveil_common.files import write_secret
@@ -175,11 +175,6 @@ def test_an_address_of_ipv6_is_written_in_brackets() -> None:
     assert proxy is not None
     assert (proxy.host, proxy.address) == ("::1", "[::1]:3128")
     assert dict(proxy.options("[::2]:7443"))["grpc.ssl_target_name_override"] == "::2"
-
-
-async def test_a_direct_connection_names_the_coordinator() -> None:
-    with refused(Code.UNREACHABLE, "no coordinator answers at 127.0.0.1:1"):
-        await connect("127.0.0.1:1", None)
 
 
 def test_the_example_profile_shows_every_key() -> None:

@@ -116,5 +116,5 @@ def test_an_end_that_is_unknown_here_ends_no_study(
 
 def test_a_reason_that_is_unknown_here_declines_nothing() -> None:
     for reason in (0, 99, -1):
-        with refused(Code.PROTOCOL, "unknown here"):
+        with refused(Code.PROTOCOL, "unknown to this version"):
             parse_decline(pb.DeclineRequest(reason=cast("pb.DeclineReason.ValueType", reason)))

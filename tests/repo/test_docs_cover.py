@@ -24,7 +24,7 @@ from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
 from eigenveil_common.config import keys
 from eigenveil_common.notify.config import Notify, NotifyAnalysts
-from eigenveil_server.config import Config, Console
+from eigenveil_server.config import Config, ConsoleConfig
 from tests.repo.scripts import script
 from tests.repo.test_deploy import GROUPS, unknown
 from tests.repo.tree import ROOT, files
@@ -76,7 +76,7 @@ def names_of(kind: Any) -> set[str]:
     [
         ("site.toml", {*keys(SiteConfig), *keys(RecordsConfig), *keys(Notify)}),
         ("site.toml", {"from" if name == "source" else name for name in names_of(ColumnRule)} - {"name"}),
-        ("coordinator.toml", {*keys(Config), *keys(NotifyAnalysts), *keys(Console)}),
+        ("coordinator.toml", {*keys(Config), *keys(NotifyAnalysts), *keys(ConsoleConfig)}),
         ("study.toml", names_of(Study) - {"federation"}),
     ],
 )

@@ -4,7 +4,7 @@ Each fault is a small variant of a mechanism, written here, with the claim of th
 Where it needs data sets of its own, the product's mechanism is audited on them too and raises no alarm
 (false-alarm rate: 1e-6 each). Chance to miss a fault: below 1e-8 each. Noise 10 % too low lies more than 6
 standard deviations of the bound above the claim; the others are gross, most of them with an event that one
-side never sees. Faults of smooth sensitivity are in `test_planted_turning`.
+side never sees.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from eigenveil.accounting.zcdp import ATTO, scale_of
-from eigenveil.mechanisms.papers import single_pass
+from eigenveil.accounting.zcdp import scale_of
 from eigenveil.noise.source import Block, NoiseSource, NoiseSpec
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.protocol.query import NoiseDistribution
@@ -24,21 +23,10 @@ from eigenveil.queries.papers.fingerprints import Pool
 from eigenveil.site.site import Site
 from eigenveil.site.subspaces import candidate_spans
 from eigenveil.study.grid import GridRows
-from tests.statistical.audit import Approximate, Mechanism, audit
+from tests.statistical.audit import Mechanism, audit
 from tests.statistical.behind import BOUND, DOWN, PARTS, UP, passed
-from tests.statistical.counted import BINS, KEY, WITH_DELTA, full, spoken, watched
-from tests.statistical.mechanisms import (
-    ADD,
-    DELTA,
-    LEVEL,
-    OF_ITS_OWN,
-    PRICE,
-    REPLACE,
-    at_price,
-    moves,
-    rows,
-    study_of,
-)
+from tests.statistical.counted import KEY, WITH_DELTA, spoken, watched
+from tests.statistical.mechanisms import ADD, OF_ITS_OWN, PRICE, at_price, moves, rows, study_of
 from tests.statistical.noises import Bulk
 from tests.statistical.test_mu_audits import MECHANISMS
 
@@ -53,32 +41,6 @@ def alarms(mechanism: Mechanism, samples: int = FEW, noise: NoiseSource | None =
 
 def test_noise_a_tenth_too_low_in_few_releases() -> None:
     assert alarms(MECHANISMS["clipped-sum"], FEW, Bulk(0.9))
-
-
-# ---- Histograms
-
-
-def test_the_threshold_for_one_changed_count_under_replace_one() -> None:
-    """[P11] The noise is right; the threshold alone speaks of a bin that one record has just joined."""
-    delta = DELTA / 10
-    query, study, _ = full(BINS, REPLACE)
-    spec = single_pass.stability_noise_spec(query, study)[0]
-    _, early = single_pass.scale_and_threshold(1, PRICE, int(delta * ATTO))
-    _, right = single_pass.scale_and_threshold(2, PRICE, int(delta * ATTO))
-
-    def speaks(threshold: int) -> Mechanism:
-        def attack(noise: NoiseSource, m: int) -> tuple[FloatArray, FloatArray]:
-            """Whether the bin that is empty without the record is spoken of. Shape: (m,) each."""
-            drawn = noise.draw(
-                NoiseSpec(blocks=(Block(count=m, scale=spec.blocks[0].scale, law=NoiseDistribution.LAPLACE),))
-            )
-            return np.zeros(m), (1 + drawn >= threshold).astype(np.float64)
-
-        claim = Approximate(epsilon=LEVEL, delta=delta)
-        return Mechanism(name="a bin appears", kind="row-norms", claim=claim, attack=attack, tight=0.0)
-
-    assert alarms(speaks(early), 3 * FEW)
-    assert not alarms(speaks(right), 3 * FEW)
 
 
 # ---- Parts by position

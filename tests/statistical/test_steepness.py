@@ -9,9 +9,7 @@ here. False-alarm rate 1e-6 a comparison; a fault of 7 % is missed less than onc
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
-import numpy as np
 import pytest
 from flint import arb, fmpq
 from scipy import stats
@@ -20,7 +18,6 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.mechanisms.papers import covariance
 from eigenveil.numerics.encoding import frozen
 from eigenveil.queries import VECTOR, Eigenvectors
-from tests.core.noise.test_bingham import POINTS, density
 from tests.statistical.mechanisms import LEVEL, at_price, released, study_of
 from tests.statistical.noises import Bulk
 
@@ -65,18 +62,3 @@ def test_seven_percent_too_steep_or_too_flat_is_caught(
     honest = covariance.score_range
     monkeypatch.setattr(covariance, "score_range", lambda *given: factor * honest(*given))
     assert sign * errors_off(Neighbours.ADD_REMOVE, RELEASES) > ALARM
-
-
-def test_three_axes_have_the_figure_of_quadrature_at_half_of_epsilon() -> None:
-    """C = diag(20, 5, 0) R^2, replace-one, epsilon = 1: exponent C / 2. Amin et al. take half of that, which
-    gives the published 0.724 and lies 30 standard errors away."""
-    query = Eigenvectors(centre=frozen([0] * 3), radius=R, records=1000, count=1)
-    total = frozen(np.array([20, 5, 0, 0, 0, 0]) * R**2)
-    asked = replace(at_price(query), micro_rho=500_000)
-    values = released(asked, total, study_of(Neighbours.REPLACE_ONE, 3), Bulk(), RELEASES)
-    seen = (values[:, 0] / VECTOR) ** 2
-    half, quarter = (float(density(np.diag([20.0, 5.0, 0.0]) / by) @ POINTS[:, 0] ** 2) for by in (2, 4))
-    error = seen.std() / math.sqrt(RELEASES)
-    assert quarter == pytest.approx(0.724, abs=5e-4)
-    assert abs(seen.mean() - half) <= ALARM * error
-    assert abs(seen.mean() - quarter) > 2 * ALARM * error

@@ -8,7 +8,6 @@ would not hold them.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -311,9 +310,15 @@ VECTORS = {
 
 
 def text(name: str) -> str:
-    """The content of a vector's file, with each list of plain values on one line."""
-    spread = json.dumps(VECTORS[name](), indent=1, sort_keys=True)
-    return re.sub(r"\[\n[^][{}]*\]", lambda plain: " ".join(plain[0].split()), spread) + "\n"
+    """The content of a vector's file: a line for each value on its first two levels."""
+    return laid_out(VECTORS[name](), levels=2) + "\n"
+
+
+def laid_out(value: Any, *, levels: int) -> str:
+    if not levels or not isinstance(value, dict):
+        return json.dumps(value, sort_keys=True)
+    lines = [f"{json.dumps(key)}: {laid_out(value[key], levels=levels - 1)}" for key in sorted(value)]
+    return "{\n" + ",\n".join(lines) + "\n}"
 
 
 def main() -> None:

@@ -8,35 +8,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
+from hashlib import sha256
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.ledger import EntryKind, LedgerEntry, replay
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code
+from eigenveil.key_cards.owners import SignedAnalystKeyCard
 from eigenveil.numerics.encoding import digest, from_bytes
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil.protocol.rounds import Release, SignedRound
 from eigenveil.protocol.wire import query_from_proto
+from eigenveil.study_authorization import SignedAuthorization, check_authorization
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.core import reference
 from tests.support import refused
 from tests.vectors.make import FOLDER, VECTORS, text
-import json
-from dataclasses import replace
-from hashlib import sha256
-from typing import Any
-import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from eigenveil.errors import Code
-from eigenveil.key_cards.owners import SignedAnalystKeyCard
-from eigenveil.protocol.plan import plan_from_json
-from eigenveil.study_authorization import SignedAuthorization, check_authorization
-from tests.support import refused
-from tests.vectors.make import FOLDER
 
 
 def stored(name: str) -> Any:

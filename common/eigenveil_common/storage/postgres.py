@@ -41,8 +41,8 @@ TOKEN = re.compile(r"'[^']*'|\?")
 DURABLE = {"synchronous_commit": "on", "fsync": "on", "full_page_writes": "on"}
 
 
-class Database:
-    """Database of a PostgreSQL server; see `eigenveil_common.storage.database.Database`.
+class PostgresDatabase:
+    """Database of a PostgreSQL server; see `eigenveil_common.storage.database.PostgresDatabase`.
 
     `url` is a libpq connection string; the password may also be in a pgpass file.
 

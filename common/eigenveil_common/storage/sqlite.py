@@ -26,8 +26,8 @@ DAMAGE_ADVICE = "it is damaged: move it away and restore the last backup"
 FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
 
 
-class Database:
-    """Database in a file or in `vfs`; see `eigenveil_common.storage.database.Database`.
+class SqliteDatabase:
+    """Database in a file or in `vfs`; see `eigenveil_common.storage.database.SqliteDatabase`.
 
     Raises:
         RequestError: code `conflict`, a new database was expected.

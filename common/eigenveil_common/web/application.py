@@ -27,10 +27,10 @@ from eigenveil_common.web.pages import COMMON_FOLDER, Pages, mark
 from eigenveil_common.web.sessions import (
     LIFETIME_SECONDS,
     SAFE,
+    BrowserSession,
     Origins,
     RequestGuard,
     SecurityHeaders,
-    Session,
     Sessions,
 )
 
@@ -72,7 +72,7 @@ class Gate(Protocol):
         PeerError: code `identity`, an invalid certificate; its text is shown to the person.
     """
 
-    async def admit(self, request: Request) -> Session: ...
+    async def admit(self, request: Request) -> BrowserSession: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -89,12 +89,12 @@ class PageGateway:
         """Name of the cookie; under TLS with a prefix that other hosts cannot set."""
         return f"__Host-{self.cookie}" if self.origins.scheme == "https" else self.cookie
 
-    def session_of(self, request: Request) -> Session | None:
+    def session_of(self, request: Request) -> BrowserSession | None:
         """Return the session of a request's cookie, or None."""
         token = request.cookies.get(self.cookie_name, "")
         return self.sessions.find(token) if token else None
 
-    def send_cookie(self, response: Response, session: Session) -> None:
+    def send_cookie(self, response: Response, session: BrowserSession) -> None:
         """Send a session's cookie to the browser."""
         response.set_cookie(
             self.cookie_name,
@@ -217,7 +217,7 @@ class LinkGate:
 
     gateway: PageGateway
 
-    async def admit(self, request: Request) -> Session:
+    async def admit(self, request: Request) -> BrowserSession:
         found = self.gateway.session_of(request)
         if found is None:
             raise HTTPException(401)

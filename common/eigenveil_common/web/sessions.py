@@ -29,7 +29,7 @@ MOST_SESSIONS = 1000  # sessions in all; beyond it the one that was idle for lon
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Session:
+class BrowserSession:
     """Session of one person in one browser. Its forms carry `csrf`, its cookie carries `token`."""
 
     owner: str
@@ -45,7 +45,7 @@ class Sessions:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._open: dict[bytes, Session] = {}
+        self._open: dict[bytes, BrowserSession] = {}
         self._links: dict[bytes, tuple[str, float]] = {}
 
     def link(self, owner: str) -> str:
@@ -54,12 +54,12 @@ class Sessions:
         self._links[_digest(made)] = (owner, self._clock() + LINK_SECONDS)
         return made
 
-    def enter(self, link: str) -> Session | None:
+    def enter(self, link: str) -> BrowserSession | None:
         """Return a new session for `link`; None if the link was used, has expired or is unknown."""
         owner, ends = self._links.pop(_digest(link), ("", 0.0))
         return self.open(owner) if self._clock() < ends else None
 
-    def open(self, owner: str) -> Session:
+    def open(self, owner: str) -> BrowserSession:
         """Return a new session."""
         now = self._clock()
         self._open = {key: one for key, one in self._open.items() if self._in_time(one)}
@@ -73,11 +73,11 @@ class Sessions:
         )
         if crowded:
             del self._open[min(crowded, key=lambda key: self._open[key].last_used)]
-        made = Session(owner=owner, opened=now, last_used=now)
+        made = BrowserSession(owner=owner, opened=now, last_used=now)
         self._open[_digest(made.token)] = made
         return made
 
-    def find(self, token: str) -> Session | None:
+    def find(self, token: str) -> BrowserSession | None:
         """Return the session of a cookie and renew its idle time; None if it has ended or is unknown."""
         key = _digest(token)
         found = self._open.get(key)
@@ -87,15 +87,15 @@ class Sessions:
         found.last_used = self._clock()
         return found
 
-    def is_open(self, session: Session) -> bool:
+    def is_open(self, session: BrowserSession) -> bool:
         """Return True if the session has not ended; this does not renew its idle time."""
         return _digest(session.token) in self._open and self._in_time(session)
 
-    def close(self, session: Session) -> None:
+    def close(self, session: BrowserSession) -> None:
         """End a session."""
         self._open.pop(_digest(session.token), None)
 
-    def _in_time(self, session: Session) -> bool:
+    def _in_time(self, session: BrowserSession) -> bool:
         now = self._clock()
         return now - session.last_used < IDLE_SECONDS and now - session.opened < LIFETIME_SECONDS
 

@@ -23,8 +23,8 @@ from eigenveil.errors import Code, InternalError, PeerError
 from eigenveil.identity import Identity, Role
 from eigenveil_common import log
 from eigenveil_common.web.application import Endpoint, PageGateway
-from eigenveil_common.web.sessions import SAFE, Session
-from eigenveil_server.config import Console
+from eigenveil_common.web.sessions import SAFE, BrowserSession
+from eigenveil_server.config import ConsoleConfig
 from eigenveil_server.front.quota import TokenBucket
 from eigenveil_server.metrics import Metrics
 from eigenveil_server.process import Clock, Fatal
@@ -75,7 +75,7 @@ class CertificateVisitors:
 class ProxyVisitors:
     """Visitors named in the header of a trusted proxy. All other connections are refused."""
 
-    _console: Console
+    _console: ConsoleConfig
     _admissions: Admissions
     _federation: str
     _clock: Clock
@@ -145,7 +145,7 @@ class AccessGate:
         self._fatal = fatal
         self._allowances: defaultdict[str, TokenBucket] = defaultdict(_allowance)
 
-    async def admit(self, request: Request) -> Session:
+    async def admit(self, request: Request) -> BrowserSession:
         """Set `request.state.visitor` and return the visitor's session, a new one if a request only reads.
 
         Raises:

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from eigenveil_common import log
 from eigenveil_common.web.application import application
-from eigenveil_server.config import Config, Console, split_listen
+from eigenveil_server.config import Config, ConsoleConfig, split_listen
 from eigenveil_server.console.access import AccessGate, CertificateVisitors, ProxyVisitors, Visitors
 from eigenveil_server.console.federation_pages import FederationPages, SubmissionPages
 from eigenveil_server.console.listener import ConsoleListener
@@ -26,7 +26,11 @@ class ConsoleServer:
     """Server of pages from `open` to `close`. `sweep` ends live pages of visitors that lost admission."""
 
     def __init__(
-        self, serving: DaemonServices, console: Console, leaf: ServerCertificate, authenticator: Authenticator
+        self,
+        serving: DaemonServices,
+        console: ConsoleConfig,
+        leaf: ServerCertificate,
+        authenticator: Authenticator,
     ) -> None:
         self._serving = serving
         self._console = console
@@ -106,7 +110,7 @@ class StatusCounter:
         await self.app(scope, receive, counted)
 
 
-def host_names(config: Config, console: Console, port: int) -> frozenset[str]:
+def host_names(config: Config, console: ConsoleConfig, port: int) -> frozenset[str]:
     """Return the allowed Host names of the console: the configured ones, with and without its port."""
     found = console.hosts or tuple(dict.fromkeys((config.host, "localhost")))
     bare = [f"[{one}]" if one.count(":") > 1 else one for one in found]

@@ -26,8 +26,8 @@ from eigenveil_server.console.access import page
 from eigenveil_server.console.page_context import PageContext, RolePages
 from eigenveil_server.console.submission import (
     Draft,
-    Prediction,
     StudyForm,
+    SubmissionPrediction,
     column_choices,
     draft_of,
     earlier_same_study,
@@ -167,7 +167,7 @@ class SubmissionPages:
         html = self._role_pages.piece("prediction.html", foreseen=foreseen, problem=problem)
         return HTMLResponse(html)
 
-    async def _predict(self, request: Request, study_form: StudyForm) -> Prediction:
+    async def _predict(self, request: Request, study_form: StudyForm) -> SubmissionPrediction:
         """Return the prediction of a study. Of requests during another prediction only the last counts.
 
         Raises:
@@ -180,7 +180,7 @@ class SubmissionPages:
                 raise RequestError(Code.NOT_READY, "the study was changed meanwhile")
             return await self._foreseen(who, study_form)
 
-    async def _foreseen(self, who: str, study_form: StudyForm) -> Prediction:
+    async def _foreseen(self, who: str, study_form: StudyForm) -> SubmissionPrediction:
         directory = await self._current()
         submission = await self._submission_from(who, study_form, directory)
         found = await self._context.serving.engine.submissions.foreseen(submission)

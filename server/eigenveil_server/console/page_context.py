@@ -21,7 +21,7 @@ from eigenveil_common.storage.database import Database
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.web.application import PageGateway
 from eigenveil_common.web.pages import Languages, Pages, gauge
-from eigenveil_common.web.sessions import Origins, Session, Sessions
+from eigenveil_common.web.sessions import BrowserSession, Origins, Sessions
 from eigenveil_server.config import Config
 from eigenveil_server.front.gateway import Gateway
 from eigenveil_server.pki.registry import Registry
@@ -163,7 +163,7 @@ class RolePages:
         """Render a fragment of a page, the same for all its viewers."""
         return self._analysts.piece(template, **({"shown_up": shown_up, "percent_up": percent_up} | values))
 
-    def is_open(self, session: Session) -> bool:
+    def is_open(self, session: BrowserSession) -> bool:
         """Return True if the session of a live page is still open."""
         return self._sessions.is_open(session)
 

@@ -167,7 +167,7 @@ class Component:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class ResultTables:
     """Result of a study; `declined` is the reason if there are no components."""
 
     records: float
@@ -176,10 +176,10 @@ class Result:
     guarantee: str
 
 
-def result(document: Mapping[str, Any]) -> Result:
+def result(document: Mapping[str, Any]) -> ResultTables:
     """Return the result in the document of a release."""
     found = document["result"]
-    return Result(
+    return ResultTables(
         records=found["records"],
         components=tuple(
             _component(number, share, direction, found["columns"])

@@ -81,7 +81,7 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prediction:
+class SubmissionPrediction:
     """Prediction of a study as texts; `share` and `used` are in percent of the total budget."""
 
     epsilon: str
@@ -227,7 +227,7 @@ def earlier_same_study(data: ConsoleData, study: Study, analyst: str) -> StudyLi
     return None
 
 
-def prediction(found: StudyPreview, data: ConsoleData, directory: Directory) -> Prediction:
+def prediction(found: StudyPreview, data: ConsoleData, directory: Directory) -> SubmissionPrediction:
     """Return the prediction of a study for its analyst."""
     explanation, study, left = found.explanation, found.plan.study, data.left()
     whole = max(1, data.ledger.totals.limit.micro_rho)
@@ -236,7 +236,7 @@ def prediction(found: StudyPreview, data: ConsoleData, directory: Directory) -> 
         atto_delta=left.atto_delta - found.plan.cost.atto_delta,
     )
     stated = {site: directory.sites.get(site) for site in study.federation.sites}
-    return Prediction(
+    return SubmissionPrediction(
         epsilon=shown_up(explanation["guarantee"]["epsilon"]),
         guarantee=explanation["guarantee"]["words"],
         trust=explanation["trust"],

@@ -12,8 +12,8 @@ from eigenveil_server.front.http2 import (
     HEADERS,
     PREFACE_BYTES,
     RST_STREAM,
-    Frame,
     FrameFilter,
+    Http2Frame,
     Http2Streams,
     InvalidFrame,
     goaway,
@@ -122,7 +122,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
         self.resume_reading_caller()
         self._pass()
 
-    def _may_enter(self, frame: Frame) -> bool:
+    def _may_enter(self, frame: Http2Frame) -> bool:
         """Return True if a frame may pass within the rate limit of its client."""
         if self.connection_info is None:
             return False
@@ -148,7 +148,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
             return False
         return self._enter_stream(frame)
 
-    def _enter_stream(self, frame: Frame) -> bool:
+    def _enter_stream(self, frame: Http2Frame) -> bool:
         """Return True if a frame is valid for its stream."""
         try:
             opens = self._streams.enter(frame, time.monotonic())
@@ -159,7 +159,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
             self._observer.opened(self)
         return not self.ended
 
-    def _reserve_bytes(self, frame: Frame) -> bool:
+    def _reserve_bytes(self, frame: Http2Frame) -> bool:
         """Reserve the bytes of a frame of an unanswered request. Return False if the quota is exhausted."""
         if self.connection_info is None or not self._observer.requests.take(
             self.connection_info.gateway_client, frame.length
@@ -217,7 +217,7 @@ class GatewayConnection(asyncio.BufferedProtocol):
         self._outward.feed(data)
         self.outer.write(self._outward.data_to_send())
 
-    def _leaves(self, frame: Frame) -> bool:
+    def _leaves(self, frame: Http2Frame) -> bool:
         if frame.kind in (HEADERS, RST_STREAM):
             self._release_bytes(frame.stream)
         if self._streams.leave(frame, time.monotonic()):

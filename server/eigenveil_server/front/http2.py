@@ -30,7 +30,7 @@ ENHANCE_YOUR_CALM = 0xB
 MOST_PAYLOAD_BYTES = 1024  # of a frame whose payload is read; 170 settings
 
 
-class Frame(NamedTuple):
+class Http2Frame(NamedTuple):
     """`payload` is empty for all kinds but SETTINGS and WINDOW_UPDATE, and for those beyond
     `MOST_PAYLOAD_BYTES`."""
 
@@ -45,7 +45,7 @@ class Frame(NamedTuple):
         return int.from_bytes(self.payload[at : at + size], "big")
 
 
-MayPass = Callable[[Frame], bool]  # returns True if a frame may pass
+MayPass = Callable[[Http2Frame], bool]  # returns True if a frame may pass
 
 
 class FrameFilter:
@@ -88,14 +88,14 @@ class FrameFilter:
         return passed
 
 
-def _frame(buffer: bytes, at: int) -> Frame | None:
+def _frame(buffer: bytes, at: int) -> Http2Frame | None:
     """Return the frame that begins at byte `at`; None if a part of its payload is missing."""
     kind, flags, length = buffer[at + 3], buffer[at + 4], int.from_bytes(buffer[at : at + 3], "big")
     stream = int.from_bytes(buffer[at + 5 : at + HEAD_BYTES], "big") & 0x7FFFFFFF
     if kind not in (SETTINGS, WINDOW_UPDATE) or length > MOST_PAYLOAD_BYTES:
-        return Frame(kind, flags, stream, length)
+        return Http2Frame(kind, flags, stream, length)
     payload = buffer[at + HEAD_BYTES : at + HEAD_BYTES + length]
-    return Frame(kind, flags, stream, length, payload) if len(payload) == length else None
+    return Http2Frame(kind, flags, stream, length, payload) if len(payload) == length else None
 
 
 def goaway(reason: str) -> bytes:
@@ -144,11 +144,11 @@ class Http2Streams:
         """Return True if the stream is open and its reply has not begun."""
         return number in self._open and not self._open[number].answered
 
-    def new(self, frame: Frame) -> bool:
+    def new(self, frame: Http2Frame) -> bool:
         """Return True if a frame of the client opens a stream."""
         return frame.kind == HEADERS and frame.stream > self._last
 
-    def enter(self, frame: Frame, now: float) -> bool:
+    def enter(self, frame: Http2Frame, now: float) -> bool:
         """Process a frame of the client. Return True if the frame opens a stream.
 
         Raises:
@@ -168,7 +168,7 @@ class Http2Streams:
         """Close a stream that the client resets. Return False if it was not open."""
         return self._open.pop(number, None) is not None
 
-    def _headers(self, frame: Frame, now: float) -> bool:
+    def _headers(self, frame: Http2Frame, now: float) -> bool:
         opens = self.new(frame)
         if frame.stream % 2 == 0 or not (opens or frame.stream in self._open):
             raise InvalidFrame
@@ -178,13 +178,13 @@ class Http2Streams:
         self._request(frame)
         return opens
 
-    def _request(self, frame: Frame) -> None:
+    def _request(self, frame: Http2Frame) -> None:
         """Process HEADERS, DATA or trailers of a request."""
         if (found := self._open.get(frame.stream)) is not None:
             found.moved += frame.length if frame.kind == DATA else 0
             found.requested |= bool(frame.flags & END_STREAM)
 
-    def _settings(self, frame: Frame) -> None:
+    def _settings(self, frame: Http2Frame) -> None:
         if len(frame.payload) != frame.length or frame.length % 6:
             raise InvalidFrame
         for at in range(0, frame.length, 6):
@@ -194,7 +194,7 @@ class Http2Streams:
                     raise InvalidFrame
                 self._initial = value  # also applies to open streams
 
-    def _update(self, frame: Frame) -> None:
+    def _update(self, frame: Http2Frame) -> None:
         more = frame.number(0, 4) & MOST_WINDOW if len(frame.payload) == frame.length == 4 else 0
         found = self._open.get(frame.stream)
         if not frame.stream:
@@ -205,7 +205,7 @@ class Http2Streams:
         if not more or widest > MOST_WINDOW:
             raise InvalidFrame
 
-    def leave(self, frame: Frame, now: float) -> bool:
+    def leave(self, frame: Http2Frame, now: float) -> bool:
         """Process a frame of gRPC. Return True if the frame closes a stream."""
         found = self._open.get(frame.stream)
         if frame.kind == DATA:

@@ -26,7 +26,7 @@ from eigenveil_common.config import load
 from eigenveil_common.files import failpoint, is_occupied, read, storage_errors, sync, write_secret
 from eigenveil_common.storage.database import Expect
 from eigenveil_common.storage.ledger_store import LedgerStore
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 from eigenveil_server.config import CONFIG_NAME, Config, Files
 from eigenveil_server.pki.registry import Registry
 from eigenveil_server.process import as_datetime, unix_ms
@@ -166,7 +166,7 @@ def _copy_database(config: Config, here: Path) -> Ledger:
     """Copy a database that may be in use; return the replayed ledger of the copy."""
     copy = here / config.files.database.name
     with closing(
-        Database(config.files.database, SCHEMA, VERSION, migrations=MIGRATIONS, expect=Expect.EXISTING)
+        SqliteDatabase(config.files.database, SCHEMA, VERSION, migrations=MIGRATIONS, expect=Expect.EXISTING)
     ) as database:
         database.copy_to(copy)
     with closing(open_store(copy, Expect.EXISTING)) as store:

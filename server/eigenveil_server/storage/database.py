@@ -109,8 +109,8 @@ def open_store(where: Path | str, expect: Expect = Expect.ANY) -> Store:
     """
     if isinstance(where, str):
         return _on_server(where, expect)
-    writer = sqlite.Database(where, SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
-    reader = sqlite.Database(where, SCHEMA, VERSION, migrations=MIGRATIONS)
+    writer = sqlite.SqliteDatabase(where, SCHEMA, VERSION, migrations=MIGRATIONS, expect=expect)
+    reader = sqlite.SqliteDatabase(where, SCHEMA, VERSION, migrations=MIGRATIONS)
     # No claim needed: the folder's lock guards the database and the keys.
     return Store(
         writer=writer, reader=reader, acquire_server_lock=lambda: None, check_whole=reader.check_whole
@@ -125,11 +125,12 @@ def _on_server(url: str, expect: Expect) -> Store:
             Code.BAD_CONFIG,
             "PostgreSQL support is missing; run: pip install 'eigenveil[coordinator,postgres]'",
         ) from problem
-    writer = postgres.Database(
+    writer = postgres.PostgresDatabase(
         url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS, expect=expect
     )
     reader = ReaderPool(
-        lambda: postgres.Database(url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS), READERS
+        lambda: postgres.PostgresDatabase(url, POSTGRESQL_SCHEMA, VERSION, migrations=POSTGRESQL_MIGRATIONS),
+        READERS,
     )
     # The server checks the checksums of its pages.
     return Store(

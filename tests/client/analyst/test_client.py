@@ -153,29 +153,6 @@ def proposed(ada: Path, study: Study, **more: str) -> str:
     return asyncio.run(client.propose(study_to_toml(study), "s", **more)).summary  # type: ignore[arg-type]
 
 
-def test_what_is_shown_names_columns_with_bounds_sites_that_must_answer_and_the_dictionary(ada: Path) -> None:
-    federation = replace(STUDY.federation, quorum=2, required=("north",))
-    columns = (replace(STUDY.columns[0], name="age", lower=18, upper=90.5, unit="a"), *STUDY.columns[1:])
-    shown = proposed(ada, replace(STUDY, federation=federation, columns=columns))
-    assert "east, north, south (a round needs 2 of 3, north always)" in shown
-    assert "age 18 to 90.5 a" in shown
-    assert all(one.name in shown for one in columns)
-    assert "does not state" not in shown
-    assert "not in the file: of heart, version 7" in proposed(ada, STUDY, dictionary="heart, version 7")
-
-
-def test_what_is_shown_of_a_masked_study_names_colluding_sites_and_attempts(ada: Path) -> None:
-    masked = replace(STUDY, trust=Trust.SECURE_AGGREGATION)
-    assert "up to 1 colluding sites, 1 attempt at each round" in proposed(ada, masked)
-    more = replace(
-        masked,
-        colluding=2,
-        attempts=3,
-        federation=Federation(sites=(*STUDY.federation.sites, "west"), quorum=3),
-    )
-    assert "up to 2 colluding sites, up to 3 attempts at each round, each charged" in proposed(ada, more)
-
-
 def test_what_is_shown_of_a_wide_study_is_every_column_before_the_rest(ada: Path) -> None:
     columns = tuple(replace(STUDY.columns[0], name=f"column-{number}") for number in range(40))
     shown = proposed(ada, replace(STUDY, columns=columns)).splitlines()
@@ -352,11 +329,6 @@ def test_nothing_is_stored_where_nothing_is_signed(ada: Path, tmp_path: Path) ->
     with refused(Code.CONFLICT, "no"):
         sent_by(Told(explained(planned()), folder=tmp_path), tell=no)
     assert signed_submissions(tmp_path, time.time()) == ()
-
-
-def test_before_a_signature_a_refusal_speaks_of_none(ada: Path) -> None:
-    with pytest.raises(RequestError, match=r"^spent$"):
-        sent_by(Told(RequestError(Code.BUDGET, "spent"), folder=ada))
 
 
 @pytest.fixture(scope="module")

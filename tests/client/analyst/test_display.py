@@ -12,7 +12,6 @@ from rich.console import Console
 from eigenveil.errors import Code
 from eigenveil_client.analyst.client import shown_names
 from eigenveil_client.analyst.display import Display, approval_text, event_value, row_lines, row_value
-from eigenveil_client.analyst.python.run import status_of
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import refused
 
@@ -36,15 +35,6 @@ def lines(*events: pb.StudyEvent) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_a_round_is_one_line_for_each_of_its_states() -> None:
-    said = lines(
-        event("open", a="waiting", b="waiting"),
-        event("open", a="answered", b="waiting"),
-        event("closed", a="answered", b="answered"),
-    )
-    assert [line.split("; ")[0] for line in said] == ["round 1 of 3, open", "round 1 of 3, closed"]
-
-
 def test_an_attempt_at_a_masked_round_is_a_line_of_its_own() -> None:
     ready, first, second = event("open", a="ready", b="waiting"), event("fixed"), event("fixed")
     first.attempt, second.attempt = 1, 2
@@ -54,18 +44,6 @@ def test_an_attempt_at_a_masked_round_is_a_line_of_its_own() -> None:
         "round 1 of 3, attempt 2, charged, and waits for the masked answers of its sites",
     ]
     assert event_value(second)["attempt"] == 2
-
-
-def test_while_a_person_is_waited_for_every_answer_is_seen() -> None:
-    """So that nobody who has answered is blamed for the wait."""
-    said = lines(
-        event("open", a="waiting", b="waiting"),
-        event("open", a="waiting", b="waiting for approval"),
-        event("open", a="answered", b="waiting for approval"),
-        event("open", a="answered", b="waiting for approval"),
-    )
-    assert said[-1].endswith("a=answered b=waiting for approval")
-    assert len(said) == 3
 
 
 def test_before_the_first_round_every_word_is_seen_and_a_stranger_s_text_moves_no_cursor() -> None:
@@ -100,12 +78,6 @@ def test_a_time_of_the_coordinator_s_that_no_calendar_has_is_refused(
         setattr(said, name, time)
         with refused(Code.PROTOCOL, "an invalid time"):
             shown(said)
-
-
-@pytest.mark.parametrize("shown", [row_value, status_of])
-def test_so_is_one_of_a_list(shown: Callable[[pb.StudyRow], Any]) -> None:
-    with refused(Code.PROTOCOL, "an invalid time"):
-        shown(pb.StudyRow(submitted_unix_ms=2**62))
 
 
 def test_figures_of_a_study_are_those_that_were_sent() -> None:

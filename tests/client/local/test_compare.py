@@ -17,12 +17,11 @@ from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Trust
-from eigenveil.study.toml import parse_study, study_to_toml
 from eigenveil_client.local import benchmark
 from eigenveil_client.local.algorithm_selection import one_study, select_algorithms, total_cost
 from eigenveil_client.local.tables import ComparisonRow, ordered, seconds_text, sine_text, size_text
 from tests.client.commands import eigenveil
-from tests.support import a_column, a_study
+from tests.support import a_study
 
 STUDY = """
 name = "compared"
@@ -163,23 +162,6 @@ def test_ctrl_c_shows_what_had_ended(
 def test_refusals(extra: list[str], code: int, message: str, study: Path, data: Path, capfd: Capture) -> None:
     got, value = told(capfd, study, "--data", data, *extra)
     assert (got, message in value["message"]) == (code, True), value
-
-
-def test_records_or_a_federation_are_needed(study: Path, capfd: Capture) -> None:
-    code, value = told(capfd, study)
-    assert (code, "give --data FILE, or --federation" in value["message"]) == (2, True)
-
-
-def test_a_study_file_says_the_same_again() -> None:
-    name = 'x "y" \\ \u00e9\U0001f600'
-    study = a_study(
-        columns=(a_column(name, -1e-7, 1e16, fill=0.5), a_column("plain")),
-        purpose="two\nlines",
-        radius=0.7,
-        person_column="who",
-    )
-    assert parse_study(study_to_toml(study)) == study
-    assert parse_study(study_to_toml(a_study())) == a_study()
 
 
 def test_each_study_has_a_name_of_its_own() -> None:

@@ -109,7 +109,7 @@ def test_a_file_that_holds_no_one_algorithm_is_explained(name: str, tmp_path: Pa
 
 def test_one_of_several_may_be_named(tmp_path: Path) -> None:
     path = tmp_path / "many.py"
-    stated = "from eigenveil.algorithms import *\nmine = OwnAlgorithm(steps=g, name='mine')\n"
+    stated = "from eigenveil.algorithms import *\nmine = CustomAlgorithm(steps=g, name='mine')\n"
     path.write_text(GENERATOR.format("_f") + GENERATOR.format("g") + stated)
     assert load(str(path)).name == "mine"  # g is behind it
     assert load(f"{path}:_f").name == "_f"
@@ -121,7 +121,7 @@ def test_one_of_several_may_be_named(tmp_path: Path) -> None:
     ("body", "message"),
     [
         ("    yield\n    plan.nothing\n", "own.py, line 4: AttributeError: 'Plan' object has no attribute"),
-        ("    yield PricedQuery(query=Count(), micro_rho=0)\n", "own.py, line 3: .* too small to be counted"),
+        ("    yield PricedQuery(query=Count(), micro_rho=0)\n", "own.py, line 3: .* below one micro-rho"),
         (
             "    return (yield from _two(plan))\ndef _two(plan):\n    1 / 0\n    yield\n",
             "own.py, line 5: Zero",

@@ -79,40 +79,12 @@ def test_a_sample_and_a_spectrum_change_what_is_predicted(study: Path, sample: P
     assert default > 2 * stated
 
 
-def test_for_people(study: Path, capfd: Capture) -> None:
-    assert eigenveil(["plan", str(study)]) == 0
-    out = " ".join(capfd.readouterr().out.split())
-    for text in (
-        "planned: 2 of 10 columns",
-        "-> refined-cov",
-        "dp-pca",
-        "Recommended: refined-cov: its predicted",
-    ):
-        assert text in out
-
-
 def test_noise_is_said_aloud_with_what_would_do(study: Path, capfd: Capture) -> None:
     study.write_text(study.read_text().replace("expected_records = 4000", "expected_records = 60"))
     assert eigenveil(["plan", str(study)]) == 0
     out = " ".join(capfd.readouterr().out.split())
     assert "warning: the answer would be mostly noise on this spectrum; about" in out
     assert "or an epsilon of" in out
-
-
-def test_no_gap_makes_it_rough(study: Path, capfd: Capture) -> None:
-    _, value = told(capfd, study, "--spectrum", "5,1")
-    assert "hardly distinct from the next one" in value["warnings"][-1]
-    _, value = told(capfd, study, "--spectrum", "5,3,1")
-    assert value["warnings"] == []
-
-
-def test_what_does_not_apply_says_why(study: Path, capfd: Capture) -> None:
-    study.write_text(study.read_text().replace("delta = 1e-6", "delta = 0.0"))
-    _, value = told(capfd, study)
-    refused = {row["algorithm"]: row["refused"] for row in value["algorithms"]}
-    assert "cannot run at delta = 0" in refused["dp-pca"]
-    assert refused["gauss-cov"] is None
-    assert value["recommended"] == "gauss-cov"
 
 
 def test_errors_are_those_under_the_studys_trust(study: Path, capfd: Capture) -> None:

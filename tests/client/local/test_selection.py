@@ -8,13 +8,11 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from eigenveil.errors import Code
-from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation
-from eigenveil.study.toml import SECTIONS, parse_study, study_to_toml
-from eigenveil_client.demo.layout import demo_study, open_demo_folder, public_records
+from eigenveil.study.toml import SECTIONS, parse_study
+from eigenveil_client.demo.layout import open_demo_folder, public_records
 from tests.support import refused
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "config" / "study.example.toml"
@@ -44,23 +42,6 @@ def test_the_packaged_study_fits_the_public_records() -> None:
     assert study.warnings() == ()
 
 
-@pytest.mark.parametrize("sites", [1, 3, 8])
-@pytest.mark.parametrize("epsilon", [0.5, 2.0, 1e-3])
-def test_the_demonstration_sets_what_it_is_asked_for(sites: int, epsilon: float) -> None:
-    study = demo_study(sites, Algorithm.DP_PCA, 5, epsilon)
-    text = study_to_toml(study)
-    assert parse_study(text) == study
-    assert len(study.federation.sites) == sites
-    assert (study.algorithm, study.components, study.epsilon) == (Algorithm.DP_PCA, 5, epsilon)
-
-
 def test_a_demonstration_folder_has_one_user(tmp_path: Path) -> None:
     with open_demo_folder(tmp_path / "demo") as layout, refused(Code.CONFLICT, "a demonstration runs in"):
         open_demo_folder(layout.root).__enter__()
-
-
-def test_a_file_is_no_demonstration_folder(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with refused(Code.CONFLICT, "choose another --out"):
-        open_demo_folder(tmp_path / "file").__enter__()
-    assert (tmp_path / "file").read_text() == "mine"

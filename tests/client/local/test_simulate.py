@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pacsv
-import pyarrow.parquet as papq
 import pytest
 
 from eigenveil.simulation import split_rows
@@ -64,14 +63,6 @@ def told(capfd: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, An
     return code, json.loads(capfd.readouterr().out.strip().splitlines()[-1])
 
 
-def test_a_run_with_truth(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    code, value = told(capfd, study, "--data", data, "--truth", "--repeat", 3)
-    assert code == 0
-    assert (value["n_sites"], value["repeat"]) == (2, 3)
-    assert len(value["sin_angles"]) == 3
-    assert value["sin_angle_median"] == sorted(value["sin_angles"])[1] < 0.2
-
-
 def test_what_was_compared_with_the_exact_answer_is_not_private(
     unpainted: None, study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -85,15 +76,6 @@ def test_what_was_compared_with_the_exact_answer_is_not_private(
         assert looked["guarantee"]["words"].startswith("NOT PRIVATE")
         assert set(looked["guarantee"]) == {"words"}
     assert "NOT PRIVATE" in Path(value["report"]).read_text()
-
-
-def test_parquet_and_csv_are_the_same_records(
-    study: Path, data: Path, table: pa.Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    parquet = tmp_path / "records.parquet"
-    papq.write_table(table, parquet)
-    results = [told(capfd, study, "--data", path, "--seed", 1)[1]["result"] for path in (data, parquet)]
-    assert results[0] == results[1]
 
 
 @pytest.mark.parametrize("split", ["even", "3,2,1"])
@@ -164,17 +146,6 @@ def test_the_command_line_tries_another_trust_and_loses_sites(
     assert again["result"] == plain["result"]
 
 
-def test_results_are_written(
-    unpainted: None, study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    code, value = told(capfd, study, "--data", data, "--truth", "--out", tmp_path / "out")
-    assert code == 0
-    document = json.loads(Path(value["document"]).read_text())
-    assert document["result"] == value["result"]
-    assert "Measured against the exact result" in Path(value["report"]).read_text()
-    assert eigenveil(["verify", value["document"]]) == 13
-
-
 def test_the_last_run_is_drawn_and_its_file_looked_at_before_any_work(
     study: Path, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -196,12 +167,6 @@ def test_for_people(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) 
     assert "warning" not in out
     assert eigenveil(["simulate", str(study), "--data", str(data)]) == 0
     assert "-differential privacy" in capfd.readouterr().out
-
-
-def test_a_noisy_answer_says_so(study: Path, data: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    study.write_text(study.read_text().replace("epsilon = 4.0", "epsilon = 0.1"))
-    assert eigenveil(["simulate", str(study), "--data", str(data), "--seed", "1"]) == 0
-    assert "warning: the directions are mostly noise" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -237,33 +202,3 @@ def test_who_is_missing_is_told_with_the_reason(
     code, value = told(capfd, study, "--data", data, "--split", "2,1", "--drop-out", "1:north")
     assert (code, value["error"]) == (11, "study-failed")
     assert "(north: dropped out; south: fewer records than minimum_cohort = 250)" in value["message"]
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "code", "message"),
-    [
-        ("epsilon = 4.0", "epsilon = 0", 2, "epsilon must be a finite number above 0"),
-        ("epsilon = 4.0", "epsilon = nan", 2, "epsilon must be a finite number above 0"),
-        ("delta = 1e-6", "delta = 1.0", 2, "delta must be 0 (pure differential privacy) or between 0 and 1"),
-        ("components = 2", "components = 5", 2, "must lie between 1 and the 4 columns"),
-        ("lower = -9", "lower = 9", 2, "must be below upper bound"),
-        ("quorum = 1", "quorom = 1", 2, "[federation]: unknown key quorom"),
-        ('name = "d"', 'name = "e"', 3, "column 'e' is not in the records"),
-        ("components = 2", "components = ", 2, "not valid TOML"),
-    ],
-)
-def test_a_bad_study_is_explained(
-    old: str, new: str, code: int, message: str, study: Path, data: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    study.write_text(study.read_text().replace(old, new, 1))
-    got, value = told(capfd, study, "--data", data)
-    assert (got, message in value["message"]) == (code, True), value
-
-
-def test_too_few_records_stop_the_study(
-    study: Path, table: pa.Table, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    few = tmp_path / "few.csv"
-    pacsv.write_csv(table.slice(0, 12), few)
-    code, value = told(capfd, study, "--data", few)
-    assert (code, value["error"]) == (11, "study-failed")

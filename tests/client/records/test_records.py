@@ -89,22 +89,6 @@ def test_a_bad_file_is_refused_by_place_and_never_by_value(
     assert caught.value.__context__ is None or caught.value.__suppress_context__
 
 
-def test_files_that_are_no_tables_are_refused(tmp_path: Path) -> None:
-    for path, message in [
-        (tmp_path / "missing.csv", "cannot be read"),
-        (tmp_path / "missing.parquet", "cannot be read"),
-        (csv(tmp_path, "a,b,c\n", "records.xlsx"), "cannot be read as a workbook"),
-        (csv(tmp_path, "a,b,c\n", "records.sas7bdat"), "not '.sas7bdat'"),
-        (csv(tmp_path, "a,b,c\n1,2,3\n", "text.parquet"), "cannot be read"),
-    ]:
-        with pytest.raises(RequestError, match=message):
-            records.load(path, STUDY)
-
-
-def test_no_rows_is_no_records(tmp_path: Path) -> None:
-    assert records.load(csv(tmp_path, "a,b,c\n"), STUDY).shape == (0, 3)
-
-
 def test_parquet_is_read_like_csv(tmp_path: Path) -> None:
     path = tmp_path / "records.parquet"
     table = pa.table(
@@ -241,15 +225,6 @@ def test_every_other_cell_is_read_as_if_the_bad_ones_were_not_there(tmp_path: Pa
     path.write_text("a,b,c\n" + "".join(f"{cell},1,1\n" for cell in mixed))
     assert records.load(path, STUDY, unreadable=lambda _: None).tolist() == alone
     assert len(alone) == 7
-
-
-def test_a_row_without_a_person_is_left_out_where_the_caller_says_so(tmp_path: Path) -> None:
-    lines = ["x,1,1,1", ",2,2,2", "y,3,3,3", " ,4,4,4", "x,5,5,5"]
-    path = csv(tmp_path, "\n".join(["person,a,b,c", *lines]) + "\n")
-    told: list[Unreadable] = []
-    rows = records.load(path, a_study(person_column="person"), unreadable=told.append)
-    assert rows.tolist() == grid([[1, 1, 1], [3, 3, 3]])
-    assert [(one.column, one.cells, one.first) for one in told] == [("person", 2, 1)]
 
 
 STRANGE = {

@@ -50,10 +50,12 @@ def written(stage: Stage, more: str = "") -> Path:
     return path
 
 
-def site(config: Path, *words: object, answer: str = "", width: int = 160, terminal: bool = False) -> Ran:
-    """Run `eigenveil-site WORDS --config CONFIG`, `width` columns wide; an `answer` is typed."""
+def site(
+    config: Path | None, *words: object, answer: str = "", width: int = 160, terminal: bool = False
+) -> Ran:
+    """Run `eigenveil-site WORDS --config CONFIG`, `width` columns wide, with a typed `answer`."""
     out = io.StringIO()
-    argv = ["eigenveil-site", *map(str, words), "--config", str(config)]
+    argv = ["eigenveil-site", *map(str, words), *(("--config", str(config)) if config else ())]
     with (
         mock.patch.object(sys, "argv", argv),
         mock.patch.object(sys, "stdin", Typed(answer, terminal=bool(answer))),

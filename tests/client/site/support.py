@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, closing, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
@@ -15,6 +15,7 @@ from typing import Any
 
 import grpc
 import numpy as np
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -38,6 +39,7 @@ from eigenveil.study_authorization import SignedAuthorization
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.config import SiteConfig
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.daemon.worker import Reply, SiteWorker
 from eigenveil_client.site.engine.engine import make_engine
@@ -46,7 +48,7 @@ from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.files import write_secret
+from eigenveil_common.files import arm, disarm, write_secret
 from eigenveil_common.rpc import SERVER_OPTIONS
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1 import eigenveil_pb2_grpc as rpc
@@ -59,6 +61,7 @@ from tests.client.site.stated import work as work
 from tests.support import analyst_card
 
 SITE = "hospital-a"
+Log, Patch = pytest.LogCaptureFixture, pytest.MonkeyPatch
 FULL_DISK = "CREATE TRIGGER full BEFORE INSERT ON egress BEGIN SELECT RAISE(ABORT, 'full'); END"
 PRIVATE = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -111,6 +114,13 @@ class Authority:
         builder = self._builder(x509.Name([]), self.certificate.subject, key, timedelta(days=life))
         builder = builder.add_extension(x509.SubjectAlternativeName(names), critical=True)
         builder = builder.add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+        return builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM)
+
+    def member(self, key: ec.EllipticCurvePublicKey) -> bytes:
+        """A certificate without names, for servers and clients."""
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a member")])
+        builder = self._builder(name, self.certificate.subject, key, timedelta(days=1))
+        builder = builder.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         return builder.sign(self.key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def leaf(self, uri: str, *, server: bool = False, life: float = 7.0) -> Leaf:
@@ -194,6 +204,37 @@ async def until(condition: object, seconds: float = 150.0) -> None:
             await asyncio.sleep(0.005)
 
 
+def reason_of(reply: object) -> int:
+    """The reason of a refusal."""
+    assert isinstance(reply, Refusal), reply
+    return reply.reason
+
+
+@contextmanager
+def at_failpoint(point: str, action: Callable[[], None]) -> Iterator[None]:
+    """`action` runs when the failpoint is passed."""
+    arm(point, action)
+    try:
+        yield
+    finally:
+        disarm()
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@contextmanager
+def killed_at(point: str) -> Iterator[None]:
+    """A process that ends when it passes the failpoint, as it does."""
+
+    def kill() -> None:
+        raise Killed
+
+    with at_failpoint(point, kill), pytest.raises(Killed):
+        yield
+
+
 class Driven(SiteWorker):
     """A worker that fetches the releases it lacks, as the daemon does for it."""
 
@@ -237,6 +278,15 @@ class Stage:
             clock=lambda: 1_800_000_000,
         )
 
+    @contextmanager
+    def process(self) -> Iterator[tuple[SiteStore, SiteWorker]]:
+        """One life of the site's process."""
+        with closing(self.store()) as store:
+            yield store, self.worker(store)
+
+    def make_daemon(self, store: SiteStore) -> SiteDaemon:
+        return SiteDaemon(self.worker(store), lambda: load_identity(self.config.identity))
+
     def worker(self, store: SiteStore) -> SiteWorker:
         identity = load_identity(self.config.identity)
         return Driven(identity, self.config.policy, store, make_engine(self.config))
@@ -278,8 +328,7 @@ class Stage:
     async def daemon(self) -> AsyncIterator[SiteStore]:
         """The site's daemon at work; its store."""
         with closing(self.store()) as store:
-            daemon = SiteDaemon(self.worker(store), lambda: load_identity(self.config.identity))
-            task = asyncio.create_task(daemon.run())
+            task = asyncio.create_task(self.make_daemon(store).run())
             try:
                 yield store
             finally:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
+import numpy as np
 import pytest
 
 from eigenveil.accounting.budget import NoiseRule
+from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import RequestError
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
-from eigenveil.queries import batch_of
+from eigenveil.queries import Batch, Gradient, batch_of
+from eigenveil.queries.gradients import pass_key
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import micro_rho_of
 from eigenveil.study.study import Federation
+from eigenveil_client.site.daemon.answers import MaskedAnswer
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.storage.ledger_store import LedgerStore, PositionedWrite
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.masking import ATTEMPTS, Peers, assignment, masked_plan
 from tests.client.site.support import SITE, Stage, a_plan, a_stage, a_study, work, write_records
 
 
@@ -56,8 +65,6 @@ def passes(plan: Plan) -> tuple[list[RoundQuery], list[RoundQuery]]:
     ]
 
 
-
-
 def test_a_site_that_missed_the_first_part_pays_with_the_next(stage: Stage) -> None:
     """Found in review: it declined every later part as unpaid, and so dropped out of the study."""
     plan, store = oja_plan(), stage.store()
@@ -69,8 +76,6 @@ def test_a_site_that_missed_the_first_part_pays_with_the_next(stage: Stage) -> N
     assert isinstance(ask(stage, worker, parts[-1], plan), Contribution)  # again, as after a lost reply
     assert spent(store) == sum(asked.micro_rho for asked in before) + parts[1].micro_rho
     store.close()
-
-
 
 
 def pure_plan() -> Plan:
@@ -112,7 +117,142 @@ def test_a_pure_study_gets_pure_noise_or_no_answer(stage: Stage) -> None:
     plan, store = pure_plan(), stage.store()
     worker = stage.worker(store)
     loud = replace(rehearse(plan)[0], law=NoiseDistribution.GAUSSIAN)
-    refusal = ask(stage, worker, loud, plan)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(ask(stage, worker, loud, plan), Refusal)
     assert spent(store) == 0
     store.close()
+
+
+PLAN = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4))
+QUERIES = rehearse(PLAN)
+BEGAN = next(query.round for query in QUERIES if batch_of(query.query) is not None)
+
+
+def answered(stage: Stage, worker: SiteWorker, asked: RoundQuery, plan: Plan = PLAN) -> bool:
+    reply = worker.work(work(asked, stage.signed(plan)))
+    if isinstance(reply, Refusal):
+        assert reply.reason in (pb.DECLINE_REASON_PROTOCOL, pb.DECLINE_REASON_BUDGET)
+    return isinstance(reply, Contribution)
+
+
+def test_a_pass_is_charged_once_and_goes_on_after_a_restart(stage: Stage) -> None:
+    for life in (QUERIES[: BEGAN + 2], QUERIES[BEGAN + 2 : BEGAN + 4]):
+        store = stage.store()
+        worker = stage.worker(store)
+        assert all(answered(stage, worker, query) for query in life)
+        spent = store.ledger.ledger.spent.micro_rho
+        store.close()
+    assert spent == sum(query.micro_rho for query in QUERIES[: BEGAN + 1])
+
+
+def test_a_dear_question_is_no_payment_for_a_pass(stage: Stage, store: SiteStore) -> None:
+    """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
+    whole = next(q.query for q in QUERIES if isinstance(q.query, Gradient) and q.query.batch is not None)
+    dear = replace(QUERIES[BEGAN], query=replace(whole, batch=None))
+    part = Batch(first=BEGAN, index=1, batches=4, key=pass_key(PLAN.digest, BEGAN, 4))
+    free = replace(dear, round=BEGAN + 1, query=replace(whole, batch=part))
+    worker = stage.worker(store)
+    assert all(answered(stage, worker, query) for query in QUERIES[:BEGAN])
+    store.outgoing.answer(PLAN, dear, b"", ())
+    with pytest.raises(RequestError, match=r"reservation|costs more than"):
+        store.outgoing.answer(PLAN, free, b"", ())
+
+
+@pytest.mark.parametrize("more", [1, 1000])
+def test_a_part_dearer_than_its_pass_is_refused(stage: Stage, more: int, store: SiteStore) -> None:
+    first, second = QUERIES[BEGAN : BEGAN + 2]
+    worker = stage.worker(store)
+    assert all(answered(stage, worker, query) for query in (*QUERIES[:BEGAN], first))
+    assert not answered(stage, worker, replace(second, micro_rho=first.micro_rho + more))
+    assert answered(stage, worker, second)
+
+
+MASKED_PLAN = masked_plan(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4)
+ASKED = rehearse(MASKED_PLAN)
+BATCHES = [asked for asked in ASKED if batch_of(asked.query) is not None]
+BEFORE = [asked for asked in ASKED if asked.round < BATCHES[0].round]
+PRICE = BATCHES[0].micro_rho
+
+
+@pytest.fixture
+def peers(tmp_path: Path) -> Peers:
+    """A site that has answered all that comes before its first pass."""
+    stage = a_stage(tmp_path, algorithms=("private-oja",), minimum_records=80)
+    write_records(stage.records, rows=80)
+    peers = Peers(stage)
+    assert answers(peers, [(asked, 1) for asked in BEFORE]) == sum(asked.micro_rho for asked in BEFORE)
+    return peers
+
+
+def answers(peers: Peers, tried: list[tuple[RoundQuery, int]]) -> int:
+    """What one life of the process is charged for these attempts, all of which it answers."""
+    store = peers.stage.store()
+    worker, before = peers.stage.worker(store), store.ledger.ledger.spent.micro_rho
+    for asked, number in tried:
+        reply = worker.work(assignment(asked, peers.attempt(asked, number), peers.stage.signed(MASKED_PLAN)))
+        assert isinstance(reply, MaskedAnswer), (asked.round, number)
+    spent = store.ledger.ledger.spent.micro_rho - before
+    store.close()
+    return spent
+
+
+@pytest.mark.parametrize(
+    ("numbers", "paid"),
+    [
+        (((1,), (1,), (1,), (1,)), 1),
+        (((1, 2), (1,), (1, 2), (1,)), 2),
+        (((1,), (1, 2), (1, 2, 3), (1,)), 3),
+        (((3,), (1,), (1,), (1,)), 1),
+        (((3,), (1, 2, 3), (3,), (2, 3)), 3),
+        (((2,), (1, 3), (), (1, 2)), 2),
+    ],
+)
+def test_pass_costs_as_its_most_tried_batch(
+    peers: Peers, numbers: tuple[tuple[int, ...], ...], paid: int
+) -> None:
+    """Found here: had number 3 alone paid for all up to 3, a record of a later batch would have been answered
+    about three times for one charge."""
+    tried = [(asked, number) for asked, several in zip(BATCHES, numbers, strict=False) for number in several]
+    cut = len(tried) // 2
+    assert answers(peers, tried[:cut]) + answers(peers, tried[cut:]) == paid * PRICE
+
+
+def test_a_batch_that_is_tried_again_costs_what_the_pass_does_however_cheap_it_is(peers: Peers) -> None:
+    """Else a dearer batch could be tried as often later on, at no further charge."""
+    assert answers(peers, [(BATCHES[0], 1), (BATCHES[1], 1)]) == PRICE
+    store = peers.stage.store()
+    assert store.rounds.cost(MASKED_PLAN, replace(BATCHES[1], micro_rho=1)) == BATCHES[0].answer_cost
+    store.close()
+
+
+def test_a_price_that_another_process_has_made_too_low_is_not_charged(peers: Peers) -> None:
+    """Found here: both would have been the first attempt at their batch, which the pass had paid for."""
+    assert answers(peers, [(BATCHES[0], 1)]) == PRICE
+    store, real = peers.stage.store(), LedgerStore.attempt
+
+    def late(self: LedgerStore, asked: RoundQuery, cost: Cost, also: PositionedWrite) -> None:
+        with mock.patch.object(LedgerStore, "attempt", real):
+            assert answers(peers, [(BATCHES[1], 1)]) == 0
+        real(self, asked, cost, also)
+
+    with mock.patch.object(LedgerStore, "attempt", late):
+        attempt = peers.attempt(BATCHES[1], 2)
+        reply = peers.stage.worker(store).work(
+            assignment(BATCHES[1], attempt, peers.stage.signed(MASKED_PLAN))
+        )
+    assert isinstance(reply, Refusal)
+    assert list(store.attempts.answered(MASKED_PLAN.digest, BATCHES[1].round)) == [1]
+    store.close()
+
+
+def test_whatever_is_tried_no_record_is_answered_about_more_often_than_was_paid(peers: Peers) -> None:
+    draw = np.random.default_rng(1)
+    tried = [(asked, number) for asked in BATCHES for number in range(1, ATTEMPTS + 1) if draw.random() < 0.6]
+    by_pass: dict[int, Counter[int]] = {}
+    for asked, _ in tried:
+        batch = batch_of(asked.query)
+        assert batch is not None
+        by_pass.setdefault(batch.first, Counter())[batch.index] += 1
+    prices = {asked.round: asked.micro_rho for asked in BATCHES}
+    assert answers(peers, tried) == sum(
+        max(counts.values()) * prices[first] for first, counts in by_pass.items()
+    )

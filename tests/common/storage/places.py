@@ -28,9 +28,9 @@ class Place:
         """A new connection. `schema`: for both kinds, or for SQLite and for PostgreSQL."""
         on_file, on_server = (schema, schema) if isinstance(schema, str) else schema
         if isinstance(self.where, Path):
-            self.opened.append(sqlite.Database(self.where, on_file, version, **options))
+            self.opened.append(sqlite.SqliteDatabase(self.where, on_file, version, **options))
         else:
-            self.opened.append(postgres.Database(self.where, on_server, version, **options))
+            self.opened.append(postgres.PostgresDatabase(self.where, on_server, version, **options))
         return self.opened[-1]
 
     def close(self) -> None:

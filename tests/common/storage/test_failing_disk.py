@@ -13,7 +13,7 @@ import pytest
 from eigenveil.errors import Code, InternalError
 from eigenveil_common.storage import sqlite
 from eigenveil_common.storage.database import Row, Transactions
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 from tests.support import refused
 
 SCHEMA = "CREATE TABLE t (i INTEGER PRIMARY KEY) STRICT;"
@@ -69,7 +69,7 @@ def disk() -> Iterator[Disk]:
     files.unregister()
 
 
-def insert(database: Database, number: int) -> None:
+def insert(database: SqliteDatabase, number: int) -> None:
     """One durable row."""
     with database.transaction() as change:
         change.execute("INSERT INTO t VALUES (?)", (number,))
@@ -77,7 +77,7 @@ def insert(database: Database, number: int) -> None:
 
 def test_nothing_is_written_after_a_sync_that_failed(tmp_path: Path, disk: Disk) -> None:
     """A second sync succeeds on Linux although the pages of the first are gone."""
-    database = Database(tmp_path / "x.db", SCHEMA, 1, "failing")
+    database = SqliteDatabase(tmp_path / "x.db", SCHEMA, 1, "failing")
     insert(database, 1)
     disk.syncs, disk.suffix = 0, "-wal"
     with refused(Code.STORAGE, "planted"):
@@ -86,7 +86,7 @@ def test_nothing_is_written_after_a_sync_that_failed(tmp_path: Path, disk: Disk)
     with refused(Code.STORAGE, "planted"):
         insert(database, 3)
     database.close()
-    again = Database(tmp_path / "x.db", SCHEMA, 1)
+    again = SqliteDatabase(tmp_path / "x.db", SCHEMA, 1)
     assert [row["i"] for row in again.rows("SELECT i FROM t ORDER BY i")] in ([1], [1, 2])
     again.close()
 
@@ -95,7 +95,7 @@ def test_an_error_of_copying_the_log_is_an_error_of_the_commit(
     tmp_path: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """SQLite's own copying says nothing of it, and empties the log at the next attempt."""
-    database = Database(tmp_path / "x.db", SCHEMA, 1, "failing")
+    database = SqliteDatabase(tmp_path / "x.db", SCHEMA, 1, "failing")
     insert(database, 1)
     monkeypatch.setattr(sqlite, "LOG_PAGES", 1)
     disk.syncs, disk.suffix = 0, "x.db"
@@ -109,7 +109,7 @@ def test_an_error_of_copying_the_log_is_an_error_of_the_commit(
 
 def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "LOG_PAGES", 10)
-    database = Database(tmp_path / "x.db", SCHEMA, 1)
+    database = SqliteDatabase(tmp_path / "x.db", SCHEMA, 1)
     for number in range(200):
         insert(database, number)
     assert (tmp_path / "x.db-wal").stat().st_size < 20 * 4200
@@ -120,13 +120,13 @@ def test_the_log_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_database_is_made_whole_or_not_at_all(tmp_path: Path, disk: Disk, syncs: int) -> None:
     disk.syncs, code = syncs, None
     try:
-        with closing(Database(tmp_path / "x.db", SCHEMA, 1, "failing")) as database:
+        with closing(SqliteDatabase(tmp_path / "x.db", SCHEMA, 1, "failing")) as database:
             insert(database, 1)
     except InternalError as problem:
         code = problem.code
     assert code is Code.STORAGE or disk.syncs >= 0  # every sync that failed was told
     disk.syncs = 1_000_000
-    again = Database(tmp_path / "x.db", SCHEMA, 1)
+    again = SqliteDatabase(tmp_path / "x.db", SCHEMA, 1)
     assert len(again.rows("SELECT * FROM t")) in (0, 1)
     again.close()
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 
 import pytest
 
 from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.zcdp import Cost
-from eigenveil.errors import Code
+from eigenveil.errors import Code, InternalError
 from eigenveil_common.storage.database import Connection
-from eigenveil_common.storage.ledger_store import LedgerStore
+from eigenveil_common.storage.ledger_store import SCHEMA, LedgerStore, LedgerTotals
+from eigenveil_common.storage.sqlite import SqliteDatabase
 from tests.common.storage.places import LEDGER, Place
 from tests.support import refused
 
@@ -100,3 +109,144 @@ def test_a_process_that_lost_its_database_writes_nothing_more(tmp_path: Path, ur
     assert store.ledger.size == 0
     assert ledger(place).entries() == []
     place.close()
+
+
+# [P8] The ledger on disk: what was charged stays charged, and nobody edits it unseen.
+
+
+STUDY, OTHER = "a" * 64, "e" * 64
+
+
+OPENED: list[SqliteDatabase] = []
+
+
+def open_database(path: Path) -> SqliteDatabase:
+    OPENED.append(SqliteDatabase(path, SCHEMA, 1))
+    return OPENED[-1]
+
+
+def open_store(path: Path, budget: Cost = BUDGET) -> LedgerStore:
+    return LedgerStore(open_database(path), PrivacyBudget(mixed=budget), lambda: 1_700_000_000)
+
+
+@pytest.fixture(autouse=True)
+def _close_databases() -> Iterator[None]:
+    yield
+    while OPENED:
+        OPENED.pop().close()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A database with one reservation, one charge and a large delta."""
+    store = open_store(tmp_path / "state.db")
+    store.reserve(STUDY, Cost(micro_rho=50, atto_delta=10**17))
+    store.charge(STUDY, 0, QUERY, Cost(micro_rho=20, atto_delta=10**16))
+    return tmp_path / "state.db"
+
+
+def edit(path: Path, *statements: str) -> None:
+    """As an intruder with the file would."""
+    with closing(sqlite3.connect(path)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+        connection.commit()
+
+
+def test_it_survives_a_process_that_is_killed_after_a_charge(path: Path) -> None:
+    """SIGKILL right after `charge` returned."""
+    code = (
+        "import os, signal, sys; from tests.common.storage.test_ledgers import *;"
+        "s = open_store(Path(sys.argv[1])); s.charge(STUDY, 1, OTHER, Cost(micro_rho=5));"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code, str(path)], env=environment, check=False)
+    assert done.returncode == -9
+    assert open_store(path).ledger.spent.micro_rho == 25
+
+
+def test_the_database_is_as_durable_as_it_says(path: Path) -> None:
+    database = open_database(path)
+    assert database.rows("PRAGMA journal_mode")[0][0] == "wal"
+    assert database.rows("PRAGMA synchronous")[0][0] == 2  # FULL, in SQLite's own number
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_process_with_a_larger_budget_stored_stands(path: Path) -> None:
+    first, second = open_store(path, Cost(micro_rho=300, atto_delta=10**18)), open_store(path)
+    first.reserve(OTHER, Cost(micro_rho=250))
+    with refused(Code.BUDGET):
+        second.reserve("c" * 64, Cost(micro_rho=1))
+    second.charge(STUDY, 1, OTHER, Cost(micro_rho=1))
+    assert second.ledger.committed().micro_rho == 300
+    assert second.ledger.limit.micro_rho == 100
+
+
+def test_a_ledger_put_back_under_a_running_process_stops_it(path: Path) -> None:
+    store = open_store(path)
+    edit(path, "DROP TRIGGER ledger_is_append_only_delete", 'DELETE FROM ledger WHERE "index" = 1')
+    with refused(Code.STORAGE, "row 1", "under this process"):
+        store.charge(STUDY, 1, OTHER, Cost(micro_rho=1))
+
+
+def test_what_is_written_with_an_entry_is_written_with_it_or_not_at_all(path: Path) -> None:
+    """`also` shares the entry's transaction: if it fails, nothing was charged, here and on disk."""
+    store = open_store(path)
+
+    def fail(_: Connection) -> None:
+        raise InternalError(Code.STORAGE, "planted")
+
+    with refused(Code.STORAGE, "planted"):
+        store.charge(STUDY, 1, OTHER, Cost(micro_rho=1), also=fail)
+    assert store.ledger == open_store(path).ledger
+    assert store.ledger.size == 2
+
+
+def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "state.db").write_bytes(b"not a database, but long enough to look like a header")
+    with refused(Code.STORAGE, "state.db"):
+        open_store(tmp_path / "state.db")
+
+
+def test_totals_are_those_of_the_ledger_after_every_change(path: Path) -> None:
+    store, other = open_store(path), open_store(path)
+    assert store.totals == LedgerTotals.of(store.ledger)
+    assert (store.totals.spent.micro_rho, store.totals.committed.micro_rho) == (20, 50)
+
+    def told(*changes: Callable[[], object]) -> None:
+        for change in changes:
+            change()
+            assert store.totals == LedgerTotals.of(store.ledger)
+            assert store.ledger_position == (store.ledger.head, store.ledger.size)
+
+    told(
+        lambda: store.charge(STUDY, 1, QUERY, Cost(micro_rho=5)),
+        lambda: store.write_alongside(lambda change, ledger_position: None),
+        lambda: other.reserve(OTHER, Cost(micro_rho=7)),
+        store.refresh,
+    )
+    assert store.totals.committed.micro_rho == 57
+    other.settle(OTHER)
+    with refused(Code.BUDGET):  # and what others appended is known from then on
+        told(lambda: store.reserve("c" * 64, Cost(micro_rho=1000)))
+    assert store.totals == LedgerTotals.of(store.ledger) == other.totals
+    told(lambda: store.settle(STUDY))
+    assert store.totals.committed == store.totals.spent == Cost(micro_rho=25, atto_delta=10**16)
+
+
+def test_totals_are_read_while_another_thread_changes_the_ledger(path: Path) -> None:
+    """As of before: neither waiting for the lock, nor adding up what changes meanwhile."""
+    store = open_store(path)
+    before, seen = store.totals, list[LedgerTotals]()
+
+    def also(change: Connection) -> None:
+        reader = threading.Thread(target=lambda: seen.append(store.totals))
+        reader.start()
+        reader.join(60)
+
+    store.reserve(OTHER, Cost(micro_rho=7), also)
+    assert seen == [before]
+    assert store.totals.committed.micro_rho == before.committed.micro_rho + 7
+    with pytest.raises(FrozenInstanceError):
+        before.spent = store.totals.spent  # type: ignore[misc]

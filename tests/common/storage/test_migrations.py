@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import Code
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 from tests.common.storage.places import Place
 from tests.support import refused
 
@@ -75,6 +75,6 @@ def test_a_file_is_copied_before_its_tables_change(tmp_path: Path, earlier: bool
     place.open(NEWEST, 3, migrations=STEPS)
     place.close()
     assert copy.stat().st_mode & 0o777 == 0o600
-    kept = Database(copy, FIRST, 1)
+    kept = SqliteDatabase(copy, FIRST, 1)
     assert [dict(row) for row in kept.rows("SELECT * FROM t")] == [{"name": "kept"}]
     kept.close()

@@ -164,7 +164,7 @@ def kill_at_each(place: str) -> None:
 def upgrade_and_die(where: Path | str, statements: str, *, noted: bool) -> None:
     """Begin the upgrade with these `statements`, and die; `noted`: after the version is written."""
     store_module.MIGRATIONS = store_module.POSTGRESQL_MIGRATIONS = ((12, statements),)
-    for kind in (sqlite.Database, postgres.Database):
+    for kind in (sqlite.SqliteDatabase, postgres.PostgresDatabase):
         note: Callable[[Any, Connection, int], None] = kind.set_version
 
         def dying(self: Any, change: Connection, version: int, note: Any = note) -> None:

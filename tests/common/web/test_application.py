@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from eigenveil.errors import Code, InternalError, RequestError
+from eigenveil_common.web import serving
 from eigenveil_common.web.application import LinkGate, PageGateway, application
 from eigenveil_common.web.pages import Languages, Pages
 from eigenveil_common.web.sessions import (
@@ -21,10 +24,6 @@ from eigenveil_common.web.sessions import (
     Sessions,
 )
 from tests.common.web.asgi import HOST, Browser
-import asyncio
-from collections.abc import AsyncIterator
-import pytest
-from eigenveil_common.web import serving
 
 PAGE = """{% extends "base.html" %}{% import "forms.html" as forms %}{% block main %}
 <h1>{{ said }}</h1><form method="post">{{ forms.secret(csrf) }}</form>{% endblock %}"""

@@ -41,6 +41,7 @@ def test_what_is_spent_is_never_told_as_less_and_what_is_left_never_as_more(exac
         ):
             assert left < amount <= spent
             assert spent - left <= 1.1e-3 * amount + 1e-9
+        assert all(free < one for free, one in zip(numbers(told.free(micro_rho)), amounts, strict=True))
 
 
 OWN = Cost(micro_rho=1_519_000, atto_delta=10**13)  # 1e-5
@@ -69,11 +70,3 @@ def test_the_probability_of_a_budget_without_bounds_is_one() -> None:
 def test_where_all_noise_is_gaussian_or_no_delta_is_own_the_probability_is_delta() -> None:
     assert Conversion(delta=DELTA, exact=True).failure_probability(OWN) == "1e-06"
     assert Conversion(delta=DELTA, exact=False).failure_probability(Cost(micro_rho=1)) == "1e-06"
-
-
-@pytest.mark.parametrize("exact", [True, False])
-def test_what_is_free_again_is_never_told_as_more(exact: bool) -> None:
-    told = Conversion(delta=DELTA, exact=exact)
-    for micro_rho in (1, 77, 12_345, 999_999):
-        amounts = [told.epsilon(micro_rho), told.replaced(micro_rho)]
-        assert all(free < one for free, one in zip(numbers(told.free(micro_rho)), amounts, strict=True))

@@ -61,12 +61,8 @@ def test_a_text_reads_back_as_a_number_on_its_side_and_moves_no_further(digits: 
         assert float(down) <= value <= float(up) == rounded_up(value, digits)
         assert (shown_up(float(up), digits), shown_down(float(down), digits)) == (up, down)
         assert float(shown(value)) == value
-
-
-def test_no_more_than_a_unit_of_the_last_digit_is_added() -> None:
-    for value in FLOATS:
-        lowest = Fraction(10) ** (Decimal(repr(value)).adjusted() - 3)
-        assert Fraction(shown_up(value)) - Fraction(shown_down(value)) <= lowest
+        unit = Fraction(10) ** (Decimal(repr(value)).adjusted() - digits + 1)
+        assert Fraction(up) - Fraction(down) <= unit
 
 
 def test_shares_are_rounded_up_when_spent_and_down_when_left() -> None:

@@ -141,7 +141,7 @@ class LedgerMachine(RuleBasedStateMachine):
         self.highest = self.ledger.spent
 
 
-LedgerMachine.TestCase.settings = settings(max_examples=150, stateful_step_count=30)
+LedgerMachine.TestCase.settings = settings(max_examples=80, stateful_step_count=30)
 TestLedger = LedgerMachine.TestCase
 
 

@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 
 from eigenveil.algorithms.recommended import auto as subject
 from eigenveil.algorithms.recommended.auto import FirstStage
-from eigenveil.algorithms.recommended.gauss_cov import NoisedCovariance, combine_matrices
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, frozen
 from eigenveil.planning.choose import make_plan, possible_rehearsals
@@ -130,13 +129,6 @@ def test_whoever_consents_is_told_that_releases_decide_and_the_most_that_may_be_
         ][:alike]
 
 
-def test_every_way_costs_the_same() -> None:
-    plan = make_plan(a_during(columns=PIXELS, epsilon=4.0))
-    spent = [sum(one.micro_rho for one in way) for way in possible_rehearsals(plan)]
-    assert min(spent) > 0.98 * plan.micro_rho
-    assert max(spent) <= plan.micro_rho
-
-
 def test_a_study_that_names_its_algorithm_leaves_nothing_to_choose() -> None:
     with refused(Code.BAD_STUDY, "choose", "gauss-cov"):
         a_study(algorithm=Algorithm.GAUSS_COV, choose="during")
@@ -145,17 +137,6 @@ def test_a_study_that_names_its_algorithm_leaves_nothing_to_choose() -> None:
     assert plan_from_json(make_plan(during).to_json()) == make_plan(during)
     assert make_plan(during.with_algorithm(Algorithm.DP_PCA)).algorithm is Algorithm.DP_PCA
     assert make_plan(a_during(delta=0.0)).algorithm is Algorithm.GAUSS_COV
-
-
-def test_two_parts_of_a_matrix_are_worth_as_much_as_the_whole() -> None:
-    """Each by what is known of it: with half the noise, four times as much."""
-    one, other = (
-        NoisedCovariance(matrix=np.full((2, 2), value), scale=scale)
-        for value, scale in ((1.0, 2.0), (6.0, 1.0))
-    )
-    both = combine_matrices(one, other)
-    assert np.allclose(both.matrix, 5.0)
-    assert math.isclose(1 / both.scale**2, 1 / one.scale**2 + 1 / other.scale**2)
 
 
 @pytest.mark.parametrize("way", FirstStage)

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 import pytest
 
-from eigenveil.accounting.zcdp import Neighbours, pico_epsilon
+from eigenveil.accounting.zcdp import NO_COST, Neighbours, pico_epsilon
 from eigenveil.algorithms import ALGORITHMS
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import FloatArray, canonical
-from eigenveil.planning.choose import possible_rehearsals
+from eigenveil.planning.choose import make_plan, possible_rehearsals
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import CrossCovariance
 from eigenveil.simulation import Simulation, simulate
@@ -75,7 +75,7 @@ CASES: dict[str, Case] = {
 }
 
 
-def study(algorithm: Algorithm, components: int) -> Study:
+def study(algorithm: Algorithm, components: int, delta: float = 1e-6) -> Study:
     """A small study; a secret order needs a hundred slots, and a delta that no real study would have."""
     lower, upper = whole_bounds(4096)
     slots = PROPERTIES[algorithm].single_records
@@ -84,7 +84,7 @@ def study(algorithm: Algorithm, components: int) -> Study:
         name="degenerate",
         columns=tuple(Column(name=f"x{i}", unit="1", lower=lower, upper=upper) for i in range(D)),
         epsilon=0.5 if slots else 1.0,
-        delta=0.1 if slots else 1e-6,
+        delta=0.1 if slots else delta,
         components=components,
         neighbours=Neighbours.REPLACE_ONE if slots else Neighbours.ADD_REMOVE,
         federation=Federation(sites=sites, minimum_cohort=1, quorum=1),
@@ -93,9 +93,9 @@ def study(algorithm: Algorithm, components: int) -> Study:
     ).with_algorithm(algorithm)
 
 
-def run(algorithm: Algorithm, case: Case) -> Simulation:
+def run(algorithm: Algorithm, case: Case, delta: float = 1e-6) -> Simulation:
     """One site gets everything where an algorithm runs at one site only."""
-    what = study(algorithm, case.components)
+    what = study(algorithm, case.components, delta)
     alone = len(what.federation.sites) == 1
     parts = (np.concatenate(case.parts),) if alone else case.parts
     return simulate(what, dict(zip(what.federation.sites, parts, strict=True)), seed=3)
@@ -148,13 +148,16 @@ def check_defined(done: Simulation, components: int) -> None:
 QUICK = {"rank one", "no gap", "an empty site", "one record", "fewer records than k", "beyond the bounds"}
 
 
-@pytest.mark.parametrize("algorithm", ALGORITHMS)
+RUNS = [*((one, 1e-6) for one in ALGORITHMS), *((one, 0.0) for one in ALGORITHMS if PROPERTIES[one].pure)]
+
+
+@pytest.mark.parametrize(("algorithm", "delta"), RUNS)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in CASES]
 )
-def test_the_result_is_defined_and_charged_as_declared(algorithm: Algorithm, name: str) -> None:
+def test_the_result_is_defined_and_charged_as_declared(algorithm: Algorithm, delta: float, name: str) -> None:
     case = CASES[name]
-    done = run(algorithm, case)
+    done = run(algorithm, case, delta)
     check_charged(done, algorithm)
     check_defined(done, case.components)
     written = json.loads(canonical(done.document))
@@ -170,3 +173,21 @@ def test_where_there_is_no_record_at_all_nothing_is_asked_or_charged(algorithm: 
         return
     with refused(Code.STUDY_FAILED, "nothing was charged"):
         run(algorithm, Case(parts=(NONE,) * 3))
+
+
+@pytest.mark.parametrize("neighbours", Neighbours)
+@pytest.mark.parametrize("algorithm", [one for one in ALGORITHMS if one is not Algorithm.ZERO])
+def test_the_budget_is_spent_and_never_exceeded(algorithm: Algorithm, neighbours: Neighbours) -> None:
+    """In every plan that may be chosen during the study; rounding and unused trials leave at most 2 %."""
+    what = study(algorithm, K)
+    if not PROPERTIES[algorithm].single_records:
+        what = replace(what, neighbours=neighbours, epsilon=8.0, max_records=2**17, expected_records=20_000)
+    plan = make_plan(what)
+    for asked in possible_rehearsals(plan):
+        costs = [one.cost for one in asked]
+        assert sum(costs, NO_COST).fits(plan.cost)
+        if plan.composition is Composition.BASIC:
+            spent = sum(pico_epsilon(one.micro_rho) for one in costs) / 10**12
+            assert 0.98 * plan.study.epsilon <= spent <= plan.study.epsilon
+        else:
+            assert sum(one.micro_rho for one in costs) >= 0.98 * plan.micro_rho

@@ -126,7 +126,7 @@ WRONG: dict[str, tuple[Any, Code, str]] = {
         Code.BAD_ARGUMENT,
         "are allowed",
     ),
-    "no estimate": (lambda plan: (yield from locate(plan)), Code.BAD_ARGUMENT, "returned Centred; return"),
+    "no estimate": (lambda plan: (yield from locate(plan)), Code.BAD_ARGUMENT, "returned LocationEstimate; return"),
     "no generator": (lambda plan: 5, Code.BAD_ARGUMENT, "is not a generator function"),
 }  # fmt: skip
 

@@ -206,13 +206,6 @@ def errors(algorithm: Algorithm) -> FloatArray:
     return np.array(sines)
 
 
-def test_a_refined_matrix_is_clearly_better_than_the_matrix() -> None:
-    """In 20 pairs; by chance as many are better less than once in 1,000 times. The median says how much."""
-    better = int((errors(A.REFINED_COV) < errors(A.GAUSS_COV)).sum())
-    assert stats.binom.sf(better - 1, 20, 0.5) < 1e-3
-    assert np.median(errors(A.REFINED_COV)) < 0.85 * np.median(errors(A.GAUSS_COV))
-
-
 @pytest.mark.parametrize("algorithm", REFINED)
 def test_a_weak_first_stage_is_turned_in_more_steps(algorithm: Algorithm) -> None:
     """Of the same records, cut down to a few of them."""

@@ -18,7 +18,7 @@ from scipy import stats
 from eigenveil.algorithms.shared.preparation import locate
 from eigenveil.algorithms.shared.stated_error import typical_sine
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import eigenpairs, sin_angle
+from eigenveil.numerics.linalg import sin_angle
 from eigenveil.protocol.estimate import Estimate, Steps
 from eigenveil.protocol.plan import Plan
 from eigenveil.simulation import simulate
@@ -108,13 +108,6 @@ def squared_centre_error(n: int, d: int, middle: float, seed: int) -> tuple[floa
     return float(((found.mean - rows.mean(axis=0) / 6) ** 2).sum()), found.total_variance
 
 
-@pytest.mark.parametrize("middle", [0.0, 0.1, 1.0])
-@pytest.mark.parametrize("n", [300, 3000])
-def test_the_centre_is_about_as_far_off_as_it_says(n: int, middle: float) -> None:
-    measured, said = np.median([squared_centre_error(n, 60, middle, seed) for seed in range(15)], axis=0)
-    assert 0.1 < measured / said < 1.5
-
-
 # ------------------------------------------------------------------ what noise and clipping turn
 
 SHAPES = {
@@ -140,12 +133,6 @@ def long_records(n: int, d: int, seed: int) -> FloatArray:
     return generator.standard_normal((n, d)) * np.sqrt(1 / np.arange(1.0, d + 1)) * lengths[:, None]
 
 
-def heavy(n: int, d: int, seed: int) -> FloatArray:
-    """Columns of a falling spectrum, of Student's t with 5 degrees of freedom."""
-    scores = np.random.default_rng(seed).standard_t(5, (n, d)) * np.sqrt(3 / 5)
-    return np.asarray(scores * np.sqrt(1 / np.arange(1.0, d + 1)))
-
-
 def test_the_stated_error_sees_what_clipping_bends() -> None:
     """The records are so many that noise alone would say less than half of it."""
     said = []
@@ -155,15 +142,3 @@ def test_the_stated_error_sees_what_clipping_bends() -> None:
         assert found.sin_error is not None
         said.append(found.sin_error / sin_angle(truth(rows, 1), found.components))
     assert 0.67 < np.median(said) < 1.5
-
-
-def test_a_leading_variance_gets_back_what_clipping_takes_from_long_records() -> None:
-    """As a share of all, it is 6 % too small where only the average is put back."""
-    shares = []
-    for seed in range(15):
-        rows = np.clip(1.5 * heavy(5000, 30, seed), -6, 6)
-        found = run(study(30, A.GAUSS_COV, epsilon=1.0), rows, seed).estimate
-        variances = eigenpairs(np.cov(rows.T))[0]
-        exact = variances[0] / variances.sum()
-        shares.append(found.explained_variance[0] / found.total_variance / exact)
-    assert 0.95 < np.median(shares) < 1.05

@@ -119,16 +119,6 @@ def test_approx_finds_what_subsamples_agree_on(d: int, k: int) -> None:
     assert "did not agree" in declined
 
 
-def test_approx_finds_the_dimension() -> None:
-    """A study's public grid may cut through the answer: measured, 1 of 25 studies releases nothing."""
-    rows, basis = near(20_000, 10, 2, 1e-4)
-    parts, right = split_rows(rows, dict.fromkeys(SITES, 1.0)), 0
-    for name in ("one", "two", "three"):
-        found = simulate(study(10, 4, APPROX_RANK), parts, seed=1, submission=name).estimate
-        right += found.components.shape == (2, 10) and sin_angle(basis, found.components) < 0.3
-    assert right >= 2
-
-
 def test_an_epsilon_that_pays_for_nothing_is_refused() -> None:
     with refused(Code.BAD_STUDY, "epsilon"):
         run(study(4, 1, EXACT, epsilon=0.0015), whole(90, 4, 1)[0])

@@ -12,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eigenveil.errors import Code, EigenveilError
+from eigenveil.key_cards.key_card import cards_from_file, cards_to_file
+from eigenveil.key_cards.owners import ANALYST_CARD_SIGNED, SignedAnalystKeyCard, SignedSiteKeyCard
 from eigenveil.numerics.encoding import canonical
 from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.plan import Plan
@@ -30,6 +32,7 @@ from eigenveil.study_authorization import (
     check_plan_matches_study,
 )
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.core.secure_aggregation.cards import signed_card
 from tests.support import a_study, analyst_card, analyst_key, refused, signed_by_analyst
 
 NOW = 1_800_000_000
@@ -199,3 +202,46 @@ def test_auto_leaves_the_choice_among_its_own_algorithms_alone() -> None:
     during = replace(AUTO, choose=Choose.DURING)
     with refused(Code.PROTOCOL, "does not match the submitted study"):
         check_plan_matches_study(replace(a_plan(during), algorithm=Algorithm.GAUSS_COV), during, **NAMES)
+
+
+# An analyst's card: what was changed on its way is not believed, and no other card passes for one. [R30]
+
+
+ADA = analyst_card("ada", "north")
+
+
+def stating_card(**changes: Any) -> SignedAnalystKeyCard:
+    said = canonical(json.loads(ADA.said) | changes)
+    return SignedAnalystKeyCard(said=said, signature=analyst_key("ada").sign(ANALYST_CARD_SIGNED + said))
+
+
+def test_a_card_holds_and_has_digits_of_its_own() -> None:
+    card = ADA.check()
+    assert (card.owner, card.federation) == ("ada", "north")
+    assert len(card.fingerprint.replace(" ", "")) == 40
+    assert card.digest != analyst_card("ada", "south").check().digest
+
+
+@pytest.mark.parametrize(
+    ("code", "signed"),
+    [
+        (Code.IDENTITY, replace(ADA, signature=bytes(64))),
+        (Code.IDENTITY, stating_card(signing=analyst_key("eve").public_key().public_bytes_raw().hex())),
+        (Code.PROTOCOL, stating_card(analyst="Ada L")),
+        (Code.PROTOCOL, stating_card(signing="ab")),
+        (Code.PROTOCOL, stating_card(more="x")),
+        (Code.PROTOCOL, replace(ADA, said=ADA.said + b" ")),
+        (Code.PROTOCOL, replace(ADA, said=b"{}")),
+    ],
+)
+def test_a_card_that_was_changed_is_refused(code: Code, signed: SignedAnalystKeyCard) -> None:
+    with refused(code, "rejected"):
+        signed.check()
+
+
+def test_a_file_holds_cards_of_one_kind() -> None:
+    assert cards_from_file(cards_to_file([ADA]), SignedAnalystKeyCard) == (ADA,)
+    with pytest.raises(EigenveilError, match="cannot be read"):
+        cards_from_file(cards_to_file([ADA]), SignedSiteKeyCard)
+    with pytest.raises(EigenveilError, match="cannot be read"):
+        cards_from_file(cards_to_file([signed_card()]), SignedAnalystKeyCard)

@@ -136,18 +136,6 @@ def test_no_two_columns_have_one_name_not_even_as_a_level() -> None:
             dictionary_from_dict({"name": "d", "version": 1, "columns": [sex, other]})
 
 
-@given(st.integers(0, 9), st.integers(0, 6))
-def test_one_wrong_digit_of_a_code_is_noticed(digit: int, place: int) -> None:
-    code = "17861-6"
-    wrong = code[:place] + str(digit) + code[place + 1 :]
-    column = AGE | {"loinc": wrong}
-    if wrong == code:
-        dictionary_from_dict({"name": "d", "version": 1, "columns": [column]})
-        return
-    with refused(Code.BAD_STUDY, "not a LOINC code"):
-        dictionary_from_dict({"name": "d", "version": 1, "columns": [column]})
-
-
 def test_what_was_meant_is_found_whatever_the_case() -> None:
     known = ("creatinine", "Glucose", "age")
     assert "'creatinine'" in suggestion("creatinin", known)

@@ -42,17 +42,11 @@ def directory(**sites: StatedRules | None) -> Directory:
     return Directory(federation="fed", sites=told, columns=None, approval_seconds=0.0)
 
 
-def test_a_study_that_every_site_allows_or_says_nothing_about_is_accepted_without_a_word() -> None:
+def test_sites_that_will_decline_are_named_and_below_the_quorum_the_study_is_refused() -> None:
     assert check_rules(a_plan(), directory(anna=OPEN)) == []
-
-
-def test_sites_that_will_decline_are_named_with_their_rules_where_the_quorum_is_left() -> None:
     (sentence,) = check_rules(a_plan(), directory(anna=CLOSED, bert=OPEN))
     assert "anna (analysts)" in sentence
     assert "bert" not in sentence
-
-
-def test_below_the_quorum_the_study_is_refused_at_once() -> None:
     with refused(Code.POLICY, "anna (analysts)", "carl (analysts)"):
         check_rules(a_plan(), directory(anna=CLOSED, carl=CLOSED))
 

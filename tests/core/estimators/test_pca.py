@@ -9,22 +9,19 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.utils.estimator_checks import check_estimator
 
 from eigenveil import PrivateCovariance, PrivatePCA, PublicNorm
 from eigenveil.estimators import _base
+from eigenveil.estimators._base import lower_upper
 from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.reporting.figures import captions
 from eigenveil.reporting.report import render
-from typing import Any
-import numpy as np
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from eigenveil.estimators._base import lower_upper
 
 BOUNDS = (-40.0, 40.0)
 HUGE = 1e6
@@ -45,10 +42,18 @@ def records(n: int = 4000, seed: int = 0) -> FloatArray:
     return generator.normal(size=(n, 6)) * spread @ turn + np.arange(6.0)
 
 
-def test_scikit_learn_finds_nothing_to_complain_about() -> None:
+CHECKED: list[Any] = [PrivatePCA(bounds=(-50, 50), epsilon=5.0)]
+CHECKED += [
+    PrivateCovariance(bounds=(-50, 50), epsilon=5.0, algorithm=one)
+    for one in ("auto", "adaptive-cov", "em-cov", "zero")
+]
+
+
+@pytest.mark.parametrize("estimator", CHECKED, ids=str)
+def test_every_check_of_scikit_learn_passes(estimator: Any) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn warns about the checks it skips
-        results = check_estimator(PrivatePCA(bounds=(-50, 50), epsilon=5.0), on_fail=None)
+        results = check_estimator(estimator, on_fail=None)
     assert len(results) > 40
     assert {r["check_name"]: r["exception"] for r in results if r["status"] == "failed"} == {}
     # Skipped by scikit-learn itself unless an environment variable turns array API support on.
@@ -133,15 +138,18 @@ def test_replace_one_is_stated_and_nothing_about_one_record_more(monkeypatch: py
     assert "Read as replace-one" in render(both)
 
 
-def test_a_seed_is_a_simulation_and_says_so() -> None:
-    x = records(500)
-    one = PrivatePCA(2, bounds=BOUNDS, random_state=7).fit(x)
-    two = PrivatePCA(2, bounds=BOUNDS, random_state=7).fit(x)
-    np.testing.assert_array_equal(one.components_, two.components_)
+@pytest.mark.parametrize(
+    ("estimator", "name"), [(PrivatePCA, "components_"), (PrivateCovariance, "covariance_")]
+)
+def test_fits_with_one_seed_are_equal_and_not_private_and_others_differ(estimator: Any, name: str) -> None:
+    one, two, other, private, again = (
+        estimator(bounds=BOUNDS, random_state=seed).fit(X) for seed in (7, 7, 8, None, None)
+    )
+    np.testing.assert_array_equal(getattr(one, name), getattr(two, name))
     assert one.release_["private"] is False
     assert one.release_["guarantee"]["words"].startswith("NOT PRIVATE")
-    other = PrivatePCA(2, bounds=BOUNDS, random_state=8).fit(x)
-    assert not np.array_equal(one.components_, other.components_)
+    assert not np.array_equal(getattr(one, name), getattr(other, name))
+    assert not np.array_equal(getattr(private, name), getattr(again, name))
 
 
 @pytest.mark.parametrize("estimator", [PrivatePCA, PrivateCovariance])

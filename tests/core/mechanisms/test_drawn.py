@@ -26,7 +26,6 @@ from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import NoiseDistribution, RoundQuery
 from eigenveil.queries import (
-    KINDS,
     NAMES,
     CellVotes,
     Eigenvectors,
@@ -65,10 +64,6 @@ def laws(name: str) -> list[NoiseDistribution]:
         NoiseDistribution.LAPLACE,
         *([NoiseDistribution.STABILITY] if NAMES[type(QUERIES[name])] in COUNTS else []),
     ]
-
-
-def test_every_kind_of_question_is_recorded() -> None:
-    assert {NAMES[type(query)] for query in QUERIES.values()} == set(KINDS)
 
 
 @pytest.mark.parametrize("name", SUMS)

@@ -253,12 +253,7 @@ def trial_law(rule: subspaces.Trial, candidates: list[tuple[int, int]], half: in
 @pytest.mark.parametrize("neighbours", Neighbours)
 def test_the_best_of_many_trials_costs_three_times_one(neighbours: Neighbours) -> None:
     """Exactly, over what a person can do to two dimensions' votes; a trial at the whole epsilon is caught."""
-    changed, epsilon, stop, half = (
-        subspaces.changed_votes(a_study(neighbours=neighbours)),
-        1.0,
-        0.05,
-        40,
-    )
+    changed, epsilon, stop, half = (subspaces.changed_votes(a_study(neighbours=neighbours)), 1.0, 0.05, 40)
     for share, fine in ((3, True), (1, False)):
         scale = scale_of((share * changed) ** 2, 500_000)
         rule = subspaces.Trial(

@@ -150,14 +150,6 @@ def test_cauchy_noise_has_its_scale(scale: int) -> None:
     assert stats.kstest(z / scale, stats.cauchy.cdf).pvalue > ALARM or scale == 10
 
 
-def test_small_cauchy_noise_has_its_law() -> None:
-    z = np.array(cauchy(20_000, 1, OsNoise()), dtype=object)
-    law = np.tanh(np.pi) / np.pi / (1 + np.arange(-6, 7) ** 2)
-    cells = [int((z == value).sum()) for value in range(-6, 7)]
-    expected = np.append(law, 1 - law.sum()) * len(z)
-    assert stats.chisquare([*cells, len(z) - sum(cells)], expected).pvalue > ALARM
-
-
 class Loud(OsNoise):
     """Uniform numbers that make Cauchy noise beyond int64."""
 

@@ -189,14 +189,6 @@ def test_every_value_is_in_doubt_where_integers_are_finer_than_floats(law: str) 
 
 
 @both
-@pytest.mark.parametrize("scale", [1.0, 2.0**32])
-def test_few_values_are_in_doubt_at_scales_of_use(law: str, scale: float) -> None:
-    """Below 2^-20 plus 2e-15 of the scale, of evenly spaced words."""
-    words = np.linspace(2**45, 2**64 - 2**12, 400_000).astype(np.uint64)
-    assert doubted(LAWS[law][0], scale, words)[1].size <= 400_000 * (2.0**-20 + 2e-15 * scale) + 3
-
-
-@both
 def test_what_lies_beyond_64_bits_becomes_the_largest(law: str) -> None:
     """A tail below 2^-12000: only with bits that never come."""
     with ctx.workprec(128):

@@ -19,12 +19,10 @@ from eigenveil.planning.error_models import ERROR_MODELS, clear, predict_study_e
 from eigenveil.planning.error_models.assumed_records import (
     AssumedSpectrum,
     default_spectrum,
-    limited_to_norm,
     normal_spectrum,
     sample_spectrum,
     stated_spectrum,
 )
-from eigenveil.planning.error_models.perturbation import MISFIT, outside_directions, predict_sine
 from eigenveil.simulation import simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Study, Trust
@@ -161,19 +159,6 @@ def test_predictions_hold_in_simulation(algorithm: Algorithm, k: int, changes: d
     assert 1 / 1.6 < statistics.median(sines) / raw(study, assumed_spectrum) < 1.6
 
 
-def test_turns_agree_with_drawing_whole_matrices() -> None:
-    values = np.arange(1.0, 161.0) ** -0.75
-    k, generator = 3, np.random.default_rng(0)
-    scales = 1e-2 / (values[:k, None] - values[None, k:])
-    norms = [float(np.linalg.norm(generator.normal(size=scales.shape) * scales, 2)) for _ in range(800)]
-    beyond = outside_directions(values, k)
-    assert beyond.counts.sum() == 157
-    found = predict_sine((1e-4 / (values[:k, None] - beyond.values) ** 2)[None], beyond.counts)
-    assert found.raw == pytest.approx(statistics.median(norms), rel=0.08)
-    assert found.low * MISFIT == pytest.approx(np.quantile(norms, 0.1), rel=0.15)
-    assert found.high / MISFIT == pytest.approx(np.quantile(norms, 0.9), rel=0.15)
-
-
 def test_without_a_gap_the_prediction_says_that_it_is_rough() -> None:
     assert clear(a_study(components=1), stated_spectrum(STEEP, 12, 1))
     assert not clear(a_study(components=1), stated_spectrum([1.0], 12, 1))
@@ -190,22 +175,6 @@ def test_guesses_refuse_what_is_none() -> None:
         sample_spectrum(np.zeros((5, 12)), 1)
     with refused(Code.BAD_DATA, "all equal"):
         sample_spectrum(np.ones((50, 12)), 1)
-
-
-@pytest.mark.parametrize("norm", [0.05, 0.8, 1.0])
-def test_what_is_assumed_keeps_within_a_stated_norm(norm: float) -> None:
-    for assumed_spectrum in (default_spectrum(12, 2), stated_spectrum(STEEP, 50, 1), default_spectrum(3, 3)):
-        less = limited_to_norm(assumed_spectrum, norm)
-        assert less.lengths.max() <= norm * (1 + 1e-9)
-        assert less.values / less.values[0] == pytest.approx(
-            assumed_spectrum.values / assumed_spectrum.values[0]
-        )
-        held = less.leading.shape[1]
-        assert (less.leading**2).mean(axis=0) == pytest.approx(less.values[:held], rel=0.05)
-        assert less.rest.mean() == pytest.approx(less.values[held:].sum(), rel=0.05)
-        assert limited_to_norm(assumed_spectrum, 100.0).lengths == pytest.approx(assumed_spectrum.lengths)
-    sample = sample_spectrum(np.random.default_rng(1).standard_normal((100, 4)), 1)
-    assert limited_to_norm(sample, norm) is sample
 
 
 def test_clipping_bends_what_is_lopsided() -> None:

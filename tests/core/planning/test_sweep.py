@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil import Algorithm, RequestError, predict
+from eigenveil import Algorithm, RequestError
 from eigenveil.accounting.zcdp import MAX_EPSILON
 from eigenveil.planning.predict import epsilons_around, sweep
 from tests.support import a_study
@@ -25,12 +23,6 @@ def test_more_epsilon_predicts_no_larger_error(algorithm: Algorithm | None) -> N
     assert medians == sorted(medians, reverse=True)
     assert medians[0] > medians[-1]
     assert all(one.error.low <= one.error.median <= one.error.high for one in found)
-
-
-def test_each_is_what_the_planner_says_of_that_study() -> None:
-    for one in sweep(STUDY, [0.5, 3.0], spectrum=[5, 2, 1]):
-        alone = predict(replace(STUDY, epsilon=one.epsilon), spectrum=[5, 2, 1])
-        assert (one.algorithm, one.error, one.rounds) == (alone.algorithm, alone.error, alone.rounds)
 
 
 def test_what_is_too_small_is_left_out_and_nothing_left_is_refused() -> None:

@@ -59,24 +59,18 @@ def test_parts_that_nobody_chose_leave_a_crowd_in_each(
     assert np.bincount(dealt, minlength=plan.batches).min() >= 2
 
 
-@pytest.mark.parametrize("price", [0, -1, 1.5, True, "1", None])
-def test_a_price_that_is_no_whole_number_is_refused(price: object) -> None:
-    with pytest.raises(EigenveilError) as caught:
-        plan_from_json(written(micro_rho=price))
-    assert "micro" in str(caught.value)
-
-
-@pytest.mark.parametrize(("key", "value"), [("federation", 5), ("federation", None), ("submission", ["x"])])
-def test_names_that_are_no_texts_are_refused(key: str, value: object) -> None:
-    with refused(Code.BAD_STUDY, key):
-        plan_from_json(written(**{key: value}))
-
-
 @pytest.mark.parametrize(
-    "changes", [{"version": PLAN_VERSION + 1}, {"version": 0}, {"version": "1"}, {"row_bits": ROW_BITS + 1}]
+    ("changes", "code", "word"),
+    [
+        *[({"micro_rho": price}, Code.BAD_STUDY, "micro") for price in (0, -1, 1.5, True, "1", None)],
+        *[({"federation": name}, Code.BAD_STUDY, "federation") for name in (5, None)],
+        ({"submission": ["x"]}, Code.BAD_STUDY, "submission"),
+        *[({"version": number}, Code.VERSION, "not supported") for number in (PLAN_VERSION + 1, 0, "1")],
+        ({"row_bits": ROW_BITS + 1}, Code.VERSION, "not supported"),
+    ],
 )
-def test_an_unknown_version_is_refused_as_such(changes: dict[str, Any]) -> None:
-    with refused(Code.VERSION, "not supported"):
+def test_a_plan_with_an_invalid_field_is_refused(changes: dict[str, Any], code: Code, word: str) -> None:
+    with refused(code, word):
         plan_from_json(written(**changes))
 
 

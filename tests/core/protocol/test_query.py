@@ -34,29 +34,23 @@ CONTRIBUTION = Contribution(
 )
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+CHANGED: list[tuple[Release | Contribution, dict[str, Any]]] = [
+    *[(RELEASE, change) for change in (
         {"round": 4}, {"query": "ac" * 32}, {"sigma": np.nextafter(2.5, 3)}, {"micro_rho": 10},
         {"present": ("b", "a")}, {"present": ("a",)}, {"present": ("ab",)}, {"values": frozen([1, -2, 4])},
         {"values": frozen([1, -2])}, {"values": frozen([1, -2, 3, 0])}, {"values": frozen([-2, 1, 3])},
-    ],
-)  # fmt: skip
-def test_a_release(change: dict[str, Any]) -> None:
-    assert replace(RELEASE, **change).digest != RELEASE.digest
-    assert replace(RELEASE).digest == RELEASE.digest
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
+    )],
+    *[(CONTRIBUTION, change) for change in (
         {"plan_digest": "ac" * 32}, {"round": 4}, {"query": "ce" * 32}, {"site": "south"},
         {"values": frozen([1, -2, 2])}, {"values": frozen([])}, {"values": frozen([1, -2, 3, 0])},
-    ],
-)  # fmt: skip
-def test_a_contribution(change: dict[str, Any]) -> None:
-    assert replace(CONTRIBUTION, **change).digest != CONTRIBUTION.digest
-    assert replace(CONTRIBUTION).digest == CONTRIBUTION.digest
+    )],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "change"), CHANGED)
+def test_a_changed_field_of_a_release_or_contribution_changes_its_digest(one: Any, change: Any) -> None:
+    assert replace(one, **change).digest != one.digest
+    assert replace(one).digest == one.digest
 
 
 def variants(query: Any, by: int = 1) -> list[tuple[str, Any]]:

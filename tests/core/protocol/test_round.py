@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from itertools import product
-from pathlib import Path
-
-import pytest
-
-from eigenveil.errors import Code
-from eigenveil.protocol.rounds import TRANSITIONS, RoundState, check_transition, diagram
-from tests.support import refused
 import math
 from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
 from typing import Any
+
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical, frozen
-from eigenveil.protocol.rounds import MOST_BYTES, ROUND_SIGNED, Release, RoundStatement, SignedRound
+from eigenveil.protocol.rounds import (
+    MOST_BYTES,
+    ROUND_SIGNED,
+    TRANSITIONS,
+    Release,
+    RoundState,
+    RoundStatement,
+    SignedRound,
+    check_transition,
+    diagram,
+)
 from eigenveil.protocol.wire import round_from_proto, round_to_proto
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.support import refused

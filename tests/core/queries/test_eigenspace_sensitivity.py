@@ -77,8 +77,7 @@ def decomposed(matrix: FloatArray, k: int) -> tuple[FloatArray, float]:
 
 
 @pytest.mark.parametrize(
-    "neighbours",
-    [Neighbours.ADD_REMOVE, pytest.param(Neighbours.REPLACE_ONE, marks=pytest.mark.slow)],
+    "neighbours", [Neighbours.ADD_REMOVE, pytest.param(Neighbours.REPLACE_ONE, marks=pytest.mark.slow)]
 )
 def test_no_neighbour_turns_it_or_moves_the_gap_beyond_the_claim(neighbours: Neighbours) -> None:
     rng = np.random.default_rng(3)

@@ -13,11 +13,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from eigenveil.accounting.amplification import (
-    amplified_epsilon,
-    local_micro_rho,
-    max_local_epsilon,
-)
+from eigenveil.accounting.amplification import amplified_epsilon, local_micro_rho, max_local_epsilon
 from eigenveil.accounting.zcdp import ATTO, Neighbours
 from eigenveil.errors import Code
 from eigenveil.mechanisms.papers import single_pass

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from fractions import Fraction
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil import Simulation, simulate
 from eigenveil.accounting import gaussian
-from eigenveil.accounting.zcdp import ATTO, MICRO
+from eigenveil.accounting.budget import attack_success, attack_success_gaussian
+from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.errors import Code
 from eigenveil.numerics.encoding import canonical, digest_of, frozen
+from eigenveil.planning.choose import make_plan
 from eigenveil.protocol.estimate import no_release
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.rounds import Release, RoundStatement
@@ -26,27 +30,23 @@ from eigenveil.reporting.document import (
     release_document,
     release_row,
 )
-from eigenveil.reporting.explain import document_guarantee, explain, guarantee, largest_inference_odds
+from eigenveil.reporting.explain import (
+    budget_inference_odds,
+    document_guarantee,
+    explain,
+    guarantee,
+    largest_inference_odds,
+)
 from eigenveil.reporting.report import render
 from eigenveil.reporting.result import release_summary_html, release_summary_text, result_of
 from eigenveil.reporting.trust import CENTRAL, MASKED, colluding, visibility_table
 from eigenveil.reporting.verify import RoundLog, SignedRelease, verify_release
-from eigenveil.study.study import Federation, Trust
-from eigenveil_client.analyst.display import explanation_text
-from eigenveil_client.analyst.python.plan import plan_of
-from tests.support import a_plan, a_study, refused
-import math
-from dataclasses import replace
-from fractions import Fraction
-from statistics import NormalDist
-import pytest
-from eigenveil.accounting.budget import attack_success, attack_success_gaussian
-from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
-from eigenveil.planning.choose import make_plan
-from eigenveil.reporting.explain import budget_inference_odds, guarantee, largest_inference_odds
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.composition import Composition
 from eigenveil.study.study import Column, Federation, Study, Trust
+from eigenveil_client.analyst.display import explanation_text
+from eigenveil_client.analyst.python.plan import plan_of
+from tests.support import a_plan, a_study, refused
 
 SITES = ("north", "south", "west")
 

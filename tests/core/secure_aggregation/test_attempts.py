@@ -1,5 +1,5 @@
 """[P9] [P33] All attempts together cost no more than was promised, and each is paid; of a pass over disjoint
-batches as often as its most tried batch was. (`tests/client/site/test_masked_passes.py` says it of sites,
+batches as often as its most tried batch was. (`tests/client/site/test_prices.py` says it of sites,
 which may see only some attempts.)"""
 
 from __future__ import annotations

@@ -12,14 +12,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from flint import arb, ctx
+from flint import arb, arb_poly, ctx, fmpq
 from scipy.special import ndtr, ndtri
 
 from eigenveil.planning.choose import MAX_NUMBERS
 from eigenveil.protocol.query_limits import MIN_SHARE_SCALE
 from eigenveil.study.composition import MASKED_ATTEMPT_DELTA
 from eigenveil.study.study import MAX_ATTEMPTS, MAX_MULTIPLICITY, MAX_SITES
-from tests.core.secure_aggregation.laws import eta, rounded_sum, rounding_of_one
 
 ATTO = 10**18
 HALF, LARGER, ONE = Fraction(1, 2), Fraction(7, 10), Fraction(1)
@@ -90,3 +89,52 @@ def test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_doe
     assert grown(MIN_SHARE_SCALE) < MASKED_ATTEMPT_DELTA * arb(10) ** -30
     assert not grown(MIN_SHARE_SCALE / 2) < MASKED_ATTEMPT_DELTA
     assert eta(MAX_SITES, Fraction(MIN_SHARE_SCALE)) < arb("5.3e-66")
+
+
+# Sums of rounded Gaussians, and what [P32] says they are nearly: both laws from their definitions, in balls.
+
+
+def tail(x: arb) -> arb:
+    """P[Z > x], Z standard normal."""
+    return (x / arb(2).sqrt()).erfc() / 2
+
+
+def rounded_sum(m: int, s: Fraction, reach: int) -> list[arb]:
+    """P[X_1 + ... + X_m = k] for k from -m reach to m reach, X_j = round(N_j), N_j of scale `s`; as if no X_j
+    ever left -reach..reach."""
+    scale = arb(fmpq(*s.as_integer_ratio()))
+    one = [tail((k - arb(0.5)) / scale) - tail((k + arb(0.5)) / scale) for k in range(-reach, reach + 1)]
+    law = arb_poly([arb(1)])
+    for _ in range(m):
+        law *= arb_poly(one)
+    return [law[i] for i in range(2 * m * reach + 1)]
+
+
+def rounding_of_one(m: int, s: Fraction, k: int) -> arb:
+    """P[round(N + U_1 + ... + U_(m-1)) = k]: N of scale sqrt(m) s, U_j uniform on [-1/2, 1/2].
+
+    The density of N and m uniforms at k is the m-th difference of the m-fold integral of N's density.
+    """
+    scale = arb(fmpq(*s.as_integer_ratio())) * arb(m).sqrt()
+    terms = ((-1) ** j * math.comb(m, j) * integral(m, (k + arb(m) / 2 - j) / scale) for j in range(m + 1))
+    return sum(terms, arb(0)) * scale ** (m - 1)
+
+
+def integral(times: int, x: arb) -> arb:
+    """The standard normal density, integrated so many `times` up to x: n I_(n+1) = x I_n + I_(n-1)."""
+    before, now = (-x * x / 2).exp() / (2 * arb.pi()).sqrt(), tail(-x)
+    for n in range(1, times):
+        before, now = now, (x * now + before) / n
+    return now
+
+
+def theta(s: Fraction) -> arb:
+    """sum over all integers k of exp(-pi^2 s^2 k^2), and no less."""
+    square = arb.pi() ** 2 * arb(fmpq(*(s * s).as_integer_ratio()))
+    rest = (-square * 64).exp() * 4  # terms fall by more than a half from k = 8 on, on either side
+    return 1 + 2 * sum(((-square * k * k).exp() for k in range(1, 8)), arb(0)) + rest
+
+
+def eta(m: int, s: Fraction) -> arb:
+    """The bound of [P32] for how far the ratio of both laws is off 1."""
+    return theta(s) ** m - 1

@@ -1,6 +1,6 @@
 """[P1] The sensitivity checker itself: each way to clip wrongly that has been seen elsewhere is caught.
 
-Every test runs `records.verdict`, the check of test_sensitivity, on a faulty kernel and asserts
+Every test runs `records.verdict`, the check of test_conformance, on a faulty kernel and asserts
 that it fails there.
 """
 
@@ -17,7 +17,7 @@ from eigenveil.queries import AdditiveQuery, ClippedSum, CrossCovariance, Gradie
 from eigenveil.queries.limits import OFFSET_STEPS, WEIGHT
 from eigenveil.study.grid import GridRows
 from tests.core import reference
-from tests.core.queries.test_sensitivity import cross_cases, gradient_cases, row_cases
+from tests.core.queries.cases import cross_cases, gradient_cases, row_cases
 from tests.core.records import Answer, Case, site_answer, verdict
 
 KINDS: dict[str, Callable[[], list[Case]]] = {

@@ -135,7 +135,7 @@ def test_a_wide_gram_matrix_takes_a_few_answers_of_memory_and_leaves_one(
     assert most < 4.5 * size
 
 
-@pytest.mark.parametrize(("d", "n"), [(1, 400), (20_000, 3)])
+@pytest.mark.parametrize(("d", "n"), [(1, 400), (20_000, 1)])
 def test_the_narrowest_and_the_widest_rows_agree_with_python_integers(d: int, n: int) -> None:
     """At both ends of the box, seen from the other end."""
     rows = np.random.default_rng(d).choice([-1, 0, 1], (n, d)).astype(np.int8)

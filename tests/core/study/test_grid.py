@@ -111,11 +111,6 @@ def test_missing_values_follow_the_rule(rule: Missing, wanted: list[list[int]]) 
     assert to_grid(np.array([[0.0, 50.0], [NAN, 50.0], [50.0, NAN]]), study).tolist() == wanted
 
 
-def test_subnormal_values_are_zeros_of_their_column() -> None:
-    study = a_study(columns=(a_column("a", -1.0, 1.0), a_column("b", 0.0, 1.0)))
-    assert to_grid(np.array([[5e-324, 5e-324], [-5e-324, -0.0]]), study).tolist() == [[0, -S]] * 2
-
-
 @pytest.mark.parametrize("scaling", Scaling)
 @pytest.mark.parametrize("grid_steps", [1, 64, 128, S])
 def test_the_grid_is_read_back_to_half_a_step(scaling: Scaling, grid_steps: int) -> None:

@@ -16,7 +16,7 @@ from starlette.routing import Route
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_common.web.sessions import LIFETIME_SECONDS, MOST_BYTES, MOST_SESSIONS, Sessions
-from eigenveil_server.config import Config, Console
+from eigenveil_server.config import Config, ConsoleConfig
 from eigenveil_server.console.access import ADMITTED, BURST
 from eigenveil_server.console.federation_pages import FederationPages, SubmissionPages
 from eigenveil_server.console.study_pages import StudyPages
@@ -263,7 +263,7 @@ async def test_a_listed_proxy_says_who_visits_and_nobody_else_does(tmp_path: Pat
 )
 def test_a_console_that_knows_its_visitors_by_halves_is_refused(values: dict[str, Any]) -> None:
     with refused(Code.BAD_CONFIG):
-        Console(**values)
+        ConsoleConfig(**values)
 
 
 def test_there_is_no_console_unless_it_is_asked_for(tmp_path: Path) -> None:

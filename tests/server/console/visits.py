@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 from eigenveil.dictionary.dictionary import Dictionary, DictionaryColumn
 from eigenveil.dictionary.formats import sign_dictionary
 from eigenveil.identity import Role
-from eigenveil_server.config import Config, Console
+from eigenveil_server.config import Config, ConsoleConfig
 from eigenveil_server.storage import directory
 from tests.server.rig import Credentials, Rig, made, serving
 
@@ -143,7 +143,7 @@ async def visited(
     folder: Path, dictionary: Dictionary | None = None, settings: Mapping[str, Any] | None = None, **more: Any
 ) -> AsyncIterator[Visits]:
     """A coordinator with a console, and a dictionary that is published."""
-    config: Config = made(folder, console=Console(listen="127.0.0.1:0", **(settings or {})), **more)
+    config: Config = made(folder, console=ConsoleConfig(listen="127.0.0.1:0", **(settings or {})), **more)
     async with serving(config) as rig:
         published = dictionary or a_dictionary()
         signed = sign_dictionary(published, config.federation, rig.daemon.runtime.keys.release.sign)

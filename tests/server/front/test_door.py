@@ -18,7 +18,7 @@ import pytest
 from eigenveil.identity import Role
 from eigenveil_server import daemon
 from eigenveil_server.front import connection, gateway, pending_connections, quota
-from eigenveil_server.front.http2 import Frame, FrameFilter, goaway
+from eigenveil_server.front.http2 import Http2Frame, FrameFilter, goaway
 from eigenveil_server.front.quota import TokenBucket
 from tests.server.rig import Credentials, Rig, made, serving
 from tests.support import a_hello
@@ -226,7 +226,7 @@ def test_frames_pass_whole_and_in_order_however_they_are_cut(size: int) -> None:
     data = b"preface!" + b"".join(frame(kind, 0, kind, bytes(kind)) for kind in range(20)) + goaway("why")
     seen: list[int] = []
 
-    def look(one: Frame) -> bool:
+    def look(one: Http2Frame) -> bool:
         seen.append(one.kind)
         return True
 

@@ -17,7 +17,7 @@ from eigenveil_server.front.http2 import (
     STUCK_SECONDS,
     UNFINISHED,
     UNREAD,
-    Frame,
+    Http2Frame,
     FrameFilter,
     Http2Streams,
     InvalidFrame,
@@ -61,13 +61,13 @@ class Line:
         self.streams, self.now, self.open = Http2Streams(), 0.0, 0
         self._inward, self._outward = FrameFilter(self._may_enter), FrameFilter(self._leaves)
 
-    def _may_enter(self, one: Frame) -> bool:
+    def _may_enter(self, one: Http2Frame) -> bool:
         if one.kind == RST_STREAM:
             self.open -= self.streams.cancel_stream(one.stream)
         self.open += self.streams.enter(one, self.now)
         return True
 
-    def _leaves(self, one: Frame) -> bool:
+    def _leaves(self, one: Http2Frame) -> bool:
         self.open -= self.streams.leave(one, self.now)
         return True
 

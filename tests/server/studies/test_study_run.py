@@ -17,7 +17,7 @@ from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Count
 from eigenveil.study.study import Federation
 from eigenveil_common.storage.database import Connection
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 from eigenveil_server.config import Config
 from eigenveil_server.front.quota import ConnectionInfo, GatewayClient
 from eigenveil_server.pki.registry import Registry
@@ -72,7 +72,7 @@ def test_prepared_noise_is_handed_out_once_and_only_as_specified() -> None:
 
 
 async def test_changes_that_arrive_together_share_a_transaction(tmp_path: Path) -> None:
-    database = Database(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
+    database = SqliteDatabase(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
     batches: list[int] = []
 
     class Counting(GroupCommit):
@@ -94,7 +94,7 @@ async def test_changes_that_arrive_together_share_a_transaction(tmp_path: Path) 
 
 
 def test_a_failed_transaction_fails_everybody_in_it(tmp_path: Path) -> None:
-    database = Database(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
+    database = SqliteDatabase(tmp_path / "x.db", "CREATE TABLE t (i INTEGER) STRICT;", 1)
 
     def broken(change: Connection) -> None:
         change.execute("INSERT INTO nothing VALUES (1)")

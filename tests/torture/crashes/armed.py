@@ -24,6 +24,7 @@ from multiprocessing import get_context
 from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest import mock
 
 from eigenveil.protocol.query import RoundQuery
 from eigenveil_client import cli as analyst_cli
@@ -141,12 +142,12 @@ def hasten() -> None:
     smaller: tuple[tuple[object, str, object], ...] = (
         (service, "INLINE_BYTES", SMALL), (service, "CHUNK_BYTES", SMALL), (uploads, "CHUNK_BYTES", SMALL),
         (channel, "MAX_BACKOFF_SECONDS", SHORT_PAUSE), (connection, "QUICK_SECONDS", SHORT_PAUSE),
-        (contributions, "GATHER", 0.0), (session_start, "datetime", Early),
+        (contributions, "GATHER_SECONDS", 0.0), (session_start, "datetime", Early),
         (session_start, "LONGEST_SLEEP", 1.0), (session_start, "RETRY_SECONDS", 1.0),
         (Registry, "_check_due", lambda self, shown: None), (answers, "OsNoise", KnownShare),
     )  # fmt: skip
     for where, name, value in smaller:
-        setattr(where, name, value)
+        mock.patch.object(where, name, value).start()  # fails if the product has no such name
 
 
 class Early(datetime):

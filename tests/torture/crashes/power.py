@@ -33,7 +33,7 @@ from eigenveil.study.study import Federation
 from eigenveil_common.storage import sqlite
 from eigenveil_common.storage.database import Connection
 from eigenveil_common.storage.ledger_store import LedgerStore
-from eigenveil_common.storage.sqlite import FULL, Database
+from eigenveil_common.storage.sqlite import FULL, SqliteDatabase
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.process import end_process
 from eigenveil_server.rounds.driver import RoundDispatch, RoundJournal
@@ -82,7 +82,7 @@ MODES = (
 )
 
 
-class Other(Database):
+class Other(SqliteDatabase):
     """The product's database, but for its mode."""
 
     mode = MODES[0]
@@ -111,7 +111,7 @@ class Outside:
     published: dict[tuple[str, int], tuple[str, str]] = field(default_factory=dict)
     fixed: dict[tuple[str, int], list[str]] = field(default_factory=dict)
 
-    def lost(self, database: Database) -> list[str]:
+    def lost(self, database: SqliteDatabase) -> list[str]:
         """What of it `database` does not know."""
         books = LedgerStore(database, PrivacyBudget(mixed=BUDGET), lambda: 0)
         ledger, entries = books.ledger, books.entries()
@@ -142,7 +142,7 @@ class Work:
     by round, each release with its charge, then settle; for ever. Half of the studies are masked: their
     rounds are charged for each of two attempts, before the release."""
 
-    def __init__(self, database: Database, outside: Outside, random: Random) -> None:
+    def __init__(self, database: SqliteDatabase, outside: Outside, random: Random) -> None:
         self._database = database
         self._outside = outside
         self._random = random
@@ -243,12 +243,12 @@ def _opening(asked: RoundQuery, after: str) -> RoundDispatch:
     return RoundDispatch(opened=opened, query=query, at=0, event=pb.StudyEvent(), after=after)
 
 
-def opened(path: Path, mode: Mode, vfs: str | None = None) -> Database:
+def opened(path: Path, mode: Mode, vfs: str | None = None) -> SqliteDatabase:
     """The coordinator's database in this mode."""
     return in_mode(mode)(path, SCHEMA, VERSION, vfs, migrations=MIGRATIONS)
 
 
-def in_mode(mode: Mode) -> type[Database]:
+def in_mode(mode: Mode) -> type[SqliteDatabase]:
     """The product's database in this mode."""
     return type("InMode", (Other,), {"mode": mode})
 
@@ -280,7 +280,7 @@ def live(mode: Mode, image: dict[str, bytes], outside: Outside, random: Random) 
         return {Path(name).name: data for name, data in disk.survived(random).items()}
 
 
-def _close(database: Database | None) -> None:
+def _close(database: SqliteDatabase | None) -> None:
     """Free the files; nothing can be written any more."""
     if database is None:
         return

@@ -116,7 +116,7 @@ class Stricken:
 
 def _main(stricken: Stricken) -> None:
     files = FaultyVfs(stricken.fault)
-    opened = partial(sqlite.Database, vfs=VFS)
+    opened = partial(sqlite.SqliteDatabase, vfs=VFS)
     with ExitStack() as patches:
         patches.enter_context(mock.patch.object(sqlite, "Database", opened))
         patches.enter_context(mock.patch.object(store, "Database", opened))

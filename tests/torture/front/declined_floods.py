@@ -33,7 +33,7 @@ from eigenveil_client.site.state.store import SCHEMA as SITE_SCHEMA
 from eigenveil_client.site.state.store import VERSION as SITE_VERSION
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.rpc import error_from
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.config import Config
@@ -179,7 +179,7 @@ def decline(folder: Path, port: int) -> None:
 
 def counts(folder: Path) -> dict[str, int]:
     """Of what the site declined, by the rule."""
-    with closing(Database(folder / f"{SITE}-site" / "state.db", SITE_SCHEMA, SITE_VERSION)) as database:
+    with closing(SqliteDatabase(folder / f"{SITE}-site" / "state.db", SITE_SCHEMA, SITE_VERSION)) as database:
         rows = database.rows("SELECT rule, SUM(plans) AS plans FROM decline_counts GROUP BY rule")
     return {row["rule"]: row["plans"] for row in rows}
 
@@ -187,14 +187,14 @@ def counts(folder: Path) -> dict[str, int]:
 def disks(siege: Siege, folder: Path) -> Disks:
     """As they are now."""
     state = folder / "coordinator" / "state.db"
-    with closing(Database(state, SCHEMA, VERSION, migrations=MIGRATIONS)) as database:
+    with closing(SqliteDatabase(state, SCHEMA, VERSION, migrations=MIGRATIONS)) as database:
         stored = database.rows("SELECT COUNT(*) FROM studies WHERE analyst = ?", ("eve",))[0][0]
         coordinator = _size(database)
-    with closing(Database(folder / f"{SITE}-site" / "state.db", SITE_SCHEMA, SITE_VERSION)) as database:
+    with closing(SqliteDatabase(folder / f"{SITE}-site" / "state.db", SITE_SCHEMA, SITE_VERSION)) as database:
         return Disks(site=_size(database), coordinator=coordinator, studies=stored)
 
 
-def _size(database: Database) -> int:
+def _size(database: SqliteDatabase) -> int:
     """Of what is stored; the write-ahead log comes and goes."""
     pages, size = (database.rows(f"PRAGMA {name}")[0][0] for name in ("page_count", "page_size"))
     return int(pages * size)

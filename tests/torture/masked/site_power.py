@@ -23,7 +23,7 @@ from eigenveil_client.site.daemon.answers import MaskedAnswer
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.state import store as site_store
 from eigenveil_client.site.state.store_access import open_site_store
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import ATTEMPTS, EVERY, Peers
 from tests.torture.crashes.vfs import Disk, powered
@@ -130,7 +130,7 @@ def a_site(folder: Path) -> Iterator[Peers]:
         yield peers
 
 
-def live(coordinator: Coordinator, kind: type[Database], random: Random) -> dict[str, bytes]:
+def live(coordinator: Coordinator, kind: type[SqliteDatabase], random: Random) -> dict[str, bytes]:
     """One life, and the files that are left after its cut."""
     stage, disk = coordinator.peers.stage, Disk(cut=random.randint(1, LONGEST))
     disk.load(stage.config.state.parent)
@@ -145,7 +145,7 @@ def live(coordinator: Coordinator, kind: type[Database], random: Random) -> dict
     return {name: data for name, data in names.items() if name.startswith(NAME)}
 
 
-def losses(coordinator: Coordinator, kind: type[Database], image: dict[str, bytes]) -> set[str]:
+def losses(coordinator: Coordinator, kind: type[SqliteDatabase], image: dict[str, bytes]) -> set[str]:
     """What is missing after a cut, in words; the files are then as the cut left them."""
     _write(coordinator, image)
     try:
@@ -174,7 +174,7 @@ class Found:
     lost: list[set[str]] = field(default_factory=list)
 
 
-def cuts(kind: type[Database], count: int, seed: int, folder: Path) -> Found:
+def cuts(kind: type[SqliteDatabase], count: int, seed: int, folder: Path) -> Found:
     """Cut the power `count` times. A site ends early with a loss."""
     found = Found()
     while len(found.lost) < count:

@@ -48,7 +48,7 @@ def quiet(noise: OsNoise, spec: NoiseSpec) -> IntArray:
     ("name", "owner", "check", "instead"),
     [
         ("below the quorum", PeerSecrets, "_check_set", lambda *_: None),
-        ("one attempt more than the plan has", MaskedReplies, "_known", lambda *_: None),
+        ("one attempt more than the plan has", MaskedReplies, "_previous_answer", lambda *_: None),
         ("an attempt at another round", Attempt, "is_of", lambda *_: True),
         ("signed by another federation", SignedAttempt, "check", believed),
     ],

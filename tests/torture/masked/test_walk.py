@@ -36,6 +36,6 @@ def test_a_site_with_a_fault_is_found(
 def test_a_site_that_pays_a_pass_once_however_often_its_batches_are_tried_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(AnsweredRounds, "_time", lambda *_: 1)
+    monkeypatch.setattr(AnsweredRounds, "_next_attempt", lambda *_: 1)
     with pytest.raises(AssertionError):
         walk(80, 30, (Phase.generate,))

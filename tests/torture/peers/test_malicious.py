@@ -55,19 +55,19 @@ def test_it_is_refused_and_logged_and_nothing_is_sent(attack: Attack, tmp_path: 
         ("presence of one exact record", SessionReplica, "expect"),
         ("one micro-rho less", SessionReplica, "expect"),
         ("round out of order", SessionReplica, "expect"),
-        ("a release that a stranger signed", SessionReplica, "_check"),
+        ("a release that a stranger signed", SessionReplica, "_verify"),
         ("a ledger that shrank", SessionReplica, "_check_ledger"),
         ("cohort that probes the site", Policy, "require"),
-        ("wrong plan signature", decisions, "check_plan"),
+        ("wrong plan signature", decisions, "verify_plan"),
     ],
 )
 def test_a_site_without_that_check_is_found(
     name: str, owner: object, check: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A planted fault for each kind: the check is gone, and the verdict says so."""
-    if check == "check_plan":
+    if check == "verify_plan":
         monkeypatch.setattr(owner, check, lambda plan_json, *_: plan_from_json(plan_json))
-    elif check == "_check":
+    elif check == "_verify":
         believed = SignedRound(said=b"", signature=b"")
         monkeypatch.setattr(owner, check, lambda _, signed: replace(believed, said=signed.said).read())
     else:

@@ -274,7 +274,7 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
     here = World(loop=loop, folder=folder, config=config, network=network, analyst=analyst)
     chance = random.Random(seed)
 
-    def pause(attempt: int) -> float:
+    def backoff_seconds(attempt: int) -> float:
         return chance.uniform(SHORTEST_PAUSE, min(MAX_BACKOFF_SECONDS, 0.1 * 2.0 ** min(attempt, 10)))
 
     async def dial(caller: StoredIdentity) -> Channel:
@@ -307,11 +307,11 @@ def world(loop: VirtualLoop, folder: Path, template: Path, seed: int) -> Iterato
             mock.patch("eigenveil_server.daemon.Gateway", Entrance),
             mock.patch.object(Registry, "_check_due"),  # certificates are renewed when a program says so
             mock.patch.object(site_daemon, "open_channel", dial),
-            mock.patch.object(site_daemon, "pause", pause),
-            mock.patch.object(connection, "pause", pause),
-            mock.patch.object(sender, "pause", pause),
+            mock.patch.object(site_daemon, "backoff_seconds", backoff_seconds),
+            mock.patch.object(connection, "backoff_seconds", backoff_seconds),
+            mock.patch.object(sender, "backoff_seconds", backoff_seconds),
             mock.patch.object(answers, "OsNoise", KnownShare),
-            mock.patch.object(transport, "pause", pause),
+            mock.patch.object(transport, "backoff_seconds", backoff_seconds),
         ):
             yield here
     finally:

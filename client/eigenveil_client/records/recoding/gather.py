@@ -31,7 +31,7 @@ from eigenveil_client.records.recoding.persons import (
 )
 from eigenveil_client.records.recoding.rule import ColumnRule, Rows
 from eigenveil_client.records.scratch_files import SYSTEM, Scratch
-from eigenveil_client.records.tables.cells import Cells, Reading, faults, text
+from eigenveil_client.records.tables.cells import ColumnCells, Reading, faults, text
 from eigenveil_client.records.tables.source import find_column
 
 DIGIT = 32  # bits
@@ -96,7 +96,7 @@ PersonValues = tuple[FloatArray, NDArray[np.bool_]]  # values, NaN if missing, a
 class Gather(Protocol):
     """Gatherer of one column over the batches of a file."""
 
-    def add(self, row_persons: RowPersons, cells: Cells, when: Cells | None) -> None:
+    def add(self, row_persons: RowPersons, cells: ColumnCells, when: ColumnCells | None) -> None:
         """Add the rows of a batch."""
 
     def take(self, persons: int) -> PersonValues:
@@ -111,7 +111,7 @@ class FirstRowGather:
     def __init__(self) -> None:
         self._stored: list[PersonValues] = []
 
-    def add(self, row_persons: RowPersons, cells: Cells, when: Cells | None) -> None:
+    def add(self, row_persons: RowPersons, cells: ColumnCells, when: ColumnCells | None) -> None:
         self._stored.append((cells.values[row_persons.first], cells.unreadable[row_persons.first]))
 
     def take(self, persons: int) -> PersonValues:
@@ -132,7 +132,7 @@ class FoldGather:
         self._fold = fold
         self._unreadable: NDArray[np.bool_] = np.zeros(0, dtype=np.bool_)
 
-    def add(self, row_persons: RowPersons, cells: Cells, when: Cells | None) -> None:
+    def add(self, row_persons: RowPersons, cells: ColumnCells, when: ColumnCells | None) -> None:
         named, values, bad = row_persons.person_numbers >= 0, cells.values, cells.unreadable
         moments = np.zeros(len(values)) if when is None else when.values
         if when is not None:
@@ -266,7 +266,9 @@ GATHERED = 2**27  # bytes of memory for persons whose rows are gathered
 A_PERSON, A_NUMBER = 256, 40  # bytes: a name and its number; one value under any rule
 LEVELS = 8  # of spills: 2^80 partitions
 
-ParsedColumns = list[tuple[Cells, Cells | None]]  # of each parser: its cells, and their dates if it has any
+ParsedColumns = list[
+    tuple[ColumnCells, ColumnCells | None]
+]  # of each parser: its cells, and their dates if it has any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -371,9 +373,9 @@ def _rows(spilled_rows: NamedRows, parsers: Sequence[ColumnParser]) -> _Rows:
     """Return the rows that `_numbers` was made of. Their faults were reported before."""
     columns = iter(zip(spilled_rows.numbers.T, spilled_rows.unreadable.T, strict=True))
 
-    def cells(header: str) -> Cells:
+    def cells(header: str) -> ColumnCells:
         values, unreadable = next(columns)
-        return Cells(values=values, faults=faults(header, unreadable, ""))
+        return ColumnCells(values=values, faults=faults(header, unreadable, ""))
 
     found: ParsedColumns = [(cells(one.header), cells(one.by) if one.by else None) for one in parsers]
     return _Rows(names=spilled_rows.names, found=found)

@@ -24,7 +24,7 @@ from eigenveil_client.records.tables.cells import (
     MISSING,
     NUMERIC,
     TEXT,
-    Cells,
+    ColumnCells,
     DistinctCells,
     Fault,
     about,
@@ -42,7 +42,7 @@ SIGNED = r"^(?P<sign><=?|>=?|≤|≥)\s*(?P<limit>.*)$"
 NO_NUMBER = "text instead of a number"
 
 
-def numbers(header: str, column: pa.Array, rule: ColumnRule, dialect: Dialect) -> Cells:
+def numbers(header: str, column: pa.Array, rule: ColumnRule, dialect: Dialect) -> ColumnCells:
     """Parse one column of a batch; the dialect is the table's.
 
     Raises:
@@ -69,7 +69,7 @@ def numbers(header: str, column: pa.Array, rule: ColumnRule, dialect: Dialect) -
         beyond = np.isinf(values)
         found += faults(header, beyond, "a number beyond the range of numbers after its factor and offset")
         values = np.where(beyond, np.nan, values)
-    return Cells(values=values, faults=found)
+    return ColumnCells(values=values, faults=found)
 
 
 def _to_floats(column: pa.Array) -> FloatArray:
@@ -140,7 +140,7 @@ YEAR = 365.25 * 86_400e6  # the unit "a" of UCUM
 UNITS = {"s": 1e6, "ms": 1e3, "us": 1.0, "ns": 1e-3}
 
 
-def dates(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
+def dates(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
     """Parse one column of a batch: Arrow's dates and timestamps, and text as `rule.dates` or ISO 8601.
 
     Raises:
@@ -161,10 +161,10 @@ def dates(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
     values = np.array([np.nan if moment is None else moment for moment in read], dtype=np.float64)
     bad = words.where(np.array([moment is None for moment in read], dtype=np.bool_))
     found += faults(header, bad, "not a date in the expected form")
-    return Cells(values=words.values(values), faults=found)
+    return ColumnCells(values=words.values(values), faults=found)
 
 
-def _moments(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
+def _moments(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
     """Convert dates to floats, as one date out of range must not refuse its batch."""
     kind = column.type
     if pa.types.is_date32(kind):
@@ -175,7 +175,7 @@ def _moments(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
     if rule.missing:
         codes = [moment for code in rule.missing if (moment := _moment(code, rule.dates)) is not None]
         values = np.where(np.isin(values, codes), np.nan, values)
-    return Cells(values=values)
+    return ColumnCells(values=values)
 
 
 def _moment(word: str, form: str | None) -> float | None:
@@ -186,9 +186,9 @@ def _moment(word: str, form: str | None) -> float | None:
     return None
 
 
-def years_between(later: Cells, earlier: Cells) -> Cells:
+def years_between(later: ColumnCells, earlier: ColumnCells) -> ColumnCells:
     """Return the years from the earlier to the later date of each row; negative if they are swapped."""
-    return Cells(values=(later.values - earlier.values) / YEAR, faults=later.faults + earlier.faults)
+    return ColumnCells(values=(later.values - earlier.values) / YEAR, faults=later.faults + earlier.faults)
 
 
 Columns = Mapping[str, pa.Array]  # of a batch, by header
@@ -213,7 +213,7 @@ class ColumnParser:
         """The columns of the records that it uses."""
         return tuple(header for header in (self.header, self.since, self.by) if header is not None)
 
-    def cells(self, columns: Columns, dialect: Dialect) -> Cells:
+    def cells(self, columns: Columns, dialect: Dialect) -> ColumnCells:
         """Return a number for each row of a batch. Raises `BadRecords`: the rule does not fit a column's
         type."""
         header, column = self.header, columns[self.header]
@@ -228,7 +228,7 @@ class ColumnParser:
             return years_between(later, dates(self.since, columns[self.since], self.rule))
         return numbers(header, column, self.rule, dialect)
 
-    def when(self, columns: Columns) -> Cells | None:
+    def when(self, columns: Columns) -> ColumnCells | None:
         """Return the date of each row, if the rule chooses rows by date."""
         return None if self.by is None else dates(self.by, columns[self.by], self.rule)
 
@@ -290,26 +290,26 @@ def _distinct_words(
     return distinct(cells, rule.missing), found
 
 
-def _presence(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
+def _presence(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
     """Return 1 where a cell is not missing, whatever it holds."""
     if not any(test(plain(column).type) for test in (*TEXT, *NUMERIC)):
-        return Cells(values=np.where(column.is_valid().to_numpy(zero_copy_only=False), 1.0, np.nan))
+        return ColumnCells(values=np.where(column.is_valid().to_numpy(zero_copy_only=False), 1.0, np.nan))
     words, found = _distinct_words(header, column, rule)
-    return Cells(values=words.values(np.where(words.present, 1.0, np.nan)), faults=found)
+    return ColumnCells(values=words.values(np.where(words.present, 1.0, np.nan)), faults=found)
 
 
-def _level_indicator(header: str, column: pa.Array, rule: ColumnRule, level: int) -> Cells:
+def _level_indicator(header: str, column: pa.Array, rule: ColumnRule, level: int) -> ColumnCells:
     """Return 1 at this level and 0 at another declared level; any other word is missing, in all
     indicators."""
     words, found = _distinct_words(header, column, rule)
     position = code_positions(words.words, rule.levels)
-    return Cells(values=words.values(np.where(position < 0, np.nan, position == level)), faults=found)
+    return ColumnCells(values=words.values(np.where(position < 0, np.nan, position == level)), faults=found)
 
 
-def _mapped_values(header: str, column: pa.Array, rule: ColumnRule) -> Cells:
+def _mapped_values(header: str, column: pa.Array, rule: ColumnRule) -> ColumnCells:
     """Return the number of each word that has one; any other word is unreadable."""
     words, found = _distinct_words(header, column, rule)
     position = code_positions(words.words, tuple(word for word, _ in rule.values))
     numbers = np.array([number for _, number in rule.values])
     found += faults(header, words.where(words.present & (position < 0)), "a word without a number in values")
-    return Cells(values=words.values(np.where(position < 0, np.nan, numbers[position])), faults=found)
+    return ColumnCells(values=words.values(np.where(position < 0, np.nan, numbers[position])), faults=found)

@@ -48,7 +48,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cells:
+class ColumnCells:
     """One column of a batch as float64, NaN where a value is missing, and the faults of its cells.
 
     Shape: values and unreadable (rows,). Unreadable cells are missing.

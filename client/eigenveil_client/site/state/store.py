@@ -47,7 +47,7 @@ from eigenveil_common.files import failpoint
 from eigenveil_common.storage import ledger_store
 from eigenveil_common.storage.database import Connection, Migrations, SchemaTooOld
 from eigenveil_common.storage.ledger_store import LedgerStore
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 
 # 8 introduced attempts; older versions cannot be read.
 VERSION = 10
@@ -99,7 +99,7 @@ class SiteStore:
         self._last_noted: NotedPosition | None = None
         self.keyed_digests = KeyedDigests(path.with_name("egress.key"), path)
         try:
-            self.database = Database(path, SCHEMA, VERSION, migrations=MIGRATIONS)
+            self.database = SqliteDatabase(path, SCHEMA, VERSION, migrations=MIGRATIONS)
         except SchemaTooOld as problem:
             raise InternalError(Code.STORAGE, f"{problem}; {UPGRADE_ADVICE}") from problem
         self.database.check_whole()  # before any row is used

@@ -16,7 +16,7 @@ from enum import Enum
 import numpy as np
 
 from eigenveil.algorithms.recommended.gauss_cov import (
-    NoisedCovariance,
+    GaussCovariance,
     RowClip,
     combine_matrices,
     covariance,
@@ -125,7 +125,7 @@ def auto(plan: Plan, first_stage: FirstStage | None = None) -> Steps:
     return replace(found, way=f"the rest of the matrix, then its refinement: {probe}")
 
 
-def _probe(plan: Plan, start: LocationEstimate, first: NoisedCovariance) -> Probe:
+def _probe(plan: Plan, start: LocationEstimate, first: GaussCovariance) -> Probe:
     d, k = plan.study.dimension, plan.study.components
     values, _ = eigenpairs(first.matrix)
     level = first.scale * math.sqrt(d / 2)
@@ -140,7 +140,7 @@ def _by_matrix(
     start: LocationEstimate,
     clip: RowClip,
     share: float,
-    first: NoisedCovariance,
+    first: GaussCovariance,
     steps: int | None,
 ) -> Steps:
     """Run the rest of the matrix, average it with the first part, and refine both."""

@@ -149,7 +149,7 @@ def prepared(plan: Plan, ratio: float) -> Generator[PricedQuery, Release, tuple[
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class NoisedCovariance:
+class GaussCovariance:
     """Noised covariance matrix; `scale` is sqrt 2 times the sd of an entry off its diagonal.
 
     Symmetric noise has sd `scale` on the diagonal; with `even` the sd is the same everywhere [P3].
@@ -168,7 +168,7 @@ class NoisedCovariance:
 
 def covariance(
     plan: Plan, start: LocationEstimate, clip: RowClip, share: float, *, flat: bool = False
-) -> Generator[PricedQuery, Release, NoisedCovariance]:
+) -> Generator[PricedQuery, Release, GaussCovariance]:
     """Return one Gram matrix about the centre, divided by the noised count.
 
     Privacy: [P7] post-processing of one `Gram` query.
@@ -179,7 +179,7 @@ def covariance(
     even = flat or noise_distribution(plan) is NoiseDistribution.LAPLACE  # same sd off the diagonal as on it
     matrix = symmetric(release.values, plan.study.dimension)
     matrix /= unit
-    return NoisedCovariance(
+    return GaussCovariance(
         matrix=matrix,
         scale=release.sigma / unit * (math.sqrt(2) if even else 1.0),
         even=even,
@@ -187,7 +187,7 @@ def covariance(
 
 
 def matrix_noise(
-    plan: Plan, start: LocationEstimate, clip: RowClip, noised: NoisedCovariance
+    plan: Plan, start: LocationEstimate, clip: RowClip, noised: GaussCovariance
 ) -> MatrixNoise | None:
     """Return the error model of that matrix [P7]; None where it is not about the records' mean."""
     if not plan.study.centring:
@@ -203,10 +203,10 @@ def matrix_noise(
     )
 
 
-def combine_matrices(one: NoisedCovariance, other: NoisedCovariance) -> NoisedCovariance:
+def combine_matrices(one: GaussCovariance, other: GaussCovariance) -> GaussCovariance:
     """Return the inverse-variance average of two noised matrices of the same records."""
     part = other.scale**2 / (one.scale**2 + other.scale**2)
-    return NoisedCovariance(
+    return GaussCovariance(
         matrix=part * one.matrix + (1 - part) * other.matrix,
         scale=math.sqrt(part) * one.scale,
         even=one.even,
@@ -264,7 +264,7 @@ def matrix_estimate(
     plan: Plan,
     start: LocationEstimate,
     clip: RowClip,
-    noised: NoisedCovariance,
+    noised: GaussCovariance,
     variances: Callable[[FloatArray, float], FloatArray],
 ) -> Estimate:
     """Return the leading components of a noised matrix, with variances `variances(eigenvalues, scale)`."""

@@ -28,7 +28,7 @@ from eigenveil.algorithms.recommended.dp_pca import (
     read_variances,
 )
 from eigenveil.algorithms.recommended.gauss_cov import (
-    NoisedCovariance,
+    GaussCovariance,
     RowClip,
     balanced,
     clip_to,
@@ -105,7 +105,7 @@ def matrix_clip(plan: Plan, start: LocationEstimate, share: float) -> RowClip:
     return clip_to(radius, start.norms, start.records, left)
 
 
-def aligned(plan: Plan, noised: NoisedCovariance) -> AlignedCovariance:
+def aligned(plan: Plan, noised: GaussCovariance) -> AlignedCovariance:
     """Return a noised matrix on its own axes."""
     values, vectors = eigenpairs(noised.matrix)
     return on_axes(vectors, debiased_eigenvalues(values, noised.scale), plan.study.components, noised.scale)
@@ -128,7 +128,7 @@ def on_axes(basis: FloatArray, variances: FloatArray, k: int, scale: float) -> A
 
 
 def aligned_estimate(
-    plan: Plan, start: LocationEstimate, clip: RowClip, noised: NoisedCovariance, found: AlignedCovariance
+    plan: Plan, start: LocationEstimate, clip: RowClip, noised: GaussCovariance, found: AlignedCovariance
 ) -> Estimate:
     """Return the estimate from a noised matrix and the refined directions."""
     k, stated = plan.study.components, quantile(plan.study.radius) in (None, UNCLIPPED)

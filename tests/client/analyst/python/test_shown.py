@@ -34,10 +34,6 @@ def test_nothing_that_others_wrote_is_obeyed() -> None:
     assert (len(table), table[0], table[:1]) == (1, rows[0], (rows[0],))
 
 
-def test_an_empty_table_says_so() -> None:
-    assert repr(DisplayTable("Studies", [], dict)) == "Studies: none"
-
-
 def test_what_is_left_is_what_is_not_committed() -> None:
     budget = budget_from(listed())
     assert budget.left == Cost(micro_rho=900, atto_delta=50)

@@ -32,11 +32,3 @@ def test_a_power_of_a_power_is_refused_before_it_is_computed(unit: str) -> None:
         conversion(unit, "m", None)
     assert refused.value.code is Code.BAD_CONFIG
     assert "power" in str(refused.value.__cause__)
-
-
-@pytest.mark.parametrize(
-    "unit",
-    ["mmol/L", "10*3/uL", "m²", "kg/m2", "m**-2", "mL/min/{1.73_m2}", "1e3 m", "1e-6 m", "m ** 2 * s ** -2"],
-)
-def test_units_as_they_are_written_are_read(unit: str) -> None:
-    assert conversion(unit, unit, None) == (1.0, 0.0)

@@ -18,7 +18,7 @@ from eigenveil_client.site.state.store_access import open_site_store
 from tests.client.site.command_line import site
 from tests.client.site.commands.console.rig import Rig, rigged, study_plan
 from tests.client.site.stated import work
-from tests.client.site.support import FEDERATION, a_plan
+from tests.client.site.support import FEDERATION, Log, a_plan
 from tests.support import analyst_card, analyst_key, signed_by_analyst
 
 KEYS = {"her own": analyst_key("ada"), "another": analyst_key("eve")}
@@ -69,8 +69,8 @@ QUICK = [("her own", "nobody", False), ("her own", "another analyst", True), ("a
     ("key", "known", "imported"),
     [pytest.param(*case, marks=[] if case in QUICK else [pytest.mark.slow]) for case in CASES],
 )
-def test_no_output_has_the_digits_of_a_key_that_nobody_has_confirmed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: Capture, key: str, known: str, imported: bool
+def test_unconfirmed_fingerprint_is_in_no_output(
+    tmp_path: Path, caplog: Log, capfd: Capture, key: str, known: str, imported: bool
 ) -> None:
     rig = rigged(tmp_path)
     for analyst in KNOWN[known]:

@@ -18,13 +18,19 @@ from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Reply
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.roster import analysts
-from eigenveil_client.site.roster.analysts import ANALYSTS, analyst_view
+from eigenveil_client.site.roster.analysts import (
+    ANALYSTS,
+    SIGNATURE_TEXT,
+    SignatureStatus,
+    analyst_text,
+    analyst_view,
+)
 from eigenveil_client.site.roster.pins import PinStatus
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.stated import work
-from tests.client.site.support import FEDERATION, Stage, a_plan, a_stage, a_study
+from tests.client.site.support import FEDERATION, Log, Stage, a_plan, a_stage, a_study, reason_of
 from tests.support import analyst_card, analyst_key, refused, signed_by_analyst
 
 NOW = 1_800_000_000
@@ -78,25 +84,16 @@ def test_before_any_key_is_confirmed_studies_are_answered_whoever_signed_them(tm
             assert not isinstance(asked(stage, store, signed), Refusal)
 
 
-def test_a_signature_that_does_not_hold_is_refused_without_any_pin(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
-    with closing(stage.store()) as store:
-        for submission, signed in (("a", by()), ("b", replace(by(), signature=bytes(64)))):
-            reply = asked(stage, store, signed, a_plan(submission=submission))
-            assert isinstance(reply, Refusal)
-            assert reply.reason == pb.DECLINE_REASON_PROTOCOL
-        assert store.ledger.ledger.size == 0
-
-
-
-
+def test_a_signature_that_does_not_hold_is_refused_without_any_pin(stage: Stage, store: SiteStore) -> None:
+    for submission, signed in (("a", by()), ("b", replace(by(), signature=bytes(64)))):
+        reply = asked(stage, store, signed, a_plan(submission=submission))
+        assert isinstance(reply, Refusal)
+        assert reply.reason == pb.DECLINE_REASON_PROTOCOL
+    assert store.ledger.ledger.size == 0
 
 
 @pytest.mark.parametrize("since", [as_it_was, removed, contradicted, replaced])
-def test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it(
-    tmp_path: Path, since: Callable[[Stage], None]
-) -> None:
-    stage = a_stage(tmp_path)
+def test_unsigned_study_is_refused_after_any_pin(stage: Stage, since: Callable[[Stage], None]) -> None:
     stage.know_analyst()
     since(stage)
     with closing(stage.store()) as store:
@@ -108,8 +105,7 @@ def test_after_any_pin_what_nobody_signed_is_refused_whatever_became_of_it(
 
 
 @pytest.mark.parametrize("since", [removed, contradicted, replaced])
-def test_a_key_whose_pin_was_changed_signs_nothing(tmp_path: Path, since: Callable[[Stage], None]) -> None:
-    stage = a_stage(tmp_path)
+def test_a_key_whose_pin_was_changed_signs_nothing(stage: Stage, since: Callable[[Stage], None]) -> None:
     stage.know_analyst()
     since(stage)
     with closing(stage.store()) as store:
@@ -117,20 +113,16 @@ def test_a_key_whose_pin_was_changed_signs_nothing(tmp_path: Path, since: Callab
         assert declined_for(store) is Code.UNCONFIRMED
 
 
-def test_a_confirmed_key_signs_for_its_own_analyst_alone(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
+def test_a_confirmed_key_signs_for_its_own_analyst_alone(stage: Stage, store: SiteStore) -> None:
     stage.know_analyst()
     bobs = a_plan(analyst="bob")
-    with closing(stage.store()) as store:
-        assert isinstance(asked(stage, store, by(bobs, key=analyst_key("ada")), bobs), Refusal)
-        assert not isinstance(asked(stage, store, by()), Refusal)
-        assert [one.status for one in roster(stage).content().pins.values()] == [PinStatus.CONFIRMED]
+    assert isinstance(asked(stage, store, by(bobs, key=analyst_key("ada")), bobs), Refusal)
+    assert not isinstance(asked(stage, store, by()), Refusal)
+    assert [one.status for one in roster(stage).content().pins.values()] == [PinStatus.CONFIRMED]
 
 
 @pytest.mark.parametrize("approval", Approval)
-def test_another_key_in_a_confirmed_name_is_refused_and_written_down(
-    tmp_path: Path, approval: Approval, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_another_key_in_a_confirmed_name_is_refused(tmp_path: Path, approval: Approval, caplog: Log) -> None:
     stage = a_stage(tmp_path, approval=approval)
     stage.know_analyst()
     with closing(stage.store()) as store:
@@ -141,8 +133,7 @@ def test_another_key_in_a_confirmed_name_is_refused_and_written_down(
         roster(stage).check_unchanged()
 
 
-def test_what_was_agreed_to_unsigned_is_answered_no_more_once_a_key_is_confirmed(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
+def test_what_was_agreed_to_unsigned_is_answered_no_more_once_a_key_is_confirmed(stage: Stage) -> None:
     with closing(stage.store()) as store:
         assert not isinstance(asked(stage, store, None), Refusal)
         stage.know_analyst()
@@ -151,14 +142,12 @@ def test_what_was_agreed_to_unsigned_is_answered_no_more_once_a_key_is_confirmed
         assert [row.round for row in store.egress.rows() if row.query] == [0]
 
 
-def test_nothing_leaves_after_the_signature_has_ended(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
+def test_nothing_leaves_after_the_signature_has_ended(stage: Stage, store: SiteStore) -> None:
     stage.know_analyst()
-    with closing(stage.store()) as store:
-        signed = by(expires=NOW + 2)
-        assert not isinstance(asked(stage, store, signed), Refusal)
-        store._clock = lambda: NOW + 2
-        assert isinstance(asked(stage, store, signed, round=1), Refusal)
+    signed = by(expires=NOW + 2)
+    assert not isinstance(asked(stage, store, signed), Refusal)
+    store._clock = lambda: NOW + 2
+    assert isinstance(asked(stage, store, signed, round=1), Refusal)
 
 
 def test_a_person_who_approves_late_or_what_nobody_signed_is_told_why_not(tmp_path: Path) -> None:
@@ -223,10 +212,7 @@ def test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation(
 
 
 @pytest.mark.parametrize("since", [as_it_was, contradicted])
-def test_a_changed_key_is_told_as_one_and_not_as_one_to_be_imported(
-    tmp_path: Path, since: Callable[[Stage], None]
-) -> None:
-    stage = a_stage(tmp_path)
+def test_changed_key_is_reported_as_changed(stage: Stage, since: Callable[[Stage], None]) -> None:
     stage.know_analyst()
     since(stage)
     with refused(Code.UNCONFIRMED, "showed another key card of ada", "Telephone ada", "--replace"):
@@ -237,15 +223,12 @@ def test_where_the_rules_decide_a_new_analyst_is_declined(tmp_path: Path) -> Non
     stage, bobs = a_stage(tmp_path), a_plan(analyst="bob")
     stage.know_analyst()
     with closing(stage.store()) as store:
-        reply = asked(stage, store, by(bobs), bobs)
-        assert isinstance(reply, Refusal)
-        assert reply.reason == pb.DECLINE_REASON_POLICY
+        assert reason_of(asked(stage, store, by(bobs), bobs)) == pb.DECLINE_REASON_POLICY
         assert declined_for(store, bobs) is Code.UNCONFIRMED, "at once: nothing of it waits or is set aside"
         assert store.ledger.ledger.size == 0
 
 
-def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
+def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use_it(stage: Stage) -> None:
     stage.know_analyst()
     other, poor = (a_plan(a_study(epsilon=epsilon), submission="one") for epsilon in (0.5, 5.5))
     with closing(stage.store()) as store:
@@ -263,33 +246,28 @@ def test_an_id_runs_once_also_after_a_restart_and_what_was_declined_does_not_use
         )
 
 
-def test_every_place_says_by_whose_word_a_study_is_in_a_name(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
-    with closing(stage.store()) as store:
-        for signed, word in ((None, "none"), (by(), "not-compared"), (by(expires=NOW), "invalid")):
-            told = consent.explain_plan(stage.config, store, PLAN, signed)
-            assert told["asked_by"]["signature"] == word
-            (verdict,) = [one for one in told["policy"] if one["rule"] == "signature"]
-            assert verdict["passed"] is (word != "invalid")
-            assert ("only the coordinator vouches" in verdict["text"]) is (word != "invalid")
+def test_every_place_says_by_whose_word_a_study_is_in_a_name(stage: Stage, store: SiteStore) -> None:
+    for signed, word in ((None, "none"), (by(), "not-compared"), (by(expires=NOW), "invalid")):
+        told = consent.explain_plan(stage.config, store, PLAN, signed)
+        assert told["asked_by"]["signature"] == word
+        (verdict,) = [one for one in told["policy"] if one["rule"] == "signature"]
+        assert verdict["passed"] is (word != "invalid")
+        assert ("only the coordinator vouches" in verdict["text"]) is (word != "invalid")
 
 
-def test_a_damaged_roster_is_no_word_on_a_study(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
+def test_a_damaged_roster_is_no_word_on_a_study(stage: Stage, store: SiteStore) -> None:
     stage.know_analyst()
     file = stage.config.identity / "analysts.json"
     whole = file.read_bytes()
     file.write_bytes(b"{")
-    with closing(stage.store()) as store:
-        with refused(Code.BAD_CONFIG, "is damaged"):
-            asked(stage, store, by())
-        assert declined_for(store) is None
-        file.write_bytes(whole)
-        assert not isinstance(asked(stage, store, by()), Refusal)
+    with refused(Code.BAD_CONFIG, "is damaged"):
+        asked(stage, store, by())
+    assert declined_for(store) is None
+    file.write_bytes(whole)
+    assert not isinstance(asked(stage, store, by()), Refusal)
 
 
-def test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
+def test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one(stage: Stage) -> None:
     stage.know_analyst()
     told = analyst_view(stage.config.identity, PLAN, by(key=EVE), NOW)
     assert told["signature"] == "changed"
@@ -297,9 +275,8 @@ def test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one(tmp_path
     assert analyst_view(stage.config.identity, PLAN, by(), NOW)["signature"] == "confirmed"
 
 
-def test_a_key_that_people_put_aside_contradicts_its_successor_no_more(tmp_path: Path) -> None:
+def test_a_key_that_people_put_aside_contradicts_its_successor_no_more(stage: Stage) -> None:
     """Studies that were signed before are still about, and must not lock their analyst out."""
-    stage = a_stage(tmp_path)
     stage.know_analyst()
     replaced(stage)
     roster(stage).confirm("ada", analyst_card("ada", FEDERATION, EVE).check().fingerprint, "Kim")
@@ -308,3 +285,33 @@ def test_a_key_that_people_put_aside_contradicts_its_successor_no_more(tmp_path:
         roster(stage).check_unchanged()
         second = a_plan(submission="two")
         assert not isinstance(asked(stage, store, by(second, key=EVE), second), Refusal)
+
+
+@pytest.mark.parametrize(
+    ("change", "with_first", "with_new"),
+    [
+        (as_it_was, SignatureStatus.CONFIRMED, SignatureStatus.CHANGED),
+        (contradicted, SignatureStatus.CHANGED, SignatureStatus.CHANGED),
+        (removed, SignatureStatus.REMOVED, SignatureStatus.NOT_COMPARED),
+        (replaced, SignatureStatus.REMOVED, SignatureStatus.NOT_COMPARED),
+    ],
+)
+def test_signature_status_follows_the_roster(
+    stage: Stage, change: Callable[[Stage], None], with_first: SignatureStatus, with_new: SignatureStatus
+) -> None:
+    stage.know_analyst()
+    change(stage)
+    for key, expected in ((None, with_first), (EVE, with_new)):
+        signed = signed_by_analyst(PLAN, key, expires=NOW + 3600)
+        told = analyst_view(stage.config.identity, PLAN, signed, NOW)
+        assert told["signature"] == expected.value
+        assert SIGNATURE_TEXT[expected] in analyst_text(told)
+
+
+def test_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone(stage: Stage) -> None:
+    for change in (replaced, removed):
+        change(stage)
+        told = analyst_view(
+            stage.config.identity, PLAN, signed_by_analyst(PLAN, EVE, expires=NOW + 3600), NOW
+        )
+        assert told["signature"] == "not-compared"

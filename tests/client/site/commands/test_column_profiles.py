@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 
 from eigenveil_client.site import config as site_config
-from eigenveil_client.site.commands.column_profiles import BARS, LOCAL_ONLY_NOTE, picture, profile_columns
+from eigenveil_client.site.commands.column_profiles import LOCAL_ONLY_NOTE, profile_columns
 from tests.client.site.command_line import site, written
 from tests.client.site.support import Stage
 
@@ -37,9 +36,7 @@ def odd(stage: Stage, header: str, cells: list[object], more: str = "") -> str:
         ("body_height [m]", [one / 100 for one in HEIGHTS], "is in m, and in cm in the dictionary"),
     ],
 )
-def test_what_is_odd_about_a_column_is_said(
-    stage: Stage, header: str, cells: list[object], said: str
-) -> None:
+def test_odd_column_is_described(stage: Stage, header: str, cells: list[object], said: str) -> None:
     found = odd(stage, header, cells)
     assert said in found
     assert bool(said) == bool(found)
@@ -62,5 +59,3 @@ def test_a_dictionary_that_is_not_there_fails_the_check(stage: Stage) -> None:
     assert failed["level"] == "fail"
     assert Path("nowhere.toml").name in failed["text"]
     assert ran.code == 4
-
-

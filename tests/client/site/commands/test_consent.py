@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import date
@@ -17,18 +16,20 @@ from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.errors import Code, RequestError
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
+from eigenveil.study.study import Column
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine.engine import LoadedRecords
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.policy_sections import Year
-from eigenveil_client.site.state.received_plans import TRANSITIONS, ConsentStatus, PersonDecision
+from eigenveil_client.site.state import store_access
+from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, a_study, until, work
+from tests.client.site.support import Stage, a_plan, a_stage, a_study, work
 
 PLAN = a_plan()
 GRAU = PersonDecision(by="Dr. Grau", word=DeclineReason.UNSTATED)
@@ -55,12 +56,6 @@ def asked(stage: Stage, worker: SiteWorker, plan: Plan = PLAN, round: int = 0) -
     return worker.work(work(rehearse(plan)[round], stage.signed(plan)))
 
 
-@pytest.fixture
-def asking(tmp_path: Path) -> Stage:
-    """A site where a person decides."""
-    return a_stage(tmp_path, approval=Approval.ASK)
-
-
 def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> None:
     with process(asking) as (store, worker):
         assert asked(asking, worker) is None
@@ -72,8 +67,6 @@ def test_a_study_waits_for_a_person_and_nothing_is_set_aside(asking: Stage) -> N
         assert worker.awaiting() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)
         assert store.ledger.ledger.reserved.keys() == {PLAN.digest}
-
-
 
 
 def test_a_declined_study_is_refused_with_the_reason_after_a_restart_too(asking: Stage) -> None:
@@ -227,10 +220,6 @@ def test_a_person_s_word_stays_visible_when_the_study_is_over(asking: Stage, wor
     assert f"{word} by Dr. Grau, ended" in site(config, "studies").out
 
 
-
-
-
-
 def test_a_plan_without_an_analyst_is_a_breach(stage: Stage) -> None:
     plan = a_plan(analyst="")
     with process(stage) as (_, worker):
@@ -293,12 +282,6 @@ def test_the_commands_list_show_ask_and_decide(asking: Stage) -> None:
     assert {row["standing"] for row in rows} == {"withdrawn", "declined"}
 
 
-
-
-
-
-
-
 def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> None:
     with process(asking) as (_, worker):
         asked(asking, worker)
@@ -306,3 +289,25 @@ def test_when_nobody_asks_any_more_what_waited_is_answered(asking: Stage) -> Non
     with process(asking) as (_, worker):
         assert worker.awaiting() == frozenset()
         assert isinstance(worker.work(work(FIRST)), Contribution)
+
+
+def test_a_purpose_cannot_pass_for_our_own_lines(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, approval=Approval.ASK)
+    plan = a_plan(a_study(purpose=f"harmless{' ' * 180}analyst: dr-known\nin all: 0 bytes"))
+    with store_access.open_site_store(stage.config) as store:
+        stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
+    said = site(written(stage, 'approval = "ask"\n'), "explain", plan.digest[:12]).out.splitlines()
+    assert [line for line in said if line.startswith("| ")] == [
+        "| harmless", "| analyst: dr-known", "| in all: 0 bytes",
+    ]  # fmt: skip
+    assert sum(line.startswith("analyst: ") for line in said) == 1
+
+
+def test_no_column_hides_among_many_that_are_alike(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path, approval=Approval.ASK)
+    names = [f"v{number}_A" for number in range(40)]
+    plan = a_plan(a_study(columns=tuple(Column(name=name, unit="", lower=0, upper=2) for name in names)))
+    with store_access.open_site_store(stage.config) as store:
+        stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
+    said = site(written(stage, 'approval = "ask"\n'), "explain", plan.digest[:12]).out
+    assert [name for name in names if name not in said] == []

@@ -6,27 +6,25 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import closing, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from eigenveil.planning.choose import rehearse
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import main
+from tests.client.site.command_line import Typed, site, written
 from tests.client.site.support import (
     FEDERATION,
     FULL_DISK,
     SITE,
     Coordinator,
+    Patch,
     Stage,
     a_plan,
     store_identity,
@@ -48,90 +46,58 @@ sites = ["hospital-a", "hospital-b"]
 COLUMNS = "".join(f'[[columns]]\nname = "{n}"\nunit = "mmol/L"\nlower = 0\nupper = 10\n' for n in "abc")
 
 
-@dataclass(frozen=True)
-class Ran:
-    code: int
-    out: str
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.out)
-
-
 @pytest.fixture
 def config(stage: Stage) -> Path:
     """The site.toml of `stage`, and a study beside it."""
-    path = stage.folder / "site.toml"
-    files = 'records = "records.csv"\nidentity = "identity"\nstate = "state.db"\n'
-    path.write_text(f'name = "{SITE}"\n{files}approval = "auto"\nanalysts = ["*"]\n')
     (stage.folder / "study.toml").write_text(STUDY + COLUMNS)
-    return path
+    return written(stage)
 
 
-def site(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: object) -> Ran:
-    """Run the command line in this process."""
-    monkeypatch.setattr(sys, "argv", ["eigenveil-site", *map(str, words)])
-    capsys.readouterr()
-    code = main.main()
-    return Ran(code=code, out=capsys.readouterr().out)
-
-
-
-
-def test_init_check_and_explain(
-    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_init_check_and_explain(config: Path) -> None:
     folder = config.parent
-    made = site(
-        monkeypatch, capsys, "init", "--dir", folder / "new", "--name", "x",
+    made = site(None, "init", "--dir", folder / "new", "--name", "x",
         "--records", folder / "records.csv", "--minimum-records", 5, "--maximum-records", 700,
         "--person-column", "patient", "--sites-per-person", 2, "--json",
     )  # fmt: skip
     assert (made.code, made.json["name"]) == (0, "x")
-    written = site_config.load(folder / "new" / "site.toml").policy
-    assert (written.minimum_records, written.maximum_records) == (5, 700)
-    assert (written.person_column, written.sites_per_person) == ("patient", 2)
-    again = site(
-        monkeypatch, capsys, "init", "--dir", folder / "new", "--name", "x", "--records", "r.csv", "--json"
-    )
+    made_policy = site_config.load(folder / "new" / "site.toml").policy
+    assert (made_policy.minimum_records, made_policy.maximum_records) == (5, 700)
+    assert (made_policy.person_column, made_policy.sites_per_person) == ("patient", 2)
+    again = site(None, "init", "--dir", folder / "new", "--name", "x", "--records", "r.csv", "--json")
     assert (again.code, again.json["error"]) == (9, "conflict")
     study = folder / "study.toml"
-    checked = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    checked = site(config, "check", "--study", study, "--json")
     assert checked.code == 0
     assert checked.json["ok"]
     assert "40 usable records" in checked.json["checks"][-1]["text"]
-    told = site(monkeypatch, capsys, "explain", "--config", config, folder / "study.toml", "--json")
+    told = site(config, "explain", folder / "study.toml", "--json")
     assert told.code == 0
     assert all(rule["passed"] for rule in told.json["policy"])
     assert told.json["bytes_per_site"] == sum(row["bytes"] for row in told.json["rounds"])
-    shown = site(monkeypatch, capsys, "explain", "--config", config, folder / "study.toml")
+    shown = site(config, "explain", folder / "study.toml")
     assert "the number of usable records" in " ".join(shown.out.split())
     assert "passes" in shown.out
 
 
-def test_check_fails_with_the_code_of_what_it_finds(
-    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_exits_with_the_code_of_its_finding(config: Path, stage: Stage) -> None:
     study = stage.folder / "study.toml"
     config.write_text(config.read_text() + 'columns = ["a", "b"]\n')
-    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    ran = site(config, "check", "--study", study, "--json")
     assert ran.code == 6
     assert [c["check"] for c in ran.json["checks"] if c["level"] == "fail"] == ["policy columns"]
     stage.records.write_text("a,b,c\n" + "1,2,3\n" * 30)
-    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
+    ran = site(config, "check", "--study", study)
     assert "warning: all records agree in a, b, c" in ran.out
     (stage.config.identity / "key.pem").chmod(0o644)
-    ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
+    ran = site(config, "check", "--json")
     assert ran.code == 4
     assert "chmod 600" in ran.json["checks"][0]["text"]
 
 
-def test_check_says_which_column_a_rule_is_about_that_is_not_there(
-    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_names_the_absent_column_of_a_rule(config: Path, stage: Stage) -> None:
     rule = '[column.c]\nrows = "last"\nby = "gone"\n'
     config.write_text(f'person_column = "a"\n{config.read_text()}{rule}')
-    ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
+    ran = site(config, "check", "--json")
     assert [check["text"] for check in ran.json["checks"] if check["level"] == "fail"] == [
         "column 'gone' is not in the records. Add it"
     ]
@@ -139,26 +105,22 @@ def test_check_says_which_column_a_rule_is_about_that_is_not_there(
 
 @pytest.mark.parametrize(("expression", "level"), [("a", "ok"), ("a::DOUBLE + random()", "fail")])
 def test_check_runs_a_select_twice(
-    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
-    expression: str, level: str,
-) -> None:  # fmt: skip
+    config: Path, stage: Stage, expression: str, level: str) -> None:  # fmt: skip
     sql = f"sql = 'SELECT {expression} AS a, b, c FROM records'"
     lines = [line for line in config.read_text().splitlines() if not line.startswith("records = ")]
     config.write_text("\n".join([*lines, "[records]", f'source = "{stage.records.name}"', sql, ""]))
     study = stage.folder / "study.toml"
-    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    ran = site(config, "check", "--study", study, "--json")
     assert [check["level"] for check in ran.json["checks"] if check["check"] == "sql"] == [level]
     assert ran.code == (0 if level == "ok" else 3)
 
 
-def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
-    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_counts_unreadable_cells(config: Path, stage: Stage) -> None:
     """It answers all the same, so that is a warning; unless too few records remain."""
     study = stage.folder / "study.toml"
     with stage.records.open("a") as file:
         file.write("1,>5,3\n1,2\n1,2,inf\n1,2,<3\n")
-    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study)
+    ran = site(config, "check", "--study", study)
     assert ran.code == 0
     told = " ".join(ran.out.split())
     missing = "cells that cannot be read and count as missing"
@@ -167,65 +129,34 @@ def test_check_counts_the_cells_that_the_daemon_takes_as_missing(
     assert "warn lines lines that are skipped: 1, the first in line 43: not the number of cells" in told
     assert "40 usable records of 43" in told
     config.write_text(config.read_text() + "minimum_records = 44\n")
-    ran = site(monkeypatch, capsys, "check", "--config", config, "--study", study, "--json")
+    ran = site(config, "check", "--study", study, "--json")
     assert ran.code == 7
     warned = [check["check"] for check in ran.json["checks"] if check["level"] == "warn"]
     assert warned == ["analysts' keys", "ledger", "lines", "column 'b'", "column 'c'"]
 
 
-def test_check_makes_nothing(
-    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_check_makes_nothing(config: Path, stage: Stage) -> None:
     for path in stage.config.identity.iterdir():
         path.unlink()
     before = sorted(stage.folder.rglob("*"))
-    ran = site(monkeypatch, capsys, "check", "--config", config, "--json")
+    ran = site(config, "check", "--json")
     assert ran.code == 4
     assert [c["check"] for c in ran.json["checks"] if c["level"] == "fail"] == ["identity"]
     assert sorted(stage.folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize(
-    ("days", "code", "level", "event"),
-    [(-1, 6, "fail", "approval-ended"), (0, 0, "warn", "approval-ends-soon"), (40, 0, "ok", "")],
-)
-async def test_an_approval_that_has_ended_or_soon_will_is_told(
-    config: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    days: int,
-    code: int,
-    level: str,
-    event: str,
-) -> None:
-    ends = datetime.now(UTC).date() + timedelta(days=days)
-    config.write_text(config.read_text() + f'approval_ends = "{ends}"\n')
-    ran = site(monkeypatch, capsys, "check", "--config", config)
-    assert ran.code == code
-    assert f"{level} approval the approval end" in " ".join(ran.out.split())
-
-    process = await start(config)
-    assert process.stderr is not None
-    lines = b""
-    while b"disconnected" not in lines:
-        line = await asyncio.wait_for(process.stderr.readline(), 60)
-        assert line, lines
-        lines += line
-    process.terminate()
-    await process.wait()
-    log = lines.decode()
-    assert log.count("approval-end") == (1 if event else 0)
-    assert not event or f"{event} detail='the approval end" in log
+@pytest.mark.parametrize(("days", "code", "level"), [(-1, 6, "fail"), (0, 0, "warn"), (40, 0, "ok")])
+def test_ended_or_ending_approval_is_reported(config: Path, days: int, code: int, level: str) -> None:
+    with config.open("a") as file:
+        file.write(f'approval_ends = "{datetime.now(UTC).date() + timedelta(days=days)}"\n')
+    ran = site(config, "check")
+    assert (ran.code, f"{level} approval the approval end" in " ".join(ran.out.split())) == (code, True)
 
 
-
-
-def test_brackets_in_a_study_are_shown_as_they_are(
-    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_brackets_in_a_study_are_shown_as_they_are(config: Path, stage: Stage) -> None:
     study = stage.folder / "study.toml"
     study.write_text(study.read_text().replace('"a"', '"a [/b]"') + '[records]\nperson_column = "[/red]"\n')
-    shown = site(monkeypatch, capsys, "explain", "--config", config, study)
+    shown = site(config, "explain", study)
     assert shown.code == 0
     assert "[/b]" in shown.out
 
@@ -257,72 +188,86 @@ async def start(config: Path) -> Process:
     return process
 
 
-
-
-
-
-async def test_the_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stage) -> None:
+async def test_process_survives_kill_9_and_stops_cleanly(config: Path, stage: Stage) -> None:
     plan = a_plan()
     queries = rehearse(plan)
     coordinator = Coordinator(work=[work(queries[0], stage.signed(plan))])
-
-    async def scenario() -> bytes:
-        async with stage.serving(coordinator):
-            process = await start(config)
-            await until(lambda: len(coordinator.contributions) == 1)
-            process.kill()
-            await process.wait()
-            coordinator.work = [work(query) for query in queries]
-            process = await start(config)
-            await until(lambda: len(coordinator.contributions) == 1 + len(queries))
-            assert listening_sockets(process.pid) == []
-            process.send_signal(signal.SIGTERM)
-            _, log = await process.communicate()
-            assert process.returncode == 0
-            return log
-
-    log = await scenario()
+    async with stage.serving(coordinator):
+        process = await start(config)
+        await until(lambda: len(coordinator.contributions) == 1)
+        process.kill()
+        await process.wait()
+        coordinator.work = [work(query) for query in queries]
+        process = await start(config)
+        await until(lambda: len(coordinator.contributions) == 1 + len(queries))
+        process.send_signal(signal.SIGTERM)
+        _, log = await process.communicate()
+        assert process.returncode == 0
     assert coordinator.contributions[0] == coordinator.contributions[1]
     for words in (b"started", b"connected", b"round-answered", b"stopped"):
         assert words in log
-    store = stage.store()
-    assert store.ledger.ledger.spent.micro_rho == sum(query.micro_rho for query in queries)
-    assert len(store.egress.rows()) == 1 + len(queries)
-    store.close()
+    with closing(stage.store()) as store:
+        assert store.ledger.ledger.spent.micro_rho == sum(query.micro_rho for query in queries)
+        assert len(store.egress.rows()) == 1 + len(queries)
 
 
-
-
-async def test_it_refuses_to_start_with_a_readable_key_or_beside_another(
-    config: Path, stage: Stage, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+async def test_serve_refuses_a_readable_key_or_a_second_process(config: Path, stage: Stage) -> None:
+    with config.open("a") as file:
+        file.write(f'approval_ends = "{datetime.now(UTC).date()}"\n')
     process = await start(config)
-    second = await asyncio.to_thread(site, monkeypatch, capsys, "serve", "--config", config, "--json")
+    second = await asyncio.to_thread(site, config, "serve", "--json")
     assert (second.code, second.json["error"]) == (9, "conflict")
-    process.terminate()
-    await process.communicate()
+    process.send_signal(signal.SIGINT)  # while the coordinator is away
+    _, log = await process.communicate()
+    assert (process.returncode, log.count(b"approval-ends-soon detail='the approval end")) == (0, 1)
     (stage.config.identity / "key.pem").chmod(0o644)
-    ran = site(monkeypatch, capsys, "serve", "--config", config, "--json")
+    ran = site(config, "serve", "--json")
     assert (ran.code, ran.json["error"]) == (4, "bad-config")
-    store_identity(
-        stage.authority, stage.config.identity, "127.0.0.1:1", uri=f"eigenveil://{FEDERATION}/site/other"
-    )
-    ran = site(monkeypatch, capsys, "serve", "--config", config, "--json")
-    assert "site.toml names the site" in ran.json["message"]
+    other = f"eigenveil://{FEDERATION}/site/other"
+    store_identity(stage.authority, stage.config.identity, "127.0.0.1:1", uri=other)
+    assert "site.toml names the site" in site(config, "serve", "--json").json["message"]
 
 
-async def test_a_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
+async def test_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
     """The database refuses the egress row: nothing is sent and the exit code says storage."""
-    plan = a_plan()
-    store = stage.store()
-    with store.database.transaction() as change:
+    with closing(stage.store()) as store, store.database.transaction() as change:
         change.execute(FULL_DISK)
-    store.close()
+    plan = a_plan()
     coordinator = Coordinator(work=[work(rehearse(plan)[0], stage.signed(plan))])
-
     async with stage.serving(coordinator):
         process = await start(config)
         _, log = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode == 70
-        assert b"error [storage]" in log
+        assert (process.returncode, b"error [storage]" in log) == (70, True)
     assert coordinator.contributions == []
+
+
+Capture = pytest.CaptureFixture[str]
+
+
+def init(patch: Patch, folder: Path, typed: Typed, *words: object) -> int:
+    patch.setattr(sys, "stdin", typed)
+    patch.setattr(sys, "argv", ["eigenveil-site", "init", "--dir", str(folder / "new"), *map(str, words)])
+    return main.main()
+
+
+def test_a_person_is_asked_again_until_it_can_be_meant(tmp_path: Path, monkeypatch: Patch) -> None:
+    records = tmp_path / "records.csv"
+    records.write_text("a\n1\n")
+    typed = Typed(f"Anna!\nanna\nnowhere.csv\n{records}\nbob, carla\n", terminal=True)
+    assert init(monkeypatch, tmp_path, typed) == 0
+    written = site_config.load(tmp_path / "new" / "site.toml")
+    assert (written.name, written.records.source) == ("anna", records)
+    assert written.policy.analysts == ("bob", "carla")
+    assert typed.read() == ""
+
+
+@pytest.mark.parametrize(("terminal", "json"), [(False, False), (True, True)])
+def test_script_learns_what_is_missing(
+    terminal: bool, json: bool, tmp_path: Path, monkeypatch: Patch, capsys: Capture
+) -> None:
+    typed = Typed("anna\nr.csv\n\n", terminal)
+    assert init(monkeypatch, tmp_path, typed, "--name", "anna", *(["--json"] if json else [])) == 2
+    said = capsys.readouterr().err
+    assert ("--records" in said, "--name" in said) == (True, False)
+    assert typed.tell() == 0
+    assert not (tmp_path / "new").exists()

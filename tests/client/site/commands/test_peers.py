@@ -7,17 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.key_cards.key_card import cards_from_file
-from eigenveil.key_cards.owners import SignedSiteKeyCard
+from eigenveil.errors import Code
+from eigenveil.key_cards.key_card import cards_from_file, cards_to_file
+from eigenveil.key_cards.owners import SignedAnalystKeyCard, SignedSiteKeyCard
+from eigenveil_client.site.roster.analysts import ANALYSTS
+from eigenveil_client.site.roster.roster import Roster
 from tests.client.site.command_line import site, written
 from tests.client.site.peers.people import knowing, mailed, own, roster, theirs
-from tests.client.site.support import FEDERATION, SITE, Stage
+from tests.client.site.support import FEDERATION, SITE, Patch, Stage
+from tests.support import analyst_card, analyst_key
 
 DIGITS, OTHERS = theirs(seed=7).check().fingerprint, theirs(seed=8).check().fingerprint
 
 
 @pytest.fixture
-def config(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(stage: Stage, monkeypatch: Patch) -> Path:
     """The site.toml of `stage`, whose folder is where commands are run."""
     monkeypatch.chdir(stage.folder)
     return written(stage)
@@ -62,8 +66,8 @@ def test_two_cards_come_by_mail_and_are_confirmed_by_telephone(stage: Stage, con
     ]
 
 
-def test_nobody_is_asked_where_nobody_is_and_ctrl_c_confirms_nothing(
-    stage: Stage, config: Path, monkeypatch: pytest.MonkeyPatch
+def test_confirm_needs_a_terminal_and_ctrl_c_confirms_nothing(
+    stage: Stage, config: Path, monkeypatch: Patch
 ) -> None:
     site(config, "peers", "import", mailed(stage.folder, theirs()))
     for words in ((), ("--json",)):
@@ -158,3 +162,87 @@ def test_before_enrolment_it_says_what_to_do(stage: Stage, config: Path) -> None
         said = site(config, "peers", *words, "--json")
         assert (said.code, "enrol" in said.json["message"]) == (4, True)
     assert site(config, "peers", "list", "--json").json == {"own": None, "peers": [], "earlier": []}
+
+
+ADA, OTHER = analyst_card("ada", FEDERATION), analyst_card("ada", FEDERATION, analyst_key("eve"))
+ADA_DIGITS = ADA.check().fingerprint
+
+
+def filed(folder: Path, *cards: SignedAnalystKeyCard) -> Path:
+    path = folder / "mail.analyst"
+    path.write_bytes(cards_to_file(cards))
+    return path
+
+
+def checked(config: Path) -> tuple[str, str]:
+    """What `check` says of analysts' keys."""
+    (row,) = [
+        one for one in site(config, "check", "--json").json["checks"] if one["check"] == "analysts' keys"
+    ]
+    return row["level"], row["text"]
+
+
+def test_a_card_is_taken_in_confirmed_by_its_digits_listed_and_removed(stage: Stage, config: Path) -> None:
+    assert checked(config)[0] == "warn"
+    told = site(config, "analysts", "import", filed(stage.folder, ADA), "--json").json
+    assert told["cards"] == [{"analyst": "ada", "outcome": "new", "standing": "imported"}]
+    listed = site(config, "analysts", "list", "--json").json
+    assert (listed["unsigned"], listed["analysts"][0]["fingerprint"]) == ("answered", None)
+    wrong = site(config, "analysts", "confirm", "ada", "--fingerprint", OTHER.check().fingerprint, "--json")
+    assert wrong.json["error"] == Code.IDENTITY.value
+    right = site(
+        config,
+        "analysts",
+        "confirm",
+        "ada",
+        "--fingerprint",
+        ADA_DIGITS,
+        "--by",
+        "Kim",
+        "--json",
+    )
+    assert (right.json["standing"], right.json["by"]) == ("confirmed", "Kim")
+    listed = site(config, "analysts", "list", "--json").json
+    assert (listed["unsigned"], listed["analysts"][0]["fingerprint"]) == ("refused", ADA_DIGITS)
+    assert ADA_DIGITS in site(config, "analysts", "list").out
+    assert checked(config)[0] == "ok"
+    again = site(config, "analysts", "import", filed(stage.folder, OTHER), "--json")
+    assert again.json["error"] == Code.CONFLICT.value
+    assert site(config, "analysts", "remove", "ada", "--json").json == {
+        "analyst": "ada",
+        "removed": True,
+    }
+    listed = site(config, "analysts", "list", "--json").json
+    assert (listed["unsigned"], listed["analysts"]) == ("refused", []), "removal opens nothing"
+    assert [one["analyst"] for one in listed["earlier"]] == ["ada"]
+
+
+def test_a_key_that_changed_fails_the_check_until_a_person_decides(stage: Stage, config: Path) -> None:
+    stage.know_analyst()
+    Roster(ANALYSTS, stage.config.identity).mark_changed("ada", OTHER.check().digest)
+    level, text = checked(config)
+    assert level == "fail"
+    assert "eigenveil-site analysts confirm ada" in text
+    site(
+        config,
+        "analysts",
+        "confirm",
+        "ada",
+        "--fingerprint",
+        ADA_DIGITS,
+        "--by",
+        "Kim",
+        "--json",
+    )
+    assert checked(config)[0] == "ok"
+
+
+def test_only_cards_of_analysts_of_this_federation_are_taken_in(stage: Stage, config: Path) -> None:
+    elsewhere = filed(stage.folder, analyst_card("ada", "elsewhere"))
+    assert site(config, "analysts", "import", elsewhere, "--json").json["error"] == Code.CONFLICT.value
+    peers = mailed(stage.folder, theirs())
+    assert site(config, "analysts", "import", peers, "--json").json["error"] == Code.PROTOCOL.value
+    assert site(config, "peers", "import", filed(stage.folder, ADA), "--json").code == 21
+    twin = analyst_card("bob", FEDERATION, analyst_key("ada"))
+    both = site(config, "analysts", "import", filed(stage.folder, ADA, twin), "--json")
+    assert "has the keys of ada" in both.json["message"]

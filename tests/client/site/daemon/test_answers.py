@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import psycopg
@@ -13,10 +15,13 @@ from eigenveil.aggregation import Contribution
 from eigenveil.planning.choose import rehearse
 from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.daemon.decisions import Refusal
+from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.engine.engine import LocalRecords
 from eigenveil_client.site.policy_sections import QualityRules
+from eigenveil_client.site.state.outgoing import Outgoing
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.daemon.test_worker import FIRST, PLAN, SECOND, ask, process
-from tests.client.site.support import Stage, a_plan, a_study, work
+from tests.client.site.daemon.test_worker import FIRST, PLAN, SECOND, ask
+from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, reason_of, work, write_records
 from tests.common.storage.cluster import Cluster
 
 
@@ -24,7 +29,7 @@ def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
     stage.records.write_text("a,b,c\n" + "1,,3\n" * 40)
     allowed = replace(stage.config.policy, quality=QualityRules(max_missing=1.0))
     stage.config = replace(stage.config, policy=allowed)
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         for number, asked in enumerate(rehearse(PLAN)):
             answer = ask(stage, worker, asked)
             assert isinstance(answer, Contribution)
@@ -32,29 +37,26 @@ def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
             assert store.ledger.ledger.size == number + 2
 
 
-def test_many_studies_at_once_keep_their_answers(stage: Stage) -> None:
+def test_many_studies_at_once_keep_their_answers(stage: Stage, worker: SiteWorker) -> None:
     study = a_study(epsilon=0.2)
     plans = [a_plan(study, submission=str(number)) for number in range(6)]
-    with process(stage) as (_, worker):
-        values = []
-        for round in range(2):
-            for plan in plans:
-                answer = ask(stage, worker, rehearse(plan)[round], plan)
-                assert isinstance(answer, Contribution)
-                values.append(answer.values)
-        assert all(np.array_equal(values[6], other) for other in values[7:])
+    values = []
+    for round in range(2):
+        for plan in plans:
+            answer = ask(stage, worker, rehearse(plan)[round], plan)
+            assert isinstance(answer, Contribution)
+            values.append(answer.values)
+    assert all(np.array_equal(values[6], other) for other in values[7:])
 
 
 @pytest.mark.parametrize("expression", ["a", "a + random()"])
-def test_a_study_goes_on_at_a_site_only_while_its_select_gives_the_same_rows(
-    stage: Stage, expression: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_study_ends_when_its_select_gives_other_rows(stage: Stage, expression: str, caplog: Log) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     sql = f"SELECT {expression} AS a, b, c FROM (SELECT a::DOUBLE AS a, b, c FROM records)"
     stage.config = replace(stage.config, records=RecordsConfig(source=stage.records, sql=sql))
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         assert isinstance(ask(stage, worker), Contribution)
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         again = worker.work(work(SECOND))
         assert isinstance(again, Contribution) == (expression == "a")
         if isinstance(again, Refusal):
@@ -63,9 +65,7 @@ def test_a_study_goes_on_at_a_site_only_while_its_select_gives_the_same_rows(
             assert caplog.messages[-1].endswith("code=bad-data about=changed")
 
 
-def test_a_database_that_changes_or_goes_away_is_one_word_to_the_coordinator(
-    stage: Stage, server: Cluster, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_changed_or_absent_database_is_one_refusal_reason(stage: Stage, server: Cluster, caplog: Log) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     url = server.database()
     with psycopg.connect(url) as connection:
@@ -74,7 +74,7 @@ def test_a_database_that_changes_or_goes_away_is_one_word_to_the_coordinator(
         )
     view = RecordsConfig(database=url, sql="SELECT * FROM m", timeout_seconds=1.0)
     stage.config = replace(stage.config, records=view)
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         assert isinstance(ask(stage, worker), Contribution)
     slow = replace(view, sql="SELECT *, pg_sleep(9) FROM m")
     away = replace(view, database=url.replace("host=", "host=/nowhere"))
@@ -89,9 +89,67 @@ def test_a_database_that_changes_or_goes_away_is_one_word_to_the_coordinator(
         with psycopg.connect(url) as connection:
             connection.execute(change)
         stage.config = replace(stage.config, records=said)
-        with process(stage) as (store, worker):
-            refusal = worker.work(work(SECOND))
-            assert isinstance(refusal, Refusal)
-            assert refusal.reason == pb.DECLINE_REASON_FAILURE
+        with stage.process() as (store, worker):
+            assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_FAILURE
             assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
         assert caplog.messages[-1].endswith(f"code=bad-data about={about}")
+
+
+def watched(worker: SiteWorker, patch: Patch) -> list[str]:
+    """Every step that touches records or writes something down, as it happens."""
+    steps: list[str] = []
+
+    def wrap(holder: Any, name: str, step: str) -> None:
+        inner: Callable[..., Any] = getattr(holder, name)
+
+        def noted(*args: Any, **kwargs: Any) -> Any:
+            steps.append(step)
+            return inner(*args, **kwargs)
+
+        patch.setattr(holder, name, noted)
+
+    wrap(worker._engine, "load", "load")
+    wrap(LocalRecords, "answer", "compute")
+    wrap(Outgoing, "answer", "write")
+    wrap(Outgoing, "refuse", "write")
+    return steps
+
+
+def quoted(stage: Stage) -> None:
+    with stage.records.open("a") as file:
+        file.write('1,2,"3\n1,2,3\n')
+
+
+SPOILS: dict[str, Callable[[Stage], object]] = {
+    "nothing": lambda _: None,
+    "too few": lambda stage: write_records(stage.records, rows=19),
+    "too many": lambda stage: stage.rule(maximum_records=39),
+    "no column": lambda stage: stage.records.write_text("a,b\n" + "1,2\n" * 40),
+    "quoted": quoted,
+    "no file": lambda stage: stage.records.unlink(),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+@pytest.mark.parametrize("query", rehearse(PLAN)[::3], ids=lambda query: f"round{query.round}")
+def test_load_compute_write(
+    stage: Stage, store: SiteStore, spoil: str, query: Any, monkeypatch: Patch
+) -> None:
+    SPOILS[spoil](stage)
+    worker = stage.worker(store)
+    steps = watched(worker, monkeypatch)
+    worker.work(work(None, stage.signed(PLAN)))
+    store.rounds._due[PLAN.digest] = query.round
+    reply = worker.work(work(query))
+    assert isinstance(reply, Contribution if spoil == "nothing" else Refusal)
+    assert steps == ["load", "compute", "write"]
+
+
+def test_a_refusal_that_settings_decide_touches_no_record(stage: Stage, monkeypatch: Patch) -> None:
+    stage.rule(columns=("a",))
+    store = stage.store()
+    worker = stage.worker(store)
+    steps = watched(worker, monkeypatch)
+    assert isinstance(worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN))), Refusal)
+    assert steps == ["write"]
+    store.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,18 +11,21 @@ import pytest
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
 from eigenveil.planning.choose import rehearse
+from eigenveil.study_authorization import MAX_AUTHORIZATION_SECONDS
+from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready
 from eigenveil_client.site.daemon.decisions import Refusal
-from eigenveil_client.site.daemon.worker import Reply, SiteWorker
+from eigenveil_client.site.daemon.worker import Postponed, Reply, SiteWorker
+from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.files import arm, disarm
+from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import PLAN as MASKED_PLAN
 from tests.client.site.masking import Peers, assignment
 from tests.client.site.stated import work
-from tests.client.site.support import Stage, a_plan, a_stage
+from tests.client.site.support import Coordinator, Log, Stage, a_plan, a_stage, at_failpoint, until
 from tests.support import signed_by_analyst
 
 NOW = 1_800_000_000
@@ -46,16 +49,6 @@ def signature_ended(_: Stage, store: SiteStore) -> None:
 CHANGES = pytest.mark.parametrize("change", [analyst_removed, analyst_contradicted, signature_ended])
 
 
-@contextmanager
-def at(point: str, stage: Stage, store: SiteStore, change: Change) -> Iterator[None]:
-    """`change` is made when the failpoint `point` is passed."""
-    arm(point, lambda: change(stage, store))
-    try:
-        yield
-    finally:
-        disarm()
-
-
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
     stage = a_stage(tmp_path)
@@ -76,17 +69,13 @@ def nothing_left(store: SiteStore, reply: Reply | None) -> None:
 
 
 @CHANGES
-def test_an_exact_answer_is_not_committed_after_its_analyst_s_key_or_signature_is_void(
-    stage: Stage, change: Change
-) -> None:
-    with closing(stage.store()) as store, at("answer-computed", stage, store, change):
+def test_exact_answer_is_not_committed_once_its_signature_is_void(stage: Stage, change: Change) -> None:
+    with closing(stage.store()) as store, at_failpoint("answer-computed", lambda: change(stage, store)):
         nothing_left(store, asked(stage, stage.worker(store)))
 
 
 @CHANGES
-def test_a_committed_answer_is_held_back_once_the_signature_is_void(
-    stage: Stage, change: Change, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_committed_answer_is_held_back_once_void(stage: Stage, change: Change, caplog: Log) -> None:
     with closing(stage.store()) as store:
         worker = stage.worker(store)
         answer = asked(stage, worker)
@@ -111,27 +100,25 @@ def masked(stage: Stage) -> Iterator[tuple[Peers, SiteStore, SiteWorker]]:
 
 
 @CHANGES
-def test_ready_is_not_said_after_the_signature_is_void(
-    masked: tuple[Peers, SiteStore, SiteWorker], change: Change
-) -> None:
+def test_ready_is_not_sent_once_void(masked: tuple[Peers, SiteStore, SiteWorker], change: Change) -> None:
     peers, store, worker = masked
-    with at("records-loaded", peers.stage, store, change):
+    with at_failpoint("records-loaded", lambda: change(peers.stage, store)):
         nothing_left(store, worker.work(assignment(rehearse(MASKED_PLAN)[0])))
 
 
 @CHANGES
-def test_a_masked_answer_is_not_committed_after_the_signature_is_void(
+def test_masked_answer_is_not_committed_once_void(
     masked: tuple[Peers, SiteStore, SiteWorker], change: Change
 ) -> None:
     peers, store, worker = masked
     first = rehearse(MASKED_PLAN)[0]
     assert isinstance(worker.work(assignment(first)), Ready)
-    with at("answer-masked", peers.stage, store, change):
+    with at_failpoint("answer-masked", lambda: change(peers.stage, store)):
         nothing_left(store, worker.work(assignment(first, peers.attempt(first))))
 
 
 @CHANGES
-def test_a_masked_answer_that_was_charged_does_not_leave_again_after_that(
+def test_charged_masked_answer_is_not_resent_once_void(
     masked: tuple[Peers, SiteStore, SiteWorker], change: Change
 ) -> None:
     peers, store, worker = masked
@@ -145,16 +132,91 @@ def test_a_masked_answer_that_was_charged_does_not_leave_again_after_that(
 
 
 @pytest.mark.parametrize("point", ["records-loaded", "share-drawn", "answer-masked"])
-def test_no_answer_is_masked_for_a_peer_whose_card_was_removed_while_it_was_computed(
+def test_no_answer_is_masked_for_a_removed_peer(
     masked: tuple[Peers, SiteStore, SiteWorker], point: str
 ) -> None:
     peers, store, worker = masked
     first = rehearse(MASKED_PLAN)[0]
-
-    def removed(_: Stage, __: SiteStore) -> None:
-        peers.roster.remove("hospital-b")
-
-    with at(point, peers.stage, store, removed):
+    with at_failpoint(point, lambda: peers.roster.remove("hospital-b")):
         reply = worker.work(assignment(first, peers.attempt(first)))
     assert isinstance(reply, Refusal)
     assert store.ledger.ledger.spent.micro_rho == 0
+
+
+FAR = NOW + 5 * 365 * 86_400
+OTHER = a_plan(submission="other")
+
+
+def asked_until(stage: Stage, store: SiteStore, expires: int) -> Reply | None:
+    sent = stage.authorized(PLAN, signed_by_analyst(PLAN, expires=expires))
+    return stage.worker(store).work(work(rehearse(PLAN)[0], sent))
+
+
+def put_off(store: SiteStore, reply: Reply | None) -> None:
+    """Nothing is said or stored of a plan."""
+    assert isinstance(reply, Postponed)
+    assert (
+        store.declined.get(PLAN.digest),
+        store.proofs.all(),
+        store.egress.rows(),
+    ) == (None, [], [])
+
+
+def write_ahead(stage: Stage) -> None:
+    """A state that was written to while the clock was years ahead."""
+    with closing(stage.store()) as store:
+        store._clock = lambda: FAR
+        other = a_plan(submission="another", analyst="bob")
+        assert isinstance(stage.worker(store).work(work(rehearse(other)[0], stage.signed(other))), Refusal)
+
+
+def test_signatures_hold_again_once_a_clock_that_was_ahead_goes_right(stage: Stage) -> None:
+    write_ahead(stage)
+    with stage.process() as (store, _):
+        assert store.now() == FAR, "years and approvals go by the latest time, signatures by the clock"
+        assert isinstance(asked_until(stage, store, NOW + 3600), Contribution)
+
+
+def test_signature_too_long_by_a_slow_clock_is_checked_again(stage: Stage, store: SiteStore) -> None:
+    most = NOW + MAX_AUTHORIZATION_SECONDS
+    store._clock = lambda: NOW - 7200
+    put_off(store, asked_until(stage, store, most))
+    store._clock = lambda: NOW
+    assert isinstance(asked_until(stage, store, most), Contribution)
+
+
+@pytest.mark.parametrize("approval", Approval)
+def test_signature_expired_by_a_fast_clock_is_checked_again(stage: Stage, approval: Approval) -> None:
+    stage.rule(approval=approval)
+    with closing(stage.store()) as store:
+        store._clock = lambda: NOW + 8 * 86_400
+        put_off(store, asked_until(stage, store, NOW + 7 * 86_400))
+        store._clock = lambda: NOW
+        reply = asked_until(stage, store, NOW + 7 * 86_400)
+        assert isinstance(reply, Contribution) if approval is Approval.AUTO else reply is None
+        assert store.studies.find(PLAN.digest)
+
+
+async def test_what_is_put_off_is_no_decline_and_lets_other_studies_have_their_turn(stage: Stage) -> None:
+    """The coordinator would keep a decline for good, and offers first what is not named as answered."""
+    late, other = (
+        stage.authorized(plan, signed_by_analyst(plan, expires=expires))
+        for plan, expires in ((PLAN, NOW - 1), (OTHER, NOW + 3600))
+    )
+    coordinator = Coordinator(work=[work(rehearse(PLAN)[0], late), work(rehearse(OTHER)[0], other)])
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: coordinator.contributions)
+    assert coordinator.declines == []
+    assert [one.plan_digest.hex() for one in coordinator.asked[1].answered] == [PLAN.digest]
+    assert [one.plan_digest.hex() for one in coordinator.contributions] == [OTHER.digest]
+
+
+def test_check_says_that_the_state_is_ahead_of_the_clock(stage: Stage) -> None:
+    def lines() -> list[Level]:
+        return [one.level for one in offline_checks(stage.config, None) if one.about == "state's time"]
+
+    with closing(stage.store()):
+        pass
+    assert lines() == []
+    write_ahead(stage)
+    assert lines() == [Level.WARN]

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.decisions import Refusal
-from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.policy import Approval
-from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, until, work
+from tests.client.site.support import Coordinator, Stage, a_plan, a_stage, reason_of, until, work
 
 PLAN = a_plan()
 FIRST, *_ = rehearse(PLAN)
@@ -35,64 +30,44 @@ def wanted(stage: Stage | None = None, plan: Plan = PLAN) -> pb.NextWorkResponse
     return pb.NextWorkResponse(plan=signed, consent=bytes.fromhex(plan.digest))
 
 
-@contextmanager
-def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
-    """One life of the site's process."""
-    with closing(stage.store()) as store:
-        yield store, stage.worker(store)
-
-
 def decide(stage: Stage, decision: Any, **words: Any) -> None:
     """A person at the site decides, beside the daemon."""
     with closing(stage.store()) as store:
         decision(stage.config, store, store.studies.find(PLAN.digest), by="Dr. Grau", **words)
 
 
-@pytest.fixture
-def asking(tmp_path: Path) -> Stage:
-    """A site where a person decides."""
-    return a_stage(tmp_path, approval=Approval.ASK)
-
-
 def test_the_rules_agree_at_once_without_a_look_at_the_records(stage: Stage) -> None:
     """Records that are gone, or too poor, are told of in the round, as ever: a word says nothing of them."""
     stage.records.unlink()
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         assert worker.work(wanted(stage)) is None
         assert worker.agreed() == {PLAN.digest: False}
         assert store.egress.rows() == []
-        refusal = worker.work(work(FIRST))
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_FAILURE
-    with process(stage) as (_, worker):  # a restart forgets nothing
+        assert reason_of(worker.work(work(FIRST))) == pb.DECLINE_REASON_FAILURE
+    with stage.process() as (_, worker):  # a restart forgets nothing
         assert worker.agreed() == {PLAN.digest: False}
 
 
-
-
-def test_what_waited_and_breaks_a_rule_by_now_is_refused_when_no_person_is_asked_any_more(
-    asking: Stage,
-) -> None:
-    with process(asking) as (_, worker):
+def test_pending_study_that_breaks_a_new_rule_is_refused_automatically(asking: Stage) -> None:
+    with asking.process() as (_, worker):
         assert worker.work(wanted(asking)) is None
     asking.rule(approval=Approval.AUTO, columns=("a",))
-    with process(asking) as (store, worker):
-        refusal = worker.work(wanted())
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_POLICY
+    with asking.process() as (store, worker):
+        assert reason_of(worker.work(wanted())) == pb.DECLINE_REASON_POLICY
         assert (worker.agreed(), store.ledger.ledger.size) == ({}, 0)
 
 
 @pytest.mark.parametrize(("then", "today"), [(False, False), (False, True), (True, False), (True, True)])
-def test_the_officer_s_sentence_leaves_only_if_the_site_told_such_then_and_does_today(
+def test_officer_s_text_leaves_only_if_rules_allowed_it_then_and_now(
     tmp_path: Path, then: bool, today: bool
 ) -> None:
     stage = a_stage(tmp_path, approval=Approval.ASK, tell_reasons=then)
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         worker.work(wanted(stage))
         decide(stage, consent.decline, word=DeclineReason.COLUMNS, text="no birth dates")
-    policy, tells = replace(stage.config.policy, tell_reasons=today), then and today
-    with process(replace(stage, config=replace(stage.config, policy=policy))) as (store, worker):
+    stage.rule(tell_reasons=today)
+    tells = then and today
+    with stage.process() as (store, worker):
         refusal = worker.work(wanted())
         assert isinstance(refusal, Refusal)
         assert (refusal.reason, refusal.text) == (
@@ -104,14 +79,12 @@ def test_the_officer_s_sentence_leaves_only_if_the_site_told_such_then_and_does_
         assert store.studies.find(PLAN.digest).text == "no birth dates"
 
 
-
-
 def test_a_word_is_given_on_the_plan_that_came_and_nothing_beside_it(stage: Stage) -> None:
     other = a_plan(submission="two")
     both = wanted(stage)
     both.MergeFrom(work(FIRST))
     for odd in (wanted(None), pb.NextWorkResponse(plan=stage.signed(other), consent=DIGEST), both):
-        with process(stage) as (_, worker):
+        with stage.process() as (_, worker):
             refusal = worker.work(odd)
             assert isinstance(refusal, Refusal)
             assert (refusal.plan_digest, refusal.reason) == (PLAN.digest, pb.DECLINE_REASON_PROTOCOL)
@@ -119,7 +92,6 @@ def test_a_word_is_given_on_the_plan_that_came_and_nothing_beside_it(stage: Stag
 
 async def test_the_daemon_says_its_word_and_takes_it_back_without_being_asked(asking: Stage) -> None:
     coordinator, config = Coordinator(work=[wanted(asking)]), written(asking, 'approval = "ask"\n')
-
     async with asking.serving(coordinator), asking.daemon():
         await until(lambda: coordinator.asked and coordinator.asked[-1].awaiting == [DIGEST])
         await asyncio.to_thread(site, config, "approve", PLAN.digest[:8], "--yes")
@@ -134,9 +106,7 @@ async def test_the_daemon_says_its_word_and_takes_it_back_without_being_asked(as
     assert coordinator.contributions == []
 
 
-async def test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_leaves_only_while_agreed_to(
-    asking: Stage,
-) -> None:
+async def test_decision_during_an_answer_s_call_is_sent_and_the_answer_needs_consent(asking: Stage) -> None:
     """The call is taken back; whether the answer had arrived is not known, so it goes again: the same one."""
     other = a_plan(submission="two")
     coordinator = Coordinator(work=[wanted(asking), wanted(asking, other)])
@@ -164,7 +134,7 @@ async def test_who_decides_while_an_answer_s_call_waits_is_heard_and_the_answer_
 
 def test_the_command_keeps_who_said_what_and_refuses_what_cannot_be_shown(asking: Stage) -> None:
     config = written(asking, 'approval = "ask"\n')
-    with process(asking) as (_, worker):
+    with asking.process() as (_, worker):
         worker.work(wanted(asking))
     for words in (("--text", "a\x1b[2Jb"), ("--by", "x" * 200), ("--by", "a\u202eb")):
         ran = site(config, "decline", PLAN.digest, "--json", *words)

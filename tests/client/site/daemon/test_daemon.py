@@ -7,8 +7,11 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
 import pytest
 
 from eigenveil.errors import Code
@@ -16,18 +19,20 @@ from eigenveil.numerics.encoding import from_bytes
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.queries import Count, Gram, SquaredNormSum
+from eigenveil.queries import Gram, SquaredNormSum
 from eigenveil.site.site import Site
 from eigenveil.study.study import Federation
 from eigenveil_client.records import records
+from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.rollback import NAME
 from eigenveil_common.rpc import VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.support import (
-    SITE,
     Coordinator,
+    Log,
+    Patch,
     Stage,
     a_plan,
     a_study,
@@ -72,9 +77,7 @@ async def test_a_study_is_answered_charged_and_settled(stage: Stage) -> None:
         assert np.array_equal(values, site.answer(query.query))
 
 
-def test_neither_the_log_nor_the_egress_ledger_holds_a_value(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_neither_the_log_nor_the_egress_ledger_holds_a_value(stage: Stage, caplog: Log) -> None:
     caplog.set_level(logging.DEBUG, "eigenveil")
     write_records(stage.records, rows=4321)
     plan = a_plan()
@@ -93,10 +96,9 @@ def test_neither_the_log_nor_the_egress_ledger_holds_a_value(
     assert not any(str(value) in shown for value in gram.tolist())
 
 
-async def test_another_protocol_version_is_waited_out(stage: Stage, caplog: pytest.LogCaptureFixture) -> None:
+async def test_another_protocol_version_is_waited_out(stage: Stage, caplog: Log) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     coordinator = Coordinator(version=VERSION_MAX + 1)
-
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: coordinator.hellos >= 2)
         coordinator.version = VERSION_MAX
@@ -105,13 +107,10 @@ async def test_another_protocol_version_is_waited_out(stage: Stage, caplog: pyte
     assert states == ["disconnected code=version", "connected"]
 
 
-async def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(stage: Stage, caplog: Log) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     coordinator = Coordinator(clock_lag_ms=3_600_000, lose=["NextWork"] * 3)
     coordinator.work = [pb.NextWorkResponse() for _ in range(3)]
-
     async with stage.serving(coordinator) as port:
         store_identity(stage.authority, stage.config.identity, f"127.0.0.1:{port}", life=1.0)
         async with stage.daemon():
@@ -120,9 +119,7 @@ async def test_a_wrong_clock_and_an_ending_certificate_are_warned_of_once(
     assert names.count("certificate-ends-soon") == names.count("clocks-differ") == 1
 
 
-async def test_a_coordinator_that_repeats_itself_is_served_ever_more_slowly(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_repeating_coordinator_is_served_with_backoff(stage: Stage, monkeypatch: Patch) -> None:
     plan, pauses = a_plan(), list[int]()
 
     def pause(odd: int) -> float:
@@ -139,9 +136,7 @@ async def test_a_coordinator_that_repeats_itself_is_served_ever_more_slowly(
     assert len({sent.SerializeToString() for sent in coordinator.contributions}) == 1
 
 
-async def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_reconnection_charges_nothing_twice(stage: Stage, caplog: Log) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     plan = a_plan()
     first = queries(plan)[0]
@@ -149,7 +144,6 @@ async def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
         Coordinator(work=script(stage, plan, [first])),
         Coordinator(work=script(stage, plan, queries(plan))),
     )
-
     async with stage.serving(before) as port:
         keep = stage.daemon()
         store = await keep.__aenter__()
@@ -167,148 +161,82 @@ async def test_a_lost_connection_is_made_again_and_nothing_is_charged_twice(
     assert sum("disconnected" in record.message for record in caplog.records) == 1
 
 
-Attack = Callable[[Stage, Plan], list[pb.NextWorkResponse]]
-
-
-def another_query_for_an_answered_round(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    first, second, *_ = queries(plan)
-    return [*script(stage, plan, [first]), work(replace_round(second, 0))]
-
-
-def replace_round(asked: RoundQuery, round: int) -> RoundQuery:
-    return replace(asked, round=round)
-
-
-def a_wrong_signature(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    signed = stage.signed(plan)
-    signed.signature = bytes(64)
-    return [work(queries(plan)[0], signed)]
-
-
-def a_plan_changed_after_signing(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    other = a_plan(submission="two")
-    signed = pb.SignedPlan(plan_json=other.to_json(), signature=stage.signed(plan).signature)
-    return [work(queries(other)[0], signed)]
-
-
-def a_foreign_federation(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    foreign = a_plan(federation="another-federation")
-    return [work(queries(foreign)[0], stage.signed(foreign))]
-
-
-def not_invited(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    other = a_plan(a_study(federation=Federation(sites=("hospital-b",))))
-    return [work(queries(other)[0], stage.signed(other))]
-
-
-def no_plan(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    return [work(queries(plan)[0])]
-
-
-def the_query_of_another_plan(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    return [work(queries(a_plan(submission="two"))[0], stage.signed(plan))]
-
-
-def a_skipped_round(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    return [work(queries(plan)[1], stage.signed(plan))]
-
-
-def a_round_before_the_last(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    """What a coordinator restored from an old copy asks: nothing new, and yet never again."""
-    first, second, *_ = queries(plan)
-    return [*script(stage, plan, [first, second]), work(first)]
-
-
-def too_cheap(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    return [work(replace(queries(plan)[0], micro_rho=1), stage.signed(plan))]
-
-
-def another_kind(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    query = SquaredNormSum(centre=np.zeros(3, dtype=np.int64), radius=5)
-    return [work(replace(queries(plan)[0], query=query), stage.signed(plan))]
-
-
-def another_dimension(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    query = Gram(centre=np.zeros(2, dtype=np.int64), radius=5)
-    return [work(replace(queries(plan)[-1], round=0, query=query), stage.signed(plan))]
-
-
-def overflowing(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
+def overflowing(plan: Plan) -> bytes:
     """No valid plan overflows: it is refused when it is read."""
     text = plan.to_json().replace(b'"max_records":100000', b'"max_records":2147483648')
     text = text.replace(b'"sites":["hospital-a"', b'"sites":["x0","hospital-a"')
     names = ",".join(f'"s{number}"' for number in range(64)).encode()
-    text = text.replace(b'"sites":["x0"', b'"sites":[' + names)
-    signed = stage.authority.sign(text)
-    return [work(queries(plan)[0], signed)]
+    return text.replace(b'"sites":["x0"', b'"sites":[' + names)
 
 
-def unreadable_plan(stage: Stage, plan: Plan) -> list[pb.NextWorkResponse]:
-    return [work(queries(plan)[0], stage.authority.sign(b'{"version": 1}'))]
+Attack = Callable[[Stage], list[pb.NextWorkResponse]]
+FIRST_PLAN, TWO = a_plan(), a_plan(submission="two")
+FOREIGN = a_plan(federation="another-federation")
+UNINVITED = a_plan(a_study(federation=Federation(sites=("hospital-b",))))
+FIRST, SECOND, *_, LAST = queries(FIRST_PLAN)
+NORMS = SquaredNormSum(centre=np.zeros(3, dtype=np.int64), radius=5)
+NARROW = Gram(centre=np.zeros(2, dtype=np.int64), radius=5)
 
 
-PROTOCOL = pb.DECLINE_REASON_PROTOCOL
+def first_of(stage: Stage, **changes: Any) -> list[pb.NextWorkResponse]:
+    """The first query, changed, beside its plan."""
+    return [work(replace(FIRST, **changes), stage.signed(FIRST_PLAN))]
 
 
-@pytest.mark.parametrize(
-    ("attack", "answers"),
-    [
-        (another_query_for_an_answered_round, 1),
-        (a_round_before_the_last, 2),
-        (a_wrong_signature, 0),
-        (a_plan_changed_after_signing, 0),
-        (a_foreign_federation, 0),
-        (not_invited, 0),
-        (no_plan, 0),
-        (the_query_of_another_plan, 0),
-        (a_skipped_round, 0),
-        (too_cheap, 0),
-        (another_kind, 0),
-        (another_dimension, 0),
-        (overflowing, 0),
-        (unreadable_plan, 0),
-    ],
-)
-async def test_what_an_honest_coordinator_never_asks_is_declined_and_alarmed(
-    stage: Stage, attack: Attack, answers: int, caplog: pytest.LogCaptureFixture
-) -> None:
-    coordinator = Coordinator(work=attack(stage, a_plan()))
+def with_signature(stage: Stage, plan: Plan, signature: bytes) -> list[pb.NextWorkResponse]:
+    return [work(queries(plan)[0], pb.SignedPlan(plan_json=plan.to_json(), signature=signature))]
 
+
+ATTACKS: dict[str, tuple[Attack, int]] = {
+    "another query for an answered round": (lambda s: [*first_of(s), work(replace(SECOND, round=0))], 1),
+    "a round before the last": (lambda s: [*script(s, FIRST_PLAN, [FIRST, SECOND]), work(FIRST)], 2),
+    "a wrong signature": (lambda s: with_signature(s, FIRST_PLAN, bytes(64)), 0),
+    "a plan changed after signing": (lambda s: with_signature(s, TWO, s.signed(FIRST_PLAN).signature), 0),
+    "a foreign federation": (lambda s: script(s, FOREIGN, queries(FOREIGN)[:1]), 0),
+    "not invited": (lambda s: script(s, UNINVITED, queries(UNINVITED)[:1]), 0),
+    "no plan": (lambda s: [work(FIRST)], 0),
+    "the query of another plan": (lambda s: [work(queries(TWO)[0], s.signed(FIRST_PLAN))], 0),
+    "a skipped round": (lambda s: [work(SECOND, s.signed(FIRST_PLAN))], 0),
+    "too cheap": (lambda s: first_of(s, micro_rho=1), 0),
+    "too dear": (lambda s: first_of(s, micro_rho=FIRST_PLAN.micro_rho + 1), 0),
+    "another kind": (lambda s: first_of(s, query=NORMS), 0),
+    "another dimension": (lambda s: [work(replace(LAST, round=0, query=NARROW), s.signed(FIRST_PLAN))], 0),
+    "an overflow": (lambda s: [work(FIRST, s.authority.sign(overflowing(FIRST_PLAN)))], 0),
+    "an unreadable plan": (lambda s: [work(FIRST, s.authority.sign(b'{"version": 1}'))], 0),
+}
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+async def test_protocol_breach_is_declined_with_an_alarm(stage: Stage, attack: str, caplog: Log) -> None:
+    script, answers = ATTACKS[attack]
+    coordinator = Coordinator(work=script(stage))
     async with stage.serving(coordinator), stage.daemon() as store:
         await until(lambda: coordinator.declines)
         assert len(coordinator.contributions) == answers
         kinds = [row.kind for row in store.egress.rows()]
         assert kinds == [*["count", "row-norms"][:answers], "decline"]
-    assert [decline.reason for decline in coordinator.declines] == [PROTOCOL]
+    assert [decline.reason for decline in coordinator.declines] == [pb.DECLINE_REASON_PROTOCOL]
     alarms = [r for r in caplog.records if r.levelno == logging.ERROR and r.name == "eigenveil"]
     assert len(alarms) == 1
     assert "declined" in alarms[0].message
 
 
-
-
-async def test_work_that_cannot_even_be_named_is_alarmed_and_survived(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_work_that_cannot_even_be_named_is_alarmed_and_survived(stage: Stage, caplog: Log) -> None:
     plan = a_plan()
     nonsense = [
         pb.NextWorkResponse(query=pb.Query(plan_digest=b"short")),
         pb.NextWorkResponse(ended=[pb.StudyEnd(plan_digest=b"short", state=pb.STUDY_STATE_FAILED)]),
     ]
     coordinator = Coordinator(work=[*nonsense, *script(stage, plan, queries(plan))])
-
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: len(coordinator.contributions) == len(queries(plan)))
     assert sum("work-unreadable" in record.message for record in caplog.records) == 2
 
 
-async def test_a_note_that_cannot_be_written_when_asked_to_stop_is_an_error(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_unwritable_note_at_the_end_is_an_error(stage: Stage, monkeypatch: Patch) -> None:
     monkeypatch.setattr(store_module, "NOTE_SECONDS", 60.0)  # so that the end is the first to find out
     plan, note = a_plan(), stage.config.identity / NAME
     coordinator = Coordinator(work=script(stage, plan, queries(plan)))
-
     with refused(Code.STORAGE, str(note)):
         async with stage.serving(coordinator), stage.daemon():
             await until(lambda: len(coordinator.contributions) == len(queries(plan)))
@@ -316,3 +244,47 @@ async def test_a_note_that_cannot_be_written_when_asked_to_stop_is_an_error(
             note.mkdir()
 
 
+def first(stage: Stage, plan: Plan) -> pb.NextWorkResponse:
+    return work(rehearse(plan)[0], stage.signed(plan))
+
+
+async def test_a_study_that_the_coordinator_does_not_know_is_settled(stage: Stage, caplog: Log) -> None:
+    """It forgot it in a restore: what was set aside would be lost for ever."""
+    caplog.set_level(logging.INFO, "eigenveil")
+    plan = a_plan()
+    unknown = pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest))
+    assert unknown.state == pb.STUDY_STATE_UNSPECIFIED
+    coordinator = Coordinator(work=[first(stage, plan)])
+    async with stage.serving(coordinator), stage.daemon() as store:
+        await until(lambda: coordinator.contributions)
+        coordinator.work.append(pb.NextWorkResponse(ended=[unknown]))
+        await until(lambda: not store.ledger.ledger.reserved)
+        assert store.ledger.ledger.spent.micro_rho == rehearse(plan)[0].micro_rho
+        await until(lambda: not coordinator.asked[-1].known_plans)
+    assert f"study-ended study={plan.digest[:12]} state=unknown" in caplog.messages
+
+
+@pytest.mark.parametrize("what", ["a study that is not here has ended", "a bug"])
+async def test_fruitless_work_is_taken_with_backoff(stage: Stage, what: str, monkeypatch: Patch) -> None:
+    plan = a_plan()
+    nothing = pb.NextWorkResponse(ended=[pb.StudyEnd(plan_digest=bytes.fromhex(plan.digest))])
+    if what == "a bug":
+        monkeypatch.setattr(records, "load", lambda *_, **__: next(iter(())))
+        nothing = first(stage, plan)
+    coordinator = Coordinator(work=[nothing] * 60)
+    async with stage.serving(coordinator), stage.daemon():
+        await asyncio.sleep(1.0)
+    assert len(coordinator.work) > 20
+
+
+async def test_a_column_that_no_reader_foresaw_does_not_end_the_process(stage: Stage) -> None:
+    path = stage.folder / "records.parquet"
+    table = {name: pa.array(np.arange(40.0) % 7) for name in "abc"}
+    parquet.write_table(pa.table({"visits": pa.array([[1, 2]] * 40), **table}), path)
+    stage.config = replace(stage.config, records=RecordsConfig(source=path))
+    stage.rule(person_column="visits")
+    strange, plan = a_plan(a_study(person_column="visits")), a_plan()
+    coordinator = Coordinator(work=[first(stage, strange), first(stage, plan)])
+    async with stage.serving(coordinator), stage.daemon():
+        await until(lambda: len(coordinator.declines) == 2)
+    assert [d.reason for d in coordinator.declines] == [pb.DECLINE_REASON_FAILURE, pb.DECLINE_REASON_POLICY]

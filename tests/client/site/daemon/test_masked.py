@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -21,6 +22,7 @@ from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.site.site import Site
 from eigenveil_client.records import records
 from eigenveil_client.site.commands.evidence import check_published, sets, sets_text
+from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready, RecordAnswers
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.round_checks import PeerChanged
@@ -28,7 +30,6 @@ from eigenveil_client.site.roster.peers import SiteKeys
 from eigenveil_client.site.roster.pins import PinStatus
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.received_plans import PersonDecision
-from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import (
     ATTEMPTS,
@@ -49,16 +50,23 @@ from tests.client.site.masking import (
     spoil,
 )
 from tests.client.site.stated import RELEASE_KEY
-from tests.client.site.support import FEDERATION, SITE, a_plan, a_stage
+from tests.client.site.support import (
+    FEDERATION,
+    SITE,
+    Context,
+    Coordinator,
+    Log,
+    Patch,
+    a_plan,
+    a_stage,
+    killed_at,
+    reason_of,
+    until,
+)
 from tests.support import refused
 
 FIRST, SECOND, THIRD, *_ = QUESTIONS
 PRICE = FIRST.micro_rho
-
-
-@pytest.fixture
-def peers(tmp_path: Path) -> Peers:
-    return Peers(a_stage(tmp_path))
 
 
 def test_ready_is_said_without_a_number_and_without_a_charge(peers: Peers) -> None:
@@ -72,9 +80,7 @@ def test_ready_is_said_without_a_number_and_without_a_charge(peers: Peers) -> No
         assert (left(store)[0], held(store, "attempts")) == (0, 0)
 
 
-def test_an_answer_leaves_with_a_share_of_the_noise_and_masks_that_only_all_others_can_lift(
-    peers: Peers,
-) -> None:
+def test_masked_answer_has_a_noise_share_and_masks_of_all_others(peers: Peers) -> None:
     attempt = peers.attempt(FIRST, members=EVERY[:3])
     with process(peers.stage) as (store, worker), mock.patch.object(OsNoise, "draw") as draw:
         draw.side_effect = lambda spec: np.arange(7, 7 + spec.length)
@@ -157,9 +163,7 @@ def test_a_document_with_fewer_attempts_than_a_site_answered_is_no_true_one(peer
 
 
 @pytest.mark.parametrize("dead", [False, True], ids=["at once", "after a restart"])
-def test_the_same_attempt_gets_the_same_bytes_without_records_and_without_a_charge(
-    peers: Peers, dead: bool
-) -> None:
+def test_repeated_attempt_gets_the_same_bytes_without_a_charge(peers: Peers, dead: bool) -> None:
     attempt = peers.attempt(FIRST)
     with process(peers.stage) as (store, worker):
         before = answered(worker, FIRST, attempt)
@@ -173,8 +177,6 @@ def test_the_same_attempt_gets_the_same_bytes_without_records_and_without_a_char
         assert again.contribution.digest == before.contribution.digest
         assert left(store) == (PRICE, ["count", "count"])
         assert len({row.contribution for row in store.egress.rows()}) == 1
-
-
 
 
 Spoilt = Callable[[Peers], Attempt]
@@ -197,16 +199,12 @@ REFUSED: dict[str, tuple[Spoilt, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_no_honest_coordinator_states_is_refused_and_nothing_is_charged(
-    peers: Peers, name: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_dishonest_attempt_is_refused_without_a_charge(peers: Peers, name: str, caplog: Log) -> None:
     spoilt, words = REFUSED[name]
     with process(peers.stage) as (store, worker):
         answered(worker, FIRST, peers.attempt(FIRST))
         for _ in range(2):
-            refusal = ask(worker, FIRST, spoilt(peers))
-            assert isinstance(refusal, Refusal)
-            assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+            assert reason_of(ask(worker, FIRST, spoilt(peers))) == pb.DECLINE_REASON_PROTOCOL
         assert left(store) == (PRICE, ["count", "decline", "decline"])
         assert (held(store, "attempts"), held(store, "masked_answers")) == (1, 1)
         assert held(store, "refused_attempts") == ("belongs to another query" not in words)
@@ -239,9 +237,7 @@ def test_a_set_that_another_key_signed_is_refused_and_no_proof(peers: Peers) -> 
     response = assignment(FIRST)
     response.attempt.CopyFrom(pb.SignedAttempt(said=signed.said, signature=signed.signature))
     with process(peers.stage) as (store, worker):
-        refusal = worker.work(response)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert reason_of(worker.work(response)) == pb.DECLINE_REASON_PROTOCOL
         assert (left(store)[0], held(store, "refused_attempts")) == (0, 0)
 
 
@@ -252,8 +248,6 @@ def test_an_earlier_attempt_is_not_answered_any_more(peers: Peers) -> None:
         answered(worker, FIRST, peers.attempt(FIRST, 2))
         assert isinstance(ask(worker, FIRST, peers.attempt(FIRST, 1)), Refusal)
         assert left(store)[0] == 2 * PRICE
-
-
 
 
 def test_a_question_that_changes_after_it_was_ready_is_refused(peers: Peers) -> None:
@@ -276,24 +270,18 @@ def test_a_site_insists_on_more_sites_if_its_configuration_says_so(peers: Peers)
         assert left(store)[0] == PRICE
 
 
-def test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed(tmp_path: Path, caplog: Log) -> None:
     peers = Peers(a_stage(tmp_path))
     with process(peers.stage) as (store, worker):
         peers.roster.remove(OTHERS[1])
         peers.roster.import_cards([peers.keys[OTHERS[1]].signed], FEDERATION, replacing=False)
-        refusal = ask(worker, FIRST, peers.attempt(FIRST))
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert reason_of(ask(worker, FIRST, peers.attempt(FIRST))) == pb.DECLINE_REASON_PROTOCOL
         assert left(store) == (0, ["decline"])
     assert "unknown-peer" in caplog.text
     assert "sites=hospital-c" in caplog.text
 
 
-def test_another_card_than_the_confirmed_one_ends_the_process_and_a_person_decides(
-    peers: Peers, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_changed_peer_card_ends_the_process_until_a_person_decides(peers: Peers, caplog: Log) -> None:
     new = keys_of(peers.stage, OTHERS[1], "moved")
     attempt = peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest})
     with process(peers.stage) as (store, worker):
@@ -340,21 +328,9 @@ def test_a_set_of_sites_beside_a_study_that_is_not_masked_is_refused(peers: Peer
 @pytest.mark.parametrize("point", ["share-drawn", "answer-masked", "attempt-storing", "attempt-stored"])
 def test_a_crash_at_any_step_leaves_one_charge_and_one_answer(peers: Peers, point: str) -> None:
     """What was drawn before the crash was never seen by anybody, unless it is what is sent."""
-
-    class Killed(BaseException):
-        pass
-
-    def die() -> None:
-        raise Killed
-
     attempt = peers.attempt(FIRST)
-    with process(peers.stage) as (store, worker):
-        arm(point, die)
-        try:
-            with pytest.raises(Killed):
-                ask(worker, FIRST, attempt)
-        finally:
-            disarm()
+    with process(peers.stage) as (store, worker), killed_at(point):
+        ask(worker, FIRST, attempt)
     with process(peers.stage) as (store, worker):
         stored = held(store, "masked_answers")
         assert (stored, left(store)[0]) == ((1, PRICE) if point == "attempt-stored" else (0, 0))
@@ -366,9 +342,7 @@ def test_a_crash_at_any_step_leaves_one_charge_and_one_answer(peers: Peers, poin
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_whatever_a_coordinator_asks_each_attempt_has_one_answer_and_one_charge(
-    peers: Peers, seed: int
-) -> None:
+def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> None:
     """Sets, numbers and rounds in any order, over restarts: books and bytes as a small model has them."""
     draw = np.random.default_rng(seed)
     sent: dict[tuple[int, int], str] = {}
@@ -389,3 +363,95 @@ def test_whatever_a_coordinator_asks_each_attempt_has_one_answer_and_one_charge(
             assert held(store, "attempts") == len(sent)
             store.egress.verify(store.ledger.ledger)
     assert sent
+
+
+@pytest.fixture
+def pauses(monkeypatch: Patch) -> list[int]:
+    """How odd the work was that made the site pause, each time."""
+    made: list[int] = []
+
+    def pause(odd: int) -> float:
+        made.append(odd)
+        return 0.0
+
+    monkeypatch.setattr(connection, "backoff_seconds", pause)
+    return made
+
+
+def script(peers: Peers) -> list[pb.NextWorkResponse]:
+    """A round that is made ready and tried twice, and one whose set comes with its question."""
+    return [
+        assignment(FIRST, None, peers.stage.signed(PLAN)),
+        assignment(FIRST, peers.attempt(FIRST, 1)),
+        assignment(FIRST, peers.attempt(FIRST, 2)),
+        assignment(SECOND, peers.attempt(SECOND, 1)),
+    ]
+
+
+async def test_ready_and_masked_answers_carry_the_next_request(peers: Peers, pauses: list[int]) -> None:
+    coordinator = Coordinator(work=script(peers), lose=["Ready"])
+    async with peers.stage.serving(coordinator), peers.stage.daemon():
+        await until(lambda: len(coordinator.contributions) == 3 and len(coordinator.asked) == 5)
+    ready, again = coordinator.readies
+    assert ready == again, "the answer to the first was lost"
+    assert (ready.round, ready.query_digest.hex()) == (0, FIRST.digest)
+    assert ready.card_digest.hex() == peers.keys[SITE].card.digest
+    sent = coordinator.contributions
+    assert [ready.next, *(one.next for one in sent)] == coordinator.asked[1:]
+    told = [(one.round, one.attempt) for wish in coordinator.asked[1:] for one in wish.answered]
+    assert told == [(0, 0), (0, 1), (0, 2), (1, 1)]
+    numbers = [(FIRST, 1), (FIRST, 2), (SECOND, 1)]
+    assert [one.attempt_digest.hex() for one in sent] == [peers.attempt(*one).digest for one in numbers]
+    assert pauses == [], "nothing of that is odd"
+
+
+class Narrow(Coordinator):
+    """Takes a few bytes a call."""
+
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
+        hello = await super().Hello(request, context)
+        hello.limits.inline_bytes, hello.limits.chunk_bytes = 8, 48
+        return hello
+
+
+async def test_a_large_masked_answer_goes_in_chunks_that_name_its_attempt(peers: Peers) -> None:
+    coordinator = Narrow(work=[*script(peers)[:2], assignment(SECOND, peers.attempt(SECOND, 1))])
+    async with peers.stage.serving(coordinator), peers.stage.daemon():
+        await until(lambda: len(coordinator.contributions) == 2)
+    assert [one.attempt_digest.hex() for one in coordinator.opened] == [peers.attempt(SECOND).digest]
+    assert len(coordinator.contributions[-1].values) == 8 * SECOND.query.length
+
+
+async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(peers: Peers) -> None:
+    new = keys_of(peers.stage, OTHERS[1], "moved")
+    lie = assignment(FIRST, peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest}))
+    coordinator = Coordinator(work=[script(peers)[0], lie])
+
+    async def served() -> None:
+        with closing(peers.stage.store()) as store:
+            daemon = peers.stage.make_daemon(store)
+            await asyncio.wait_for(daemon.run(), 100)
+
+    async with peers.stage.serving(coordinator):
+        for _ in range(2):
+            with pytest.raises(RequestError, match="another key card of hospital-c"):
+                await served()
+        assert coordinator.hellos == 1, "it does not even greet"
+        confirm(peers.roster, peers.keys[OTHERS[1]], peers.keys[SITE])
+        coordinator.work.append(assignment(FIRST, peers.attempt(FIRST)))
+        async with peers.stage.daemon():
+            await until(lambda: coordinator.contributions)
+    assert (len(coordinator.readies), len(coordinator.declines)) == (1, 0)
+    assert [one.attempt_digest.hex() for one in coordinator.contributions] == [peers.attempt(FIRST).digest]
+
+
+@pytest.mark.parametrize("point", ["ready-storing", "ready-stored", "ready-sending", "ready-sent"])
+async def test_a_crash_around_ready_costs_nothing_and_it_is_said_again(peers: Peers, point: str) -> None:
+    coordinator = Coordinator(work=[script(peers)[0], script(peers)[0], script(peers)[1]])
+    async with peers.stage.serving(coordinator):
+        with closing(peers.stage.store()) as store, killed_at(point):
+            await asyncio.wait_for(peers.stage.make_daemon(store).run(), 100)
+        del coordinator.work[:-2]
+        async with peers.stage.daemon() as store:
+            await until(lambda: len(coordinator.contributions) == 1)
+            assert left(store)[0] == FIRST.micro_rho

@@ -35,19 +35,15 @@ from eigenveil.study.composition import MAX_ROUNDS
 from eigenveil.study.study import Column, Federation, Scaling
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.round_checks import SessionReplica
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
 from tests.client.site.stated import RELEASE_KEY, sealed, state, work
-from tests.client.site.support import SITE, Coordinator, Stage, a_plan, a_stage, a_study, until
+from tests.client.site.support import SITE, Coordinator, Log, Stage, a_plan, a_stage, a_study, until
 from tests.support import refused
 from tests.torture.peers.steering import lied
 
 PLAN = a_plan(a_study(federation=Federation(sites=(SITE, "hospital-b"), quorum=2)))
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return a_stage(tmp_path)
 
 
 def release_of(asked: RoundQuery, values: list[int], sigma: float = 1.0) -> Release:
@@ -100,9 +96,7 @@ def check(release: SignedRelease, log: bytes, **changes: Any) -> ReplayReport:
 HONEST = tuple(release for _, release in rehearse_with_releases(PLAN))
 
 
-def test_a_lie_about_a_release_is_signed_and_found_in_the_published_document(
-    stage: Stage, tmp_path: Path
-) -> None:
+def test_signed_lie_about_a_release_is_found_in_the_document(stage: Stage, tmp_path: Path) -> None:
     """A coordinator states a mean that nobody has, to put the centre onto a person, and publishes another."""
     step = next(asked for asked in rehearse(PLAN) if isinstance(asked.query, ClippedSum))
     steered = lied(HONEST, step.round, frozen([2**24, -(2**24), 0]))[: step.round + 1]
@@ -158,8 +152,7 @@ def test_a_site_that_never_answered_is_not_present(stage: Stage, tmp_path: Path)
     assert (ran.code, "named as present, and has answered no such query" in ran.out) == (13, True)
 
 
-def test_what_was_refused_is_kept_as_proof(stage: Stage) -> None:
-    store = stage.store()
+def test_what_was_refused_is_kept_as_proof(stage: Stage, store: SiteStore) -> None:
     worker = stage.worker(store)
     evil = replace(rehearse(PLAN)[1], query=RowNorms(centre=frozen([1, 2, 3]), edges=frozen([1])))
     worker.work(work(rehearse(PLAN)[0], stage.signed(PLAN)))
@@ -167,7 +160,6 @@ def test_what_was_refused_is_kept_as_proof(stage: Stage) -> None:
     kept = [message.stated.said for message in store.transcript.log(PLAN.digest).messages]
     assert any(evil.digest.encode() in said for said in kept)
     assert isinstance(worker.work(work(rehearse(PLAN)[1])), Contribution)  # and the honest one is answered
-    store.close()
 
 
 ENDLESS: dict[str, tuple[int, Callable[[int], dict[str, Any]]]] = {
@@ -232,11 +224,7 @@ async def test_a_daemon_outlives_rounds_that_come_in_impossible_pieces(stage: St
         assert coordinator.lose == ["told"] * 2
 
 
-
-
-def test_a_plan_of_another_revision_is_refused_by_name(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_plan_of_another_revision_is_refused_by_name(stage: Stage, caplog: Log) -> None:
     plan = json.loads(PLAN.to_json())
     signed = stage.authority.sign(canonical({**plan, "revision": 99}))
     store = stage.store()

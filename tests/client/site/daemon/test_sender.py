@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import grpc
 import numpy as np
@@ -17,11 +22,26 @@ from eigenveil.site.site import Site
 from eigenveil.study.study import Column
 from eigenveil_client.records import records
 from eigenveil_client.site.daemon import connection
+from eigenveil_client.site.daemon.connection import SiteConnection
+from eigenveil_client.site.daemon.metrics import Contact
 from eigenveil_client.site.daemon.worker import SiteWorker
+from eigenveil_client.site.policy import Approval
+from eigenveil_client.site.state.declined_plans import MOST_OPEN
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.daemon.test_daemon import queries, script
-from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, write_records
+from tests.client.site.stated import work
+from tests.client.site.support import (
+    Coordinator,
+    Patch,
+    Stage,
+    a_plan,
+    a_stage,
+    a_study,
+    until,
+    write_records,
+)
 
 
 def wide(stage: Stage, columns: int) -> Plan:
@@ -32,13 +52,10 @@ def wide(stage: Stage, columns: int) -> Plan:
     return a_plan(a_study(columns=tuple(Column(name=name, unit="u", lower=0, upper=10) for name in names)))
 
 
-async def test_an_answer_and_the_next_question_go_in_one_call_of_the_same_bytes_each_time(
-    stage: Stage,
-) -> None:
+async def test_answer_and_next_request_are_one_call_of_constant_bytes(stage: Stage) -> None:
     plan = a_plan()
     first = queries(plan)[0]
     coordinator = Coordinator(work=script(stage, plan, [first]), lose=["Contribute"] * 3)
-
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: len(coordinator.asked) == 2)
     sent = coordinator.contributions
@@ -48,9 +65,7 @@ async def test_an_answer_and_the_next_question_go_in_one_call_of_the_same_bytes_
     assert [said.round for said in sent[0].next.answered] == [0]
 
 
-async def test_an_answer_that_takes_longer_than_its_connection_may_last_is_delivered_before_that_ends(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_slow_answer_is_delivered_before_its_connection_ends(stage: Stage, monkeypatch: Patch) -> None:
     """Each new connection would have it computed again, and end as this one did."""
     coordinator = Coordinator(work=script(stage, a_plan(), queries(a_plan())[:1]))
     work = SiteWorker.work
@@ -81,7 +96,6 @@ class Refusing(Coordinator):
 async def test_who_is_told_that_an_answer_is_refused_asks_for_work_alone(stage: Stage) -> None:
     plan = a_plan()
     coordinator = Refusing(work=script(stage, plan, queries(plan)))
-
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: len(coordinator.asked) == len(queries(plan)) + 1)
     assert [sent.next for sent in coordinator.contributions] == coordinator.asked[1:]
@@ -93,7 +107,6 @@ async def test_only_an_answer_of_up_to_64_kib_brings_a_question(stage: Stage, co
     """It stays in the coordinator's memory for as long as that is not answered."""
     plan = wide(stage, columns)
     coordinator = Coordinator(work=script(stage, plan, queries(plan)))
-
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: len(coordinator.contributions) == len(queries(plan)))
     *others, gram = coordinator.contributions
@@ -108,7 +121,6 @@ async def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stag
     coordinator = Coordinator(
         work=script(stage, plan, asked), lose=["PutChunk", "Commit"], forget=["PutChunk"]
     )
-
     async with stage.serving(coordinator), stage.daemon():
         await until(lambda: len(coordinator.contributions) == len(asked) + 1)
     sent = coordinator.contributions[-1]
@@ -116,3 +128,48 @@ async def test_an_answer_over_one_mebibyte_goes_in_chunks_that_may_get_lost(stag
     assert len(coordinator.opened) == 2
     site = Site(records.load(stage.records, plan.study))
     assert np.array_equal(from_bytes(sent.values, (gram.query.length,)), site.answer(gram.query))
+
+
+WAITING = 5
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[tuple[SiteStore, SiteWorker]]:
+    """A site that declined as many plans as a question names, and where some wait for a person."""
+    stage = a_stage(tmp_path, approval=Approval.ASK)
+    with closing(stage.store()) as store:
+        with store.database.transaction() as change:
+            for number in range(MOST_OPEN):
+                store.declined.add(f"{number:064x}", Code.POLICY, change, analyst="ada", rule="analysts")
+        worker = stage.worker(store)
+        for number in range(WAITING):
+            worker.work(work(None, stage.signed(a_plan(submission=str(number)))))
+        yield store, worker
+
+
+async def test_request_for_work_takes_constant_database_queries(site: tuple[SiteStore, SiteWorker]) -> None:
+    store, worker = site
+    asked: list[pb.NextWorkRequest] = []
+    threads: list[bool] = []
+    rows = store.database.rows
+
+    def seen(*words: Any) -> Any:
+        threads.append(threading.current_thread() is threading.main_thread())
+        return rows(*words)
+
+    connection = SiteConnection(worker, mock.Mock(), pb.Limits(long_poll_ms=1000), Contact())
+
+    async def sent(request: pb.NextWorkRequest) -> pb.NextWorkResponse:
+        asked.append(request)
+        return pb.NextWorkResponse()
+
+    with (
+        mock.patch.object(connection, "_next_work", sent),
+        mock.patch.object(store.database, "rows", seen),
+    ):
+        await (await connection._start_call())
+    (request,) = asked
+    assert len(request.known_plans) == len(request.held) == MOST_OPEN + WAITING
+    assert len(request.awaiting) == WAITING
+    assert len(threads) <= 4
+    assert not any(threads), "a query on the event loop"

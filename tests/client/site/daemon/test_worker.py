@@ -3,46 +3,40 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, EigenveilError, InternalError, RequestError
 from eigenveil.planning.choose import rehearse
-from eigenveil.protocol import plan as plan_module
-from eigenveil.protocol import query as query_module
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
-from eigenveil.session import Session
 from eigenveil.study.study import Column, Federation
-from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.records.isolated import reader
 from eigenveil_client.records.recoding.rule import ColumnRule
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import SiteWorker
-from eigenveil_client.site.engine.engine import make_engine
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.support import FULL_DISK, SITE, Stage, a_plan, a_stage, a_study, work, write_records
+from tests.client.site.support import (
+    FULL_DISK,
+    SITE,
+    Log,
+    Patch,
+    Stage,
+    a_plan,
+    a_stage,
+    a_study,
+    reason_of,
+    work,
+    write_records,
+)
 
 PLAN = a_plan()
 FIRST, SECOND, *_ = rehearse(PLAN)
-
-
-@contextmanager
-def process(stage: Stage) -> Iterator[tuple[SiteStore, SiteWorker]]:
-    """One life of the site's process."""
-    store = stage.store()
-    try:
-        yield store, stage.worker(store)
-    finally:
-        store.close()
 
 
 def ask(stage: Stage, worker: SiteWorker, asked: RoundQuery = FIRST, plan: Plan = PLAN) -> object:
@@ -54,16 +48,12 @@ def ended(plan: Plan) -> pb.NextWorkResponse:
     return pb.NextWorkResponse(ended=[end])
 
 
-
-
-
-
 def test_a_crash_between_the_charge_and_the_sending_costs_nothing(stage: Stage) -> None:
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         before = ask(stage, worker)
         assert isinstance(before, Contribution)
         spent = store.ledger.ledger.spent
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         again = ask(stage, worker)
         assert isinstance(again, Contribution)
         assert again.digest == before.digest
@@ -75,43 +65,35 @@ def test_a_crash_between_the_charge_and_the_sending_costs_nothing(stage: Stage) 
 
 
 def test_another_query_for_an_answered_round_is_refused_even_after_a_restart(stage: Stage) -> None:
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         ask(stage, worker)
     other = replace(FIRST, micro_rho=FIRST.micro_rho + 1)
-    with process(stage) as (store, worker):
-        refusal = ask(stage, worker, other)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+    with stage.process() as (store, worker):
+        assert reason_of(ask(stage, worker, other)) == pb.DECLINE_REASON_PROTOCOL
         assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
         assert [row.kind for row in store.egress.rows()] == ["count", "decline"]
         with pytest.raises(EigenveilError, match="already charged for another"):
             store.outgoing.answer(PLAN, other, b"", ())
 
 
-
-
-def test_only_the_last_answered_round_is_answered_again(
-    stage: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_only_the_last_answered_round_is_answered_again(stage: Stage, caplog: Log) -> None:
     """[P6]: a coordinator put back would draw another noise for a round that it has published."""
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         before = [ask(stage, worker), worker.work(work(SECOND))]
         assert isinstance(before[0], Contribution)
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         again = worker.work(work(SECOND))
         assert isinstance(again, Contribution)
         assert isinstance(before[1], Contribution)
         assert again.digest == before[1].digest
-        refusal = worker.work(work(FIRST))
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_PROTOCOL
+        assert reason_of(worker.work(work(FIRST))) == pb.DECLINE_REASON_PROTOCOL
         assert [row.kind for row in store.egress.rows()] == ["count", "row-norms", "row-norms", "decline"]
     assert caplog.records[-1].levelno == logging.ERROR
     assert "round 1 was stated when round 2 was due" in caplog.records[-1].getMessage()
 
 
 def test_the_charge_and_the_egress_row_are_written_together_or_not_at_all(stage: Stage) -> None:
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         ask(stage, worker)
         with store.database.transaction() as change:
             change.execute(FULL_DISK)
@@ -119,26 +101,24 @@ def test_the_charge_and_the_egress_row_are_written_together_or_not_at_all(stage:
             worker.work(work(SECOND))
         assert caught.value.code is Code.STORAGE
         assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
-    with process(stage) as (store, _):
+    with stage.process() as (store, _):
         assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
 
 
 def test_a_study_beyond_what_is_left_of_the_budget_is_declined_for_good(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, budget_epsilon=1.2)
     later = a_plan(submission="two")
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         assert isinstance(ask(stage, worker), Contribution)
         for _ in range(2):
-            refusal = ask(stage, worker, rehearse(later)[0], later)
-            assert isinstance(refusal, Refusal)
-            assert refusal.reason == pb.DECLINE_REASON_BUDGET
+            assert reason_of(ask(stage, worker, rehearse(later)[0], later)) == pb.DECLINE_REASON_BUDGET
         assert store.declined.get(later.digest) is not None
         assert {seen.standing for seen in store.studies.all()} == {ConsentStatus.ACCEPTED}
         assert store.ledger.ledger.committed() == PLAN.cost
 
 
 def test_an_ended_study_frees_what_was_not_charged_and_is_over(stage: Stage) -> None:
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         ask(stage, worker)
         assert worker.known_plans() == [PLAN.digest]
         assert worker.work(ended(PLAN)) is None
@@ -149,14 +129,10 @@ def test_an_ended_study_frees_what_was_not_charged_and_is_over(stage: Stage) -> 
         assert isinstance(ask(stage, worker, SECOND), Refusal)
 
 
-
-
-
-
 def test_the_answer_does_not_hang_on_a_number_that_the_study_chose(stage: Stage) -> None:
     """A search over studies for the number of records finds the site's own numbers, and no record."""
     write_records(stage.records, rows=37)
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         for cohort in range(18, 45):
             federation = Federation(sites=(SITE,), minimum_cohort=cohort)
             plan = a_plan(a_study(epsilon=0.5, federation=federation), submission=str(cohort))
@@ -181,7 +157,7 @@ def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None
     write_records(stage.records, rows=19, columns=names)
     with stage.records.open("a") as file:
         file.write("1,,1,,,1,1,,1,\n")
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         for name in names:
             columns = (Column(name=name, unit="mmol/L", lower=0.0, upper=10.0),)
             plan = a_plan(a_study(epsilon=0.2, columns=columns), submission=name)
@@ -190,26 +166,20 @@ def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None
         assert {row.kind for row in store.egress.rows()} == {"count"}
 
 
-
-
 def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stage) -> None:
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         assert isinstance(ask(stage, worker), Contribution)
     stage.rule(person_column="person")
-    with process(stage) as (store, worker):
-        refusal = worker.work(work(SECOND))
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_POLICY
+    with stage.process() as (store, worker):
+        assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_POLICY
         assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
 
 
 @pytest.mark.parametrize("cell", ["n.a.", ">500", "inf", "1e999"])
-def test_one_bad_cell_is_one_missing_value_and_no_refusal(
-    stage: Stage, cell: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_one_bad_cell_is_one_missing_value_and_no_refusal(stage: Stage, cell: str, caplog: Log) -> None:
     with stage.records.open("a") as file:
         file.write(f"1,{cell},{cell}\n1,{cell},3\n")
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         for number in range(2):
             plan = a_plan(submission=str(number))
             answer = ask(stage, worker, rehearse(plan)[0], plan)
@@ -231,34 +201,30 @@ SECRET = "8.7654321"
         (f"a,b,c [g/{SECRET}]\n1,2,3\n", "code=bad-data about=c"),
     ],
 )
-def test_a_refusal_is_logged_without_anything_read_off_the_records(
-    stage: Stage, text: str, words: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_refusal_is_logged_without_record_values(stage: Stage, text: str, words: str, caplog: Log) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     stage.records.write_text(text)
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         assert isinstance(ask(stage, worker), Refusal)
     assert caplog.messages[-1] == f"declined study={PLAN.digest[:12]} round=0 {words}"
     assert SECRET not in caplog.text
 
 
-def test_an_unforeseen_error_is_a_refusal_and_its_text_is_not_logged(
-    stage: Stage, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_unforeseen_error_is_refused_without_its_text_logged(
+    stage: Stage, caplog: Log, monkeypatch: Patch
 ) -> None:
     def load(*_: object, **__: object) -> None:
         raise ValueError(f"could not convert string to float: {SECRET}")
 
-    with monkeypatch.context() as broken, process(stage) as (store, worker):
+    with monkeypatch.context() as broken, stage.process() as (store, worker):
         broken.setattr(reader, "stream", load)
-        refusal = ask(stage, worker)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+        assert reason_of(ask(stage, worker)) == pb.DECLINE_REASON_FAILURE
         assert [row.kind for row in store.egress.rows()] == ["decline"]
         assert store.ledger.ledger.spent.micro_rho == 0
     assert "bug type=ValueError at='worker.py:" in caplog.text
     assert "test_worker.py:" in caplog.text
     assert SECRET not in caplog.text
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         assert isinstance(ask(stage, worker), Contribution)
 
 
@@ -268,7 +234,7 @@ def test_a_study_runs_over_one_file_read_by_one_set_of_rules(stage: Stage, colum
     with stage.records.open() as file:
         lines = file.read().splitlines()
     stage.records.write_text("\n".join(f"{line},d" for line in lines))
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         ask(stage, worker)
         if columns == "abc":
             write_records(stage.records, rows=41)
@@ -277,28 +243,25 @@ def test_a_study_runs_over_one_file_read_by_one_set_of_rules(stage: Stage, colum
         else:
             stage.records.write_text("\n".join(f"{line},d" for line in lines) + "x\n")
         assert isinstance(worker.work(work(SECOND)), Contribution)
-    with process(stage) as (_, worker):
-        refusal = worker.work(work(SECOND))
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+    with stage.process() as (_, worker):
+        assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_FAILURE
 
 
-def test_a_tampered_egress_row_is_found(stage: Stage) -> None:
-    with process(stage) as (store, worker):
-        ask(stage, worker)
-        with pytest.raises(InternalError, match="append-only"), store.database.transaction() as change:
-            change.execute("UPDATE egress SET bytes = 0")
-        with store.database.transaction() as change:
-            change.execute("DROP TRIGGER egress_is_append_only_update")
-            change.execute("UPDATE egress SET bytes = 0")
-        with pytest.raises(InternalError, match="row 0 of the egress ledger"):
-            store.egress.rows()
+def test_a_tampered_egress_row_is_found(stage: Stage, store: SiteStore, worker: SiteWorker) -> None:
+    ask(stage, worker)
+    with pytest.raises(InternalError, match="append-only"), store.database.transaction() as change:
+        change.execute("UPDATE egress SET bytes = 0")
+    with store.database.transaction() as change:
+        change.execute("DROP TRIGGER egress_is_append_only_update")
+        change.execute("UPDATE egress SET bytes = 0")
+    with pytest.raises(InternalError, match="row 0 of the egress ledger"):
+        store.egress.rows()
 
 
 def test_equal_answers_look_different_in_every_study(stage: Stage) -> None:
     """The ledger is shown to officers: whoever reads it must not learn that two counts are equal."""
     plans = [a_plan(a_study(epsilon=0.2), submission=name) for name in ("one", "two")]
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         answers = [ask(stage, worker, rehearse(plan)[0], plan) for plan in plans]
         assert [answer.values.tolist() for answer in answers if isinstance(answer, Contribution)] == [
             [40]
@@ -308,7 +271,7 @@ def test_equal_answers_look_different_in_every_study(stage: Stage) -> None:
 
 
 def test_the_egress_digest_needs_the_sites_key(stage: Stage) -> None:
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         answer = ask(stage, worker)
         assert isinstance(answer, Contribution)
         row = store.egress.rows()[0]
@@ -320,7 +283,7 @@ def test_the_egress_digest_needs_the_sites_key(stage: Stage) -> None:
 
 
 def test_a_plan_is_found_by_the_start_of_its_digest(stage: Stage) -> None:
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         ask(stage, worker)
         assert store.studies.find(PLAN.digest[:6]).plan == PLAN.digest
         for prefix in (PLAN.digest[:5], "0" * 12):

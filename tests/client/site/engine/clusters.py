@@ -7,53 +7,31 @@ import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import distributed
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 from distributed import Future
 from distributed.security import Security
 
 from eigenveil_client.connection.cluster import Cluster, ClusterAddress
-
-NAME = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a cluster's own authority")])
+from tests.client.site.support import PRIVATE, Authority
 
 
 def certified(folder: Path) -> dict[str, Path]:
-    """An authority of its own, and one certificate for whoever belongs to the cluster: the files' paths."""
+    """An authority of its own, and one certificate for all members of the cluster: the files' paths."""
     folder.mkdir()
-    authority, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
+    authority, key = Authority(), ec.generate_private_key(ec.SECP256R1())
     written = {
-        "scheduler_ca": _signed(authority, authority, ca=True),
-        "scheduler_cert": _signed(key, authority, ca=False),
-        "scheduler_key": key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()),
+        "scheduler_ca": authority.pem,
+        "scheduler_cert": authority.member(key.public_key()),
+        "scheduler_key": key.private_bytes(*PRIVATE),
     }
     for name, data in written.items():
         (folder / f"{name}.pem").write_bytes(data)
         (folder / f"{name}.pem").chmod(0o600)
     return {name: folder / f"{name}.pem" for name in written}
-
-
-def _signed(key: ec.EllipticCurvePrivateKey, by: ec.EllipticCurvePrivateKey, *, ca: bool) -> bytes:
-    now = datetime.now(UTC)
-    subject = NAME if ca else x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "a member")])
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(NAME)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-    )
-    return builder.sign(by, hashes.SHA256()).public_bytes(Encoding.PEM)
 
 
 def secured(files: dict[str, Path]) -> Security:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-import logging
+import pickle
+import socketserver
+import struct
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +39,6 @@ from eigenveil_client.records.scratch_files import SYSTEM
 from eigenveil_client.records.tables.source import BadRecords, RecordsConfig
 from eigenveil_client.site.commands.checks import offline_checks
 from eigenveil_client.site.config import EngineConfig, EngineKind, load
-from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.engine.dask import DaskEngine, _raise_worker_error
 from eigenveil_client.site.engine.engine import LoadedRecords, LocalEngine
 from eigenveil_client.site.engine.partitions import WorkerError, _errors_as_values
@@ -43,9 +46,9 @@ from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_common.doctor import Check, Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.records.genotypes.support import counted, genotypes, plink
-from tests.client.site.daemon.test_worker import ask, process
+from tests.client.site.daemon.test_worker import ask
 from tests.client.site.engine.clusters import certified, free_port, kill, of_processes, of_threads
-from tests.client.site.support import Coordinator, Stage, a_plan, a_study, until, work
+from tests.client.site.support import Coordinator, Log, Patch, Stage, a_plan, a_study, reason_of, until, work
 from tests.support import refused
 
 TLS = 'scheduler_ca = "ca.pem"\nscheduler_cert = "cert.pem"\nscheduler_key = "key.pem"'
@@ -107,7 +110,7 @@ def assert_same(there: LoadedRecords, here: LoadedRecords, plan: Plan) -> None:
     ],
     ids=lambda changes: changes["algorithm"].value,
 )
-def test_a_cluster_answers_and_counts_as_one_machine_does(
+def test_cluster_answers_as_one_machine(
     address: ClusterAddress, records: RecordsConfig, changes: dict[str, Any]
 ) -> None:
     plan = a_plan(a_study(**changes))
@@ -127,8 +130,8 @@ def test_lists_beside_genotypes_are_no_records_of_their_own(tmp_path: Path) -> N
         assert_same(there, here, plan)
 
 
-def test_a_worker_that_dies_in_the_middle_of_a_round_is_survived(
-    address: ClusterAddress, records: RecordsConfig, monkeypatch: pytest.MonkeyPatch
+def test_death_of_a_worker_is_survived(
+    address: ClusterAddress, records: RecordsConfig, monkeypatch: Patch
 ) -> None:
     plan = a_plan()
     here, there = on_one_machine(records, plan), on_cluster(records, address).load(plan)
@@ -145,7 +148,7 @@ def test_a_worker_that_dies_in_the_middle_of_a_round_is_survived(
     assert not deaths
 
 
-async def test_a_daemon_answers_and_is_charged_for_a_whole_study(
+async def test_daemon_answers_a_study_on_a_cluster(
     address: ClusterAddress, records: RecordsConfig, stage: Stage
 ) -> None:
     plan = a_plan()
@@ -166,9 +169,7 @@ async def test_a_daemon_answers_and_is_charged_for_a_whole_study(
         assert np.array_equal(values, here.answer(query.query, query.frame))
 
 
-def test_a_file_that_changed_since_is_not_answered_from(
-    address: ClusterAddress, records: RecordsConfig
-) -> None:
+def test_changed_file_is_not_answered_from(address: ClusterAddress, records: RecordsConfig) -> None:
     plan = a_plan()
     engine = on_cluster(records, address)
     there = engine.load(plan)
@@ -202,7 +203,7 @@ def test_a_connection_has_to_be_encrypted_and_its_key_is_readable_to_nobody_else
         Cluster(address)
 
 
-def test_what_is_wrong_is_told_of_after_every_partition_and_without_a_cell(
+def test_bad_partition_is_reported_without_a_cell(
     address: ClusterAddress, records: RecordsConfig, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert records.source is not None
@@ -216,10 +217,8 @@ def test_what_is_wrong_is_told_of_after_every_partition_and_without_a_cell(
     assert "secret" not in "".join(capfd.readouterr())
 
 
-
-
-def test_a_site_that_cannot_reach_its_cluster_says_nothing_pays_nothing_and_goes_on_when_it_can(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+def test_unreachable_cluster_costs_nothing_and_is_retried(
+    stage: Stage, monkeypatch: Patch, caplog: Log, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.5)
     plan, port, files = a_plan(), free_port(), certified(tmp_path / "tls")
@@ -229,7 +228,7 @@ def test_a_site_that_cannot_reach_its_cluster_says_nothing_pays_nothing_and_goes
     stage.config = replace(
         stage.config, column=RULES, engine=EngineConfig(kind=EngineKind.DASK, cluster=address)
     )
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         with of_threads(files, port):
             assert_answer(ask(stage, worker, first, plan), here, first)
             assert "workers: 1, threads: 2" in engine_check(stage).text
@@ -254,9 +253,7 @@ def assert_answer(reply: object, here: LoadedRecords, asked: RoundQuery) -> None
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS])
-def test_what_is_no_sum_over_partitions_is_declined_before_a_round(
-    stage: Stage, algorithm: Algorithm
-) -> None:
+def test_query_of_all_rows_is_declined_before_a_round(stage: Stage, algorithm: Algorithm) -> None:
     address = NOBODY  # to which nobody connects
     allowed = replace(
         stage.config.policy, algorithms=(algorithm.value,), minimum_records=2000, noise=NoiseRule.ANY
@@ -265,16 +262,12 @@ def test_what_is_no_sum_over_partitions_is_declined_before_a_round(
         stage.config, policy=allowed, engine=EngineConfig(kind=EngineKind.DASK, cluster=address)
     )
     plan = a_plan(a_study(algorithm=algorithm))
-    with process(stage) as (store, worker):
-        refusal = ask(stage, worker, rehearse(plan)[0], plan)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_POLICY
+    with stage.process() as (store, worker):
+        assert reason_of(ask(stage, worker, rehearse(plan)[0], plan)) == pb.DECLINE_REASON_POLICY
         assert not store.ledger.ledger.size
 
 
-def test_what_is_no_sum_over_partitions_is_not_answered_though_another_engine_agreed_to_it(
-    tmp_path: Path,
-) -> None:
+def test_query_of_all_rows_is_refused_by_a_cluster(tmp_path: Path) -> None:
     plan = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA))
     for number in range(2):
         write(tmp_path / f"{number}.parquet", number)
@@ -304,9 +297,7 @@ def test_what_is_no_sum_over_partitions_is_not_answered_though_another_engine_ag
         (f'kind = "dask"\nscheduler = "tls://127.0.0.1:8786"\n{TLS}', 'person_column = "patient"'),
     ],
 )
-def test_an_engine_that_would_lay_records_open_or_tear_persons_apart_is_no_configuration(
-    tmp_path: Path, engine: str, more: str
-) -> None:
+def test_unsafe_engine_configuration_is_refused(tmp_path: Path, engine: str, more: str) -> None:
     about = 'name = "a"\nrecords = "r"\nidentity = "i"\nstate = "s.db"\n'
     good = f'{about}[engine]\nkind = "dask"\nscheduler = "tls://[::1]:8786"\n{TLS}\n'
     (tmp_path / "site.toml").write_text(good)
@@ -316,7 +307,7 @@ def test_an_engine_that_would_lay_records_open_or_tear_persons_apart_is_no_confi
         load(tmp_path / "site.toml")
 
 
-def test_what_is_done_again_after_a_death_counts_as_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_done_again_after_a_death_counts_as_progress(monkeypatch: Patch) -> None:
     ahead, clock = iter([9, 2, 3, 4, 5, 6]), iter(range(0, 10_000, 400))
     monkeypatch.setattr(connection, "time", mock.Mock(monotonic=lambda: next(clock)))
     future = mock.Mock()
@@ -355,7 +346,64 @@ def test_workers_of_another_version_are_told_from_ours() -> None:
         connection._check_versions({"one": ours, "other": f"{ours}.0"})
 
 
-def test_a_missing_library_is_named_by_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_named_by_its_extra(monkeypatch: Patch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(RequestError, match=r"eigenveil\[dask\]"):
         Cluster(NOBODY)
+
+
+class Marker:
+    """What a rogue scheduler would send: whoever unpickles it makes a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[object, ...]]:
+        return Path.touch, (self._path,)
+
+
+@contextmanager
+def a_rogue(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
+    """A plain server at a port of this machine that says `data` to whoever comes; and the
+    first words of each that has closed its connection."""
+    heard: list[bytes] = []
+
+    class Says(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.request.settimeout(30)
+            self.request.sendall(data)
+            first = self.request.recv(2**16)
+            with suppress(ConnectionResetError):
+                while self.request.recv(2**16):
+                    pass
+            heard.append(first)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Says) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            yield server.server_address[1], heard
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_rogue_scheduler_is_refused_before_unpickling(tmp_path: Path, monkeypatch: Patch) -> None:
+    """Any local user may listen at a port; what such a one says in the clear is nobody's pickle."""
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 1.0)
+    made = tmp_path / "made"
+    header = b"\x80\x04" + pickle.dumps(Marker(made))
+    frame = struct.pack("<QQ", 1, len(header)) + header
+    with (
+        a_rogue(struct.pack("<Q", len(frame)) + frame) as (port, heard),
+        refused(Code.UNREACHABLE, "does not answer"),
+    ):
+        Cluster(ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **certified(tmp_path / "tls")))
+    assert heard  # it was asked, and nobody keeps a connection to it
+    assert all(one[:1] == b"\x16" for one in heard)  # a greeting of TLS, and nothing else
+    assert not made.exists()
+
+
+def test_plain_tcp_is_refused_with_the_page_that_makes_certificates() -> None:
+    with refused(Code.BAD_CONFIG, "deploy/OPERATIONS.md"):
+        ClusterAddress(scheduler="tcp://127.0.0.1:8786")

@@ -13,7 +13,6 @@ import pytest
 
 from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code, RequestError
-from eigenveil.numerics.encoding import to_bytes
 from eigenveil.planning.choose import rehearse
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Missing
@@ -21,14 +20,13 @@ from eigenveil_client.records import scratch_files
 from eigenveil_client.records.recoding import gather
 from eigenveil_client.records.scratch_files import GridFile, Scratch
 from eigenveil_client.records.tables.source import BadRecords
-from eigenveil_client.site.commands import evidence
 from eigenveil_client.site.config import EngineConfig, EngineKind
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.engine.engine import LocalEngine, LocalRecords, make_engine
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.daemon.test_worker import FIRST, SECOND, ask, ended, process
-from tests.client.site.support import Stage, a_plan, a_study, work, write_records
+from tests.client.site.daemon.test_worker import FIRST, SECOND, ask, ended
+from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, reason_of, work, write_records
 
 MEMORY, DISK, SEALED = (
     EngineConfig(kind=EngineKind.MEMORY),
@@ -52,9 +50,7 @@ def is_open(file: GridFile) -> bool:
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=lambda plan: plan.algorithm.value)
-def test_memory_disk_and_encrypted_disk_answer_alike(
-    stage: Stage, plan: object, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_memory_disk_and_encrypted_disk_answer_alike(stage: Stage, plan: object, monkeypatch: Patch) -> None:
     monkeypatch.setattr(scratch_files, "WINDOW", 1000)
     write_records(stage.records, rows=3000)
     answers = []
@@ -77,19 +73,15 @@ def test_more_records_than_the_site_ever_has_are_not_held(stage: Stage) -> None:
     assert caught.value.about == "too-many"
 
 
-def test_a_study_goes_on_when_its_site_holds_records_elsewhere_and_ends_when_they_change(
-    stage: Stage,
-) -> None:
+def test_study_continues_with_another_engine_and_ends_when_records_change(stage: Stage) -> None:
     for said, asked in [(MEMORY, FIRST), (SEALED, SECOND), (DISK, SECOND)]:
         stage.config = replace(stage.config, engine=said)
-        with process(stage) as (_, worker):
+        with stage.process() as (_, worker):
             assert isinstance(ask(stage, worker, asked), Contribution)
             assert len(files(worker)) == (said is not MEMORY)
     write_records(stage.records, rows=41)
-    with process(stage) as (_, worker):
-        refusal = ask(stage, worker, SECOND)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+    with stage.process() as (_, worker):
+        assert reason_of(ask(stage, worker, SECOND)) == pb.DECLINE_REASON_FAILURE
         assert files(worker) == []
 
 
@@ -97,25 +89,23 @@ def test_records_are_let_go_when_their_study_ends_or_is_withdrawn_by_another_pro
     stage.config = replace(stage.config, engine=SEALED)
     study = a_study(epsilon=0.2)
     plans = [a_plan(study, submission=str(number)) for number in range(3)]
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         for plan in plans:
             assert isinstance(ask(stage, worker, rehearse(plan)[0], plan), Contribution)
         first, second, third = files(worker)
         worker.work(ended(plans[0]))
         assert [is_open(one) for one in (first, second, third)] == [False, True, True]
-        with process(stage) as (other, _):
+        with stage.process() as (other, _):
             other.withdraw(plans[1].digest, PersonDecision(by="anna"))
         worker.work(pb.NextWorkResponse())
         assert [is_open(one) for one in (first, second, third)] == [False, False, True]
         assert isinstance(worker.work(work(rehearse(plans[2])[1])), Contribution)
 
 
-def test_a_full_disk_is_one_word_to_the_coordinator_and_costs_nothing(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_full_disk_is_one_reason_and_costs_nothing(stage: Stage, monkeypatch: Patch, caplog: Log) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     stage.config = replace(stage.config, engine=SEALED)
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         with monkeypatch.context() as broken:
             full = os.open("/dev/full", os.O_WRONLY)
             broken.setattr("tempfile.TemporaryFile", lambda **_: os.fdopen(full, "wb", buffering=0))
@@ -129,22 +119,16 @@ def test_a_full_disk_is_one_word_to_the_coordinator_and_costs_nothing(
 
 def test_a_grid_that_the_disk_does_not_give_back_is_loaded_again(stage: Stage) -> None:
     stage.config = replace(stage.config, engine=SEALED)
-    with process(stage) as (store, worker):
+    with stage.process() as (store, worker):
         assert isinstance(ask(stage, worker), Contribution)
         os.ftruncate(files(worker)[0]._file._file.fileno(), 7)
-        refusal = worker.work(work(SECOND))
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_FAILURE
+        assert reason_of(worker.work(work(SECOND))) == pb.DECLINE_REASON_FAILURE
         assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
         assert isinstance(worker.work(work(SECOND)), Contribution)
 
 
-
-
 @pytest.mark.parametrize("rows", [40, 4000])
-def test_what_needs_all_records_is_declined_by_what_the_site_states_and_not_by_what_it_has(
-    stage: Stage, rows: int
-) -> None:
+def test_query_of_all_rows_is_declined_by_stated_limits_only(stage: Stage, rows: int) -> None:
     write_records(stage.records, rows=rows)
     dealt = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=2, max_records=10**6))
     summed = a_plan(a_study(max_records=10**6))
@@ -165,10 +149,8 @@ def test_what_needs_all_records_is_declined_by_what_the_site_states_and_not_by_w
         local.check(summed, rehearse(summed))
     stage.rule(maximum_records=10**6)
     stage.config = replace(stage.config, engine=EngineConfig(memory_mib=1))
-    with process(stage) as (store, worker):
-        refusal = ask(stage, worker, rehearse(dealt)[0], dealt)
-        assert isinstance(refusal, Refusal)
-        assert refusal.reason == pb.DECLINE_REASON_POLICY
+    with stage.process() as (store, worker):
+        assert reason_of(ask(stage, worker, rehearse(dealt)[0], dealt)) == pb.DECLINE_REASON_POLICY
         assert store.ledger.ledger.spent.micro_rho == 0
         assert isinstance(ask(stage, worker, rehearse(summed)[0], summed), Contribution), (
             "what is a sum over records is answered"
@@ -180,13 +162,13 @@ def test_what_needs_all_records_is_held_in_memory_whatever_else_lies_in_files(st
     dealt = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, centring=False, batches=4))
     stage.rule(algorithms=("private-oja",), minimum_records=80)
     stage.config = replace(stage.config, engine=SEALED)
-    with process(stage) as (_, worker):
+    with stage.process() as (_, worker):
         for asked in rehearse(dealt):
             assert isinstance(ask(stage, worker, asked, dealt), Contribution)
         assert files(worker) == []
 
 
-def test_persons_set_aside_give_the_same_answers(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_persons_set_aside_give_the_same_answers(stage: Stage, monkeypatch: Patch) -> None:
     rows = [f"p{number % 700},{number % 11},{number % 7},{number % 10}" for number in range(2000)]
     stage.records.write_text("\n".join(["who,a,b,c", *rows]) + "\n")
     stage.rule(person_column="who")

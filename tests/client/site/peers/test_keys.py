@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import stat
@@ -11,11 +12,28 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.errors import Code
-from eigenveil_client.site.roster.peers import NAME, SiteKeys, has_keys
+from eigenveil.errors import Code, RequestError
+from eigenveil.key_cards.owners import SITE_CARD_SIGNED, SignedSiteKeyCard, SiteKeyCard, sign_site_card
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.daemon.round_checks import PeerSecrets
+from eigenveil_client.site.roster.peers import NAME, PEERS, SiteKeys, has_keys
+from eigenveil_client.site.roster.pins import Confirmation, ImportOutcome, PinStatus
+from eigenveil_client.site.roster.roster import Roster, RosterUnusable
 from eigenveil_common.files import write_secret
 from tests.client.connection.test_identity import Enrolment, enrolling
-from tests.client.site.support import FEDERATION, SITE, Authority, Stage, store_identity
+from tests.client.site.peers.people import AT, knowing, own, roster, theirs
+from tests.client.site.support import (
+    FEDERATION,
+    SITE,
+    Authority,
+    Coordinator,
+    Log,
+    Patch,
+    Stage,
+    store_identity,
+    until,
+)
+from tests.core.secure_aggregation.cards import signing
 from tests.support import refused
 
 
@@ -41,7 +59,7 @@ def test_keys_are_made_once_and_two_sites_share_a_secret(stage: Stage, tmp_path:
     assert not any(bytes.fromhex(one) in here.signed.said + here.signed.signature for one in secret)
 
 
-def test_commands_at_the_same_moment_make_one_card(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_at_the_same_moment_make_one_card(stage: Stage, monkeypatch: Patch) -> None:
     written: list[bytes] = []
 
     def slowly(path: Path, data: bytes) -> None:
@@ -49,7 +67,7 @@ def test_commands_at_the_same_moment_make_one_card(stage: Stage, monkeypatch: py
         time.sleep(0.05)
         write_secret(path, data)
 
-    monkeypatch.setattr("eigenveil_client.connection.identity_files.write_secret", slowly)
+    monkeypatch.setattr("eigenveil_client.connection.key_files.write_secret", slowly)
     with ThreadPoolExecutor(3) as pool:  # each waits for the lock as another process would
         assert len(set(pool.map(lambda folder: SiteKeys.make(folder).card, [stage.config.identity] * 3))) == 1
     assert len(written) == 1
@@ -101,3 +119,217 @@ def test_only_a_site_has_a_card(stage: Stage, tmp_path: Path) -> None:
         with refused(Code.BAD_CONFIG, "no site's identity", "enrol"):
             SiteKeys.make(folder)
     assert not has_keys(analyst)
+
+
+OLD, NEW = theirs(seed=7), theirs(seed=8)
+
+
+def test_a_card_is_believed_once_a_person_has_heard_its_digits(stage: Stage) -> None:
+    one = roster(stage)
+    assert (one.confirmed(), one.content().pins) == ({}, {})
+    assert one.import_cards([OLD], own(stage).federation, own(stage), replacing=False) == {
+        "hospital-b": ImportOutcome.NEW
+    }
+    assert one.confirmed() == {}
+    with refused(Code.IDENTITY, "nothing was confirmed"):
+        one.confirm("hospital-b", NEW.check().fingerprint, "Kim")
+    with refused(Code.IDENTITY, "of this site's own key card", "nothing was confirmed"):
+        one.confirm("hospital-b", own(stage).fingerprint, "Kim")
+    assert one.confirmed() == {}
+    one.confirm("hospital-b", OLD.check().fingerprint.replace(" ", "-"), "Kim")
+    again = Roster(PEERS, stage.config.identity)
+    assert again.confirmed() == {"hospital-b": OLD.check()}
+    assert again.content().pins["hospital-b"].confirmed == Confirmation(by="Kim", at=AT)
+    assert stat.S_IMODE((stage.config.identity / PEERS.file).stat().st_mode) == 0o600
+    assert again.import_cards([OLD], own(stage).federation, own(stage), replacing=True) == {
+        "hospital-b": ImportOutcome.KNOWN
+    }
+    assert again.confirmed() == {"hospital-b": OLD.check()}, "the same file again changes nothing"
+
+
+def test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence(stage: Stage) -> None:
+    one = knowing(stage, OLD)
+    with refused(
+        Code.CONFLICT, "another key card of hospital-b", "Telephone", "--replace", "nothing was imported"
+    ):
+        one.import_cards([theirs("hospital-c", 3), NEW], own(stage).federation, own(stage), replacing=False)
+    assert list(one.content().pins) == ["hospital-b"], "all or none"
+    assert one.import_cards([NEW], own(stage).federation, own(stage), replacing=True) == {
+        "hospital-b": ImportOutcome.REPLACED
+    }
+    assert one.confirmed() == {}
+    one.check_unchanged()
+    one.confirm("hospital-b", NEW.check().fingerprint, "Lou")
+    assert one.confirmed() == {"hospital-b": NEW.check()}
+    one.remove("hospital-b")
+    assert one.confirmed() == {}
+    kept = Roster(PEERS, stage.config.identity).content().earlier
+    assert [(each.signed, each.until, each.confirmed) for each in kept] == [
+        (OLD, AT, Confirmation(by="Kim", at=AT)),
+        (NEW, AT, Confirmation(by="Lou", at=AT)),
+    ]
+    one.import_cards([OLD], own(stage).federation, own(stage), replacing=False)
+    assert one.confirmed() == {}, "what was removed and comes again is confirmed again"
+
+
+def test_a_card_nobody_confirmed_gives_way_to_a_later_file_and_is_kept(stage: Stage) -> None:
+    one = roster(stage)
+    one.import_cards([OLD], own(stage).federation, own(stage), replacing=False)
+    assert one.import_cards([NEW], own(stage).federation, own(stage), replacing=False) == {
+        "hospital-b": ImportOutcome.REPLACED
+    }
+    assert [each.card for each in one.content().earlier] == [OLD.check()]
+    with refused(Code.IDENTITY, "not the digits"):
+        one.confirm("hospital-b", OLD.check().fingerprint, "Kim")
+
+
+def with_keys_of(card: SiteKeyCard, key: str) -> SignedSiteKeyCard:
+    """A site that writes another's key on its card."""
+    mine = theirs("hospital-c", seed=9).check()
+    values = {"agreement": mine.agreement, "signing": mine.signing} | {key: getattr(card, key)}
+    made = SiteKeyCard(federation=mine.federation, site=mine.site, **values)
+    if key == "signing":  # which it cannot sign for, unless one folder is a copy of the other
+        return SignedSiteKeyCard(said=made.said, signature=signing(7).sign(SITE_CARD_SIGNED + made.said))
+    return sign_site_card(made, signing(9).sign)
+
+
+def test_what_a_mail_can_get_wrong_is_refused(stage: Stage) -> None:
+    one, mine = knowing(stage, OLD), own(stage)
+    wrong = {
+        "of federation elsewhere, and this site is in": [theirs(federation="elsewhere")],
+        f"this site's name, {SITE}": [theirs(SITE)],
+        "two key cards of hospital-c": [theirs("hospital-c", 1), theirs("hospital-c", 2)],
+        "has the keys of hospital-b": [with_keys_of(OLD.check(), "agreement")],
+        "the keys of hospital-b: one folder was copied": [with_keys_of(OLD.check(), "signing")],
+        f"has the keys of {SITE}": [with_keys_of(mine, "agreement")],
+    }
+    before = one.content()
+    for words, cards in wrong.items():
+        for replacing in (False, True):
+            with refused(Code.CONFLICT, words, "nothing was imported"):
+                one.import_cards(
+                    [theirs("hospital-d", 4), *cards], mine.federation, mine, replacing=replacing
+                )
+    assert one.content() == before
+
+
+def test_this_site_s_own_card_among_others_is_passed_over(stage: Stage) -> None:
+    one, mine = roster(stage), SiteKeys.make(stage.config.identity)
+    assert one.import_cards([mine.signed, OLD], mine.card.federation, mine.card, replacing=False) == {
+        SITE: ImportOutcome.OWN,
+        "hospital-b": ImportOutcome.NEW,
+    }
+    assert list(one.content().pins) == ["hospital-b"]
+
+
+def test_card_change_is_alarmed_stored_and_decided_by_a_person(stage: Stage, caplog: Log) -> None:
+    one = knowing(stage, OLD)
+    one.mark_changed("hospital-b", OLD.check().digest)
+    one.mark_changed("hospital-z", NEW.check().digest)
+    one.check_unchanged()
+    assert "peer-key-changed" not in caplog.text
+    one.mark_changed("hospital-b", NEW.check().digest)
+    assert f"peer-key-changed site=hospital-b here={OLD.check().digest[:12]}" in caplog.text
+    later = Roster(PEERS, stage.config.identity)
+    assert (list(later.changed()), later.confirmed()) == (["hospital-b"], {})
+    with refused(Code.CONFLICT, "peers confirm hospital-b", "--replace", "peers remove hospital-b"):
+        later.check_unchanged()
+    with refused(Code.IDENTITY, "not the digits"):
+        later.confirm("hospital-b", NEW.check().fingerprint, "Kim")
+    later.import_cards([NEW], own(stage).federation, own(stage), replacing=True)
+    assert list(later.changed()) == ["hospital-b"], "a file decides nothing"
+    later.confirm("hospital-b", NEW.check().fingerprint, "Kim")
+    later.check_unchanged()
+    assert later.confirmed() == {"hospital-b": NEW.check()}
+
+
+def test_the_card_that_was_pinned_can_be_confirmed_again_or_removed(stage: Stage) -> None:
+    one = knowing(stage, OLD, theirs("hospital-c", 3))
+    for name in one.confirmed():
+        one.mark_changed(name, NEW.check().digest)
+    with refused(Code.CONFLICT, "card of hospital-b", "card of hospital-c"):
+        one.check_unchanged()
+    one.confirm("hospital-b", OLD.check().fingerprint, "Lou")
+    one.remove("hospital-c")
+    one.check_unchanged()
+    assert one.confirmed() == {"hospital-b": OLD.check()}
+    assert [(each.status, each.card.site) for each in one.content().earlier] == [
+        (PinStatus.CHANGED, "hospital-c")
+    ]
+
+
+def test_commands_at_the_same_moment_lose_nothing(stage: Stage) -> None:
+    one, mine = roster(stage), own(stage)
+    files = [[theirs(f"h-{number}", 100 + number)] for number in range(12)]
+    with ThreadPoolExecutor(6) as pool:  # each waits for the lock as another process would
+        list(pool.map(lambda cards: one.import_cards(cards, mine.federation, mine, replacing=False), files))
+    assert len(one.content().pins) == 12
+
+
+@pytest.mark.parametrize("damage", ["", "{}", '{"peers": 7, "earlier": []}', "hospital-c", "0", "null"])
+def test_a_damaged_file_is_told_and_believed_in_nothing(stage: Stage, damage: str) -> None:
+    one = knowing(stage, OLD)
+    path = stage.config.identity / PEERS.file
+    if damage in ("hospital-c", "0"):  # somebody edited a name, or a digit of a key
+        site = OLD.check().site if damage == "hospital-c" else OLD.check().agreement.hex()[:8]
+        damage = path.read_text().replace(site, damage if damage == "hospital-c" else "0" * 8)
+    path.write_text(damage)
+    for use in (one.confirmed, one.check_unchanged, lambda: one.mark_changed("hospital-b", "0" * 64)):
+        with refused(Code.BAD_CONFIG, "damaged. Restore the file from the backup"):
+            use()
+    assert path.read_text() == damage
+
+
+def test_a_file_that_others_can_read_is_not_used(stage: Stage) -> None:
+    one = knowing(stage, OLD)
+    (stage.config.identity / PEERS.file).chmod(0o644)
+    with pytest.raises(RosterUnusable, match="chmod 600"):
+        one.confirmed()
+
+
+def test_a_power_cut_while_it_is_written_leaves_what_was(stage: Stage, monkeypatch: Patch) -> None:
+    one = knowing(stage, OLD)
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.replace", full)
+        with refused(Code.STORAGE, "make room"):
+            one.mark_changed("hospital-b", NEW.check().digest)
+    assert one.confirmed() == {"hospital-b": OLD.check()}
+    assert json.loads((stage.config.identity / PEERS.file).read_bytes())["earlier"] == []
+
+
+async def test_the_daemon_neither_calls_nor_stays_while_a_change_is_undecided(stage: Stage) -> None:
+    one = knowing(stage, OLD)
+
+    coordinator = Coordinator()
+    async with stage.serving(coordinator):
+        one.mark_changed("hospital-b", NEW.check().digest)
+        store = stage.store()
+        daemon = stage.make_daemon(store)
+        with pytest.raises(RequestError, match="another key card of hospital-b"):
+            await asyncio.wait_for(daemon.run(), 60)
+        store.close()
+        assert coordinator.hellos == 0
+        one.confirm("hospital-b", OLD.check().fingerprint, "Kim")
+        async with stage.daemon():
+            await until(lambda: coordinator.asked)
+
+
+def test_the_first_card_that_contradicted_a_confirmed_one_stays_as_evidence(stage: Stage) -> None:
+    one = knowing(stage, OLD)
+    for number in (8, 9):
+        one.mark_changed("hospital-b", theirs("hospital-b", number).check().digest)
+    conflict = one.content().pins["hospital-b"].conflict
+    assert conflict is not None
+    assert conflict.digest == theirs("hospital-b", 8).check().digest
+
+
+def test_a_secret_is_shared_with_a_card_and_not_with_a_name(stage: Stage) -> None:
+    """A running daemon masks for the card that people confirmed last."""
+    keys = SiteKeys.make(stage.config.identity)
+    secrets = PeerSecrets(load_identity(stage.config.identity))
+    for card in (OLD.check(), NEW.check(), OLD.check()):
+        assert secrets._secret(keys, card) == keys.secret_with(card)

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.errors import Code
+from eigenveil.errors import Code, RequestError
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.checks import offline_checks
+from eigenveil_client.site.daemon.answers import Ready
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.policy_sections import KNOWN, TrustRules
@@ -18,9 +19,9 @@ from eigenveil_client.site.roster import peers
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, assignment
+from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, assignment, confirm
 from tests.client.site.stated import rehearsal, work
-from tests.client.site.support import Stage, a_plan, a_stage
+from tests.client.site.support import SITE, Stage, a_plan, a_stage, reason_of
 from tests.support import refused
 
 CENTRAL = a_plan()
@@ -45,14 +46,12 @@ def central(stage: Stage) -> object:
 
 
 @pytest.mark.parametrize("since", [since_confirmed, since_removed, since_contradicted])
-def test_a_central_study_is_declined_once_a_peer_was_confirmed(
+def test_central_study_is_declined_after_a_confirmed_peer(
     tmp_path: Path, since: Callable[[Peers], None]
 ) -> None:
     peers = Peers(a_stage(tmp_path))
     since(peers)
-    reply = central(peers.stage)
-    assert isinstance(reply, Refusal)
-    assert reply.reason == pb.DECLINE_REASON_POLICY
+    assert reason_of(central(peers.stage)) == pb.DECLINE_REASON_POLICY
     failed = [one.about for one in offline_checks(peers.stage.config, CENTRAL) if one.level is Level.FAIL]
     assert "policy trust" in failed
 
@@ -67,8 +66,7 @@ def test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered(tmp_p
     assert not isinstance(central(a_stage(tmp_path / "b")), Refusal)
 
 
-def test_what_was_agreed_to_before_a_peer_was_confirmed_is_answered_no_more(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
+def test_what_was_agreed_to_before_a_peer_was_confirmed_is_answered_no_more(stage: Stage) -> None:
     with closing(stage.store()) as store:
         first, second = rehearsal(CENTRAL.digest)[:2]
         assert not isinstance(stage.worker(store).work(work(first, stage.signed(CENTRAL))), Refusal)
@@ -86,3 +84,61 @@ def test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever(tmp_path: P
             consent.approve(stage.config, store, store.studies.find(CENTRAL.digest), by="ida")
         assert worker.work(assignment(QUESTIONS[0], None, stage.signed(PLAN))) is None
         assert store.studies.standing(PLAN.digest) is ConsentStatus.PENDING
+
+
+FIRST = QUESTIONS[0]
+BOTH = TrustRules()
+MISSING = "the key card of hospital-c, hospital-d is not confirmed here: telephone each"
+
+
+def test_where_the_rules_decide_a_study_with_a_stranger_is_declined(tmp_path: Path) -> None:
+    peers = Peers(a_stage(tmp_path), confirmed=OTHERS[:1])
+    store = peers.stage.store()
+    refusal = peers.stage.worker(store).work(assignment(FIRST, None, peers.stage.signed(PLAN)))
+    assert isinstance(refusal, Refusal)
+    assert refusal.reason == pb.DECLINE_REASON_POLICY
+    assert [(one.rule, one.plans) for one in store.declined.counts()] == [("peers", 1)]
+    assert store.ledger.ledger.size == 0
+    store.close()
+
+
+def test_where_a_person_decides_a_study_waits_until_the_cards_are_confirmed(tmp_path: Path) -> None:
+    peers = Peers(a_stage(tmp_path, approval=Approval.ASK), confirmed=OTHERS[:1])
+    config, store = peers.stage.config, peers.stage.store()
+    worker = peers.stage.worker(store)
+    assert worker.work(assignment(FIRST, None, peers.stage.signed(PLAN))) is None
+    seen = store.studies.find(PLAN.digest)
+    (told,) = [
+        peers for peers in consent.explain_plan(config, store, PLAN, None)["policy"] if not peers["passed"]
+    ]
+    assert told["rule"] == "peers"
+    assert MISSING in told["text"]
+    assert "eigenveil-site peers confirm hospital-c" in told["text"]
+    (listed,) = consent.studies(config, store)["studies"]
+    assert listed["reason"] == "cannot be approved yet: peers; see explain"
+    with pytest.raises(RequestError, match=MISSING):
+        consent.approve(config, store, seen, by="ida")
+    for name in OTHERS[1:]:
+        confirm(peers.roster, peers.keys[name], peers.keys[SITE])
+    assert consent.studies(config, store)["studies"][0]["reason"] == ""
+    consent.approve(config, store, seen, by="ida")
+    assert isinstance(worker.work(assignment(FIRST)), Ready)
+    store.close()
+
+
+def test_what_waited_with_a_stranger_is_refused_when_no_person_is_asked_any_more(tmp_path: Path) -> None:
+    peers = Peers(a_stage(tmp_path, approval=Approval.ASK), confirmed=OTHERS[:1])
+    with closing(peers.stage.store()) as store:
+        assert peers.stage.worker(store).work(assignment(FIRST, None, peers.stage.signed(PLAN))) is None
+        peers.stage.rule(approval=Approval.AUTO)
+        assert reason_of(peers.stage.worker(store).work(assignment(FIRST))) == pb.DECLINE_REASON_POLICY
+        assert store.ledger.ledger.size == 0
+
+
+def test_a_site_without_a_card_is_told_to_make_one(stage: Stage) -> None:
+    trust, verdict = peers.verdicts(stage.config.identity, SITE, PLAN, BOTH)
+    assert (trust.rule, trust.passed) == ("trust", True)
+    assert not verdict.passed
+    assert "eigenveil-site peers export" in verdict.text
+    failed = [one.about for one in offline_checks(stage.config, PLAN) if one.level is Level.FAIL]
+    assert failed == ["policy peers"], "so does eigenveil-site check"

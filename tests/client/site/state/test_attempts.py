@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,15 +30,10 @@ from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_client.site.state.store import SiteStore
 from tests.client.site.masking import EVERY, PLAN, QUESTIONS, Peers, answered, ask, held, left, process
 from tests.client.site.stated import RELEASE_KEY, work
-from tests.client.site.support import SITE, a_stage
+from tests.client.site.support import SITE
 from tests.support import refused
 
 FIRST, SECOND, *_ = QUESTIONS
-
-
-@pytest.fixture
-def peers(tmp_path: Path) -> Peers:
-    return Peers(a_stage(tmp_path))
 
 
 @pytest.fixture
@@ -91,7 +85,7 @@ def test_what_was_answered_never_changes(peers: Peers, store: SiteStore, change:
 
 
 @pytest.mark.parametrize("later", [(FIRST, 2), (SECOND, 1)], ids=["attempt", "round"])
-def test_bytes_go_with_what_is_answered_later_and_the_signatures_stay(
+def test_later_answer_deletes_bytes_and_keeps_signatures(
     peers: Peers, store: SiteStore, later: tuple[object, int]
 ) -> None:
     kept(store, peers.attempt(FIRST), [1])
@@ -119,9 +113,7 @@ def test_bytes_that_were_changed_are_never_sent(peers: Peers, store: SiteStore) 
             store.attempts.sent(peers.attempt(FIRST), SITE)
 
 
-def test_a_statement_that_was_changed_is_found_when_the_state_is_opened(
-    peers: Peers, store: SiteStore
-) -> None:
+def test_changed_statement_is_found_when_the_state_opens(peers: Peers, store: SiteStore) -> None:
     kept(store, peers.attempt(FIRST), [1])
     store.check_whole()
     with store.database.transaction() as change:
@@ -209,7 +201,7 @@ def test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leavin
     ],
     ids=["other noise", "another question"],
 )
-def test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question(
+def test_ledger_refuses_attempt_of_other_noise_or_query(
     peers: Peers, change: dict[str, Any], code: Code, words: str
 ) -> None:
     """Whoever asked for it: both are held to in the transaction that charges."""
@@ -226,7 +218,7 @@ def test_the_ledger_takes_no_attempt_beyond_the_guarantee_or_at_another_question
         assert (left(store)[0], held(store, "attempts")) == (paid, int(paid > 0))
 
 
-def test_no_exact_answer_of_a_masked_study_can_leave(peers: Peers) -> None:
+def test_exact_answer_of_a_masked_study_cannot_leave(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
         reply = answered(worker, FIRST, peers.attempt(FIRST))
         with pytest.raises(InternalError, match="exact answer of a masked study"):

@@ -5,29 +5,21 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
 from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.errors import Code, RequestError
-from eigenveil_client.connection.identity import load_identity
-from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.state.rollback import CheckpointStore
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import FEDERATION, Context, Coordinator, Stage, a_plan, a_stage, until, work
+from tests.client.site.support import FEDERATION, Context, Coordinator, Stage, a_plan, until, work
 from tests.support import refused
 
 ROWS = [f"{number:04x}" * 16 for number in range(1, 60)]
 OTHER = [f"{number:04x}" * 16 for number in range(101, 160)]
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    """A site."""
-    return a_stage(tmp_path)
 
 
 def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.SignedCheckpoint:
@@ -63,9 +55,7 @@ def test_heads_move_forward_and_outlive_the_process(stage: Stage) -> None:
 @pytest.mark.parametrize(
     "shown", [ROWS[:49], OTHER[:50], [*ROWS[:49], *OTHER[:9]]], ids=["smaller", "beside", "contradicting"]
 )
-def test_a_head_that_does_not_follow_stops_the_site_until_its_operator_decides(
-    stage: Stage, shown: list[str]
-) -> None:
+def test_inconsistent_checkpoint_stops_the_site_until_accepted(stage: Stage, shown: list[str]) -> None:
     store = stage.store()
     advance(stage, store.checkpoints, ROWS[:50])
     with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
@@ -103,8 +93,7 @@ def checkpoint(stage: Stage, rows: list[str]) -> Checkpoint:
     return verify_checkpoint(one.checkpoint_json, one.signature, stage.authority.release_public)
 
 
-def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage) -> None:
-    store = stage.store()
+def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage, store: SiteStore) -> None:
     public = stage.authority.release_public
     forged = pb.SignedCheckpoint(checkpoint_json=signed(stage, ROWS).checkpoint_json, signature=bytes(64))
     with refused(Code.IDENTITY, "not signed"):
@@ -113,7 +102,6 @@ def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage) -> None:
         store.checkpoints.advance(signed(stage, ROWS, "elsewhere"), public, FEDERATION)
     store.checkpoints.check()
     assert store.checkpoints.latest() is None
-    store.close()
 
 
 @dataclass
@@ -141,7 +129,7 @@ async def test_the_daemon_shows_its_head_and_ends_at_one_that_goes_back(stage: S
         assert coordinator.asked[1].checkpoint_digest == bytes.fromhex(ROWS[8])
         coordinator.work.append(back)
         store = stage.store()
-        daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
+        daemon = stage.make_daemon(store)
         with pytest.raises(RequestError, match="restored from an old copy"):
             await daemon.run()
         assert coordinator.greetings[-1].checkpoint == signed(stage, ROWS[:9])

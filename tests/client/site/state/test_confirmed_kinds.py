@@ -13,10 +13,8 @@ from eigenveil.aggregation import Contribution
 from eigenveil.errors import Code
 from eigenveil.key_cards.key_card import cards_to_file
 from eigenveil.planning.choose import rehearse
-from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.daemon.decisions import Refusal
-from eigenveil_client.site.daemon.service import SiteDaemon
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.policy_sections import KNOWN, TrustRules
 from eigenveil_client.site.roster.analysts import ANALYSTS
@@ -54,10 +52,7 @@ def emptied(path: Path) -> None:
 
 
 @pytest.mark.parametrize("loss", [moved_away, emptied])
-def test_unsigned_studies_stay_refused_when_the_cards_are_gone(
-    tmp_path: Path, loss: Callable[[Path], None]
-) -> None:
-    stage = a_stage(tmp_path)
+def test_unsigned_studies_stay_refused_without_cards(stage: Stage, loss: Callable[[Path], None]) -> None:
     stage.know_analyst()
     with closing(stage.store()) as store:
         assert not isinstance(answer(stage, store, signed=True), Refusal)
@@ -91,15 +86,13 @@ def test_a_person_agrees_to_nothing_when_the_cards_are_gone(tmp_path: Path) -> N
             answer(stage, store, signed=False)
 
 
-def test_central_studies_stay_refused_when_the_peers_are_gone(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
+def test_central_studies_stay_refused_when_the_peers_are_gone(stage: Stage, store: SiteStore) -> None:
     knowing(stage, theirs())
-    with closing(stage.store()) as store:
-        store.confirmed.note_and_require(stage.config.identity)
-        (stage.config.identity / PEERS.file).unlink()
-        with ends_the_process():
-            answer(stage, store, signed=False)
-        assert store.ledger.ledger.size == 0
+    store.confirmed.note_and_require(stage.config.identity)
+    (stage.config.identity / PEERS.file).unlink()
+    with ends_the_process():
+        answer(stage, store, signed=False)
+    assert store.ledger.ledger.size == 0
 
 
 def test_answers_end_when_the_cards_of_peers_are_gone(tmp_path: Path) -> None:
@@ -122,10 +115,9 @@ async def test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected(stag
     whole = file.read_bytes()
     signed = stage.authorized(PLAN, signed_by_analyst(PLAN, expires=1_800_003_600))
     coordinator = Coordinator()
-
     async with stage.serving(coordinator):
         with closing(stage.store()) as store:
-            daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
+            daemon = stage.make_daemon(store)
             running = asyncio.create_task(daemon.run())
             await until(lambda: coordinator.asked)
             file.write_bytes(b"{")
@@ -139,9 +131,7 @@ async def test_a_daemon_ends_when_a_roster_is_damaged_while_it_is_connected(stag
 
 
 @pytest.mark.parametrize("how", ["remove", "replace", "daemon"])
-def test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more(
-    stage: Stage, how: str
-) -> None:
+def test_backup_of_cards_does_not_confirm_a_removed_one(stage: Stage, how: str) -> None:
     config, file = written(stage), stage.config.identity / ANALYSTS.file
     stage.know_analyst()
     stage.know_analyst("bob")
@@ -167,20 +157,19 @@ def test_a_backup_of_the_cards_from_before_one_was_put_aside_confirms_it_no_more
         assert isinstance(answer(stage, store, signed=True, plan=OTHER), Contribution), "confirmed anew"
 
 
-async def test_a_daemon_does_not_start_without_them(stage: Stage) -> None:
+async def test_a_daemon_does_not_start_without_them(stage: Stage, store: SiteStore) -> None:
     stage.know_analyst()
-    with closing(stage.store()) as store:
-        store.confirmed.note_and_require(stage.config.identity)
-        (stage.config.identity / ANALYSTS.file).unlink()
-        daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
-        with refused(Code.BAD_CONFIG, *GONE):
-            await asyncio.wait_for(daemon.run(), 60)
+    store.confirmed.note_and_require(stage.config.identity)
+    (stage.config.identity / ANALYSTS.file).unlink()
+    daemon = stage.make_daemon(store)
+    with refused(Code.BAD_CONFIG, *GONE):
+        await asyncio.wait_for(daemon.run(), 60)
 
 
 async def test_a_daemon_remembers_what_was_confirmed_before_it_started(stage: Stage) -> None:
     stage.know_analyst()
     with closing(stage.store()) as store, suppress(TimeoutError):
-        daemon = SiteDaemon(stage.worker(store), lambda: load_identity(stage.config.identity))
+        daemon = stage.make_daemon(store)
         await asyncio.wait_for(daemon.run(), 1)
     (stage.config.identity / ANALYSTS.file).unlink()
     with closing(stage.store()) as store, refused(Code.BAD_CONFIG, *GONE):
@@ -206,9 +195,7 @@ def test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone(sta
 
 @pytest.mark.parametrize("kind", [PEERS, ANALYSTS], ids=["peers", "analysts"])
 @pytest.mark.parametrize("there", [True, False], ids=["a link to a roster", "a link to nothing"])
-def test_a_link_in_a_rosters_place_is_neither_followed_nor_replaced(
-    stage: Stage, kind: object, there: bool
-) -> None:
+def test_roster_link_is_neither_followed_nor_replaced(stage: Stage, kind: object, there: bool) -> None:
     path, elsewhere = stage.config.identity / kind.file, stage.folder / "elsewhere"  # type: ignore[attr-defined]
     if there:
         emptied(elsewhere)

@@ -18,26 +18,30 @@ from eigenveil.protocol.plan import Plan, verify_plan
 from eigenveil.study_authorization import AUTHORIZATION_SIGNED, MOST_SENT, SignedAuthorization
 from eigenveil_client.connection.identity import load_identity
 from eigenveil_client.site.commands import consent
-from eigenveil_client.site.daemon.decisions import PlanDecisions, Refusal
-from eigenveil_client.site.engine.engine import make_engine
+from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state import declined_plans, declined_proofs
 from eigenveil_client.site.state.store import SiteStore
-from eigenveil_common.files import arm, disarm
 from tests.client.site.command_line import site, written
 from tests.client.site.stated import work
-from tests.client.site.support import FEDERATION, Stage, a_plan, a_stage, a_study
+from tests.client.site.support import (
+    FEDERATION,
+    Killed,
+    Log,
+    Patch,
+    Stage,
+    a_plan,
+    a_stage,
+    a_study,
+    at_failpoint,
+)
 from tests.support import analyst_card, analyst_key, refused, signed_by_analyst
 
 NOW = 1_800_000_000
 Signing = Callable[[Plan], SignedAuthorization | None]
 by = partial(signed_by_analyst, expires=NOW + 3600)
-
-
-class Crash(BaseException):
-    """The process ends here."""
 
 
 def unsigned(_: Plan) -> None: ...
@@ -70,7 +74,7 @@ def declined(stage: Stage, store: SiteStore, one: Plan, signing: Signing = unsig
 
 
 @pytest.fixture
-def pinned(tmp_path: Path) -> Stage:
+def stage(tmp_path: Path) -> Stage:
     stage = a_stage(tmp_path)
     stage.know_analyst()
     return stage
@@ -87,17 +91,17 @@ def pinned(tmp_path: Path) -> Stage:
         (of_another_form, Code.VERSION),
     ],
 )
-def test_a_plan_in_a_pinned_name_without_its_key_is_stored_as_it_was_signed(
-    pinned: Stage, signing: Signing, reason: Code
+def test_plan_in_a_pinned_name_without_its_key_is_stored(
+    stage: Stage, signing: Signing, reason: Code
 ) -> None:
     one = a_plan(submission="lie")
-    with closing(pinned.store()) as store:
-        declined(pinned, store, one, signing)
-        declined(pinned, store, one, signing)
-    with closing(pinned.store()) as store:
+    with closing(stage.store()) as store:
+        declined(stage, store, one, signing)
+        declined(stage, store, one, signing)
+    with closing(stage.store()) as store:
         (proof,) = store.proofs.all()
-        told = consent.studies(pinned.config, store)["proofs"]
-    key = load_identity(pinned.config.identity).release_key
+        told = consent.studies(stage.config, store)["proofs"]
+    key = load_identity(stage.config.identity).release_key
     assert verify_plan(proof.plan_json, proof.signature, key) == one
     assert proof.reason is reason
     signed = signing(one)
@@ -107,20 +111,20 @@ def test_a_plan_in_a_pinned_name_without_its_key_is_stored_as_it_was_signed(
     assert (row["authorization"] is None) is (signed is None)
 
 
-def test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone(pinned: Stage) -> None:
-    with closing(pinned.store()) as store:
-        declined(pinned, store, a_plan(submission="new", analyst="bob"), by)
+def test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone(stage: Stage) -> None:
+    with closing(stage.store()) as store:
+        declined(stage, store, a_plan(submission="new", analyst="bob"), by)
         dear = a_plan(a_study(epsilon=5.5), submission="dear")
-        declined(pinned, store, dear, by)
+        declined(stage, store, dear, by)
         assert store.proofs.all() == []
 
 
-def test_a_signature_that_is_longer_than_any_hides_no_plan_and_is_not_stored(pinned: Stage) -> None:
+def test_a_signature_that_is_longer_than_any_hides_no_plan_and_is_not_stored(stage: Stage) -> None:
     one = a_plan(submission="lie")
-    sent = pinned.authorized(one, by(one))
+    sent = stage.authorized(one, by(one))
     sent.authorization.card_said = bytes(MOST_SENT)
-    with closing(pinned.store()) as store:
-        assert isinstance(pinned.worker(store).work(work(rehearse(one)[0], sent)), Refusal)
+    with closing(stage.store()) as store:
+        assert isinstance(stage.worker(store).work(work(rehearse(one)[0], sent)), Refusal)
         (proof,) = store.proofs.all()
         assert (proof.plan, proof.reason, proof.authorization) == (one.digest, Code.PROTOCOL, b"")
 
@@ -143,18 +147,16 @@ def told_of_an_old_key(stage: Stage) -> tuple[int, bool]:
         return len(store.proofs.all()), bool(Roster(ANALYSTS, stage.config.identity).changed())
 
 
-def test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
+def test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody(stage: Stage) -> None:
     put_aside(stage, days=30.9)
     assert told_of_an_old_key(stage) == (0, False)
 
 
 @pytest.mark.parametrize(("days", "confirmed"), [(31, True), (1, False)])
-def test_a_key_that_cannot_have_signed_before_it_was_put_aside_is_anothers(
-    tmp_path: Path, days: float, confirmed: bool, caplog: pytest.LogCaptureFixture
+def test_late_signature_of_a_removed_key_is_a_proof(
+    stage: Stage, days: float, confirmed: bool, caplog: Log
 ) -> None:
     """What was signed before it has ended since; and of a card that nobody confirmed nothing was expected."""
-    stage = a_stage(tmp_path)
     put_aside(stage, days, confirmed=confirmed)
     assert told_of_an_old_key(stage) == (1, True)
     assert {"analyst-key-changed", "unsigned-study"} <= {
@@ -162,115 +164,96 @@ def test_a_key_that_cannot_have_signed_before_it_was_put_aside_is_anothers(
     }
 
 
-def test_a_removed_key_that_signs_for_longer_than_a_signature_lasts_is_alarmed(
-    pinned: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
-    Roster(ANALYSTS, pinned.config.identity, lambda: NOW - 31 * 86_400).remove("ada")
-    assert told_of_an_old_key(pinned) == (1, False)
+def test_removed_key_that_signs_past_the_longest_term_is_alarmed(stage: Stage, caplog: Log) -> None:
+    Roster(ANALYSTS, stage.config.identity, lambda: NOW - 31 * 86_400).remove("ada")
+    assert told_of_an_old_key(stage) == (1, False)
     assert "code=unconfirmed-analyst" in caplog.text
 
 
-def test_an_alarm_that_a_crash_cuts_off_is_raised_before_the_decline_is_stored(
-    pinned: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_alarm_is_raised_before_the_decline_is_stored(stage: Stage, store: SiteStore, caplog: Log) -> None:
     def killed() -> None:
         assert "unsigned-study" in caplog.text
-        raise Crash
+        raise Killed
 
-    arm("plan-declining", killed)
-    try:
-        with closing(pinned.store()) as store, pytest.raises(Crash):
-            PlanDecisions(
-                load_identity(pinned.config.identity), pinned.config.policy, store, make_engine(pinned.config)
-            ).admit(pinned.signed(a_plan(submission="lie")))
-    finally:
-        disarm()
+    with at_failpoint("plan-declining", killed), pytest.raises(Killed):
+        stage.worker(store)._decisions.admit(stage.signed(a_plan(submission="lie")))
 
 
-def test_an_unsigned_study_is_alarmed_once_where_people_have_confirmed_a_key(
-    pinned: Stage, caplog: pytest.LogCaptureFixture
-) -> None:
-    with closing(pinned.store()) as store:
+def test_unsigned_study_is_alarmed_once_after_a_confirmed_key(stage: Stage, caplog: Log) -> None:
+    with closing(stage.store()) as store:
         for _ in range(2):
-            declined(pinned, store, a_plan(submission="lie"))
+            declined(stage, store, a_plan(submission="lie"))
     (line,) = [record for record in caplog.records if "unsigned-study" in record.getMessage()]
     assert line.levelname == "ERROR"
     assert "analyst=ada" in line.getMessage()
 
 
-def test_the_first_proofs_stay_and_take_bounded_room(pinned: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_proofs_stay_and_take_bounded_room(stage: Stage, monkeypatch: Patch) -> None:
     plans = [a_plan(submission=str(number)) for number in range(5)]
     monkeypatch.setattr(declined_proofs, "MOST_OF_NAME", 9)
     monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 2)
-    with closing(pinned.store()) as store:
+    with closing(stage.store()) as store:
         for one in plans[:4]:
-            declined(pinned, store, one)
+            declined(stage, store, one)
         first = {one.digest for one in plans[:2]}
         assert {one.plan for one in store.proofs.all()} == first
         monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 9)
         size = sum(one.size for one in store.proofs.all())
         monkeypatch.setattr(declined_proofs, "MOST_PROOF_BYTES", size + 1)
-        declined(pinned, store, plans[4])
+        declined(stage, store, plans[4])
         assert {one.plan for one in store.proofs.all()} == first
 
 
-def test_a_proof_that_was_changed_here_is_none(pinned: Stage) -> None:
-    with closing(pinned.store()) as store:
-        declined(pinned, store, a_plan(submission="lie"))
+def test_a_proof_that_was_changed_here_is_none(stage: Stage, store: SiteStore) -> None:
+    declined(stage, store, a_plan(submission="lie"))
+    store.check_whole()
+    with store.database.transaction() as change:
+        change.execute("UPDATE declined_proofs SET plan_json = ?", (a_plan(submission="own").to_json(),))
+    with refused(Code.STORAGE, "stored as proof, was changed here"):
         store.check_whole()
-        with store.database.transaction() as change:
-            change.execute("UPDATE declined_proofs SET plan_json = ?", (a_plan(submission="own").to_json(),))
-        with refused(Code.STORAGE, "stored as proof, was changed here"):
-            store.check_whole()
 
 
 def names(store: SiteStore) -> list[str]:
     return sorted(one.analyst for one in store.proofs.all())
 
 
-def test_no_name_takes_the_room_of_another_and_invented_ones_give_way(
-    pinned: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pinned.know_analyst("bob")
+def test_names_have_separate_room_and_invented_ones_give_way(stage: Stage, monkeypatch: Patch) -> None:
+    stage.know_analyst("bob")
     monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 4)
-    with closing(pinned.store()) as store:
+    with closing(stage.store()) as store:
         for number in range(3):
-            declined(pinned, store, a_plan(submission=str(number), analyst="bob"))
+            declined(stage, store, a_plan(submission=str(number), analyst="bob"))
         assert names(store) == ["bob", "bob"]
         for number in range(4):
-            declined(pinned, store, a_plan(analyst=f"invented-{number}"))
+            declined(stage, store, a_plan(analyst=f"invented-{number}"))
         assert names(store) == ["bob", "bob", "invented-0", "invented-1"]
         for number in range(3):
-            declined(pinned, store, a_plan(submission=str(number)))
+            declined(stage, store, a_plan(submission=str(number)))
         assert names(store) == ["ada", "ada", "bob", "bob"]
 
 
-def test_a_proof_goes_by_a_person_s_command_and_makes_room(pinned: Stage) -> None:
-    config, plans = written(pinned), [a_plan(submission=str(number)) for number in range(3)]
-    with closing(pinned.store()) as store:
+def test_a_proof_goes_by_a_person_s_command_and_makes_room(stage: Stage) -> None:
+    config, plans = written(stage), [a_plan(submission=str(number)) for number in range(3)]
+    with closing(stage.store()) as store:
         for one in plans[:2]:
-            declined(pinned, store, one)
+            declined(stage, store, one)
     forget = ("studies", "--forget-proof", plans[0].digest[:12], "--json")
     assert site(config, *forget).json["forgotten"]["study"] == plans[0].digest
     assert site(config, *forget).code != 0
-    with closing(pinned.store()) as store:
-        declined(pinned, store, plans[2])
+    with closing(stage.store()) as store:
+        declined(stage, store, plans[2])
         assert {one.plan for one in store.proofs.all()} == {plans[1].digest, plans[2].digest}
 
 
-def test_a_proof_that_was_forgotten_as_a_decline_is_declined_again(
-    pinned: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_proof_that_was_forgotten_as_a_decline_is_declined_again(stage: Stage, monkeypatch: Patch) -> None:
     monkeypatch.setattr(declined_plans, "MOST_DIGESTS", 1)
-    with closing(pinned.store()) as store:
+    with closing(stage.store()) as store:
         for submission in ("a", "b", "a"):
-            declined(pinned, store, a_plan(submission=submission))
+            declined(stage, store, a_plan(submission=submission))
         assert len(store.proofs.all()) == 2
 
 
-def test_where_a_person_decides_a_name_of_which_no_key_was_confirmed_waits_and_another_is_stored(
-    tmp_path: Path,
-) -> None:
+def test_another_key_is_stored_as_proof_where_a_person_decides(tmp_path: Path) -> None:
     stage = a_stage(tmp_path, approval=Approval.ASK)
     stage.know_analyst()
     with closing(stage.store()) as store:
@@ -278,9 +261,7 @@ def test_where_a_person_decides_a_name_of_which_no_key_was_confirmed_waits_and_a
         assert [one.reason for one in store.proofs.all()] == [Code.UNCONFIRMED]
 
 
-def test_invented_names_are_counted_together_and_displace_no_other_day(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_invented_names_are_counted_together_by_day(tmp_path: Path, monkeypatch: Patch) -> None:
     stage = a_stage(tmp_path, analysts=())
     monkeypatch.setattr(declined_plans, "MOST_OF_A_DAY", 3)
     with closing(stage.store()) as store:

@@ -31,7 +31,7 @@ from eigenveil_common.files import check_owner
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.support import Stage, a_plan, a_stage, a_study, work
+from tests.client.site.support import Patch, Stage, a_plan, a_stage, a_study, work
 from tests.support import refused
 
 PLAN, LATER = a_plan(), a_plan(submission="later")
@@ -49,11 +49,6 @@ def agree(stage: Stage, *plans: Plan) -> None:
 def committed(stage: Stage) -> Cost:
     with store_access.open_site_store(stage.config) as store:
         return store.ledger.ledger.committed()
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return a_stage(tmp_path)
 
 
 def remove(stage: Stage) -> None:
@@ -85,7 +80,7 @@ def end_all(stage: Stage) -> None:
 
 @pytest.mark.parametrize("harm", [remove, put_back])
 @pytest.mark.parametrize("ended", [False, True])
-def test_a_ledger_gone_or_older_is_charged_for_and_never_begun_anew(
+def test_lost_or_older_ledger_is_charged_and_never_restarted(
     stage: Stage, harm: Callable[[Stage], None], ended: bool
 ) -> None:
     """Also a copy that was made in the middle of a study, which gives back what it had only set aside."""
@@ -192,9 +187,7 @@ def test_a_note_that_cannot_be_kept_stops_the_process(stage: Stage) -> None:
             worker.work(work(rehearse(LATER)[0], stage.signed(LATER)))
 
 
-def test_root_does_not_work_in_the_folder_of_the_daemons_user(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_root_does_not_work_in_the_folder_of_the_daemons_user(stage: Stage, monkeypatch: Patch) -> None:
     owner = os.stat_result((0, 0, 0, 0, 65534, 0, 0, 0, 0, 0))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(Path, "stat", lambda path, **how: owner)

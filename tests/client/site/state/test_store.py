@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
+from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
@@ -14,25 +17,25 @@ from eigenveil.accounting.budget import PrivacyBudget
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
-from eigenveil.errors import Code
+from eigenveil.errors import Code, InternalError, RequestError
 from eigenveil.planning.choose import rehearse
+from eigenveil_client.connection.identity import load_identity
+from eigenveil_client.site.commands.checks import site_checks
 from eigenveil_client.site.policy_sections import Year, YearlyLimit
 from eigenveil_client.site.state import store as store_module
+from eigenveil_client.site.state import store_access, traffic
 from eigenveil_client.site.state.received_plans import PersonDecision
 from eigenveil_client.site.state.rollback import NotedPosition, RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
+from eigenveil_common.doctor import Level
 from eigenveil_common.storage.database import Transactions
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.client.site.command_line import site, written
 from tests.client.site.state.test_checkpoints import ROWS, advance, signed
-from tests.client.site.support import Stage, a_plan, a_stage, work
+from tests.client.site.support import Coordinator, Log, Patch, Stage, a_plan, until, work
 from tests.support import refused
 
 PLAN = a_plan()
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    """A site."""
-    return a_stage(tmp_path)
 
 
 def answered(stage: Stage, store: SiteStore, rounds: int) -> list[tuple[int, int]]:
@@ -67,8 +70,8 @@ def test_an_answer_that_is_paid_for_leaves_no_more_once_another_process_withdrew
 
 
 @pytest.mark.parametrize("seconds", [0.001, 60.0], ids=["while it runs", "at the end"])
-async def test_ledger_and_checkpoint_are_noted_a_moment_later(
-    stage: Stage, seconds: float, monkeypatch: pytest.MonkeyPatch
+async def test_ledger_and_checkpoint_are_noted_later(
+    stage: Stage, seconds: float, monkeypatch: Patch
 ) -> None:
     monkeypatch.setattr(store_module, "NOTE_SECONDS", seconds)
     guard = RollbackGuard(stage.config.identity)
@@ -94,16 +97,15 @@ async def test_ledger_and_checkpoint_are_noted_a_moment_later(
         assert again.checkpoints.size() == 40
 
 
-def test_two_threads_that_keep_checkpoints_leave_the_later_one(stage: Stage) -> None:
-    with closing(stage.store()) as store:
-        advance(stage, store.checkpoints, ROWS[:3])
-        early = store.checkpoints.unsaved()
-        advance(stage, store.checkpoints, ROWS[:7])
-        store.checkpoints.mark_saved(early)  # that does not make the later one durable
-        store.checkpoints.flush()
-        with store.database.transaction() as change:
-            store.checkpoints.save(early, change)
-        assert store.checkpoints.size() == 7
+def test_two_threads_that_keep_checkpoints_leave_the_later_one(stage: Stage, store: SiteStore) -> None:
+    advance(stage, store.checkpoints, ROWS[:3])
+    early = store.checkpoints.unsaved()
+    advance(stage, store.checkpoints, ROWS[:7])
+    store.checkpoints.mark_saved(early)  # that does not make the later one durable
+    store.checkpoints.flush()
+    with store.database.transaction() as change:
+        store.checkpoints.save(early, change)
+    assert store.checkpoints.size() == 7
 
 
 def test_what_a_year_has_is_read_while_nothing_is_appended_to_the_ledger(stage: Stage) -> None:
@@ -118,3 +120,117 @@ def test_what_a_year_has_is_read_while_nothing_is_appended_to_the_ledger(stage: 
         store.ledger.ledger.reserved = Watched(store.ledger.ledger.reserved)
         assert store.this_year(yearly) == 0
         assert store.left_this_year(PLAN, yearly) == 10**9
+
+
+@pytest.mark.parametrize("name", ["state.db", "state.db-wal", "state.db-shm"])
+def test_a_site_refuses_a_ledger_that_others_can_change(stage: Stage, name: str, store: SiteStore) -> None:
+    assert isinstance(store, SiteStore)
+    path = stage.config.state.with_name(name)
+    path.chmod(0o602)
+    message = f"others can change {path}; run: chmod go-w {path}"
+    with pytest.raises(RequestError, match=message), store_access.open_site_store(stage.config):
+        pass
+    with pytest.raises(RequestError, match=message):
+        store_access.accept_loss(stage.config)
+
+
+def test_a_site_refuses_a_site_toml_that_others_can_change(stage: Stage) -> None:
+    path = written(stage)
+    assert site(path, "authorities").code == 0
+    path.chmod(0o602)
+    assert site(path, "authorities").code == 4
+    path.chmod(0o600)
+    path.rename(moved := path.with_name("moved.toml"))
+    path.symlink_to(moved)
+    assert site(path, "authorities").code == 4
+
+
+@pytest.mark.parametrize("name", ["authorities.json", "identity.json", "profile.toml", "peers.json"])
+def test_an_identity_is_not_believed_that_others_can_change(stage: Stage, name: str) -> None:
+    path: Path = stage.config.identity / name
+    if not path.exists():
+        path.write_text("{}")
+    path.chmod(0o600)
+    load_identity(stage.config.identity)
+    path.chmod(0o606)
+    with pytest.raises(RequestError, match=f"others can change {path}; run: chmod go-w {path}"):
+        load_identity(stage.config.identity)
+    found = {check.about: check for check in site_checks(written(stage))}["permissions"]
+    assert found.level is Level.FAIL
+    assert str(path) in found.text
+
+
+FULL = "CREATE TRIGGER full BEFORE INSERT ON chatter BEGIN SELECT RAISE(ABORT, 'full'); END"
+DAY = "2027-01-15"  # of the stage's clock
+
+
+def statement(store: SiteStore, text: str) -> None:
+    with store.database.transaction() as change:
+        change.execute(text)
+
+
+def test_counts_that_could_not_be_written_are_kept(stage: Stage, store: SiteStore) -> None:
+    store.traffic.add("Hello", 7)
+    statement(store, FULL)
+    with pytest.raises(InternalError):
+        store.traffic.flush()
+    store.traffic.add("Hello", 0)
+    statement(store, "DROP TRIGGER full")
+    store.traffic.flush()
+    store.traffic.flush()
+    assert store.traffic.counts() == [{"day": DAY, "kind": "Hello", "messages": 2, "bytes": 7}]
+
+
+def test_what_is_counted_during_a_write_and_two_writes_at_once_add_up(stage: Stage, store: SiteStore) -> None:
+    store.traffic.add("Hello", 7)
+    with store.database.transaction():  # both flushes must wait for it
+        flushes = [threading.Thread(target=store.traffic.flush) for _ in range(2)]
+        for one in flushes:
+            one.start()
+        time.sleep(0.1)
+        store.traffic.add("Hello", 5)
+    for one in flushes:
+        one.join()
+    store.traffic.flush()
+    assert store.traffic.counts() == [{"day": DAY, "kind": "Hello", "messages": 2, "bytes": 12}]
+
+
+def counted(store: SiteStore) -> Callable[[], bool]:
+    return lambda: {one["kind"] for one in store.traffic.counts()} >= {"Hello", "NextWork"}
+
+
+async def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(stage: Stage) -> None:
+    threads: list[int] = []
+    write = traffic.Traffic._write
+
+    def noted(self: traffic.Traffic, rows: list[tuple[str, str, int, int]]) -> None:
+        threads.append(threading.get_ident())
+        write(self, rows)
+
+    with (
+        mock.patch.object(traffic, "FLUSH_SECONDS", 0.05),
+        mock.patch.object(traffic.Traffic, "_write", noted),
+    ):
+        async with stage.serving(Coordinator()), stage.daemon() as store:
+            await until(counted(store))
+            assert threading.get_ident() not in threads
+
+
+async def test_a_failed_write_of_the_counts_ends_the_daemon(stage: Stage, caplog: Log) -> None:
+    """Found here: it passed for the coordinator's failure, and the daemon went on."""
+    coordinator = Coordinator(work=[pb.NextWorkResponse() for _ in range(3)])
+    with mock.patch.object(traffic, "FLUSH_SECONDS", 0.5):
+        async with stage.serving(coordinator):
+            store = stage.store()
+            statement(store, FULL)
+            daemon = stage.make_daemon(store)
+            with pytest.raises(InternalError, match="full") as failed:
+                await asyncio.wait_for(daemon.run(), 60)
+            assert failed.value.code is Code.STORAGE
+            assert not daemon.contact.disconnects
+            asked = coordinator.hellos, len(coordinator.asked)
+            await asyncio.sleep(0.2)
+            assert (coordinator.hellos, len(coordinator.asked)) == asked, "nothing is sent after it"
+            statement(store, "DROP TRIGGER full")
+            store.close()
+    assert not any("disconnected" in record.message for record in caplog.records)

@@ -17,8 +17,8 @@ from eigenveil.planning.choose import rehearse
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store import VERSION
-from eigenveil_common.storage.sqlite import Database
-from tests.client.site.state import schema_8, schema_9
+from eigenveil_common.storage.sqlite import SqliteDatabase
+from tests.client.site.state import schema_8
 from tests.client.site.state.schema_8 import make_older_state
 from tests.client.site.stated import work
 from tests.client.site.support import Stage, a_plan, a_stage, a_study
@@ -46,8 +46,8 @@ Database(Path(path), SCHEMA, VERSION, migrations=MIGRATIONS)
 def older(stage: Stage, request: pytest.FixtureRequest) -> Stage:
     """A site with a state of a version before, in which one study ended and one was declined."""
     make_older_state(stage, {ENDED: ConsentStatus.ENDED, DECLINED: ConsentStatus.DECLINED})
-    steps = ((schema_9.VERSION, schema_9.STEP),) if request.param == schema_9.VERSION else ()
-    Database(stage.config.state, schema_8.SCHEMA, request.param, migrations=steps).close()
+    steps = ((schema_8.NEXT_VERSION, schema_8.STEP),) if request.param == schema_8.NEXT_VERSION else ()
+    SqliteDatabase(stage.config.state, schema_8.SCHEMA, request.param, migrations=steps).close()
     return stage
 
 

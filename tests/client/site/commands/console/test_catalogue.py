@@ -13,7 +13,7 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po
 
-from eigenveil_client.site.commands.console.program import HERE, languages
+from eigenveil_client.site.commands.console.program import HERE
 from eigenveil_common.web.pages import COMMON_FOLDER, DOMAIN
 from tests.repo.tree import ROOT
 
@@ -52,8 +52,6 @@ def said(message: Message) -> list[tuple[str, str]]:
     if isinstance(message.id, str):
         return [(message.id, str(message.string))]
     return list(zip(message.id, message.string or (), strict=True))
-
-
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.parent.parent.name)

@@ -6,12 +6,14 @@ import html
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.dictionary.site_rules import DeclineReason
 from eigenveil.planning.choose import rehearse
+from eigenveil.protocol.plan import Plan
 from eigenveil.queries import NAMES
 from eigenveil.reporting.explain import budget_inference_odds, largest_inference_odds
 from eigenveil.study.algorithm import Algorithm
@@ -19,15 +21,25 @@ from eigenveil.study.study import Federation, Trust
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console import labels, program
 from eigenveil_client.site.commands.console.consent_summary import consent_summary
+from eigenveil_client.site.commands.console.program import languages
 from eigenveil_client.site.config import load
 from eigenveil_client.site.daemon.decisions import Refusal
-from eigenveil_client.site.inference_risk import percent_rounded_up
+from eigenveil_client.site.inference_risk import (
+    ADVERSARY_KNOWLEDGE,
+    CENTRAL_CAVEAT,
+    PUBLIC_NUMBER,
+    ROWS_CAVEAT,
+    Sentence,
+    inference_risk_of,
+    percent_rounded_up,
+)
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store_access import open_site_store
+from tests.client.site.command_line import site
 from tests.client.site.commands.console.rig import Rig, rigged, study_plan
 from tests.client.site.stated import work
-from tests.client.site.support import SITE, a_plan
+from tests.client.site.support import SITE, Patch, a_plan
 from tests.common.web.asgi import Browser
 
 HOSTILE = "<script>alert(1)</script>"
@@ -199,12 +211,8 @@ def test_a_study_whose_answers_are_masked_is_held_against_three_more_rules(rig: 
         assert labels.RULE_LABELS[rule][rule == "peers"] in told, "nobody here has confirmed a card"
 
 
-
-
 @pytest.mark.parametrize("algorithm", [Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_APPROX_RANK])
-def test_an_answer_that_says_something_of_every_small_group_is_not_called_one_about_all(
-    rig: Rig, algorithm: Algorithm
-) -> None:
+def test_answer_about_small_groups_is_not_called_one_about_all(rig: Rig, algorithm: Algorithm) -> None:
     none = "No question is about one patient alone"
     assert none in html.unescape(rig.browser().get(about(rig)).text)
     told = told_of(rig, algorithm=algorithm, components=1)
@@ -213,9 +221,7 @@ def test_an_answer_that_says_something_of_every_small_group_is_not_called_one_ab
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "any"])
-def test_of_a_hundred_guesses_as_many_are_right_as_the_guarantee_allows_rounded_up(
-    rig: Rig, noise: str
-) -> None:
+def test_right_guesses_of_a_hundred_are_the_guarantee_rounded_up(rig: Rig, noise: str) -> None:
     with rig.config_file.open("a") as file:
         file.write(f'noise = "{noise}"\n')
     config = load(rig.config_file)
@@ -251,9 +257,7 @@ def test_no_more_studies_are_said_to_fit_than_a_year_lets_be_agreed_to(rig: Rig,
     assert fit == more
 
 
-def test_a_limit_says_what_it_leaves_out_and_other_sites_where_patients_may_be_known(
-    rig: Rig,
-) -> None:
+def test_limit_names_what_it_leaves_out_and_other_sites(rig: Rig) -> None:
     browser, on_top = rig.browser(), "budgets of the other sites"
     for path, times in (("/budget", 1), (about(rig), 2), (about(rig, "/approve"), 1)):
         told = browser.get(path).text
@@ -292,10 +296,6 @@ def test_an_answer_that_does_not_exist_is_not_found_however_it_is_called(rig: Ri
         assert rig.browser().get(f"/sent/{row}").status == 404, row
 
 
-
-
-
-
 def test_the_language_is_chosen_by_the_command_the_browser_or_a_link(rig: Rig) -> None:
     assert "Studien" in rig.browser("de").get("/").text
     browser = rig.browser()
@@ -314,7 +314,7 @@ def test_there_is_a_word_for_whatever_can_be_shown(rig: Rig) -> None:
     assert set(labels.REASON_LABELS) == set(DeclineReason)
 
 
-def test_the_page_listens_on_this_machine_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_listens_on_this_machine_alone(rig: Rig, monkeypatch: Patch) -> None:
     addresses: list[str] = []
 
     def served(app: object, bound: object) -> None:
@@ -350,3 +350,57 @@ def test_a_plan_that_is_kept_as_proof_is_shown_with_whose_name_it_misused(rig: R
     page = rig.browser().get("/").text
     assert "Stored as proof" in page
     assert lie.digest[:12] in page
+
+
+SITES = (SITE, "hospital-b", "hospital-c", "hospital-d")
+STUDIES: dict[str, dict[str, Any]] = {
+    "central": {},
+    "replace-one": {"neighbours": Neighbours.REPLACE_ONE},
+    "at two sites": {"max_sites_per_person": 2},
+    "grouped rows": {"person_column": "patient"},
+    "masked": {
+        "trust": Trust.SECURE_AGGREGATION, "colluding": 2, "federation": Federation(sites=SITES, quorum=3)
+    },
+}  # fmt: skip
+
+
+REFUSED = ("grouped rows", "masked")  # by a rule of this site, so there is no page to agree on
+
+
+def changed(name: str) -> Plan:
+    return a_plan(replace(study_plan().study, **STUDIES[name]), submission="odds")
+
+
+def told(sentence: Sentence, language: str) -> str:
+    said = languages().translator(language)(sentence.text, **sentence.values)
+    return said if sentence.number is None else f'<strong class="big">{sentence.number}</strong> {said}'
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_page_with_a_decision_has_every_sentence_in_every_language(tmp_path: Path, name: str) -> None:
+    rig, plan = rigged(tmp_path), changed(name)
+    rig.receive(plan)
+    sentences = inference_risk_of(plan).sentences
+    for language in ("en", "de"):
+        browser = rig.browser(language)
+        for page in ("", "/sheet", *(() if name in REFUSED else ("/approve",))):
+            shown = html.unescape(browser.get(f"/studies/{plan.digest}{page}").text)
+            assert [one.text for one in sentences if told(one, language) not in shown] == []
+    said = " ".join(site(rig.config_file, "explain", plan.digest[:12]).out.split())
+    assert all(" ".join(one.english.split()) in said for one in sentences)
+
+
+def test_the_sentences_name_what_the_number_rests_on() -> None:
+    for name in STUDIES:
+        plan = changed(name)
+        odds, texts = inference_risk_of(plan), [one.text for one in inference_risk_of(plan).sentences]
+        assert odds.right - 1 < 100 * largest_inference_odds(plan) <= odds.right
+        assert ADVERSARY_KNOWLEDGE in texts
+        assert (PUBLIC_NUMBER in texts) == (name == "replace-one") == (not odds.membership)
+        assert (ROWS_CAVEAT in texts) == (name != "grouped rows") == (not odds.persons)
+        assert (CENTRAL_CAVEAT in texts) == (name != "masked") == (odds.colluders is None)
+        assert odds.sites == plan.study.max_sites_per_person
+        values = [value for one in odds.sentences for value in one.values.values()]
+        assert odds.sites in values
+        assert odds.colluders in (None, 2)
+        assert odds.colluders is None or odds.colluders in values

@@ -1,0 +1,201 @@
+"""[P1] [P28] [P29] What every kind of query must pass, so that a new kind needs one row of cases.
+
+Sensitivity by record and replay, in exact integers: for every additive kind and both relations at least `PAIRS`
+neighbour pairs. The largest change must not exceed the declared sensitivity, and must come within 1 % of it.
+`test_every_pair_of_a_small_box` tries every pair of records of a small box.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.accounting.zcdp import Neighbours
+from eigenveil.errors import RequestError
+from eigenveil.numerics.encoding import frozen
+from eigenveil.protocol import query as protocol_query
+from eigenveil.protocol.query import flatten
+from eigenveil.protocol.wire import query_from_proto, query_to_proto
+from eigenveil.queries import (
+    KINDS,
+    NAMES,
+    ClippedSum,
+    Count,
+    Gram,
+    SquaredNormSum,
+    centre_of,
+    columns_of,
+    released_length,
+)
+from eigenveil.queries.contract import describe_grid
+from eigenveil.site.record_view import to_grid
+from eigenveil.site.site import Site
+from eigenveil.study.grid import S
+from eigenveil.study.study import Column
+from eigenveil_proto.v1 import eigenveil_pb2 as pb
+from tests.core import reference
+from tests.core.queries.cases import CASES, PAIRS
+from tests.core.queries.cases import centre_of as centre_at
+from tests.core.recorder import QUERIES, SUMS, plan_of, query_of
+from tests.core.records import Case, contributions, hostile_rows, judged, site_answer, squares
+from tests.core.specification import Setting
+from tests.support import a_study, covariance_queries, every_query, random_rows
+
+# Groups of records answer these, not each record: test_single_pass and test_subspaces.
+OF_GROUPS = {"votes", "block-ranks"}
+each_query = pytest.mark.parametrize("name", QUERIES)
+
+
+def test_every_kind_of_query_has_a_question_here_and_every_sum_over_records_has_cases() -> None:
+    assert {NAMES[type(query)] for query in QUERIES.values()} == set(KINDS)
+    assert {name.partition(",")[0] for name in CASES} == {
+        NAMES[type(query)] for query in SUMS.values()
+    } - OF_GROUPS
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_no_neighbour_pair_exceeds_the_declared_sensitivity_and_one_reaches_it(kind: str) -> None:
+    answered = [(case.query, contributions(case)) for case in CASES[kind]()]
+    for neighbours in Neighbours:
+        found = judged(answered, neighbours)
+        assert found.pairs >= PAIRS
+        assert found.worst <= 1
+        if (kind, neighbours) != ("count", Neighbours.REPLACE_ONE):
+            assert found.worst >= 0.99**2
+
+
+def test_a_count_moves_by_its_claim_where_the_new_record_is_incomplete() -> None:
+    rows = random_rows(10, 2)
+    moved = Site(rows).answer(Count()) - Site(rows[:-1]).answer(Count())
+    assert moved**2 == Count().l2_squared(Neighbours.REPLACE_ONE)
+
+
+@pytest.mark.parametrize("name", every_query())
+def test_a_record_adds_its_own_answer_whatever_else_is_there(name: str) -> None:
+    """answer(data + record) - answer(data) = answer(record), for data of each hostile sort."""
+    query = every_query()[name]
+    everything = hostile_rows(400, centre_at(4, "random"), S, 3)
+    for size in (0, 1, 17, 399):
+        record, data = everything[size : size + 1], everything[:size]
+        more = site_answer(everything[: size + 1], query) - site_answer(data, query)
+        assert more.tolist() == site_answer(record, query).tolist()
+
+
+@pytest.mark.parametrize("name", covariance_queries())
+def test_an_exact_sum_is_that_of_the_reference(name: str) -> None:
+    query, rows = covariance_queries()[name], random_rows(50, 4)
+    assert Site(rows, chunk=7).answer(query).tolist() == reference.answer(rows.tolist(), query)
+
+
+def test_every_pair_of_a_small_box() -> None:
+    """All 125 records of {-2..2}^3 against each other, at every radius of the box."""
+    box = np.array(list(product(range(-2, 3), repeat=3)), dtype=np.int16)
+    left, right = np.array(list(product(range(125), repeat=2))).T
+    kinds: list[type[ClippedSum | SquaredNormSum | Gram]] = [ClippedSum, SquaredNormSum, Gram]
+    for kind, radius in product(kinds, range(1, 5)):
+        query = kind(centre=frozen([0, 0, 0]), radius=radius)
+        each = contributions(Case(query=query, rows=box))
+        assert squares(query, each).max() <= query.l2_squared(Neighbours.ADD_REMOVE)
+        pairs = squares(query, each[left] - each[right])
+        assert pairs.max() <= query.l2_squared(Neighbours.REPLACE_ONE)
+
+
+@each_query
+def test_a_query_is_read_back_from_the_wire_with_its_digest(name: str) -> None:
+    s = Setting(adds=True, sites=1, micro_rho=7, atto_delta=9)
+    asked = query_of(plan_of(Neighbours.ADD_REMOVE, 1), QUERIES[name], s)
+    received = query_from_proto(pb.Query.FromString(query_to_proto(asked).SerializeToString()))
+    assert (type(received.query), received.digest) == (type(asked.query), asked.digest)
+    assert received.is_identical(asked)
+
+
+def changed(query: Any, path: str, value: Any) -> Any:
+    """The same query but for one field, by its dotted name."""
+    name, _, rest = path.partition(".")
+    return replace(query, **{name: changed(getattr(query, name), rest, value) if rest else value})
+
+
+def numbers(query: Any) -> dict[str, Any]:
+    """Every number and array of integers by its dotted name."""
+    found = {path: value for path, value in flatten(query).items() if path != "length"}  # which follows
+    return {
+        path: value for path, value in found.items() if isinstance(value, np.ndarray) or type(value) is int
+    }
+
+
+ANY_INTEGER = {"key", "fingerprint"}  # 64 random bits, and a hash
+
+
+@each_query
+def test_a_number_beyond_every_limit_is_refused(name: str) -> None:
+    query = QUERIES[name]
+    for path, value in numbers(query).items():
+        if path.rpartition(".")[2] in ANY_INTEGER or not np.size(value):
+            continue
+        for number in (2**62, -(2**62)):
+            absurd = frozen(np.full_like(value, number)) if isinstance(value, np.ndarray) else number
+            with pytest.raises(RequestError):
+                changed(query, path, absurd)
+
+
+@each_query
+def test_every_number_counts_in_the_digest(name: str) -> None:
+    s = Setting(adds=True, sites=1, micro_rho=7, atto_delta=9)
+    asked = query_of(plan_of(Neighbours.ADD_REMOVE, 1), QUERIES[name], s)
+    for path, value in numbers(asked.query).items():
+        if path.startswith("batch.") or not np.size(value):
+            continue  # a batch is bound to its round and plan
+        for by in (1, -1):
+            try:
+                other = replace(asked, query=changed(asked.query, path, value + by))
+            except RequestError:
+                continue
+            assert other.digest != asked.digest, path
+            assert not other.is_identical(asked)
+
+
+@each_query
+def test_every_number_of_an_answer_has_a_label_and_a_unit(name: str) -> None:
+    query = QUERIES[name]
+    centre, d = centre_of(query), columns_of(query) or 1
+    study = a_study(columns=tuple(Column(name=f"c{i}", unit="kg", lower=0.0, upper=1.0) for i in range(d)))
+    described = query.describe(study)
+    assert query.meaning
+    assert described.unit
+    assert len(described.labels) == query.length
+    assert len(described.factors) == len(described.names)
+    assert len(described.factors) in (0, query.length)
+    assert len(describe_grid(study, centre, described.radius)["columns"]) == d
+
+
+@each_query
+def test_an_assumed_release_is_one_that_a_release_could_hold(name: str) -> None:
+    for records in (0, 17, 10**9):
+        values = QUERIES[name].assumed_release(records)
+        assert (values.shape, values.dtype) == ((released_length(QUERIES[name]),), np.dtype(np.int64))
+
+
+def test_sums_and_products_are_in_the_units_of_their_columns() -> None:
+    """Of two records that no radius clips, away from the centre by (1, 1) and (2, -1)."""
+    study = a_study(columns=tuple(Column(name=n, unit=u, lower=0.0, upper=8.0) for n, u in ("ag", "bm")))
+    site_rows = Site(to_grid(np.array([[5.0, 7.0], [6.0, 5.0]]), study))
+    centre, radius = np.array([0, S // 2]), 3 * S
+    for query, expected, names in (
+        (ClippedSum(centre=centre, radius=radius), [3.0, 0.0], ("g", "m")),
+        (Gram(centre=centre, radius=radius), [5.0, 2.0, -1.0], ("g x g", "m x m", "g x m")),
+    ):
+        unit = query.describe(study)
+        np.testing.assert_allclose(site_rows.answer(query) * np.array(unit.factors), expected, atol=1e-2)
+        assert unit.names == names
+        columns = describe_grid(study, query.centre, unit.radius)["columns"]
+        assert [column["centre"] for column in columns] == pytest.approx([4.0, 6.0])
+
+
+def test_what_floats_decide_are_fields_that_queries_have() -> None:
+    """Found when `pull` became `offset`: under a name that nothing has, no rounding is forgiven."""
+    fields = {name.rpartition(".")[2] for query in QUERIES.values() for name in flatten(query)}
+    assert fields >= protocol_query.ROUNDED_FIELDS | {protocol_query.EDGE_FIELD}
