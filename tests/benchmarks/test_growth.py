@@ -42,7 +42,7 @@ def test_the_tables_of_a_page_are_what_its_points_say(page: Path) -> None:
     assert page.read_text() == written(page.read_text())
 
 
-def test_points_say_of_the_machine_its_cores_and_memory_and_no_more() -> None:
+def test_points_state_cores_and_memory_of_the_machine_only() -> None:
     known = {"date", "version", "cores", "memory_gib", *asdict(Setting(what=""))}
     for path in POINTS.glob("*.json"):
         for line in path.read_text().splitlines():
@@ -68,7 +68,7 @@ def share(wanted: Wanted, name: str) -> float:
         ),
     ],
 )
-def test_what_the_model_says_of_a_limit_is_what_a_plan_is_refused_for(
+def test_limits_of_the_cost_model_are_those_of_a_plan(
     name: str, fits: dict[str, int], beyond: dict[str, int]
 ) -> None:
     wanted = replace(SMALL, algorithm=Algorithm.GAUSS_COV, **fits)

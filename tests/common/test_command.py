@@ -53,7 +53,7 @@ def test_a_module_of_ours_that_is_not_there_is_a_bug_of_ours() -> None:
     assert without("eigenveil_client.analyst.coordinator", code).returncode == 71
 
 
-def test_the_estimators_say_what_they_need_and_nothing_else_does() -> None:
+def test_only_estimators_need_scikit_learn() -> None:
     assert without("sklearn", "import eigenveil; eigenveil.simulate, eigenveil.explain").returncode == 0
     done = without("sklearn", "from eigenveil import PrivatePCA")
     assert done.stderr.splitlines()[-1].endswith("pip install 'eigenveil[estimators]'")

@@ -87,7 +87,7 @@ def test_no_other_process_is_made_or_touched(tmp_path: Path) -> None:
     assert behind(tmp_path, tries) == []
 
 
-def test_its_own_limits_and_threads_are_its_own(tmp_path: Path) -> None:
+def test_a_confined_process_may_set_its_own_limits_and_start_threads(tmp_path: Path) -> None:
     tries: dict[str, Callable[[], Any]] = {
         "limits": lambda: limits(0),
         "by number": lambda: limits(os.getpid()),
@@ -146,7 +146,7 @@ print(kept, resident() - before)
 """
 
 
-def test_buffers_of_messages_are_kept_until_they_are_given_back() -> None:
+def test_message_buffers_are_reused_until_released() -> None:
     done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
     kept, left = map(int, done.stdout.split())
     assert kept >= 25  # MiB
@@ -182,7 +182,7 @@ with ThreadPoolExecutor(12) as threads:
 """
 
 
-def test_what_threads_have_used_once_and_nobody_needs_is_kept_for_few_of_them() -> None:
+def test_freed_memory_is_retained_for_few_threads() -> None:
     """12 threads that used 24 MiB each in turn: 288 MiB, where each thread has a heap of its own."""
     done = subprocess.run([sys.executable, "-c", THREADS], capture_output=True, text=True, check=True)
     assert int(done.stdout) <= 96

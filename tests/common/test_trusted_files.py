@@ -32,7 +32,7 @@ def state(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_only_its_owner_can_change_is_trusted(state: Path) -> None:
+def test_files_that_only_their_owner_can_change_are_trusted(state: Path) -> None:
     assert told(*trusted_entries(state), *database_files(state / "state.db"), state / "missing") == []
     assert trusted_entries(state / "missing") == []
     (state / "records.csv").chmod(0o666)
@@ -121,7 +121,7 @@ def test_a_link_is_no_file_of_ours(state: Path) -> None:
         read_secret(state / "release.key")
 
 
-def test_the_way_that_a_linked_folder_leads_counts_as_well(state: Path, tmp_path: Path) -> None:
+def test_folders_behind_a_linked_folder_must_be_trusted(state: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     (elsewhere / "inner").mkdir(parents=True)
     write_secret(elsewhere / "inner" / "a.json", b"x")

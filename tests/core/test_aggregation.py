@@ -81,7 +81,7 @@ def test_a_value_beyond_what_the_records_can_add_up_to_is_refused(name: str) -> 
 @pytest.mark.parametrize(
     "name", [name for name in QUERIES if NAMES[type(QUERIES[name])] in COUNTS | {"energy"}]
 )
-def test_what_cannot_be_negative_is_not(name: str) -> None:
+def test_a_negative_count_is_refused(name: str) -> None:
     query = QUERIES[name]
     with refused(Code.BAD_CONTRIBUTION):
         validate(a_query(query), answered(query, [0] * (query.length - 1) + [-1]), range(MOST + 1))
@@ -119,7 +119,7 @@ PLANTED: dict[str, Callable[[IntArray], Any]] = {
 
 
 @pytest.mark.parametrize("name", PLANTED)
-def test_what_no_records_add_up_to_is_refused(name: str) -> None:
+def test_an_answer_that_no_records_add_up_to_is_refused(name: str) -> None:
     """Each entry alone is within its limits: it is the answer as a whole that cannot be."""
     query = QUERIES[name]
     rows = random_rows(MOST, 4)
@@ -151,7 +151,7 @@ def test_no_honest_products_are_refused_for_rounding(
 
 @pytest.mark.parametrize("panel", [contract.PANEL, 1, 3])
 @pytest.mark.parametrize("d", [3, 4, 8, 130])
-def test_products_of_which_each_pair_may_be_and_all_together_not_are_refused(
+def test_products_that_are_not_positive_semidefinite_are_refused(
     d: int, panel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only negative eigenvalue is that of all columns together, seen by the last panel alone."""
@@ -228,7 +228,7 @@ def test_a_sum_is_exact_and_free_of_order(values: list[int]) -> None:
     assert aggregate(query, parts).tolist() == aggregate(query, turned).tolist() == [sum(values)]
 
 
-def test_what_is_put_side_by_side_stands_in_the_order_of_names_whoever_came_first() -> None:
+def test_concatenated_answers_are_in_the_order_of_site_names() -> None:
     """Who was quick is nobody's business, and a signed release is the same for the same answers."""
     spec = Subsamples(centre=frozen([0] * 4), rank=2, count=6, key=pass_key(DIGEST, 0, 6))
     query = SpanVotes(subsamples=spec)

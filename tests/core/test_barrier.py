@@ -108,7 +108,7 @@ def test_the_order_is_draw_charge_with_the_seal_publish() -> None:
 @given(st.lists(st.sampled_from([*POINTS, None]), max_size=8))
 @example(list(POINTS))
 @example(list(reversed(POINTS)))
-def test_whenever_it_dies_one_charged_answer_gets_out(deaths: list[str | None]) -> None:
+def test_one_charged_answer_is_published_for_any_sequence_of_crashes(deaths: list[str | None]) -> None:
     assert promises_kept(honest, deaths)
 
 
@@ -206,7 +206,7 @@ class Source(OsNoise):
     "drawn",
     [[0.5, 1.5, 2.5], [1.0, 2.0, 3.0], [7], 7, [1, 2, 3, 4], [[1, 2, 3]], [True, False, True], [2**63, 0, 0]],
 )
-def test_only_as_many_integers_as_asked_reach_a_release(drawn: Any) -> None:
+def test_noise_of_another_type_or_length_reaches_no_release(drawn: Any) -> None:
     """Float noise, one value for all entries (numpy would spread it), the wrong number. That a draw failed
     may tell of it, so it is paid for before anybody hears of it."""
     store = MemoryStore()
@@ -216,7 +216,7 @@ def test_only_as_many_integers_as_asked_reach_a_release(drawn: Any) -> None:
 
 
 @pytest.mark.parametrize("name", every_query())
-def test_a_release_is_the_sum_plus_the_draw_and_says_what_it_cost(name: str) -> None:
+def test_a_release_is_the_sum_plus_the_draw_and_states_its_cost(name: str) -> None:
     query = every_query()[name]
     asked = a_query(query, plan_digest=PLAN.digest, round=4)
     total = frozen(np.arange(query.length))

@@ -125,7 +125,7 @@ def test_the_curve_is_what_the_planner_predicts() -> None:
         assert median == found.median
 
 
-def test_what_noise_may_have_made_is_marked() -> None:
+def test_components_within_the_noise_are_marked() -> None:
     for of, marked in ((simulation(components=2), False), (noisy(), True)):
         subject = ReleaseFigureData.of(of.document)
         assert any(subject.from_noise) is marked
@@ -156,7 +156,7 @@ def numbers(words: str) -> list[float]:
     return [float(one.removesuffix(" %")) / (100 if one.endswith("%") else 1) for one in found]
 
 
-def test_the_words_for_those_who_do_not_see_it_hold_its_numbers() -> None:
+def test_captions_hold_the_numbers_of_their_figures() -> None:
     result, columns = simulation().result, list(NAMES)
     shares = result.explained_variance_ratio
     np.testing.assert_allclose(numbers(scree_caption(SUBJECT)), [*shares, shares.sum()], atol=6e-4)
@@ -197,12 +197,12 @@ def test_estimators_that_release_a_matrix_have_a_heat_map() -> None:
         (lambda: plot.error_vs_epsilon(released(), epsilons=[1e-6]), "no error can be predicted"),
     ],
 )
-def test_what_cannot_be_drawn_says_why(draw: Callable[[], Axes], why: str) -> None:
+def test_an_impossible_plot_is_refused_with_the_reason(draw: Callable[[], Axes], why: str) -> None:
     with pytest.raises(RequestError, match=why):
         draw()
 
 
-def test_without_matplotlib_it_says_where_to_get_it() -> None:
+def test_without_matplotlib_the_extra_is_named() -> None:
     code = "import sys; sys.modules['matplotlib'] = None\nfrom eigenveil import plot"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -45,7 +45,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("authorities.json").write_text(json.dumps({"release_key": public.hex()}))
 
 
-def test_it_offers_what_was_promised_and_nothing_else() -> None:
+def test_the_package_offers_exactly_the_public_names() -> None:
     assert sorted(PROMISED.split()) == sorted(eigenveil.__all__)
     assert set(dir(eigenveil)) == {*eigenveil.__all__, "__version__"}
     for value in PUBLIC.values():
@@ -63,7 +63,7 @@ def test_every_public_name_has_an_example_that_runs(name: str) -> None:
 
 
 @pytest.mark.usefixtures("published")
-def test_what_the_readme_shows_runs() -> None:
+def test_the_readme_example_runs() -> None:
     """But for what needs a federation, which the tutorial's test runs."""
     federated, alone = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     assert "eigenveil.connect(" in federated

@@ -84,7 +84,7 @@ def test_a_path_bytes_and_a_mapping_are_the_same_release(tmp_path: Path) -> None
             verify_release(one, bytes(32))
 
 
-def test_its_arrays_are_the_documents() -> None:
+def test_arrays_of_a_release_equal_its_document() -> None:
     one, said = released(), simulation().document["result"]
     for name in ("components", "explained_variance", "explained_variance_ratio", "mean", "scale"):
         np.testing.assert_array_equal(getattr(one, name), said[name])
@@ -110,7 +110,7 @@ def changed(data: bytes) -> dict[str, Any]:
         (".", "Is a directory"),
     ],
 )
-def test_what_is_no_intact_release_is_refused(source: Any, why: str) -> None:
+def test_a_release_that_is_not_intact_is_refused(source: Any, why: str) -> None:
     with pytest.raises(RequestError, match=why):
         load_release(source)
 
@@ -151,7 +151,7 @@ def test_a_column_that_is_there_twice_is_refused() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # forty records are few
-def test_it_can_be_kept_cloned_and_put_in_a_pipeline() -> None:
+def test_a_fitted_estimator_can_be_pickled_cloned_and_used_in_a_pipeline() -> None:
     fitted, table = released().to_sklearn(), tables()["pandas"]
     again = pickle.loads(pickle.dumps(fitted))
     np.testing.assert_array_equal(again.transform(table), fitted.transform(table))
@@ -165,7 +165,7 @@ def test_it_can_be_kept_cloned_and_put_in_a_pipeline() -> None:
 
 
 @pytest.mark.parametrize("output", ["pandas", "polars"])
-def test_its_output_is_a_table_where_one_is_wanted(output: str) -> None:
+def test_output_is_a_table_where_set_output_asks_for_one(output: str) -> None:
     fitted, table = released().to_sklearn(), tables()["pandas"]
     out = fitted.set_output(transform=output).transform(table)
     assert list(out.columns) == list(fitted.get_feature_names_out()) == [f"privatepca{i}" for i in range(3)]
@@ -223,7 +223,7 @@ def test_the_likelihood_is_a_normal_density_in_the_columns_own_units(components:
     np.testing.assert_allclose(fitted.score_samples(x), expected)
 
 
-def test_nothing_that_was_released_cannot_be_fitted_with() -> None:
+def test_an_empty_release_makes_no_estimator() -> None:
     refused = simulation().document | {
         "result": simulation().document["result"] | {"components": [], "declined": "too few records"}
     }

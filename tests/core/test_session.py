@@ -45,7 +45,7 @@ def finished(request: pytest.FixtureRequest) -> Session:
     return run(a_plan(d=3, components=2, algorithm=request.param))
 
 
-def test_replaying_any_prefix_asks_the_same_next_question(finished: Session) -> None:
+def test_replaying_any_prefix_gives_the_same_next_query(finished: Session) -> None:
     live = Session(finished.plan)
     for size in range(len(finished.releases) + 1):
         again = Session.replay(finished.plan, finished.releases[:size])
@@ -139,7 +139,7 @@ def drain(plan: Plan) -> None:
         )
 
 
-def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_query_whose_sums_could_overflow_is_not_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = a_plan(d=2, max_records=2**31)
 
     def steps(plan: Plan) -> Generator[PricedQuery, Release, Estimate]:
@@ -153,7 +153,7 @@ def test_a_question_whose_sums_could_overflow_is_not_asked(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("price", [0, -1])
-def test_no_question_is_free(price: int) -> None:
+def test_no_query_is_free(price: int) -> None:
     with refused(Code.BAD_STUDY, "below one micro-rho"):
         PricedQuery(query=ClippedSum(centre=frozen([0]), radius=S), micro_rho=price)
 

@@ -35,7 +35,7 @@ def bits(run: Simulation) -> list[str]:
     return [release.digest for release in run.releases] + [run.estimate.components.tobytes().hex()]
 
 
-def test_run_study_is_all_there_is_to_a_study_that_everybody_answers() -> None:
+def test_run_study_equals_simulate_when_every_site_answers() -> None:
     plan = make_plan(STUDY, analyst="simulation")
     session = Session(plan)
     sites = {name: Site(to_grid(rows, STUDY)) for name, rows in sorted(RECORDS.items())}
@@ -46,7 +46,7 @@ def test_run_study_is_all_there_is_to_a_study_that_everybody_answers() -> None:
 
 
 @pytest.mark.parametrize("trust", list(Trust))
-def test_what_a_simulated_algorithm_is_fed_is_charged_and_sealed(
+def test_a_simulated_release_is_charged_and_sealed_before_the_algorithm_sees_it(
     trust: Trust, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[P27] In a simulation as in a federation."""
@@ -81,7 +81,7 @@ def test_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert bits(many) == bits(simulate(STUDY, RECORDS, seed=2))
 
 
-def test_who_was_absent_is_said_with_the_reason_that_a_federation_knows() -> None:
+def test_a_document_lists_absent_sites_with_reasons() -> None:
     few = RECORDS | {"west": RECORDS["west"][:3]}
     run = simulate(STUDY, few, seed=1, drop_outs={1: ["south"]})
     first, second = run.document["rounds"][:2]
@@ -92,7 +92,7 @@ def test_who_was_absent_is_said_with_the_reason_that_a_federation_knows() -> Non
     assert simulate(STUDY, few, seed=1).document["rounds"][0]["absent"]["north"] == "no records"
 
 
-def test_too_few_sites_end_a_study_and_whoever_imagines_them_is_told_why() -> None:
+def test_too_few_sites_end_a_study_with_the_reason() -> None:
     need = Federation(sites=("north", "south"), minimum_cohort=20)
     sites = {name: Site(to_grid(RECORDS[name][:n], STUDY)) for name, n in (("north", 30), ("south", 7))}
     plan = make_plan(a_study(federation=need))
@@ -107,7 +107,7 @@ def test_uninvited_sites_are_refused() -> None:
         simulate(STUDY, RECORDS | {"east": RECORDS["west"]})
 
 
-def test_a_seed_is_said_and_without_one_the_noise_is_private() -> None:
+def test_a_seeded_simulation_is_not_private_and_an_unseeded_one_is() -> None:
     assert simulate(STUDY, RECORDS, seed=1).document["private"] is False
     one, two = (simulate(a_study(algorithm=Algorithm.GAUSS_COV), RECORDS_OF_TWO) for _ in range(2))
     assert one.document["private"] is True
@@ -124,7 +124,7 @@ SITES = tuple(f"site-{number}" for number in range(7))
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.GAUSS_COV, Algorithm.SUBSPACE_EXACT])
-def test_groups_contribute_what_their_sites_answer(
+def test_contributions_of_groups_equal_the_answers_of_their_sites(
     algorithm: Algorithm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(simulated_sites, "SITES_AT_ONCE", 3)

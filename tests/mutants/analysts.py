@@ -106,14 +106,14 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
        f"{TESTS}/releases/test_own_key.py"
        "::test_nobody_is_accused_by_a_signature_that_was_not_checked_or_a_release_without_a_name"),
     of("R31", ASKED, "words=words, checked=False)", "words=words)",
-       f"{RELEASE}::test_a_signature_of_a_later_form_is_said_to_be_unchecked"),
+       f"{RELEASE}::test_a_signature_of_a_later_form_is_marked_unchecked"),
     of("R31", "reporting/verify.py", "    release_analyst(release.document)\n", "", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "card = check_authorization(signed, plan, signed.read().expires - 1)",
        "card = signed.card.check()", f"{RELEASE}::{CHANGED}"),
     of("R31", ASKED, "    if written is None:\n", "    if not written:\n",
        f"{RELEASE}::{CHANGED}[nothing of it]"),
     of("R31", ASKED, ' == document["plan"]["federation"]\n', "\n",
-       f"{RELEASE}::test_a_simulation_is_said_to_be_signed_by_nobody"),
+       f"{RELEASE}::test_a_simulation_is_marked_as_not_signed"),
     of("R31", "server/eigenveil_server/console/federation_pages.py",
        "        check_submission(study_form.submission)\n", "",
        "tests/server/console/test_pages.py"

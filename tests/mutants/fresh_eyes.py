@@ -93,7 +93,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "    for start in range(0, values.size, AT_ONCE):\n"
        "        stream = Cipher(ChaCha20(key, NONCE), mode=None).encryptor()\n",
        "tests/core/secure_aggregation/test_masks_cancel.py"
-       "::test_the_mask_of_a_long_answer_is_one_stream_of_which_nothing_comes_twice"),
+       "::test_the_mask_of_a_long_answer_is_one_key_stream"),
     of("R29", "secure_aggregation/masking.py", "1 <= self.number <= MAX_ATTEMPTS",
        "1 <= self.number < MAX_ATTEMPTS",
        "tests/core/secure_aggregation/test_attempts.py"
@@ -113,7 +113,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "return self if self.allows is None else replace(self, allows=self.allows.visible_to(analyst))",
        "return self",
        "tests/core/dictionary/test_rules.py"
-       "::test_what_a_site_states_is_told_to_an_analyst_without_the_others_whom_it_allows"),
+       "::test_a_site_statement_shown_to_an_analyst_omits_other_analysts"),
     of("R10", f"{SERVER}/rounds/open_round.py",
        "                self._partly_added = True  # stays set, whatever is added later\n", "",
        "tests/server/studies/test_rounds.py"
@@ -122,9 +122,9 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "            self._in_doubt = problem\n            self._roll_back()\n",
        "            self._in_doubt = problem\n",
        "tests/common/storage/test_failing_disk.py"
-       "::test_what_a_commit_that_failed_had_written_is_rolled_back_and_nothing_follows_it"),
+       "::test_a_failed_commit_is_rolled_back_and_no_write_follows"),
     of("P15", "aggregation.py", "for site in sorted(self._votes)]", "for site in self._votes]",
-       f"{AGGREGATION}::test_what_is_put_side_by_side_stands_in_the_order_of_names_whoever_came_first"),
+       f"{AGGREGATION}::test_concatenated_answers_are_in_the_order_of_site_names"),
     of("P30", "client/eigenveil_client/records/scratch_files.py",
        "len(window.memory) >= size and not window.in_use", "len(window.memory) >= size",
        "tests/client/records/overflow/test_grid_file.py"

@@ -138,7 +138,7 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{PLANNED}test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned"),
     of("TM18", "common/eigenveil_common/process_limits.py", "        libc.mallopt(M_ARENA_MAX, ARENAS)\n", "",
        "tests/common/test_confined.py"
-       "::test_what_threads_have_used_once_and_nobody_needs_is_kept_for_few_of_them"),
+       "::test_freed_memory_is_retained_for_few_threads"),
     of("TM18", STREAMS, "bool(frame.flags & END_STREAM):", "frame.kind == HEADERS:", LEFT),
     of("TM18", STREAMS, "frame.stream % 2 == 0 or not (", "not (", MISFRAMED),
     of("TM18", STREAMS, "(opens or frame.stream in self._open)", "(True)", MISFRAMED),
@@ -186,7 +186,7 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM13", TRUSTED, "(above and found.st_mode & stat.S_ISVTX)", "(found.st_mode & stat.S_ISVTX)",
        f"{OF_FILES}test_folders_above_count_but_for_sticky_ones"),
     of("TM13", TRUSTED, "dict.fromkeys(_path_components(path))", "dict.fromkeys(path.parents)",
-       f"{OF_FILES}test_the_way_that_a_linked_folder_leads_counts_as_well"),
+       f"{OF_FILES}test_folders_behind_a_linked_folder_must_be_trusted"),
     of("TM13", TRUSTED, "dict.fromkeys(_path_components(path))",
        "dict.fromkeys((*path.parents, *path.resolve().parents))",
        f"{OF_FILES}test_each_link_of_a_chain_counts_with_the_folders_on_its_own_way"),

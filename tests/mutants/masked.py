@@ -8,10 +8,10 @@ TESTS = "tests/core/secure_aggregation"
 MASKS, ATTEMPT = "secure_aggregation/masking.py", "secure_aggregation/masking.py"
 WHOLE = "canonical(asdict(self))"  # what an attempt states
 SITE, AT_SITE = "client/eigenveil_client/site", "tests/client/site/daemon/test_masked.py"
-SHOWN = f"{TESTS}/test_masks_cancel.py::test_whatever_sets_are_shown_only_whole_ones_are_unmasked"
+SHOWN = f"{TESTS}/test_masks_cancel.py::test_masks_cancel_only_in_sums_over_all_honest_members"
 AGAIN = f"{TESTS}/test_masks_cancel.py::test_attempts_and_rounds_have_masks_of_their_own"
 SHARES = f"{TESTS}/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
-SPENT = f"{TESTS}/test_attempts.py::test_all_attempts_together_keep_the_promise_of_the_study"
+SPENT = f"{TESTS}/test_attempts.py::test_all_attempts_together_satisfy_the_privacy_of_the_study"
 SERVER = "server/eigenveil_server"
 DRIVER = f"{SERVER}/rounds/masked_driver.py"
 GONE_ON = (
@@ -28,16 +28,16 @@ OF_MASKED: tuple[Mutant, ...] = (
     of("P31", MASKS, ".derive(secret)", ".derive(secret[:4])",
        "tests/vectors/test_vectors.py::test_the_code_still_writes_the_stored_vector[masked]"),
     of("P31", MASKS, "negative=other > name", "negative=False",
-       f"{TESTS}/test_masks_cancel.py::test_what_is_masked_is_the_answer_with_its_share"),
+       f"{TESTS}/test_masks_cancel.py::test_masked_answers_add_up_to_answers_and_shares"),
     of("P32", "noise/source.py", "honest = sites - study.colluders", "honest = sites", SHARES),
     of("P32", "noise/source.py", "max(block.scale, MIN_SHARE_SCALE)", "block.scale", SHARES),
     of("P32", "noise/source.py", "micro_rho) / shares", "micro_rho) / shares**2", SHARES),
     of("P32", "protocol/query_limits.py", "MIN_SHARE_SCALE = 4.0", "MIN_SHARE_SCALE = 2.0",
        f"{TESTS}/test_laws.py"
-       "::test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_does"),
+       "::test_at_the_least_share_scale_rounding_costs_less_than_the_delta_of_an_attempt"),
     of("P33", ATTEMPT, WHOLE, 'canonical(asdict(self) | {"number": 1})', f"{AGAIN}[another attempt]"),
     of("P33", "protocol/query_limits.py", "NO_COST if attempt_number <= paid else", "NO_COST if paid else",
-       f"{TESTS}/test_attempts.py::test_a_pass_is_paid_as_often_as_its_most_tried_batch"),
+       f"{TESTS}/test_attempts.py::test_a_pass_is_charged_as_often_as_its_most_attempted_batch"),
     of("P31", f"{SITE}/daemon/round_checks.py", "        if unknown:\n", "        if False:\n",
        f"{AT_SITE}::test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed"),
     of("P33", f"{SITE}/state/outgoing.py", "self.ledger.attempt(round_query, cost, also)",

@@ -10,7 +10,7 @@ SIGNED, FOLLOWS = "study_authorization.py", "study_authorization.py"
 AUTHORIZATION = "tests/core/analyst_signature/test_authorization.py"
 OTHER = f"{AUTHORIZATION}::test_an_authorization_of_anything_else_is_refused"
 CARDS = "tests/core/analyst_signature/test_authorization.py"
-UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_anything_else_does_not_follow"
+UNFOLLOWED = f"{AUTHORIZATION}::test_a_plan_of_another_study_is_refused"
 RULE, RULES = f"{SITE}/roster/analysts.py", f"{AT_SITE}/analysts/test_rule.py"
 HEARD = f"{AT_SITE}/analysts/test_digits.py::test_unconfirmed_fingerprint_is_in_no_output"
 KEPT = f"{AT_SITE}/state/test_confirmed_kinds.py"
@@ -55,7 +55,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", FOLLOWS, " and plan.algorithm in _allowed(study)", "", UNFOLLOWED),
     of("R31", FOLLOWS, " and _whole(plan)", "", UNFOLLOWED),
     of("R31", FOLLOWS, "if during else candidates(study)", "if True else candidates(study)",
-       f"{AUTHORIZATION}::test_a_plan_follows_from_the_study_that_was_asked"),
+       f"{AUTHORIZATION}::test_a_plan_matches_the_study_it_was_made_of"),
     of("R30", "key_cards/key_card.py", ("form.need(card.said == card_json, \"it is not in canonical form\")"), "pass",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
     of("R30", "key_cards/owners.py", "len(self.signing) == KEY_BYTES", "True",

@@ -38,7 +38,7 @@ BOUNDS = "tests/core/algorithms/test_bounds.py"
 CROSS = "tests/core/queries/test_cross_covariance.py"
 COLUMNS = "tests/core/site/test_columns.py"
 REFINEMENT = "tests/core/algorithms/test_refinement.py"
-OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_question_outside_its_limits_cannot_be_built"
+OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_query_outside_its_limits_cannot_be_built"
 WHOLE = "tests/core/site/test_site.py::test_the_reference_in_python_integers_agrees"
 SENSITIVITY = (
     "tests/core/queries/test_conformance.py::"
@@ -192,9 +192,9 @@ MUTANTS: tuple[Mutant, ...] = (
     of("P29", "site/sums.py", "np.int64), query.radius)", "np.int64), 2 * query.radius)",
        SENSITIVITY),
     of("P9", "site/site.py", "view = view.select(order)", "pass",
-       f"{COLUMNS}::test_whatever_frame_shows_them_records_stay_in_the_batch_that_they_are_in"),
+       f"{COLUMNS}::test_a_frame_moves_no_record_to_another_batch"),
     of("P25", "protocol/query.py", "same and same_frame(ours.frame, theirs.frame)", "same",
-       "tests/core/protocol/test_query.py::test_another_frame_is_another_question"),
+       "tests/core/protocol/test_query.py::test_another_frame_changes_the_digest"),
     of("P25", "queries/columns.py", "self.factors >= LEAST_FACTOR", "self.factors >= 1", f"{BOUNDS}"
        "::test_a_frame_beyond_its_limits_shows_nothing"),
     # ---- the cross covariance of leading directions and the rest

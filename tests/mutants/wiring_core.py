@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, of
 
-AGREEMENT = "tests/core/protocol/test_query.py::test_only_what_floats_decide_may_differ_and_by_one_unit_only"
+AGREEMENT = "tests/core/protocol/test_query.py::test_only_fields_computed_in_floats_may_differ_and_by_one_unit"
 GUESS = (
     "tests/core/reporting/test_trust.py"
-    "::test_it_is_no_more_than_the_promise_over_as_many_records_and_no_less_than_a_known_guess"
+    "::test_inference_odds_lie_between_a_known_attack_and_the_guarantee"
 )
-OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_question_outside_its_limits_cannot_be_built"
+OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_query_outside_its_limits_cannot_be_built"
 ATTEMPTS = "tests/core/secure_aggregation/test_attempts.py"
 SHARES = "tests/core/secure_aggregation/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
 TRUST = "tests/core/reporting/test_trust.py"
@@ -26,7 +26,7 @@ SIGNED = f"{STATEMENTS}::test_a_signature_of_another_kind_or_over_too_many_bytes
 RESULT = "tests/core/reporting/test_result.py"
 UNITS = f"{RESULT}::test_a_result_is_in_the_units_of_its_study"
 PARTS = "tests/core/algorithms/test_standardised.py::test_noise_is_stated_in_parts_of_standard_deviations"
-ADDED_UP = "tests/core/study/test_price.py::test_a_guarantee_says_how_it_was_added_up"
+ADDED_UP = "tests/core/study/test_price.py::test_a_guarantee_states_its_composition"
 CHECKPOINT = "tests/core/accounting/test_checkpoint.py"
 ANALYST, SHOWN = "client/eigenveil_client/analyst", "tests/client/analyst/test_display.py"
 FIGURES = f"{SHOWN}::test_figures_of_a_study_are_those_that_were_sent"
@@ -39,7 +39,7 @@ OTHER_RELEASE = (
     "tests/client/analyst/test_client.py"
     "::test_only_the_whole_release_of_the_study_under_the_federation_s_key_is_believed"
 )
-STATED = "test_the_noise_of_a_release_is_of_the_size_that_it_states[gauss-cov-1e-06]"
+STATED = "test_noise_of_a_release_matches_its_stated_scale[gauss-cov-1e-06]"
 
 OF_WIRING_CORE: tuple[Mutant, ...] = (
     # ---- what a person is told, and what is set aside
@@ -51,10 +51,10 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "gaussian.micro_mu(plan.micro_rho)",
        f"{TRUST}::test_the_promise_is_of_every_attempt_and_within_the_study"),
     of("P33", "reporting/report.py", ' * int(plan["study"]["privacy"].get("attempts", 1))', "",
-       f"{TRUST}::test_a_document_says_who_saw_what_and_how_often_each_round_was_tried"),
+       f"{TRUST}::test_a_document_lists_attempts_of_each_round_and_visibility"),
     of("P9", "reporting/explain.py", "round_query.round if batch is None else batch.first", ("round_query.round"),
        "tests/core/study/test_price.py"
-       "::test_a_plan_names_for_every_question_the_round_that_pays_for_it"),
+       "::test_a_plan_names_for_every_query_the_round_that_pays_for_it"),
     of("P32", "study/composition.py", ("return rounded if Fraction(rounded) <= remaining else math.nextafter(rounded, 0.0)"),
        "return rounded",
        "tests/core/study/test_price.py::test_a_delta_that_is_set_aside_is_taken_off_exactly"),
@@ -85,7 +85,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "errors=fit.matrix.errors(form),",
        f"{REGRESSION}::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error"),
     of("P7", "derived/correlations.py", "math.sqrt(repaired.mean_noise_variance)", "math.sqrt(0)",
-       "tests/core/derived/test_correlation.py::test_errors_of_distances_are_what_noise_does"),
+       "tests/core/derived/test_correlation.py::test_stated_errors_of_distances_match_the_spread_over_noise"),
     of("P7", "derived/covariance.py", "noise**2 + self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias**2",
        "noise**2 + clipping_bias**2", f"{MATRIX}::test_the_noise_of_the_mean_is_in_the_matrix_as_its_square"),
     of("P7", "derived/moments.py", "mean_noise_variance=noise.centre / len(values),", "mean_noise_variance=0.0,",
@@ -98,16 +98,16 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "moved *= math.sqrt(plan.study.dimension)", FORESEEN),
     # ---- masked rounds
     of("R29", "secure_aggregation/masking.py", "if written != attempt_json:", "if False:",
-       f"{ATTEMPTS}::test_a_set_of_sites_is_stated_in_one_form_of_which_its_masks_are_derived"),
+       f"{ATTEMPTS}::test_an_attempt_has_one_canonical_form"),
     of("R29", "secure_aggregation/masking.py", ("(self.plan, self.round, self.query) == (\n"
                                                "            round_query.plan_digest,\n"
                                                "            round_query.round,\n"
                                                "            round_query.digest,\n"
                                                "        )"),
        "(self.plan, self.query) == (round_query.plan_digest, round_query.digest)", f"{ATTEMPTS}"
-       "::test_an_attempt_is_at_one_question_of_one_round_of_one_plan"),
+       "::test_an_attempt_matches_only_its_own_query_round_and_plan"),
     of("R29", "secure_aggregation/masking.py", "if len(self.said) > MOST_BYTES:", "if False:",
-       f"{ATTEMPTS}::test_what_is_longer_than_all_sites_there_can_be_is_not_even_hashed"),
+       f"{ATTEMPTS}::test_an_attempt_longer_than_the_most_sites_is_refused_unhashed"),
     of("P2", "noise/source.py", ("study.neighbours,\n"
                                 "        study.max_sites_per_person,\n"
                                 "        round_query.law,\n"
@@ -134,7 +134,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{STATEMENTS}::test_a_statement_is_read_back_as_it_was_signed"),
     of("R21", "protocol/rounds.py", "if len(self.said) > MOST_BYTES:", "if False:", SIGNED),
     of("R21", "protocol/wire.py", "if not _is_stated(release, statement):", "if False:",
-       f"{STATEMENTS}::test_a_release_is_believed_only_as_it_was_stated"),
+       f"{STATEMENTS}::test_a_release_that_differs_from_its_signed_statement_is_refused"),
     # ---- a question on the wire and at its place
     of("P25", "protocol/wire.py", "        atto_delta=message.atto_delta,\n        law=", ("        distribution="),
        f"{QUERY}::test_a_query[count]"),
@@ -143,22 +143,22 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P29", "protocol/query.py", "self.frame is None or not isinstance(self.query, SubspaceQuery)", "True",
        f"{QUERY}::test_subsamples_are_seen_through_no_frame"),
     of("R5", "protocol/wire.py", "        if required:\n", "        if False:\n",
-       "tests/core/protocol/test_wire.py::test_a_query_without_a_part_that_it_needs_is_refused"),
+       "tests/core/protocol/test_wire.py::test_a_query_without_a_required_field_is_refused"),
     of("P24", "site/site.py", "name = (-batch.batches, batch.key.tobytes())",
        "name = (batch.batches, batch.key.tobytes())",
        "tests/core/queries/test_shuffled.py::test_a_secret_order_and_a_dealing_of_one_pass_are_two"),
     of("P25", "protocol/query.py", "    if left.shape != right.shape:\n        return False\n", "",
-       f"{QUERY}::test_a_question_about_more_columns_is_another_one"),
+       f"{QUERY}::test_a_query_about_more_columns_differs"),
     # ---- the units and the words of a result
     of("P7", "derived/covariance.py", "return math.hypot(self.noise.count, 1 - self.noise.kept)",
-       "return self.noise.count", f"{MATRIX}::test_what_clipping_bends_is_said_only_where_it_clips"),
+       "return self.noise.count", f"{MATRIX}::test_clipping_bias_is_noted_only_where_records_are_clipped"),
     of("R10", "reporting/explain.py", ("\"bytes_per_site\": max(map(_answer_bytes, query_sequences)),"),
        "\"bytes_per_site\": min(map(_answer_bytes, query_sequences)),",
-       "tests/core/study/test_price.py::test_of_several_ways_the_longest_is_told"),
+       "tests/core/study/test_price.py::test_an_explanation_shows_the_longest_rehearsal"),
     of("R10", "reporting/explain.py", "calls_per_site(plan, max(map(len, query_sequences)))", ("calls_per_site(plan, min(map(len, query_sequences)))"),
-       "tests/core/study/test_price.py::test_of_several_ways_the_longest_is_told"),
+       "tests/core/study/test_price.py::test_an_explanation_shows_the_longest_rehearsal"),
     of("R10", "reporting/explain.py", "if study.radius == 1:", "if study.radius is None:",
-       "tests/core/study/test_price.py::test_it_is_told_how_records_are_shortened"),
+       "tests/core/study/test_price.py::test_an_explanation_states_how_records_are_clipped"),
     of("P7", "reporting/result.py", "mean=offsets(plan.study) + estimate.mean * factors,",
        "mean=estimate.mean * factors,", UNITS),
     of("P7", "reporting/result.py", "estimate.noise.in_units(square),", "estimate.noise,", UNITS),
@@ -169,7 +169,7 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("P7", "algorithms/shared/standardised.py", "found.noise.in_units(unit**2)", "found.noise", PARTS),
     of("P5", "reporting/explain.py", "{fixed_up(cost.micro_rho / MICRO, 6)}-zCDP",
        "{fixed_up(plan.micro_rho / 2 / MICRO, 6)}-zCDP",
-       "tests/core/study/test_price.py::test_the_words_claim_what_the_prices_add_up_to"),
+       "tests/core/study/test_price.py::test_a_guarantee_claims_what_its_costs_add_up_to"),
     of("P20", "reporting/explain.py", "    Algorithm.PROPOSE_TEST_RELEASE,\n}", "}", ADDED_UP),
     of("P5", "reporting/explain.py", 'where = "" if sites == 1 else', 'where = "" if sites >= 1 else',
        ADDED_UP),

@@ -105,7 +105,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM24", "reporting/trust.py",
        'f"{colluding(study)} work together: each', '"others work together: each',
        "tests/core/reporting/test_trust.py"
-       "::test_every_view_of_a_masked_study_names_with_how_many_sites_it_holds"),
+       "::test_every_view_of_a_masked_study_states_the_number_of_colluding_sites"),
     of("TM24", CARD, "gaussian=state.exact", "gaussian=True", f"{GUESSES}[any]"),
     of("TM26", "client/eigenveil_client/connection/cluster.py", ", require_encryption=True", "", ENCRYPTED),
     of("TM26", "client/eigenveil_client/connection/cluster.py", "    read_secret(key)  #", "    read(key)  #",
@@ -150,7 +150,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "tests/common/notify/test_outbox.py::test_an_analyst_hears_of_their_own_studies_alone"),
     of("TM20", f"{COMMON}/web/sessions.py",
        'if headers.get("sec-fetch-site", "same-origin") != "same-origin":', "if False:",
-       "tests/common/web/test_application.py::test_a_form_from_elsewhere_or_too_long_changes_nothing"),
+       "tests/common/web/test_application.py::test_a_form_from_another_origin_or_too_long_is_refused"),
     of("TM37", f"{SERVER}/storage/submissions.py",
        "    quota.check(change.execute(RECENT_SUBMISSIONS, (analyst, now - DAY_MS)), size)\n", "    pass\n",
        f"{AT_SERVER}/storage/test_submissions.py::test_a_day_is_counted_back_from_each_submission"),
@@ -238,5 +238,5 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        "tests/core/dictionary/test_rules.py::test_a_required_site_that_forbids_it_refuses_the_study"),
     of("R23", "dictionary/site_rules.py",
        "analysts=(analyst,) if analyst in self.analysts else ())", "analysts=self.analysts)",
-       "tests/core/dictionary/test_rules.py::test_an_analyst_is_told_of_no_other_analyst"),
+       "tests/core/dictionary/test_rules.py::test_rules_visible_to_an_analyst_name_no_other_analyst"),
 )  # fmt: skip

@@ -52,7 +52,7 @@ def mask(attempt: dict[str, Any], one: str, other: str, length: int) -> list[int
 
 
 @pytest.mark.parametrize("site", VECTOR["cards"])
-def test_a_card_is_what_the_protocol_says(site: str) -> None:
+def test_stored_site_card_follows_the_protocol(site: str) -> None:
     vector = VECTOR["cards"][site]
     said = vector["said"].encode()
     read = SignedSiteKeyCard(said=said, signature=bytes.fromhex(vector["signature"])).check()
@@ -73,7 +73,7 @@ def test_a_bad_card_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("attempt", VECTOR["attempts"], ids=lambda a: f"{len(a['answers'])} sites")
-def test_what_sites_send_follows_from_the_definition(attempt: dict[str, Any]) -> None:
+def test_stored_masked_answers_follow_the_protocol(attempt: dict[str, Any]) -> None:
     stated = SignedAttempt(said=attempt["said"].encode(), signature=bytes.fromhex(attempt["signature"]))
     read = stated.check(bytes.fromhex(VECTOR["release_key"]))
     assert digest("attempt", stated.said).hex() == attempt["digest"] == read.digest
@@ -96,7 +96,7 @@ def test_what_sites_send_follows_from_the_definition(attempt: dict[str, Any]) ->
     assert added(*sent) == added(*noised)
 
 
-def test_the_stored_words_are_the_streams() -> None:
+def test_stored_words_are_the_key_streams() -> None:
     for attempt in VECTOR["attempts"]:
         for pair, stored in attempt["masks"].items():
             one, other = pair.split()

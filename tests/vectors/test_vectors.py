@@ -50,7 +50,7 @@ def test_the_plan_reads() -> None:
         assert plan_from_json(one["plan_json"].encode()).digest == one["digest"]
 
 
-def test_what_is_stated_of_a_round_reads_and_a_bad_statement_does_not() -> None:
+def test_stored_round_statements_are_read_and_bad_ones_refused() -> None:
     vector = stored("round")
     key = bytes.fromhex(vector["release_key"])
     for one in vector["stated"].values():
@@ -77,7 +77,7 @@ def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> 
 
 
 @pytest.mark.parametrize("name", stored("deal")["passes"])
-def test_records_are_dealt_as_the_protocol_says(name: str) -> None:
+def test_stored_batches_follow_the_protocol(name: str) -> None:
     """R13 in plain Python integers, from its words."""
     rows, vector = stored("deal")["rows"], stored("deal")["passes"][name]
     header = {"batches": vector["batches"], "first": vector["first"], "plan": vector["plan"]}
@@ -147,7 +147,7 @@ def signed(one: dict[str, str]) -> SignedAuthorization:
     return SignedAuthorization(said=said, signature=signature, card=CARD)
 
 
-def test_a_card_and_an_authorization_are_what_the_protocol_says() -> None:
+def test_stored_card_and_authorization_follow_the_protocol() -> None:
     card, stated = VECTOR["card"], json.loads(VECTOR["authorization"]["said"])
     said = card["said"].encode()
     digest = sha256(b"eigenveil/analyst-card/v1\n" + len(said).to_bytes(8, "little") + said).hexdigest()
@@ -168,6 +168,6 @@ def test_the_authorization_holds_and_under_another_signature_does_not() -> None:
 
 
 @pytest.mark.parametrize("bad", VECTOR["bad"], ids=lambda bad: bad["said"][-60:])
-def test_what_must_be_refused_is(bad: dict[str, str]) -> None:
+def test_bad_authorization_vectors_are_refused(bad: dict[str, str]) -> None:
     with refused(Code(bad["code"])):
         check_authorization(signed(bad), PLAN, VECTOR["now"])

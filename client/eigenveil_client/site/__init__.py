@@ -1,1 +1,1 @@
-"""What runs beside a site's records. Imports `connection` and `records`; no analyst, simulation or demo."""
+"""Daemon and commands of a site. Imports `connection` and `records`; no analyst, simulation or demo."""

@@ -56,9 +56,7 @@ def test_a_table_is_read_with_its_files_relative_to_the_configuration(tmp_path: 
         'mail_host = "m"\nmail_tls = "tls"\nmail_from = "a@b.example"\n[notify.analysts]\n"A!" = "a@b.c"',
     ],
 )
-def test_what_cannot_work_or_would_show_a_secret_is_refused_before_the_start(
-    tmp_path: Path, table: str
-) -> None:
+def test_invalid_notification_settings_are_refused_without_their_secrets(tmp_path: Path, table: str) -> None:
     with pytest.raises(RequestError) as refused:
         written(tmp_path, f"[notify]\n{table}\n")
     assert refused.value.code is Code.BAD_CONFIG
@@ -66,7 +64,7 @@ def test_what_cannot_work_or_would_show_a_secret_is_refused_before_the_start(
 
 
 @pytest.mark.parametrize("name", ["site", "coordinator"])
-def test_an_example_explains_every_key_and_as_it_stands_tells_nobody(name: str) -> None:
+def test_an_example_explains_every_key_and_notifies_no_address(name: str) -> None:
     text = example(name)
     table = text[text.index("\n[notify]\n") :]
     assert [key for key in keys(Notify) if f"# {key} = " not in table] == []

@@ -75,7 +75,7 @@ WAITS: Line = ("study-waits", {"study": STUDY, "analyst": "ada", "algorithm": "g
 
 
 @pytest.mark.parametrize("tls", list(Tls))
-def test_an_officer_gets_one_mail_that_says_which_study_waits_and_where(tmp_path: Path, tls: Tls) -> None:
+def test_an_officer_gets_one_mail_about_a_waiting_study(tmp_path: Path, tls: Tls) -> None:
     root, context = authority(tmp_path, "127.0.0.1")
     seen = Seen(context=context)
     with serving(mail_handler(seen, tls), seen):
@@ -122,7 +122,7 @@ def test_an_analyst_hears_of_their_own_studies_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("analyst", ["ada\r\nBcc: everybody@lab.example", "<b>ada</b>", "", "Ada Lovelace"])
-def test_what_is_no_name_is_in_no_message(tmp_path: Path, analyst: str) -> None:
+def test_an_invalid_analyst_name_is_in_no_message(tmp_path: Path, analyst: str) -> None:
     root, context = authority(tmp_path, "127.0.0.1")
     seen = Seen(context=context)
     with serving(web_handler(seen), seen):
@@ -132,7 +132,7 @@ def test_what_is_no_name_is_in_no_message(tmp_path: Path, analyst: str) -> None:
     assert len(seen.posts) == 1
 
 
-def test_what_fails_for_a_while_is_tried_again_and_what_is_refused_for_good_is_not(tmp_path: Path) -> None:
+def test_temporary_failures_are_retried_and_permanent_ones_are_not(tmp_path: Path) -> None:
     root, context = authority(tmp_path, "127.0.0.1")
     seen = Seen(context=context)
     with serving(mail_handler(seen, Tls.TLS), seen):
@@ -149,7 +149,7 @@ def test_what_fails_for_a_while_is_tried_again_and_what_is_refused_for_good_is_n
             assert len(web.posts) == tries, "and a redirect is not followed"
 
 
-def test_nothing_is_said_to_a_server_that_cannot_prove_who_it_is_or_offers_no_tls(tmp_path: Path) -> None:
+def test_no_message_is_sent_to_a_server_without_trusted_tls(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     stranger, _ = authority(tmp_path / "other", "127.0.0.1")
     root, context = authority(tmp_path, "elsewhere.example")
@@ -179,7 +179,7 @@ def test_no_secret_is_in_a_log_line(tmp_path: Path, caplog: pytest.LogCaptureFix
         assert word not in caplog.text
 
 
-def test_nobody_waits_for_a_server_that_hangs_and_what_does_not_fit_is_counted(
+def test_a_hanging_server_delays_no_caller_and_dropped_messages_are_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(outbox, "MOST_QUEUED", 2)
@@ -196,9 +196,7 @@ def test_nobody_waits_for_a_server_that_hangs_and_what_does_not_fit_is_counted(
             assert counted["dropped"] in (6, 7), "one may be on its way"
 
 
-def test_an_address_that_is_put_off_holds_up_nobody_elses_mail_and_takes_none_of_their_room(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_deferred_address_delays_no_other_mail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was put off is tried once more when the daemon ends."""
     monkeypatch.setattr(outbox, "RETRY_DELAYS", (3600.0,))
     monkeypatch.setattr(outbox, "MOST_QUEUED", 2)
@@ -219,7 +217,7 @@ def test_an_address_that_is_put_off_holds_up_nobody_elses_mail_and_takes_none_of
     assert counted["failed"] == 0
 
 
-def test_doctor_says_whether_the_servers_answer_and_tells_nobody_anything(tmp_path: Path) -> None:
+def test_doctor_checks_the_servers_and_sends_no_message(tmp_path: Path) -> None:
     root, context = authority(tmp_path, "127.0.0.1")
     mail, web = Seen(context=context), Seen(context=context)
     with serving(mail_handler(mail, Tls.STARTTLS), mail), serving(web_handler(web), web):

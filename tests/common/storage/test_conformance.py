@@ -69,7 +69,7 @@ def test_rows_are_read_by_name_and_by_position(place: Place) -> None:
     assert "a" not in repr(row).replace("name", "")
 
 
-def test_what_looks_like_a_parameter_in_a_text_is_none(place: Place) -> None:
+def test_question_marks_and_percents_in_text_are_no_parameters(place: Place) -> None:
     rows = place.open(SCHEMA).rows("SELECT '?' AS mark, '50 %' AS part, 1 AS one WHERE 1 = ?", (True,))
     assert dict(rows[0]) == {"mark": "?", "part": "50 %", "one": 1}
 

@@ -265,7 +265,7 @@ def test_a_server_that_never_syncs_is_refused(tmp_path: Path, url: str) -> None:
         await_checkpoints(url, "on")
 
 
-def test_put_back_by_its_own_tools_it_waits_stops_and_charges_the_loss(tmp_path: Path, url: str) -> None:
+def test_a_restored_database_waits_for_sites_and_charges_the_loss(tmp_path: Path, url: str) -> None:
     """[R20] as with a file of SQLite: pg_dump, a study, pg_restore."""
     config = made(tmp_path / "c", url)
     toml, dump = str(config.state / "coordinator.toml"), tmp_path / "dump"

@@ -177,7 +177,7 @@ async def test_a_coordinator_seldom_starts_on_flipped_bits(tmp_path: Path) -> No
         ),
     ],
 )
-async def test_what_a_coordinator_did_not_write_is_refused_where_it_is_read_and_at_the_start_if_it_goes_on(
+async def test_tampered_rows_of_a_coordinator_are_refused_on_reading_and_at_start(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: str,

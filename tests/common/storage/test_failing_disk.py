@@ -131,7 +131,7 @@ def test_a_database_is_made_whole_or_not_at_all(tmp_path: Path, disk: Disk, sync
     again.close()
 
 
-def test_what_a_commit_that_failed_had_written_is_rolled_back_and_nothing_follows_it() -> None:
+def test_a_failed_commit_is_rolled_back_and_no_write_follows() -> None:
     """Read on, it would be believed; and its locks would keep every other process waiting."""
     ran: list[str] = []
 

@@ -38,7 +38,7 @@ def test_a_ledger_reopens_as_it_was(place: Place) -> None:
     assert ledger(place).ledger == first.ledger
 
 
-def test_what_one_reserves_the_other_cannot(place: Place) -> None:
+def test_a_reservation_of_one_process_binds_the_others(place: Place) -> None:
     first, second = ledger(place), ledger(place)
     first.reserve(A, Cost(micro_rho=70))
     with refused(Code.BUDGET):
@@ -153,7 +153,7 @@ def edit(path: Path, *statements: str) -> None:
         connection.commit()
 
 
-def test_it_survives_a_process_that_is_killed_after_a_charge(path: Path) -> None:
+def test_a_charge_survives_a_killed_process(path: Path) -> None:
     """SIGKILL right after `charge` returned."""
     code = (
         "import os, signal, sys; from tests.common.storage.test_ledgers import *;"
@@ -173,7 +173,7 @@ def test_the_database_is_as_durable_as_it_says(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_a_process_with_a_larger_budget_stored_stands(path: Path) -> None:
+def test_a_reservation_under_a_larger_budget_stands(path: Path) -> None:
     first, second = open_store(path, Cost(micro_rho=300, atto_delta=10**18)), open_store(path)
     first.reserve(OTHER, Cost(micro_rho=250))
     with refused(Code.BUDGET):
@@ -190,7 +190,7 @@ def test_a_ledger_put_back_under_a_running_process_stops_it(path: Path) -> None:
         store.charge(STUDY, 1, OTHER, Cost(micro_rho=1))
 
 
-def test_what_is_written_with_an_entry_is_written_with_it_or_not_at_all(path: Path) -> None:
+def test_a_write_alongside_an_entry_is_atomic_with_it(path: Path) -> None:
     """`also` shares the entry's transaction: if it fails, nothing was charged, here and on disk."""
     store = open_store(path)
 

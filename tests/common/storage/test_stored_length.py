@@ -31,7 +31,7 @@ DRAWN = [
 
 
 @pytest.mark.parametrize(("table", "column", "row", "key"), DRAWN)
-def test_what_a_draw_decides_is_stored_in_as_many_bytes_whatever_was_drawn(
+def test_stored_size_does_not_depend_on_drawn_values(
     url: str, table: str, column: str, row: Mapping[str, object], key: str
 ) -> None:
     def add(change: Connection, number: int, data: bytes) -> None:

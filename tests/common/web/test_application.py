@@ -106,7 +106,7 @@ def test_a_link_opens_one_session_and_no_second(rig: Rig) -> None:
     assert second.get("/").status == 401
 
 
-def test_a_link_that_waited_too_long_opens_nothing(rig: Rig) -> None:
+def test_an_expired_link_opens_no_session(rig: Rig) -> None:
     link = rig.gate.link("officer")
     rig.now += LINK_SECONDS
     assert Browser(app=rig.app).get(link).status == 401
@@ -158,7 +158,7 @@ def test_a_form_counts_with_its_own_session_s_secret_alone(rig: Rig) -> None:
         ({"content_length": "-1"}, 413),
     ],
 )
-def test_a_form_from_elsewhere_or_too_long_changes_nothing(
+def test_a_form_from_another_origin_or_too_long_is_refused(
     rig: Rig, headers: dict[str, str | None], status: int
 ) -> None:
     browser = rig.entered()
@@ -167,7 +167,7 @@ def test_a_form_from_elsewhere_or_too_long_changes_nothing(
     assert rig.changes == []
 
 
-def test_a_body_that_is_longer_than_it_said_is_refused(rig: Rig) -> None:
+def test_a_body_longer_than_its_content_length_is_refused(rig: Rig) -> None:
     browser = rig.entered()
     form = {"csrf": browser.csrf("/"), "said": "x" * MOST_BYTES}
     assert browser.post("/change", form, content_length="10").status == 413
@@ -194,7 +194,7 @@ def test_every_answer_forbids_frames_foreign_content_and_keeping(rig: Rig) -> No
         assert answer.header("cache-control") == "no-store"
 
 
-def test_what_people_typed_is_shown_and_never_run(rig: Rig) -> None:
+def test_typed_text_is_escaped(rig: Rig) -> None:
     browser = rig.entered()
     for path in (f"/?said={HOSTILE}", "/fail/asked"):
         text = browser.get(path).text
@@ -203,7 +203,7 @@ def test_what_people_typed_is_shown_and_never_run(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("how", ["bug", "disk"])
-def test_a_failure_shows_nothing_of_the_inside(rig: Rig, how: str) -> None:
+def test_a_failure_page_shows_no_internals(rig: Rig, how: str) -> None:
     answer = rig.entered().get(f"/fail/{how}")
     assert answer.status == 500
     for inside in ("secret", "record", "Traceback", "Error", ".py"):
@@ -226,14 +226,14 @@ def test_no_file_but_the_pages_own_is_served(rig: Rig, path: str) -> None:
     assert browser.get(path).status == 404
 
 
-def test_pages_hold_nothing_inline_and_nothing_of_elsewhere(rig: Rig) -> None:
+def test_pages_hold_no_inline_code_and_no_foreign_content(rig: Rig) -> None:
     text = rig.entered().get("/").text
     for forbidden in ("<style", " style=", "onclick", "http://", "https://", "//cdn"):
         assert forbidden not in text
     assert text.count("<script") == text.count('<script src="/static/')
 
 
-def test_who_does_not_know_where_the_pages_are_is_not_told(tmp_path: Path) -> None:
+def test_an_unknown_path_does_not_reveal_the_base_path(tmp_path: Path) -> None:
     base = "/only-the-link-says-this"
     pages = Pages(tmp_path, program="Trial", languages=Languages(), base=base)
     origins = Origins(scheme="http", hosts=frozenset({HOST}))
@@ -282,13 +282,13 @@ def test_a_stream_ends_with_its_session_and_what_was_made_for_it_is_not_sent() -
     assert made <= 2
 
 
-def test_a_quiet_stream_asks_whether_the_session_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_idle_stream_checks_its_session(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "BEAT_SECONDS", 0.001)
     sent, _ = read([], [True, True], wait=True)
     assert sent[1:] == [": still here\n\n"] * 2
 
 
-async def test_nothing_is_made_before_the_reader_took_what_was_before() -> None:
+async def test_an_event_is_rendered_only_after_the_previous_one_was_read() -> None:
     made = 0
 
     async def source() -> AsyncIterator[str]:

@@ -45,7 +45,7 @@ def test_a_head_is_read_back_as_it_was_signed(size: int) -> None:
         assert verify_checkpoint(*signed(one.to_json())) == one
 
 
-def test_a_checkpoint_that_says_nothing_of_its_noise_may_be_of_any() -> None:
+def test_a_checkpoint_without_a_noise_field_is_not_gaussian() -> None:
     said = json.loads(checkpoint(digests(3), gaussian=True).to_json())
     for wrong in ({}, {"gaussian": "true"}, {"gaussian": 1}):
         bare = {name: value for name, value in said.items() if name != "gaussian"} | wrong
@@ -102,7 +102,7 @@ def test_later_heads_follow_and_those_of_another_ledger_contradict() -> None:
 
 @pytest.mark.parametrize("size", [1, 20, 21, 100, 400])
 @pytest.mark.parametrize("shared", [0, 1, 15, 16, 99, 300])
-def test_what_two_ledgers_share_is_never_taken_for_more(size: int, shared: int) -> None:
+def test_the_last_shared_row_is_never_overestimated(size: int, shared: int) -> None:
     lost = digests(size)
     here = [*lost[:shared], *digests(50, 1)]
     found = checkpoint(lost).last_shared_row(here)

@@ -32,7 +32,7 @@ def test_a_record_replaced_is_two_of_mu_exactly_and_four_of_rho(micro_rho: int) 
 
 
 @pytest.mark.parametrize("exact", [True, False])
-def test_what_is_spent_is_never_told_as_less_and_what_is_left_never_as_more(exact: bool) -> None:
+def test_spent_amounts_are_rounded_up_and_remaining_ones_down(exact: bool) -> None:
     told, whole = Conversion(delta=DELTA, exact=exact), 1_000_000
     for micro_rho in (1, 77, 12_345, 999_999):
         amounts = [told.epsilon(micro_rho), told.replaced(micro_rho)]

@@ -72,7 +72,7 @@ def test_shares_are_rounded_up_when_spent_and_down_when_left() -> None:
 
 
 @pytest.mark.parametrize("digits", [3, 4])
-def test_a_fraction_is_rounded_to_the_side_that_is_asked_for(digits: int) -> None:
+def test_a_fraction_is_rounded_to_the_requested_side(digits: int) -> None:
     """A float of it is the nearest, which may lie on the other side."""
     for share in (Fraction(1, 3), Fraction(2, 3), Fraction(10**20 + 1, 10**21), Fraction(5, 10**6 + 7)):
         up, down = Fraction(shown_up(share, digits)), Fraction(shown_down(share, digits))

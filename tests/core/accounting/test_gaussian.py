@@ -93,7 +93,7 @@ def test_other_threads_precision_changes_nothing() -> None:
     assert len(found) == 1
 
 
-def test_what_no_precision_decides_is_no_answer_and_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_undecided_precision_is_an_error_and_is_not_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if another thread had lowered it every time: the next time it is found all the same."""
     micro_rho_for.cache_clear()
     with monkeypatch.context() as lowered:

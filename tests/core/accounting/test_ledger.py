@@ -155,7 +155,7 @@ ExactMachine.TestCase.settings = LedgerMachine.TestCase.settings
 TestExactLedger = ExactMachine.TestCase
 
 
-def test_a_row_where_any_noise_was_admitted_is_of_any_and_a_later_rule_refunds_nothing() -> None:
+def test_a_row_under_any_noise_stays_so_and_a_later_rule_refunds_no_budget() -> None:
     """A ledger that ever took anything in under `any`, Gaussian noise too, keeps the limit of zCDP for ever;
     and one that holds more than that in mu does not open to other noise, until the budget is raised."""
     ledger, entries = Ledger(budget=BUDGET), []

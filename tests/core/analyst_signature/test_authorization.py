@@ -175,7 +175,7 @@ AUTO = a_study(algorithm=Algorithm.AUTO)
 
 
 @pytest.mark.parametrize("study", [STUDY, AUTO, replace(AUTO, choose=Choose.DURING)])
-def test_a_plan_follows_from_the_study_that_was_asked(study: Study) -> None:
+def test_a_plan_matches_the_study_it_was_made_of(study: Study) -> None:
     check_plan_matches_study(a_plan(study), study, **NAMES)
 
 
@@ -190,7 +190,7 @@ def test_a_plan_follows_from_the_study_that_was_asked(study: Study) -> None:
         replace(PLAN, micro_rho=PLAN.micro_rho - 1),
     ],
 )  # fmt: skip
-def test_a_plan_of_anything_else_does_not_follow(planned: Plan) -> None:
+def test_a_plan_of_another_study_is_refused(planned: Plan) -> None:
     with refused(Code.PROTOCOL, "does not match the submitted study"):
         check_plan_matches_study(planned, STUDY, **NAMES)
 
@@ -215,7 +215,7 @@ def stating_card(**changes: Any) -> SignedAnalystKeyCard:
     return SignedAnalystKeyCard(said=said, signature=analyst_key("ada").sign(ANALYST_CARD_SIGNED + said))
 
 
-def test_a_card_holds_and_has_digits_of_its_own() -> None:
+def test_an_analyst_card_is_valid_and_has_its_own_fingerprint() -> None:
     card = ADA.check()
     assert (card.owner, card.federation) == ("ada", "north")
     assert len(card.fingerprint.replace(" ", "")) == 40

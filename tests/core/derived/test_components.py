@@ -36,7 +36,7 @@ def test_they_are_those_of_the_matrix_in_these_units(units: Units) -> None:
 
 @ALL
 @pytest.mark.parametrize("even", [False, pytest.param(True, marks=pytest.mark.slow)])
-def test_errors_are_what_noise_does(units: Units, even: bool) -> None:
+def test_stated_errors_match_the_spread_over_noise(units: Units, even: bool) -> None:
     matrix = a_matrix(even=even, count=0.001)
     found = pca(matrix, 2, units, 0.95)
 
@@ -49,7 +49,7 @@ def test_errors_are_what_noise_does(units: Units, even: bool) -> None:
     assert np.allclose(stated, seen, rtol=WITHIN, atol=1e-3 * stated.max())
 
 
-def test_directions_inside_the_noise_are_said_to_be() -> None:
+def test_directions_inside_the_noise_are_noted() -> None:
     level = replace(a_matrix(), values=np.eye(4) * 0.1, noise=a_noise(0.01))
     found = pca(level, 2, Units.RELEASED, 0.95)
     assert "mostly noise" in found.notes[0]
@@ -68,7 +68,7 @@ def test_two_releases_of_one_table_differ_by_noise_and_two_tables_by_more() -> N
     assert not any("no more than noise" in note for note in other.notes)
 
 
-def test_what_cannot_be_compared_is_refused() -> None:
+def test_incomparable_matrices_are_refused() -> None:
     matrix = a_matrix()
     with refused(Code.BAD_ARGUMENT, "different columns"):
         subspace_angle(matrix, matrix.of(["a", "b"]), 1, Units.OWN)

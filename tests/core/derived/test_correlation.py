@@ -27,7 +27,7 @@ def test_they_are_those_of_the_matrix_in_any_units() -> None:
     assert np.array_equal(correlation(rescaled, 0.95).numbers.errors, found.errors)
 
 
-def test_two_columns_held_against_the_rest_are_residuals_correlated() -> None:
+def test_a_partial_correlation_is_that_of_the_residuals() -> None:
     matrix = a_matrix()
     inside, outside = matrix.values[:2, :2], matrix.values[2:, :2]
     left = inside - outside.T @ np.linalg.solve(matrix.values[2:, 2:], outside)
@@ -37,7 +37,7 @@ def test_two_columns_held_against_the_rest_are_residuals_correlated() -> None:
 
 @BOTH
 @pytest.mark.parametrize("even", [False, True])
-def test_errors_are_what_noise_does(answer: object, even: bool) -> None:
+def test_stated_errors_match_the_spread_over_noise(answer: object, even: bool) -> None:
     assert callable(answer)
     matrix = a_matrix(even=even, count=0.01)
     stated: Correlations = answer(matrix, 0.95)
@@ -47,7 +47,7 @@ def test_errors_are_what_noise_does(answer: object, even: bool) -> None:
 
 
 @BOTH
-def test_what_is_mostly_noise_is_said_and_stays_within_one(answer: object) -> None:
+def test_correlations_of_noise_are_noted_and_stay_within_one(answer: object) -> None:
     assert callable(answer)
     drowned = replace(a_matrix(), values=np.diag([1e-5, -2e-5, 1e-5, 0.0]), noise=a_noise(1.0))
     told: Correlations = answer(drowned, 0.95)
@@ -72,7 +72,7 @@ def test_distances_are_in_the_columns_own_units() -> None:
 
 
 @pytest.mark.parametrize("mean_noise_variance", [0.0, 1e-4])
-def test_errors_of_distances_are_what_noise_does(mean_noise_variance: float) -> None:
+def test_stated_errors_of_distances_match_the_spread_over_noise(mean_noise_variance: float) -> None:
     matrix = replace(a_matrix(count=0.01), mean_noise_variance=mean_noise_variance)
     far = ROWS[::2]  # the other one is the mean itself
     seen = spread(matrix, lambda one: mahalanobis(one, far, 0.95).numbers.values)
@@ -85,7 +85,7 @@ def test_rows_of_another_shape_are_refused(rows: object) -> None:
         Moments(matrix=a_matrix()).mahalanobis(rows)  # type: ignore[arg-type]
 
 
-def test_an_interval_is_as_long_as_its_level_says() -> None:
+def test_an_interval_covers_its_level() -> None:
     """Of normal numbers with these errors, such a share is inside: 200,000, to a third of a percent."""
     moved = np.random.default_rng(1).normal(size=200_000) * 3 + 5
     for level in (0.5, 0.95, 0.99):

@@ -55,7 +55,7 @@ def test_a_turn_changes_no_communality_and_no_fit() -> None:
     assert ((rows @ turn) ** 2).var(axis=0).sum() >= best
 
 
-def test_errors_are_what_noise_does() -> None:
+def test_stated_errors_match_the_spread_over_noise() -> None:
     matrix, generator, found = of_factors(5e-5), np.random.default_rng(4), []
     stated = factor_analysis(matrix, 2, Rotation.VARIMAX, 0.95).loadings
     for _ in range(8):
@@ -70,7 +70,7 @@ def test_factors_keep_their_names_however_they_are_ordered() -> None:
     assert np.array_equal(match_factors(-LOADINGS[:, ::-1], LOADINGS), LOADINGS)
 
 
-def test_noise_alone_is_said_and_too_many_factors_are_refused() -> None:
+def test_factors_of_noise_alone_are_noted_and_too_many_are_refused() -> None:
     assert "mostly noise" in factor_analysis(of_factors(1.0), 2, Rotation.VARIMAX, 0.95).notes[0]
     for k in (0, 4):
         with refused(Code.BAD_ARGUMENT, "at most 3 factors"):

@@ -32,7 +32,7 @@ def a_study(algorithm: str, **changes: object) -> Study:
         pytest.param("auto", 1e-6, marks=pytest.mark.slow),
     ],
 )  # fmt: skip
-def test_the_noise_of_a_release_is_of_the_size_that_it_states(algorithm: str, delta: float) -> None:
+def test_noise_of_a_release_matches_its_stated_scale(algorithm: str, delta: float) -> None:
     """Mean squares of 15 entries over 60 releases: off by a tenth in one of 10,000 such tests."""
     clipped = np.clip(ROWS, -4, 4)
     exact, mean = np.cov(clipped.T, bias=True) / 16, clipped.mean(axis=0)
@@ -61,7 +61,7 @@ def test_the_noise_of_the_mean_is_in_the_matrix_as_its_square() -> None:
     assert np.allclose(told, np.sqrt((squares**2).mean(axis=0)), rtol=0.06)
 
 
-def test_a_matrix_is_mended_as_little_as_makes_it_a_covariance() -> None:
+def test_a_matrix_is_repaired_by_raising_its_small_eigenvalues_only() -> None:
     matrix = a_matrix(0.02)
     broken = replace(matrix, values=matrix.values - 0.05 * np.eye(4))
     mended = broken.positive_definite()
@@ -82,7 +82,7 @@ def test_columns_are_taken_by_name_with_all_that_is_theirs() -> None:
     )
 
 
-def test_what_clipping_bends_is_said_only_where_it_clips() -> None:
+def test_clipping_bias_is_noted_only_where_records_are_clipped() -> None:
     assert a_matrix().notes() == ()
     (sentence,) = replace(a_matrix(), noise=a_noise(1e-4, kept=0.8)).notes()
     assert "80.00%" in sentence
@@ -99,7 +99,7 @@ def test_a_release_without_a_known_noise_is_refused_with_what_has_one(changes: d
         Moments.of(run.result)
 
 
-def test_a_document_says_as_much_as_the_result() -> None:
+def test_moments_of_a_document_equal_those_of_the_result() -> None:
     run = simulate(a_study("gauss-cov", scaling="none"), {"north": ROWS}, seed=0)
     one, other = Moments.of(run.result).matrix, Moments.of(run.document["result"]).matrix
     assert np.array_equal(one.values, other.values)

@@ -19,7 +19,7 @@ def of(matrix: object, ridge: float = 0.0) -> Regression:
     return regress(matrix, "b", ["a", "d", "c"], ridge, 0.95)  # type: ignore[arg-type]
 
 
-def test_without_noise_it_is_least_squares_of_records_with_these_moments() -> None:
+def test_without_noise_a_regression_is_least_squares() -> None:
     matrix = a_matrix(1e-12)
     drawn = np.random.default_rng(0).normal(size=(1000, 4))
     ones = np.linalg.qr(np.column_stack([np.ones(1000), drawn]))[0][:, 1:5] * np.sqrt(1000)
@@ -38,7 +38,7 @@ def test_without_noise_it_is_least_squares_of_records_with_these_moments() -> No
 
 @pytest.mark.parametrize("even", [False, pytest.param(True, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("ridge", [0.0, 0.3])
-def test_errors_are_what_noise_does(even: bool, ridge: float) -> None:
+def test_stated_errors_match_the_spread_over_noise(even: bool, ridge: float) -> None:
     matrix = a_matrix(even=even, count=0.01)
     found = of(matrix, ridge)
 
@@ -76,14 +76,14 @@ def test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error() -
         assert off < of(matrix).r_squared.errors * (1 + WITHIN)
 
 
-def test_noise_is_said_and_the_matrix_is_mended() -> None:
+def test_a_regression_on_noise_is_noted_and_its_matrix_repaired() -> None:
     drowned = of(replace(a_matrix(), noise=a_noise(1.0)))
     assert "mostly noise" in drowned.notes[0]
     assert "without a proper covariance" in drowned.notes[1]
     assert of(a_matrix()).notes == ()
 
 
-def test_a_question_that_cannot_be_answered_names_the_column() -> None:
+def test_an_invalid_regression_is_refused_by_column_name() -> None:
     with refused(Code.BAD_ARGUMENT, "no column 'bb'", ": b"):
         regress(a_matrix(), "bb", ["a"], 0.0, 0.95)
     with refused(Code.BAD_ARGUMENT, "named twice"):

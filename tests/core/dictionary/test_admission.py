@@ -91,7 +91,7 @@ def test_a_statement_arrives_as_it_was_made(one: SiteStatement, columns: tuple[s
     ],
     ids=range(8),
 )
-def test_a_hostile_statement_is_refused_before_anybody_sees_it(bad: pb.SiteStatement) -> None:
+def test_a_hostile_statement_is_refused(bad: pb.SiteStatement) -> None:
     with refused(Code.PROTOCOL):
         statement_from_proto(bad)
 
@@ -102,7 +102,7 @@ def test_a_hostile_statement_is_refused_before_anybody_sees_it(bad: pb.SiteState
     st.none() | st.sets(st.sampled_from(["c0", "c1", "c2", "d"])),
     st.floats(0, 9e3),
 )
-def test_a_study_is_admitted_if_nothing_public_speaks_against_it(
+def test_a_study_is_admitted_exactly_if_its_columns_and_deadlines_fit_the_directory(
     one: SiteStatement, other: SiteStatement, columns: set[str] | None, seconds: float
 ) -> None:
     """The rule in other words: every name is known somewhere, every site that says has all of them, and a

@@ -75,7 +75,7 @@ def form() -> Any:
 
 
 @given(dictionaries())
-def test_what_is_written_is_what_is_read_and_has_its_form(dictionary: Dictionary) -> None:
+def test_a_dictionary_is_read_back_as_written_and_fits_its_schema(dictionary: Dictionary) -> None:
     assert parse_dictionary(dictionary_to_toml(dictionary)) == dictionary
     told = dictionary_to_dict(dictionary)
     assert dictionary_from_dict(json.loads(canonical(told))) == dictionary
@@ -109,7 +109,7 @@ BAD_MEANING: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("change", BAD_FORM + BAD_MEANING, ids=str)
-def test_what_cannot_be_meant_is_refused_and_what_has_no_form_by_the_schema_too(
+def test_an_invalid_column_is_refused_and_a_malformed_one_by_the_schema_as_well(
     change: dict[str, Any],
 ) -> None:
     said = {"name": "d", "version": 1, "columns": [AGE | change]}
@@ -124,7 +124,7 @@ def test_what_cannot_be_meant_is_refused_and_what_has_no_form_by_the_schema_too(
     [{"version": 0}, {"version": 1.5}, {"name": "A b"}, {"columns": []}, {"colums": []}, {"about": "\x07"}],
     ids=str,
 )  # fmt: skip
-def test_a_dictionary_that_cannot_be_meant_is_refused(change: dict[str, Any]) -> None:
+def test_an_invalid_dictionary_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(RequestError):
         dictionary_from_dict({"name": "d", "version": 1, "columns": [AGE]} | change)
 
@@ -136,7 +136,7 @@ def test_no_two_columns_have_one_name_not_even_as_a_level() -> None:
             dictionary_from_dict({"name": "d", "version": 1, "columns": [sex, other]})
 
 
-def test_what_was_meant_is_found_whatever_the_case() -> None:
+def test_suggestions_ignore_case() -> None:
     known = ("creatinine", "Glucose", "age")
     assert "'creatinine'" in suggestion("creatinin", known)
     assert "'Glucose'" in suggestion("GLUCOSE", known)
@@ -162,7 +162,7 @@ def test_a_dictionary_is_believed_under_its_own_key_and_federation_alone(
 @pytest.mark.parametrize(
     "said", [b"", b"[]", b"{}", b'{"federation":"north","dictionary":{}}', b"[" * 100_000]
 )
-def test_what_is_signed_and_no_dictionary_is_a_breach_of_the_protocol(said: bytes) -> None:
+def test_a_signed_text_that_is_no_dictionary_is_refused(said: bytes) -> None:
     signed = SignedDictionary(said=said, signature=KEY.sign(DICTIONARY_SIGNED + said))
     with refused(Code.PROTOCOL):
         signed.check(PUBLIC, "north")

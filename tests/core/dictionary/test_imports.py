@@ -89,7 +89,7 @@ def test_a_concept_with_a_known_code_has_its_unit_and_bounds() -> None:
     assert column == replace(own, name=column.name, meaning="Cholesterol [Mass/volume] in Serum or Plasma")
 
 
-def test_an_unknown_one_is_left_to_be_filled_in_and_the_file_is_refused_until_it_is() -> None:
+def test_an_unknown_concept_is_left_to_fill_in_and_the_file_is_refused_until_then() -> None:
     draft = omop(UNKNOWN, CHOLESTEROL, *NO_MEASUREMENTS)
     assert (draft.columns, draft.to_fill, draft.left_out) == (2, 1, len(NO_MEASUREMENTS))
     with refused(Code.BAD_STUDY, "still to be filled in, for 'a_new_measure'"):
@@ -103,7 +103,7 @@ def test_an_unknown_one_is_left_to_be_filled_in_and_the_file_is_refused_until_it
     assert parse_dictionary(text).columns[0].upper == 9
 
 
-def test_every_kind_of_field_is_what_an_export_of_raw_values_holds() -> None:
+def test_every_kind_of_redcap_field_becomes_its_columns() -> None:
     draft = redcap(
         field("hr", "text", validation="integer", low="20", high="300"),
         field("chol", "text", validation="number_1dp_comma_decimal", low="0,5", high="30"),
@@ -135,7 +135,7 @@ def test_a_range_that_is_no_two_numbers_is_left_open(bounds: dict[str, str]) -> 
 
 
 @given(st.text(max_size=60), st.text(max_size=60))
-def test_whatever_a_source_says_a_terminal_and_the_reader_can_take(name: str, label: str) -> None:
+def test_imported_names_and_meanings_are_printable(name: str, label: str) -> None:
     one = field("x", "text", validation="integer", low="0", high="1", label=f"{label}\x1b[2J\u202e")
     (column,) = parse_dictionary(redcap(one).text).columns
     assert column.meaning.isprintable()
@@ -145,7 +145,7 @@ def test_whatever_a_source_says_a_terminal_and_the_reader_can_take(name: str, la
     assert other.name.isprintable()
 
 
-def test_what_is_no_such_file_says_so() -> None:
+def test_an_invalid_import_is_refused() -> None:
     with refused(Code.BAD_STUDY, "has no column 'concept_name'", "the right file"):
         from_omop(io.StringIO("a,b\n1,2\n"), "d", KNOWN)
     for empty in ("", CONCEPT):

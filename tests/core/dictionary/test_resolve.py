@@ -35,7 +35,7 @@ def resolved(*columns: Any) -> Any:
 
 
 @given(chosen)
-def test_a_name_is_what_the_dictionary_says_of_it(names: list[str]) -> None:
+def test_a_column_name_resolves_to_its_dictionary_entry(names: list[str]) -> None:
     study, overrides = resolved(*names)
     assert study.columns == tuple(USABLE[name] for name in names)
     assert overrides == ()
@@ -43,7 +43,7 @@ def test_a_name_is_what_the_dictionary_says_of_it(names: list[str]) -> None:
 
 
 @given(st.sampled_from(sorted(USABLE)), st.floats(-1e3, 1e3), st.floats(1e4, 1e5), st.booleans())
-def test_what_a_study_states_itself_counts_and_is_told(
+def test_bounds_of_a_study_override_the_dictionary_and_are_reported(
     name: str, lower: float, upper: float, both: bool
 ) -> None:
     stated: dict[str, Any] = {"lower": lower, "upper": upper} if both else {"upper": upper}
@@ -58,7 +58,7 @@ def test_what_a_study_states_itself_counts_and_is_told(
     assert said.endswith(f"in the dictionary {own.lower:.15g} to {own.upper:.15g}")
 
 
-def test_another_unit_and_a_column_of_the_studys_own_are_told() -> None:
+def test_another_unit_and_a_custom_column_are_reported() -> None:
     mine = {"name": "mine", "unit": "kg", "lower": 0, "upper": 1}
     study, overrides = resolved({"name": "total_cholesterol", "unit": "mmol/L", "upper": 26}, mine)
     assert [column.unit for column in study.columns] == ["mmol/L", "kg"]
@@ -69,7 +69,7 @@ def test_another_unit_and_a_column_of_the_studys_own_are_told() -> None:
     )
 
 
-def test_every_typo_is_told_at_once_with_the_nearest_names() -> None:
+def test_every_unknown_name_is_reported_with_suggestions() -> None:
     with refused(Code.BAD_STUDY, "'agee' (did you mean 'age'?)", "'creatinin' (did you mean 'creatinine'"):
         resolved("agee", "bmi", {"name": "creatinin", "upper": 3})
     with refused(Code.BAD_STUDY, "'sex' (a category; use its levels: sex=female, sex=male)"):
@@ -77,13 +77,13 @@ def test_every_typo_is_told_at_once_with_the_nearest_names() -> None:
 
 
 @pytest.mark.parametrize("columns", [7, [7], [{"unit": "kg"}], [["age"]], [{"name": 3}]])
-def test_columns_that_name_nothing_are_refused(columns: Any) -> None:
+def test_columns_without_names_are_refused(columns: Any) -> None:
     with refused(Code.BAD_STUDY, "column"):
         read_study_file(toml_text(FRAME | {"columns": columns})).resolved(KNOWN)
 
 
 @given(st.integers(1, 4))
-def test_a_study_that_says_everything_is_left_as_it_is(d: int) -> None:
+def test_a_complete_study_file_is_left_unchanged(d: int) -> None:
     text = study_to_toml(a_study(d))
     file = read_study_file(text)
     assert (file.is_whole, file.text) == (True, text)

@@ -72,7 +72,7 @@ def test_each_stated_rule_forbids(rule: str, changes: dict[str, object]) -> None
     assert dict(sites_forbidding(a_plan(), {"anna": rules})) == {"anna": (rule,)}
 
 
-def test_an_analyst_is_told_of_no_other_analyst() -> None:
+def test_rules_visible_to_an_analyst_name_no_other_analyst() -> None:
     rules = replace(OPEN, analysts=("eve", "ada"))
     assert rules.visible_to("ada").analysts == ("ada",)
     assert rules.visible_to("mallory").analysts == ()
@@ -83,7 +83,7 @@ def test_an_analyst_is_told_of_no_other_analyst() -> None:
         assert said[0] == said[1]
 
 
-def test_what_a_site_states_is_told_to_an_analyst_without_the_others_whom_it_allows() -> None:
+def test_a_site_statement_shown_to_an_analyst_omits_other_analysts() -> None:
     stated = directory(anna=replace(OPEN, analysts=("eve", "ada"))).sites["anna"]
     assert stated is not None
     for analyst, told in (("ada", ("ada",)), ("mallory", ())):
@@ -102,6 +102,6 @@ def test_what_a_site_states_is_told_to_an_analyst_without_the_others_whom_it_all
         {"colluding": -1},
     ],
 )
-def test_rules_that_nobody_can_mean_are_refused(changes: dict[str, object]) -> None:
+def test_invalid_site_rules_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(RequestError):
         replace(OPEN, **changes)  # type: ignore[arg-type]

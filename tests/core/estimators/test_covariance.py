@@ -42,7 +42,7 @@ def test_with_a_huge_budget_it_is_the_covariance(algorithm: str, radius: str) ->
     np.testing.assert_allclose(private.covariance_, private.covariance_.T)
 
 
-def test_it_has_what_scikit_learns_covariances_have() -> None:
+def test_precision_distances_and_scores_agree_with_scikit_learn() -> None:
     x = records()
     private = PrivateCovariance(epsilon=HUGE, bounds=BOUNDS, algorithm="gauss-cov").fit(x)
     exact = EmpiricalCovariance().fit(x)

@@ -104,7 +104,7 @@ def test_a_frame_is_fitted_and_transformed_by_name() -> None:
     np.testing.assert_array_equal(by_name.transform(frame[names[::-1]]), by_place.transform(frame))
 
 
-def test_a_stated_norm_is_the_studys_however_it_is_written() -> None:
+def test_a_public_norm_reaches_the_study_in_either_spelling() -> None:
     """In units of the widest column's half range: longer records are shortened to 0.05 of it."""
 
     def fitted(radius: Any) -> PrivatePCA:
@@ -268,6 +268,6 @@ def test_one_pair_of_numbers_is_for_all_columns() -> None:
         (7, False, "each a number or 2 numbers"),
     ],
 )
-def test_what_is_no_bounds_of_these_columns_is_refused(bounds: Any, named: bool, why: str) -> None:
+def test_invalid_bounds_are_refused(bounds: Any, named: bool, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         lower_upper(bounds, ["a", "b"], named=named)

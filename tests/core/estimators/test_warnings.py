@@ -49,7 +49,7 @@ def test_each_fit_of_a_search_or_a_cross_validation_warns_that_it_spends_again()
     assert said(lambda: cross_val_score(pca(), records(), scoring=score, cv=2)) == (True, False)
 
 
-def test_a_fit_of_its_own_says_nothing_of_the_kind() -> None:
+def test_a_single_fit_warns_of_no_repeated_spending() -> None:
     assert said(lambda: pca().fit(records())) == (False, False)
     assert said(lambda: PrivateCovariance(bounds=(-1, 1), epsilon=5.0).fit(records())) == (False, False)
 
@@ -73,7 +73,7 @@ def test_a_step_that_learned_from_the_records_is_named_and_one_that_learns_nothi
     assert said(lambda: pipe(arrays, StandardScaler()).fit(records())) == (False, False)
 
 
-def test_what_cannot_be_said_of_a_call_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_uninspectable_caller_costs_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     spent: list[object] = []
     monkeypatch.setattr(_base, "call_warnings", lambda estimator: 1 / 0)
     monkeypatch.setattr(_base, "simulate", lambda *study, **how: spent.append(study))

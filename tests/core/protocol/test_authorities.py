@@ -75,7 +75,7 @@ def test_a_list_that_does_not_follow_is_refused(what: str, sent: list[SignedAuth
     assert caught.value.code is Code.IDENTITY, what
 
 
-def test_as_many_must_sign_as_the_list_that_is_held_says() -> None:
+def test_the_threshold_of_the_pinned_list_decides_how_many_must_sign() -> None:
     held = OLD.trusting(NEW.listed, THIRD.listed, threshold=2)
     following = unchanged(held, version=2, threshold=1)
     for too_few in ((), (OLD,), (OLD, OLD)):
@@ -88,7 +88,7 @@ def test_as_many_must_sign_as_the_list_that_is_held_says() -> None:
         update_authorities(held, [signed(raised, OLD, NEW)], NOW)
 
 
-def test_who_only_issues_cannot_vouch_for_a_list() -> None:
+def test_an_authority_that_only_issues_cannot_sign_a_list() -> None:
     root = replace(OLD.listed, issues=False)
     held = unchanged(HELD, authorities=(root, replace(NEW.listed, signs=False)))
     following = unchanged(held, version=2)

@@ -92,14 +92,16 @@ BROKEN: dict[str, tuple[Script, Code]] = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_a_part_that_was_not_paid_for_is_not_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_of_an_unpaid_pass_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first was found here: any dear question in the first round passed for a payment."""
     script, code = BROKEN[name]
     with refused(code):
         play(script, monkeypatch)
 
 
-def test_loud_laws_are_refused_where_epsilons_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gaussian_noise_and_histograms_are_refused_under_basic_composition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Gaussian noise has no epsilon of its own, and histograms side by side are priced as zCDP."""
     plan = a_plan(d=2, algorithm=Algorithm.SUBSPACE_EXACT)
     coordinates = CoordinateHistograms(spec=gradient().spec, width=5, half=2)

@@ -47,7 +47,9 @@ def allowed(asked: RoundQuery, sites: int, neighbours: Neighbours) -> bool:
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("law", [NoiseDistribution.GAUSSIAN, NoiseDistribution.LAPLACE])
 @pytest.mark.parametrize("name", LARGEST)
-def test_what_may_be_planned_can_be_drawn(name: str, law: NoiseDistribution, neighbours: Neighbours) -> None:
+def test_noise_that_may_be_planned_can_be_drawn(
+    name: str, law: NoiseDistribution, neighbours: Neighbours
+) -> None:
     """And what cannot be drawn is never planned, at any price and number of sites a person."""
     for micro_rho in (1, 300, 10**6, 10**9):
         for sites in (1, 30, MAX_MULTIPLICITY):
@@ -62,7 +64,7 @@ def test_what_may_be_planned_can_be_drawn(name: str, law: NoiseDistribution, nei
                     data_independent_noise(asked, study)
 
 
-def test_a_study_whose_noise_would_be_too_loud_is_refused_when_it_is_planned() -> None:
+def test_a_study_whose_noise_exceeds_64_bits_is_refused_at_planning() -> None:
     """A thousand sites a person, Laplace noise on half a million products: no question was asked yet."""
     loud = a_plan(
         d=1024, delta=0.0, epsilon=0.1, max_sites_per_person=MAX_MULTIPLICITY, radius=1.0, centring=False

@@ -36,7 +36,7 @@ BY_PARTS = (Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS)
 
 
 @pytest.mark.parametrize("algorithm", BY_PARTS)
-def test_a_plan_whose_parts_would_be_single_records_is_refused_by_everybody(algorithm: Algorithm) -> None:
+def test_a_plan_with_batches_of_too_few_records_is_refused(algorithm: Algorithm) -> None:
     """400 batches of 400 records left 143 records alone in their part."""
     with refused(Code.BAD_STUDY, "state at most 10 batches"):
         a_plan(algorithm=algorithm, batches=400, expected_records=400)
@@ -49,7 +49,7 @@ def test_a_plan_whose_parts_would_be_single_records_is_refused_by_everybody(algo
 @pytest.mark.parametrize("algorithm", BY_PARTS)
 @pytest.mark.parametrize("expected", [60, 569, 3000, 10**6])
 @pytest.mark.parametrize("sites", [("a",), ("a", "b", "c")])
-def test_parts_that_nobody_chose_leave_a_crowd_in_each(
+def test_default_batches_hold_enough_records(
     algorithm: Algorithm, expected: int, sites: tuple[str, ...]
 ) -> None:
     plan = a_plan(algorithm=algorithm, expected_records=expected, sites=sites)

@@ -108,7 +108,7 @@ FLOATS_DECIDE = {"centre", "directions", "offset", "scales", "kept", "middles", 
 
 @pytest.mark.parametrize("by", [1, 2, -2])
 @pytest.mark.parametrize("name", every_query())
-def test_only_what_floats_decide_may_differ_and_by_one_unit_only(name: str, by: int) -> None:
+def test_only_fields_computed_in_floats_may_differ_and_by_one_unit(name: str, by: int) -> None:
     query = every_query()[name]
     for field, changed in variants(query, by):
         assert is_same_query(a_query(query), a_query(changed)) is (field in FLOATS_DECIDE and by == 1), field
@@ -125,19 +125,19 @@ def test_an_edge_beyond_the_precision_of_floats_may_differ_by_a_part_of_itself(b
     assert is_same_query(one, other) is same
 
 
-def test_a_question_about_more_columns_is_another_one() -> None:
+def test_a_query_about_more_columns_differs() -> None:
     """Although every number of the one is in the other."""
     one, other = (a_query(Gram(centre=frozen([5] * d), radius=9)) for d in (1, 2))
     assert not is_same_query(one, other)
 
 
-def test_a_kept_digest_is_not_taken_over_by_a_copy_that_differs() -> None:
+def test_a_cached_digest_is_not_inherited_by_a_changed_copy() -> None:
     asked = a_query(every_query()["gram"])
     assert asked.digest == replace(asked).digest
     assert len({asked.digest, replace(asked, round=1).digest, replace(asked, micro_rho=7).digest}) == 3
 
 
-def test_another_frame_is_another_question() -> None:
+def test_another_frame_changes_the_digest() -> None:
     """By one unit as well: no machine rounds a frame otherwise. And each survives the trip."""
     middles, factors = frozen([0, 1, 2, 3]), frozen([2**20] * 4)
     frames = [

@@ -42,7 +42,7 @@ def reachable(start: RoundState) -> set[RoundState]:
 
 
 @pytest.mark.parametrize(("state", "to"), list(product(RoundState, RoundState)))
-def test_a_move_is_allowed_exactly_if_the_table_says_so(state: RoundState, to: RoundState) -> None:
+def test_a_transition_is_allowed_exactly_if_it_is_in_the_table(state: RoundState, to: RoundState) -> None:
     if to in TRANSITIONS[state]:
         assert check_transition(state, to) is to
     else:
@@ -57,7 +57,7 @@ def test_every_state_can_be_reached_and_every_round_can_end() -> None:
     assert all(reachable(state) & ends for state in RoundState)
 
 
-def test_nothing_is_released_before_the_sites_are_frozen() -> None:
+def test_a_round_is_released_from_the_closed_state_only() -> None:
     assert [state for state in RoundState if RoundState.RELEASED in TRANSITIONS[state]] == [RoundState.CLOSED]
 
 
@@ -112,7 +112,7 @@ def test_a_signature_of_another_kind_or_over_too_many_bytes_is_refused() -> None
         {"micro_rho": 2**63}, {"sigma": math.inf}, {"sigma": math.nan},  # of which there is no canonical JSON
     ],
 )  # fmt: skip
-def test_a_release_is_believed_only_as_it_was_stated(change: dict[str, Any]) -> None:
+def test_a_release_that_differs_from_its_signed_statement_is_refused(change: dict[str, Any]) -> None:
     release = Release(
         round=2, query="b" * 64, values=frozen([1, -2, 3]), sigma=2.5, micro_rho=9, atto_delta=0,
         present=("a", "b"),

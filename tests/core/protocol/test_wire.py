@@ -94,7 +94,7 @@ def test_a_wrong_number_of_columns_is_refused(columns: int) -> None:
 
 
 @pytest.mark.parametrize(("name", "part"), [("gradient", "spec"), ("cross-norms", "spec")])
-def test_a_query_without_a_part_that_it_needs_is_refused(name: str, part: str) -> None:
+def test_a_query_without_a_required_field_is_refused(name: str, part: str) -> None:
     sent = message(name)
     getattr(sent, name.replace("-", "_")).ClearField(part)
     with refused(Code.PROTOCOL, f"has no field {part}"):

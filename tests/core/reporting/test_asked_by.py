@@ -55,7 +55,7 @@ def test_a_signed_release_names_the_analyst_and_the_key_and_shows_the_digits() -
 
 
 @pytest.mark.parametrize("section", ["none", "as an older version wrote it"])
-def test_without_a_signature_the_name_is_said_to_be_the_coordinators_word(section: str) -> None:
+def test_an_unsigned_analyst_name_is_marked_as_stated_by_the_coordinator(section: str) -> None:
     document = a_document(authorization=None)
     if section != "none":
         del document["authorization"]
@@ -66,7 +66,7 @@ def test_without_a_signature_the_name_is_said_to_be_the_coordinators_word(sectio
     assert "only the coordinator states this name" in render(document)
 
 
-def test_a_simulation_is_said_to_be_signed_by_nobody() -> None:
+def test_a_simulation_is_marked_as_not_signed() -> None:
     plan = a_plan()
     result = result_of(plan, no_release(plan, 100.0, "no direction stood out"))
     document = release_document(plan, result, [], rounds=[], private=True)
@@ -116,7 +116,7 @@ def test_a_changed_authorization_is_no_good_release_though_the_federation_signed
         verified(document)
 
 
-def test_a_signature_of_a_later_form_is_said_to_be_unchecked() -> None:
+def test_a_signature_of_a_later_form_is_marked_unchecked() -> None:
     document = a_document()
     document["authorization"]["authorization"]["form"] = 2
     asked = release_analyst(verified(document))
@@ -126,6 +126,6 @@ def test_a_signature_of_a_later_form_is_said_to_be_unchecked() -> None:
 
 
 @pytest.mark.parametrize("written", [[], "signed", 1, {"authorization": {}}])
-def test_what_is_no_authorization_is_refused(written: Any) -> None:
+def test_a_malformed_authorization_is_refused(written: Any) -> None:
     with refused(Code.BAD_RELEASE):
         verified(a_document(authorization=written))

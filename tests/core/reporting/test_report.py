@@ -110,7 +110,7 @@ def pictures(page: str) -> list[str]:
         pytest.param(Algorithm.DP_PCA, 2, marks=pytest.mark.slow),
     ],
 )
-def test_it_is_one_whole_page(algorithm: Algorithm, k: int) -> None:
+def test_a_report_is_one_complete_page(algorithm: Algorithm, k: int) -> None:
     page = render(document(6, k, algorithm), public_key="ab" * 32)
     checker = check(page)
     found = pictures(page)
@@ -124,7 +124,7 @@ def test_it_is_one_whole_page(algorithm: Algorithm, k: int) -> None:
     }
 
 
-def test_it_says_what_it_must(unpainted: None) -> None:
+def test_a_report_states_guarantee_rounds_sites_and_components(unpainted: None) -> None:
     source = document(seed=None)
     text = check(render(source, public_key="ab" * 32)).text
     assert source["guarantee"]["words"] in text
@@ -241,7 +241,7 @@ def test_numbers_are_readable(value: float, text: str) -> None:
 
 @example(1000.4)
 @given(st.floats(-300, 9).map(lambda x: 10.0**x))
-def test_what_is_promised_never_looks_smaller_than_it_is(value: float) -> None:
+def test_a_bound_is_rounded_up_by_less_than_a_step(value: float) -> None:
     """And larger by less than a step of the last digit that is shown."""
     shown = bound(value).replace("\N{NARROW NO-BREAK SPACE}", "").translate(LOWERED)
     assert value <= float(shown.replace(" × 10", "e")) <= value * 1.0101

@@ -92,13 +92,13 @@ def test_a_result_is_in_the_units_of_its_study(
     assert np.allclose([*found.explained_variance, found.total_variance], square * np.array([0.3, 0.1, 0.5]))
 
 
-def test_every_kind_of_question_has_words_of_its_own() -> None:
+def test_every_kind_of_query_has_its_own_label() -> None:
     assert KIND_LABELS.keys() == KINDS.keys()
     assert len(set(KIND_LABELS.values())) == len(KIND_LABELS)
 
 
 @pytest.mark.parametrize("most", [2, 3])
-def test_a_matrix_that_is_not_written_still_says_what_noise_alone_may_make(
+def test_a_result_without_its_matrix_still_has_its_noise_edge(
     most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = result_of(a_plan(), an_estimate(covariance=np.eye(3)))

@@ -88,7 +88,7 @@ def test_the_promise_is_of_every_attempt_and_within_the_study(epsilon: float, at
     assert gaussian.epsilon_at((attempts + 1) * plan.micro_rho, plan.study.delta) > told["epsilon"]
 
 
-def test_one_person_is_told_of_every_attempt() -> None:
+def test_inference_odds_count_every_attempt() -> None:
     once, thrice = a_masked_plan(), a_masked_plan(attempts=3)
     paid = replace(thrice, study=replace(thrice.study, attempts=1))
     assert largest_inference_odds(paid) < largest_inference_odds(thrice)
@@ -108,7 +108,7 @@ def test_a_masked_plan_and_a_central_one_state_what_the_coordinator_sees() -> No
     assert "coordinator" not in central["guarantee"]["words"]
 
 
-def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> None:
+def test_a_document_lists_attempts_of_each_round_and_visibility() -> None:
     plan = a_masked_plan(attempts=2)
     document = a_document(plan, (plan.micro_rho // 4, 2), (plan.micro_rho // 2, 1))
     assert [row["attempts"] for row in document["rounds"]] == [2, 1]
@@ -124,7 +124,7 @@ def test_a_document_says_who_saw_what_and_how_often_each_round_was_tried() -> No
     assert "attempts" not in a_document(a_plan(), (1000, 0), present=("north",))["rounds"][0]
 
 
-def test_every_attempt_at_a_round_is_spent_and_a_pass_pays_each_number_once() -> None:
+def test_every_attempt_is_charged_and_a_pass_once_for_each_attempt_number() -> None:
     def rows(*rounds: tuple[int, int]) -> list[dict[str, Any]]:
         return [{"micro_rho": price, "attempts": tried} for price, tried in rounds]
 
@@ -133,7 +133,7 @@ def test_every_attempt_at_a_round_is_spent_and_a_pass_pays_each_number_once() ->
     assert charged_micro_rho([{"micro_rho": 10}, {"micro_rho": 0}]) == 10
 
 
-def test_a_site_pays_for_attempts_that_were_made_again_without_it_and_for_a_pass_it_joined_late() -> None:
+def test_a_site_is_charged_for_attempts_repeated_without_it_and_for_a_pass_it_joined_late() -> None:
     pass_of_two = [{"micro_rho": 10, "present": ["north"]}, {"micro_rho": 0, "present": ["north", "south"]}]
     assert [charged_micro_rho(pass_of_two, site) for site in ("north", "south", "west")] == [10, 10, 0]
     again = [{"micro_rho": 10, "attempts": 3, "present": ["north"]}]
@@ -152,7 +152,7 @@ def test_a_site_pays_for_attempts_that_were_made_again_without_it_and_for_a_pass
         ([(10**12, 1)], SITES, "the plan allows"),
     ],
 )
-def test_a_document_that_does_not_keep_to_its_plan_is_refused(
+def test_a_document_with_attempts_sites_or_cost_beyond_its_plan_is_refused(
     rounds: list[tuple[int, int]], present: tuple[str, ...], why: str
 ) -> None:
     plan = a_masked_plan(attempts=2)
@@ -189,7 +189,7 @@ def test_a_document_with_another_plan_or_promise_than_sites_agreed_to_is_refused
         verify_release(SignedRelease(document=document, public_key=PUBLIC), PUBLIC)
 
 
-def test_whom_it_holds_against_is_told_by_the_plan_and_not_by_what_a_document_says_of_itself() -> None:
+def test_the_guarantee_shown_follows_the_plan_and_not_the_document() -> None:
     central, masked = a_document(a_plan(), (10, 0), present=("north",)), a_document(a_masked_plan(), (10, 1))
     against = "even if it works together with any one other site"
     assert document_guarantee(masked) == masked["guarantee"]
@@ -201,7 +201,7 @@ def test_whom_it_holds_against_is_told_by_the_plan_and_not_by_what_a_document_sa
     verify_release(SignedRelease(document=central, public_key=PUBLIC), PUBLIC)
 
 
-def test_a_plan_of_another_version_is_taken_at_its_word_aloud_and_one_of_none_is_refused() -> None:
+def test_a_plan_of_another_version_is_marked_unchecked_and_an_invalid_one_is_refused() -> None:
     document = a_document(a_masked_plan(), (10, 1))
     other = document | {"plan": document["plan"] | {"version": 5}}
     assert "unchecked: plan version 5" in document_guarantee(other)["words"]
@@ -227,7 +227,7 @@ def a_log(run: Simulation, releases: tuple[Release, ...]) -> bytes:
     return RoundLog(plan=run.plan.digest, messages=tuple(messages)).to_json()
 
 
-def test_the_noise_of_a_masked_sum_must_be_that_of_the_shares_in_it() -> None:
+def test_noise_of_a_masked_sum_must_match_its_shares() -> None:
     study, generator = a_masked_plan(attempts=2, epsilon=5.0).study, np.random.default_rng(0)
     records = {name: generator.normal(50, 10, size=(400, 3)) for name in SITES}
     run = simulate(study, records, seed=1, drop_outs={1: ["west"]})
@@ -246,7 +246,7 @@ def test_the_noise_of_a_masked_sum_must_be_that_of_the_shares_in_it() -> None:
 
 
 @pytest.mark.parametrize("colluders", [1, 2])
-def test_every_view_of_a_masked_study_names_with_how_many_sites_it_holds(colluders: int) -> None:
+def test_every_view_of_a_masked_study_states_the_number_of_colluding_sites(colluders: int) -> None:
     sites = (*SITES, "east")
     study = a_study(sites=sites, trust=Trust.SECURE_AGGREGATION, colluding=colluders)
     plan = a_plan(replace(study, federation=Federation(sites=sites, quorum=3)))
@@ -287,7 +287,7 @@ def a_known_guess(rho: float, steps: int, *, pure: bool) -> float:
 
 @pytest.mark.parametrize("neighbours", Neighbours)
 @pytest.mark.parametrize("algorithm", KINDS)
-def test_it_is_no_more_than_the_promise_over_as_many_records_and_no_less_than_a_known_guess(
+def test_inference_odds_lie_between_a_known_attack_and_the_guarantee(
     algorithm: Algorithm, neighbours: Neighbours
 ) -> None:
     plan = make_plan(replace(STUDY, algorithm=algorithm, neighbours=neighbours))
@@ -300,12 +300,12 @@ def test_it_is_no_more_than_the_promise_over_as_many_records_and_no_less_than_a_
     assert a_known_guess(plan.micro_rho / MICRO, steps, pure=pure) <= float(said) * (1 + 1e-12)
 
 
-def test_whether_somebody_is_in_is_guessed_less_often_than_what_the_record_says() -> None:
+def test_membership_odds_are_below_the_largest_inference_odds() -> None:
     plan = make_plan(STUDY)
     assert attack_success_gaussian(Fraction(2 * plan.micro_rho, MICRO)) < largest_inference_odds(plan)
 
 
-def test_a_budget_that_pays_for_one_study_says_what_the_study_does() -> None:
+def test_odds_of_a_budget_for_one_study_equal_those_of_the_study() -> None:
     plan = make_plan(STUDY)
     rho = Fraction(plan.micro_rho, MICRO)
     assert budget_inference_odds(rho, Fraction(0), gaussian=True) == largest_inference_odds(plan)

@@ -36,7 +36,7 @@ STATED = Attempt(plan="ab" * 32, round=0, query="cd" * 32, number=1, members={"a
         json.dumps(dict(reversed(json.loads(STATED.said).items())), separators=(",", ":")).encode(),
     ],
 )  # fmt: skip
-def test_a_set_of_sites_is_stated_in_one_form_of_which_its_masks_are_derived(said: bytes) -> None:
+def test_an_attempt_has_one_canonical_form(said: bytes) -> None:
     """[R29]"""
     assert Attempt.read(STATED.said) == STATED
     with refused(Code.PROTOCOL):
@@ -44,7 +44,7 @@ def test_a_set_of_sites_is_stated_in_one_form_of_which_its_masks_are_derived(sai
 
 
 @pytest.mark.parametrize("change", [{"plan": "ef" * 32}, {"round": 1}, {"query": "ef" * 32}])
-def test_an_attempt_is_at_one_question_of_one_round_of_one_plan(change: dict[str, Any]) -> None:
+def test_an_attempt_matches_only_its_own_query_round_and_plan(change: dict[str, Any]) -> None:
     asked = a_query(Count())
     mine = Attempt.at(asked, 1, STATED.members)
     assert mine.is_of(asked)
@@ -59,13 +59,13 @@ def test_attempts_are_numbered_from_one_to_the_most_that_a_study_may_have() -> N
             replace(STATED, number=number)
 
 
-def test_what_is_longer_than_all_sites_there_can_be_is_not_even_hashed() -> None:
+def test_an_attempt_longer_than_the_most_sites_is_refused_unhashed() -> None:
     too_long = SignedAttempt(said=b"[" * (200 * MAX_SITES + 1), signature=bytes(64))
     with refused(Code.PROTOCOL, "too long"):
         too_long.check(bytes(32))
 
 
-def test_a_pass_is_paid_as_often_as_its_most_tried_batch() -> None:
+def test_a_pass_is_charged_as_often_as_its_most_attempted_batch() -> None:
     plan = a_plan(
         trust=Trust.SECURE_AGGREGATION,
         attempts=ATTEMPTS,
@@ -85,7 +85,7 @@ def test_a_pass_is_paid_as_often_as_its_most_tried_batch() -> None:
 
 @pytest.mark.parametrize("attempts", [1, 2, 8])
 @pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-9), (1.0, 1e-6), (20.0, 1e-12)])
-def test_all_attempts_together_keep_the_promise_of_the_study(
+def test_all_attempts_together_satisfy_the_privacy_of_the_study(
     attempts: int, epsilon: float, delta: float
 ) -> None:
     """And spend nearly all of it. mu by another road than the product's."""

@@ -44,7 +44,7 @@ def signed(stated: Any, seed: int = 7) -> SignedSiteKeyCard:
 
 @settings(max_examples=25)
 @given(NAMES, NAMES, SEEDS)
-def test_a_card_holds_after_any_way_that_changes_no_value(site: str, federation: str, seed: int) -> None:
+def test_a_card_stays_valid_when_its_file_is_reformatted(site: str, federation: str, seed: int) -> None:
     sent = signed_card(site, seed, federation)
     assert sent.check() == a_card(site, seed, federation)
     file = json.loads(cards_to_file([sent, signed_card("other", seed + 1)]))
@@ -87,13 +87,13 @@ def test_a_card_under_another_key_s_signature_is_refused() -> None:
         json.dumps(dict(reversed(json.loads(a_card().said).items())), separators=(",", ":")).encode(),
     ],
 )  # fmt: skip
-def test_what_is_signed_but_no_card_in_its_one_form_is_refused(said: bytes) -> None:
+def test_a_signed_card_in_another_form_is_refused(said: bytes) -> None:
     with refused(Code.PROTOCOL, "rejected"):
         signed(said).check()
 
 
 @pytest.mark.parametrize("point", LOW_ORDER)
-def test_a_key_that_gives_everybody_the_same_secret_is_refused(point: int) -> None:
+def test_a_key_of_low_order_is_refused(point: int) -> None:
     """The neutral element times whatever: such a site's masks would be known to all."""
     key = point.to_bytes(32, "little")
     with refused(Code.PROTOCOL, "give all sites the same secret"):
@@ -117,7 +117,7 @@ def test_a_card_with_an_invalid_name_or_a_key_out_of_its_canonical_form_is_refus
         replace(a_card(), **change)
 
 
-def test_the_digits_are_all_of_the_card_and_the_same_for_ever() -> None:
+def test_a_fingerprint_covers_the_whole_card_and_is_fixed() -> None:
     card = a_card()
     said = card.said
     state = hashlib.sha256(b"eigenveil/peer-card/v1\n" + len(said).to_bytes(8, "little") + said)
@@ -133,20 +133,20 @@ def test_the_digits_are_all_of_the_card_and_the_same_for_ever() -> None:
     assert card.fingerprint not in {one.fingerprint for one in others}
 
 
-def test_digits_keep_their_zeros() -> None:
+def test_a_fingerprint_keeps_leading_zeros() -> None:
     assert fingerprint("00") == " ".join(["00000"] * 8)
     assert fingerprint(f"{10**40 + 7:x}") == " ".join(["00000"] * 7 + ["00007"])
 
 
 @given(st.lists(st.sampled_from([" ", "  ", "-", ", ", ".", "", "\n", "\t"]), min_size=40, max_size=40))
-def test_digits_may_be_typed_as_people_write_them(between: list[str]) -> None:
+def test_a_fingerprint_may_be_typed_with_separators(between: list[str]) -> None:
     digits = a_card().fingerprint.replace(" ", "")
     typed = "".join(a + b for a, b in zip(digits, between, strict=True))
     assert typed_fingerprint(typed) == a_card().fingerprint
 
 
 @pytest.mark.parametrize("typed", ["", "1" * 39, "1" * 41, "1" * 39 + "x", "\u0661" * 40, "\uff11" * 40])
-def test_what_is_not_forty_digits_is_told(typed: str) -> None:
+def test_anything_but_forty_digits_is_refused(typed: str) -> None:
     with refused(Code.BAD_ARGUMENT, "type 40 digits"):
         typed_fingerprint(typed)
 
@@ -163,6 +163,6 @@ def test_what_is_not_forty_digits_is_told(typed: str) -> None:
         (cards_to_file([signed_card()]).replace(b"hospital-b", b"hospital-c"), "not signed"),
     ],
 )
-def test_a_file_that_is_none_is_told(file: bytes, words: str) -> None:
+def test_a_file_without_valid_cards_is_refused(file: bytes, words: str) -> None:
     with pytest.raises(EigenveilError, match=words):
         cards_from_file(file, SignedSiteKeyCard)

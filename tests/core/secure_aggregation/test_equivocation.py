@@ -53,7 +53,7 @@ def cases(n: int) -> Iterator[tuple[str, str, int]]:
 
 
 @pytest.mark.parametrize("n", [3, 4, pytest.param(5, marks=pytest.mark.slow)])
-def test_nothing_but_sums_over_all_honest_members_is_unmasked(n: int) -> None:
+def test_only_sums_over_all_honest_members_are_unmasked(n: int) -> None:
     looked = 0
     for honest, sites, t in cases(n):
         for answers in ways(honest, sites, t):
@@ -62,7 +62,7 @@ def test_nothing_but_sums_over_all_honest_members_is_unmasked(n: int) -> None:
     assert looked == {3: 46, 4: 1184, 5: 118_334}[n]
 
 
-def test_nor_of_six_sites() -> None:
+def test_only_sums_over_all_honest_members_are_unmasked_of_six_sites() -> None:
     for honest, sites, t in cases(6):
         every = {s for site in honest for s in sets_of(site, sites, t)}
         for members in every:
@@ -97,7 +97,7 @@ def test_two_attempts_and_two_rounds_share_nothing(honest: str, again: tuple[int
 
 
 @pytest.mark.parametrize("leaves_out", ["members", "number", "round"])
-def test_masks_that_do_not_depend_on_all_of_the_attempt_are_caught(leaves_out: str) -> None:
+def test_masks_independent_of_a_part_of_the_attempt_are_caught(leaves_out: str) -> None:
     """Planted. The set left out: a and b shown different sets lay open a part of either."""
     again = (2, 0) if leaves_out == "number" else (1, 1)
     found = {p for a in repeated("abc", "abc", (1, 0), again) for p in problems(a, "abc", 1, (leaves_out,))}

@@ -46,7 +46,7 @@ def off(m: int, s: Fraction) -> arb:
 
 
 @pytest.mark.parametrize(("m", "s"), SEEN)
-def test_no_integer_is_likelier_or_rarer_than_the_bound_says(m: int, s: Fraction) -> None:
+def test_the_probability_of_every_integer_is_within_the_bound(m: int, s: Fraction) -> None:
     assert off(m, s) < eta(m, s)
 
 
@@ -56,7 +56,7 @@ def test_one_share_is_a_rounded_gaussian_exactly() -> None:
 
 
 @pytest.mark.parametrize(("m", "s"), SEEN)
-def test_no_event_tells_more_than_mu_and_three_logarithms_of_the_factor(m: int, s: Fraction) -> None:
+def test_no_event_exceeds_mu_and_three_logarithms_of_the_factor(m: int, s: Fraction) -> None:
     law = [float(x) for x, _ in both(m, s)]
     tails = [sum(law[i:]) for i in range(len(law))]
     more = 3 * max(math.log1p(float(off(m, s))), -math.log1p(-float(off(m, s))))
@@ -84,7 +84,7 @@ def grown(scale: float) -> arb:
     return (ratio**2 - 1 + ratio - 1) * ATTO
 
 
-def test_at_the_quietest_share_a_whole_study_pays_for_less_than_one_question_does() -> None:
+def test_at_the_least_share_scale_rounding_costs_less_than_the_delta_of_an_attempt() -> None:
     """Planted: half the scale would not do."""
     assert grown(MIN_SHARE_SCALE) < MASKED_ATTEMPT_DELTA * arb(10) ** -30
     assert not grown(MIN_SHARE_SCALE / 2) < MASKED_ATTEMPT_DELTA

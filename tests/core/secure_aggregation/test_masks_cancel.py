@@ -67,7 +67,7 @@ def problems(answers: Sequence[Answer], honest: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("n", "bad"), [(3, 0), (3, 1), (4, 1)])
-def test_whatever_sets_are_shown_only_whole_ones_are_unmasked(n: int, bad: int) -> None:
+def test_masks_cancel_only_in_sums_over_all_honest_members(n: int, bad: int) -> None:
     sites, honest = NAMES[:n], NAMES[: n - bad]
     for answers in ways(honest, sites, 1):
         assert problems(answers, honest) == []
@@ -87,7 +87,7 @@ def test_a_copied_key_does_not_take_a_mask_away() -> None:
     assert np.all(masked(zero, zero.copy(), "b", {"a": shared, "z": shared}, to) != 0)
 
 
-def test_the_mask_of_a_long_answer_is_one_stream_of_which_nothing_comes_twice() -> None:
+def test_the_mask_of_a_long_answer_is_one_key_stream() -> None:
     """A mask that began anew would hide the difference of two words behind nothing."""
     key, words = bytes(range(32)), np.zeros(2 * AT_ONCE + 5, np.uint64)
     add_mask(words, key, negative=False)
@@ -97,7 +97,7 @@ def test_the_mask_of_a_long_answer_is_one_stream_of_which_nothing_comes_twice() 
     assert not words.any()
 
 
-def test_what_is_masked_is_the_answer_with_its_share() -> None:
+def test_masked_answers_add_up_to_answers_and_shares() -> None:
     rng = np.random.default_rng(1)
     values, shares = (rng.integers(-(2**62), 2**62, (3, WORDS)) for _ in range(2))
     to = attempt(Shown(frozenset("abc")))

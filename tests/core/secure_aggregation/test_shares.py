@@ -60,7 +60,7 @@ def test_honest_shares_are_the_noise_of_the_table(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in QUERIES if name not in SUMS])
-def test_what_is_no_sum_has_no_shares(name: str) -> None:
+def test_a_query_that_is_no_sum_has_no_shares(name: str) -> None:
     plan = masked_plan(Neighbours.ADD_REMOVE, 1, 3, 1)
     asked = query_of(plan, QUERIES[name], Setting(adds=True, sites=1, micro_rho=1000, atto_delta=10**12))
     with pytest.raises(InternalError):

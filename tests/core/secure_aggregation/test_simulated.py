@@ -135,7 +135,7 @@ def test_no_share_is_drawn_twice(seeds: list[int]) -> None:
         (4, {1: [["north"], ["south", "east"]]}, "of the 2 sites needed answered; 2 attempts remain charged"),
     ],
 )
-def test_out_of_attempts_or_sites_a_study_fails_and_what_was_attempted_stays_charged(
+def test_a_study_without_attempts_or_sites_left_fails_and_attempts_stay_charged(
     attempts: int, lost: dict[int, list[list[str]]], why: str, journals: list[MemoryJournal]
 ) -> None:
     study = a_masked(attempts=attempts)
@@ -147,7 +147,9 @@ def test_out_of_attempts_or_sites_a_study_fails_and_what_was_attempted_stays_cha
     assert list(journal.releases) == [0]
 
 
-def test_every_attempt_is_paid_and_a_pass_once_for_each_number(journals: list[MemoryJournal]) -> None:
+def test_a_journal_charges_every_attempt_and_a_pass_once_for_each_number(
+    journals: list[MemoryJournal],
+) -> None:
     study = a_masked(algorithm=Algorithm.PRIVATE_OJA, attempts=3, batches=5, expected_records=800)
     plain = simulate(study, RECORDS, seed=0)
     first = next(i for i, asked in enumerate(plain.asked) if batch_of(asked.query))
@@ -165,7 +167,7 @@ def test_every_attempt_is_paid_and_a_pass_once_for_each_number(journals: list[Me
     lost=st.sets(st.sampled_from(SITES), max_size=1),
     seed=st.integers(0, 2**32),
 )
-def test_colluding_sites_make_out_the_noised_sum_of_all_honest_ones_or_nothing(
+def test_colluding_sites_learn_only_the_noised_sum_of_all_honest_sites(
     colluding: set[str], lost: set[str], seed: int
 ) -> None:
     """Fair bits of 64 are below 2^40 in size once in 2^23, and noise beyond 8 sd once in 10^15: a false alarm
@@ -195,7 +197,7 @@ def test_colluding_sites_make_out_the_noised_sum_of_all_honest_ones_or_nothing(
             assert (np.abs(seen.values.astype(float)) > 2**40).all()
 
 
-def test_what_colluding_sites_see_is_what_is_left_of_the_release() -> None:
+def test_what_colluding_sites_see_changes_no_release() -> None:
     """Their answers and shares taken off, and nothing else: the release says no more of the others."""
     run = simulate(a_masked(), RECORDS, seed=2, colluding=["north"])
     alone = simulate(a_masked(), RECORDS, seed=2)
@@ -204,7 +206,7 @@ def test_what_colluding_sites_see_is_what_is_left_of_the_release() -> None:
     assert [one.honest for one in run.seen] == [("east", "south", "west")] * len(run.asked)
 
 
-def test_what_cannot_be_is_refused() -> None:
+def test_invalid_options_of_a_masked_simulation_are_refused() -> None:
     central = replace(a_masked(), trust=Trust.CENTRAL)
     with refused(Code.BAD_ARGUMENT, "need trust"):
         simulate(central, RECORDS, lost={0: [["north"]]})

@@ -122,7 +122,7 @@ def test_a_norm_proposed_too_small_costs_records_but_no_privacy(
 @example(1, [2 * S])
 @example(5, [3, 4])
 @example(5, [3, 5])
-def test_a_shortened_row_fits_and_points_the_same_way(radius: int, row: list[int]) -> None:
+def test_a_clipped_row_fits_its_radius_and_keeps_its_direction(radius: int, row: list[int]) -> None:
     z = np.array([row], dtype=np.float64)
     square = sum(v * v for v in row)
     cut = clipping.clip_rows(z, frozen([square]), radius)[0]

@@ -228,7 +228,7 @@ OUTSIDE: list[tuple[type[Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("kind", "values"), OUTSIDE)
-def test_a_question_outside_its_limits_cannot_be_built(kind: type[Any], values: dict[str, Any]) -> None:
+def test_a_query_outside_its_limits_cannot_be_built(kind: type[Any], values: dict[str, Any]) -> None:
     with refused(Code.OVERFLOW):
         kind(**values)
 
@@ -248,7 +248,7 @@ def test_a_radius_is_a_python_integer(bad: Any) -> None:
 
 
 @pytest.mark.parametrize("bad", [0, -1, 2**53, 1.5, True, np.int64(5), None])
-def test_a_price_is_a_whole_number_that_canonical_json_can_say(bad: Any) -> None:
+def test_a_cost_is_a_whole_number_within_canonical_json(bad: Any) -> None:
     with refused(Code.BAD_STUDY, "micro_rho"):
         a_query(Count(), micro_rho=bad)
     with refused(Code.BAD_STUDY, "round"):
@@ -256,7 +256,7 @@ def test_a_price_is_a_whole_number_that_canonical_json_can_say(bad: Any) -> None
 
 
 @pytest.mark.parametrize("bad", [[0.5], [float("nan")], ["1"], [True], [2**63], [2**70], [None]])
-def test_only_integers_of_64_bits_become_a_question(bad: list[Any]) -> None:
+def test_only_64_bit_integers_become_a_query(bad: list[Any]) -> None:
     with pytest.raises((TypeError, OverflowError)):
         frozen(bad)
 

@@ -70,7 +70,7 @@ def a_frame(d: int, seed: int = 2) -> Frame:
     )
 
 
-def test_no_frame_moves_a_neighbour_farther_than_the_question_declares() -> None:
+def test_no_frame_raises_the_sensitivity_of_a_query() -> None:
     """Whoever chose the frame: it maps one record to one record of the same box."""
     cases = []
     for d in (1, 2, 5):
@@ -88,7 +88,7 @@ def test_no_frame_moves_a_neighbour_farther_than_the_question_declares() -> None
         assert all(judged(answered, neighbours).worst <= 1 for neighbours in Neighbours)
 
 
-def test_a_site_shows_what_the_last_question_says_and_nothing_kept_from_another() -> None:
+def test_an_answer_uses_the_frame_of_its_own_query() -> None:
     rows, site = random_rows(50, 3), Site(random_rows(50, 3))
     queries = (
         Gram(centre=frozen([0] * 3), radius=S),
@@ -101,7 +101,7 @@ def test_a_site_shows_what_the_last_question_says_and_nothing_kept_from_another(
             assert site.answer(query, frame=frame).tolist() == fresh.tolist()
 
 
-def test_whatever_frame_shows_them_records_stay_in_the_batch_that_they_are_in() -> None:
+def test_a_frame_moves_no_record_to_another_batch() -> None:
     """A pass pays once for batches that share nobody, even where each is asked through another frame."""
     rows, key = random_rows(80, 3), pass_key(DIGEST, 0, 5)
     spec = a_field(3, 1)

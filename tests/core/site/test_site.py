@@ -92,7 +92,7 @@ def test_no_records_give_zeros(name: str) -> None:
     assert same(Site(ROWS[:0]).answer(query), frozen(np.zeros(query.length, dtype=np.int64)))
 
 
-def test_a_question_about_other_columns_is_refused() -> None:
+def test_a_query_about_another_number_of_columns_is_refused() -> None:
     for name, query in every_query(d=5).items():
         if name != "count":
             with refused(Code.BAD_DATA, "5 columns", "4"):

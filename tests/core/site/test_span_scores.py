@@ -119,7 +119,7 @@ def repaired(rows: GridRows, k: int) -> IntArray:
     return apply_mechanism(asked, frozen(top_two_scores(rows, query.pool)), a_study(), OsNoise()).values
 
 
-def test_the_printed_algorithm_names_a_records_span_and_the_repaired_one_nothing() -> None:
+def test_the_printed_algorithm_reveals_a_record_and_the_repaired_one_does_not() -> None:
     """Two neighbours told apart with probability 1: one record, and none. With more records and no lead, the
     span of one of them always comes out; of a neighbour without it, never."""
     alone = np.array([[3, 1, 4]], dtype=np.int16)

@@ -68,7 +68,7 @@ def coarse(unit: int, n: int = 150, d: int = 4) -> GridRows:
 
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("name", KINDS)
-def test_a_byte_a_value_says_what_two_bytes_on_the_fine_grid_say(name: str, unit: int) -> None:
+def test_one_byte_per_value_gives_the_answer_of_two_bytes_on_the_fine_grid(name: str, unit: int) -> None:
     rows, query = coarse(unit), KINDS[name]
     wide = rows.astype(np.int16) * np.int16(unit)
     assert Site(rows, unit=unit, workers=2).answer(query).tolist() == Site(wide).answer(query).tolist()
@@ -84,7 +84,7 @@ def test_a_sum_takes_each_row_once_from_the_front_to_the_back(name: str) -> None
     assert stored.read in (0, len(rows))  # a count reads none
 
 
-def test_what_is_dealt_by_content_needs_all_rows_and_nothing_that_is_added_up_does() -> None:
+def test_only_queries_by_record_content_need_all_rows() -> None:
     plain = Gradient(spec=a_field(3, 1), radius=2**27)
     assert not needs_all_rows(plain)
     batch = Batch(first=0, index=0, batches=4, key=pass_key(DIGEST, 0, 4))
@@ -155,7 +155,7 @@ def test_the_narrowest_and_the_widest_rows_agree_with_python_integers(d: int, n:
 
 
 @pytest.mark.parametrize("d", [3, 100, 5000])
-def test_no_copy_of_the_records_is_made_and_none_is_kept(d: int) -> None:
+def test_an_answer_makes_and_retains_no_copy_of_the_records(d: int) -> None:
     rows = np.zeros((2**24 // d, d), dtype=np.int16)  # 32 MiB, which a float64 copy makes 128
     site, centre = Site(rows, workers=2), frozen(np.ones(d, dtype=int))
     spec = GradientSpec(

@@ -35,7 +35,7 @@ def some_columns(seed: int) -> tuple[Column, ...]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_study_is_what_its_text_and_its_plan_say_however_its_columns_are_written(seed: int) -> None:
+def test_a_study_is_read_back_from_text_and_plan_for_any_grouping_of_columns(seed: int) -> None:
     study = a_study(columns=some_columns(seed), components=1)
     assert columns_from(column_tables(study.columns)) == study.columns
     assert parse_study(study_to_toml(study)) == study
@@ -52,7 +52,7 @@ def test_twenty_thousand_variants_are_a_name_each_and_a_line_about_them() -> Non
     assert len(canonical(column_tables(columns))) < names + 100
 
 
-def test_a_plan_that_writes_alike_columns_one_by_one_is_not_canonical() -> None:
+def test_a_plan_with_equal_columns_listed_singly_is_not_canonical() -> None:
     columns = tuple(Column(name=f"c{i}", unit="", lower=0, upper=1) for i in range(50))
     study = a_study(columns=columns, components=1)
     said = json.loads(plan_for(study, Algorithm.DP_PCA, federation="f", submission="s").to_json())

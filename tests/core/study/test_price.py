@@ -72,13 +72,13 @@ def test_an_epsilon_is_rounded_up_and_by_less_than_a_step(micro_rho: int) -> Non
 
 
 @given(st.floats(1e-2, 100))
-def test_a_price_pays_for_no_more_than_its_epsilon(epsilon: float) -> None:
+def test_a_cost_covers_no_more_than_its_epsilon(epsilon: float) -> None:
     assert pico_epsilon(micro_rho_of(epsilon)) <= math.ceil(epsilon * PICO)
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
-def test_what_a_study_may_spend_keeps_its_promise(algorithm: Algorithm, epsilon: float) -> None:
+def test_the_affordable_cost_satisfies_epsilon_and_delta(algorithm: Algorithm, epsilon: float) -> None:
     study = a_study(sites=ONE, algorithm=algorithm, epsilon=epsilon, delta=1e-6)
     cost = affordable(study, algorithm)
     own = cost.atto_delta / ATTO
@@ -134,7 +134,7 @@ def test_a_guarantee_in_mu_is_for_gaussian_noise_alone() -> None:
             check_affordable(gauss, asked, (), NO_COST, 0)
 
 
-def test_an_algorithm_of_ones_own_is_gaussian_only_by_its_word_and_is_held_to_it() -> None:
+def test_a_custom_algorithm_declared_gaussian_may_query_with_no_other_noise() -> None:
     """Its guarantee is in mu if it declares so, and then it can ask for no other noise."""
 
     def asks(plan: Plan) -> Any:
@@ -173,7 +173,7 @@ def test_own_deltas_add_up() -> None:
         check_affordable(plan, query, (), Cost(micro_rho=0, atto_delta=1), 0)
 
 
-def test_a_plan_names_for_every_question_the_round_that_pays_for_it() -> None:
+def test_a_plan_names_for_every_query_the_round_that_pays_for_it() -> None:
     rounds = explain(a_plan_of(Algorithm.PRIVATE_OJA, batches=4))["rounds"]
     free = [one for one in rounds if one["micro_rho"] == 0]
     assert len(free) == 3
@@ -181,7 +181,7 @@ def test_a_plan_names_for_every_question_the_round_that_pays_for_it() -> None:
     assert all(one["paid_with_round"] == one["round"] for one in rounds if one["micro_rho"])
 
 
-def test_of_several_ways_the_longest_is_told() -> None:
+def test_an_explanation_shows_the_longest_rehearsal() -> None:
     plan = a_plan_of(Algorithm.GAUSS_COV)
     way = rehearse(plan)
     told = explain(plan, [way[:2], way])
@@ -199,12 +199,12 @@ def test_of_several_ways_the_longest_is_told() -> None:
         (PublicNorm(norm=0.5), "of at most 0.5 in scaled units"),
     ],
 )
-def test_it_is_told_how_records_are_shortened(radius: Any, words: str) -> None:
+def test_an_explanation_states_how_records_are_clipped(radius: Any, words: str) -> None:
     plan = a_plan_of(Algorithm.GAUSS_COV, radius=radius)
     assert words in explain(plan, [rehearse(plan)[:1]])["clip"]
 
 
-def test_a_guarantee_says_how_it_was_added_up() -> None:
+def test_a_guarantee_states_its_composition() -> None:
     plan = a_plan_of(Algorithm.SMOOTH_GAUSSIAN, delta=1e-6)
     said = guarantee(plan)
     assert (said["epsilon"], said["delta"], said["composition"]) == (1.0, pytest.approx(1e-6), "basic")
@@ -223,7 +223,7 @@ def test_a_guarantee_says_how_it_was_added_up() -> None:
 @given(
     st.floats(0.05, 2000), st.floats(-12, -1.01).map(lambda x: 10.0**x), st.sampled_from(["dp-pca", "em-cov"])
 )
-def test_the_words_never_promise_more_than_holds(epsilon: float, delta: float, name: str) -> None:
+def test_a_worded_guarantee_is_rounded_to_the_safe_side(epsilon: float, delta: float, name: str) -> None:
     said = guarantee(a_plan_of(Algorithm(name), epsilon=epsilon, delta=delta))
     stated = re.search(r"\((\S+), (\S+)\)-differential privacy", said["words"])
     assert stated is not None
@@ -234,7 +234,7 @@ def test_the_words_never_promise_more_than_holds(epsilon: float, delta: float, n
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if PROPERTIES[a].private])
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
-def test_the_words_claim_what_the_prices_add_up_to(algorithm: Algorithm, delta: float) -> None:
+def test_a_guarantee_claims_what_its_costs_add_up_to(algorithm: Algorithm, delta: float) -> None:
     """Gaussian where every question's noise is, zCDP where every mechanism has it, approximate zCDP where
     some have a delta of their own, and none of these where epsilons are added up. A plan of pure mechanisms
     excepts nothing."""
@@ -300,7 +300,7 @@ def test_a_reference_without_privacy_makes_no_plan() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [one for one in Algorithm if one.properties.federated])
-def test_under_secure_aggregation_gaussian_sums_run_and_nothing_else(algorithm: Algorithm) -> None:
+def test_secure_aggregation_runs_gaussian_sums_only(algorithm: Algorithm) -> None:
     traits, masked = algorithm.properties, {"delta": 1e-6, "trust": Trust.SECURE_AGGREGATION}
     sites = ("a",) if traits.one_site else ("a", "b", "c")
     if algorithm is Algorithm.AUTO or traits.one_site:

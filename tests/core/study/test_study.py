@@ -133,7 +133,7 @@ BAD_VALUES: list[tuple[str, Any, tuple[str, ...]]] = [
 
 
 @pytest.mark.parametrize(("path", "value", "words"), BAD_VALUES)
-def test_a_bad_value_is_refused_with_telling_words(path: str, value: Any, words: tuple[str, ...]) -> None:
+def test_a_bad_value_is_refused_by_name(path: str, value: Any, words: tuple[str, ...]) -> None:
     with refused(Code.BAD_STUDY, *words):
         study_from_dict(with_value(path, value))
 
@@ -267,7 +267,7 @@ COLUMNS = tuple(a_column(f"x{i}", -half, half) for i, half in enumerate(HALVES))
 
 @pytest.mark.parametrize("scaling", [Scaling.BOUNDS, Scaling.NONE])
 @given(factor=st.floats(0.5, 2.0))
-def test_a_norm_that_shortens_no_record_is_called_idle_and_no_other(scaling: Scaling, factor: float) -> None:
+def test_only_a_norm_that_clips_no_record_is_warned_of(scaling: Scaling, factor: float) -> None:
     """The longest record there can be lies in a corner of the public bounds."""
     plain = a_study(columns=COLUMNS, scaling=scaling, components=1)
     corner = float(np.linalg.norm(to_grid(np.array([HALVES]), plain)[0].astype(float))) / S
@@ -279,7 +279,7 @@ def test_a_norm_that_shortens_no_record_is_called_idle_and_no_other(scaling: Sca
 
 
 @pytest.mark.parametrize("d", [1, 3, 40])
-def test_a_norm_below_the_public_floor_is_refused_before_anything_is_asked(d: int) -> None:
+def test_a_norm_below_the_public_floor_is_refused_at_planning(d: int) -> None:
     columns, floor = tuple(a_column(f"x{i}") for i in range(d)), least_row_radius(d) / S
     a_plan(columns=columns, components=1, radius=PublicNorm(norm=floor))
     with refused(Code.BAD_STUDY, "below the minimum"):
@@ -287,6 +287,6 @@ def test_a_norm_below_the_public_floor_is_refused_before_anything_is_asked(d: in
 
 
 @pytest.mark.parametrize("algorithm", [a for a in PROPERTIES if not PROPERTIES[a].clips_rows])
-def test_what_shortens_no_row_takes_no_norm(algorithm: Algorithm) -> None:
+def test_an_algorithm_without_row_clipping_takes_no_norm(algorithm: Algorithm) -> None:
     with refused(Code.BAD_STUDY, "takes no public norm"):
         a_plan(algorithm=algorithm, sites=("north",), radius=PublicNorm(norm=1.0))

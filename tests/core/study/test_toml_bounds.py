@@ -91,9 +91,7 @@ def read(text: str) -> dict[str, Any] | None:
 
 
 @pytest.mark.parametrize("text", COSTLY.values(), ids=COSTLY)
-def test_what_costs_more_than_its_length_is_refused_and_next_to_nothing_is_kept(
-    text: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_costly_text_is_refused_in_little_memory(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checks, "MOST_KEYS", FEW)
     tracemalloc.start()
     try:
@@ -150,7 +148,7 @@ def test_depth_is_counted_from_each_comma_of_an_inline_table_anew() -> None:
 
 @given(document=DOCUMENTS, lines=st.booleans())
 @example(document={"a": {"b.c": [{"d": [[{}]]}]}}, lines=True)
-def test_whatever_is_read_within_the_bounds_is_accepted(document: dict[str, Any], lines: bool) -> None:
+def test_a_document_within_the_bounds_is_accepted(document: dict[str, Any], lines: bool) -> None:
     text = tomli_w.dumps(document, multiline_strings=lines)
     expected = read(text)
     assume(expected is not None)
@@ -181,7 +179,7 @@ def test_any_text_is_read_as_by_tomllib_or_is_too_deep(text: str) -> None:
 
 
 @given(before=st.lists(st.sampled_from(PIECES), max_size=20).map("".join))
-def test_whatever_is_read_before_it_a_deep_key_is_refused(before: str) -> None:
+def test_a_deep_key_is_refused_after_any_text(before: str) -> None:
     text = f"{before}\nz{'.z' * DEEPEST} = 1"
     expected = read(text)
     if expected is not None and depth(expected) > DEEPEST:
@@ -204,7 +202,7 @@ def test_a_study_of_20_000_columns_is_within_all_bounds() -> None:
     assert len(parse_toml(f"columns = [\n{rows}]\n")["columns"]) == 20_000
 
 
-def test_a_study_says_where_it_nests_too_deep() -> None:
+def test_a_refused_text_names_the_line_that_nests_too_deep() -> None:
     with pytest.raises(RequestError, match="line 2 nests tables and arrays more than 16 deep") as refused:
         parse_study('name = "x"\n' + "a." * MANY + "a = 1")
     assert refused.value.code is Code.BAD_STUDY

@@ -19,6 +19,7 @@ from eigenveil_client.site.daemon.worker import SiteWorker
 from eigenveil_client.site.engine.engine import LocalRecords
 from eigenveil_client.site.policy_sections import QualityRules
 from eigenveil_client.site.state.outgoing import Outgoing
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.daemon.test_worker import FIRST, PLAN, SECOND, ask
 from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, reason_of, work, write_records

@@ -147,16 +147,18 @@ def told_of_an_old_key(stage: Stage) -> tuple[int, bool]:
         return len(store.proofs.all()), bool(Roster(ANALYSTS, stage.config.identity).changed())
 
 
-def test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody(stage: Stage) -> None:
+def test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody(tmp_path: Path) -> None:
+    stage = a_stage(tmp_path)
     put_aside(stage, days=30.9)
     assert told_of_an_old_key(stage) == (0, False)
 
 
 @pytest.mark.parametrize(("days", "confirmed"), [(31, True), (1, False)])
 def test_late_signature_of_a_removed_key_is_a_proof(
-    stage: Stage, days: float, confirmed: bool, caplog: Log
+    tmp_path: Path, days: float, confirmed: bool, caplog: Log
 ) -> None:
     """What was signed before it has ended since; and of a card that nobody confirmed nothing was expected."""
+    stage = a_stage(tmp_path)
     put_aside(stage, days, confirmed=confirmed)
     assert told_of_an_old_key(stage) == (1, True)
     assert {"analyst-key-changed", "unsigned-study"} <= {

@@ -101,7 +101,7 @@ def test_norms_of_the_longest_records_are_exact(d: int, dtype: type[np.int16 | n
 @needs_kernels
 @settings(max_examples=300)
 @given(chunks(), st.one_of(st.integers(1, 2 * S), st.integers(1, 2**18)))
-def test_long_rows_are_shortened_to_the_same(chunk: tuple[GridRows, IntArray, int], radius: int) -> None:
+def test_clipped_rows_are_the_same(chunk: tuple[GridRows, IntArray, int], radius: int) -> None:
     compiled, plain = both(*chunk)
     assert same(compiled.clipped(radius), plain.clipped(radius))
 
@@ -125,7 +125,7 @@ def pulls(draw: st.DrawFn) -> tuple[FloatArray, FloatArray | None, FloatArray, f
 @needs_kernels
 @settings(max_examples=400)
 @given(pulls())
-def test_gradients_are_shortened_to_the_same(
+def test_clipped_gradients_are_the_same(
     asked: tuple[FloatArray, FloatArray | None, FloatArray, float, int],
 ) -> None:
     compiled, plain = both(np.zeros((len(asked[0]), 1), dtype=np.int16), np.zeros(1, dtype=np.int64), 1)
@@ -135,7 +135,7 @@ def test_gradients_are_shortened_to_the_same(
 
 
 @needs_kernels
-def test_what_does_not_fit_together_is_refused_before_memory_is_read() -> None:
+def test_inconsistent_shapes_are_refused_before_memory_is_read() -> None:
     assert KERNELS is not None
     room = CompiledChunkBuffer(KERNELS, 4, np.zeros(3, dtype=np.int64), 1)
     wrong: list[Any] = [
