@@ -1,6 +1,6 @@
 """`make docs`: draw the packages from their imports, and point the tour's links at today's files.
 
-The pages keep their words; only what stands between marks, and the paths of links to symbols, is written here.
+Text between marks and the paths of links to symbols are written here; all other words stay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the pages on scale show was measured, and what their model says of limits is what the code does."""
+"""The pages on scale show measured points, and the limits of their model are those of the code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ def test_every_picture_of_growth_is_shown_with_words_and_has_its_points() -> Non
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_tables_of_a_page_are_what_its_points_say(page: Path) -> None:
-    """`make growth` writes them."""
     assert page.read_text() == written(page.read_text())
 
 
@@ -80,7 +79,7 @@ def test_limits_of_the_cost_model_are_those_of_a_plan(
         make_plan(wanted.study())
 
 
-# What fails a benchmark: a miss that is not on record, or one that became worse.
+# Verdicts of benchmarks.
 
 
 @pytest.mark.parametrize(

@@ -99,18 +99,16 @@ def test_a_region_sends_as_many_numbers_as_one_site_unless_they_are_votes() -> N
         ]
 
 
-@pytest.mark.parametrize("claimed", [("a", "d", "b"), ("a", "a", "d"), ("a", "d", "nobody")])
-def test_a_region_cannot_speak_for_sites_that_are_not_its_own(claimed: tuple[str, ...]) -> None:
-    query = every_query()["count"]
-    lie = RegionalAnswer(region="east", present=claimed, values=frozen([700]))
-    with refused(Code.BAD_CONTRIBUTION, "region east answered for sites that are not its own"):
-        joined(a_query(query), [lie], REGIONS, 300)
-
-
-def test_a_region_is_counted_once() -> None:
-    said = RegionalAnswer(region="east", present=("a",), values=frozen([100]))
+def test_a_region_answers_once_and_for_its_own_sites_only() -> None:
+    asked, one = (
+        a_query(every_query()["count"]),
+        RegionalAnswer(region="east", present=("a",), values=frozen([7])),
+    )
+    for claimed in (("a", "d", "b"), ("a", "a", "d"), ("a", "d", "nobody")):
+        with refused(Code.BAD_CONTRIBUTION, "region east answered for sites that are not its own"):
+            joined(asked, [replace(one, present=claimed)], REGIONS, 300)
     with refused(Code.BAD_CONTRIBUTION, "answered twice"):
-        joined(a_query(every_query()["count"]), [said, replace(said, present=("d",))], REGIONS, 300)
+        joined(asked, [one, replace(one, present=("d",))], REGIONS, 300)
 
 
 def test_a_region_cannot_add_what_the_sites_that_it_names_cannot_hold() -> None:

@@ -15,7 +15,6 @@ from eigenveil_client.demo.processes import command_line
 
 
 def eigenveil(arguments: Sequence[str]) -> int:
-    """The exit code of `eigenveil` with these arguments."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "argv", ["eigenveil", *arguments])
         return main()

@@ -18,13 +18,11 @@ from tests.common.storage import cluster
 
 @pytest.fixture
 def stage(tmp_path: Path) -> Stage:
-    """A site that is set up and enrolled."""
     return a_stage(tmp_path)
 
 
 @pytest.fixture
 def asking(tmp_path: Path) -> Stage:
-    """A site where a person decides."""
     return a_stage(tmp_path, approval=Approval.ASK)
 
 
@@ -43,7 +41,6 @@ def worker(stage: Stage, store: SiteStore) -> SiteWorker:
 
 @pytest.fixture
 def peers(tmp_path: Path) -> Peers:
-    """A site that has confirmed the cards of all others."""
     return Peers(a_stage(tmp_path))
 
 

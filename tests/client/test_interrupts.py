@@ -58,7 +58,8 @@ def interrupted(words: list[str], folder: Path, after: float) -> tuple[int, str]
 
 
 @pytest.mark.parametrize(
-    "command", [pytest.param(one, marks=[pytest.mark.slow] if COMMANDS[one] > 3 else []) for one in COMMANDS]
+    "command",
+    [pytest.param(one, marks=pytest.mark.slow if COMMANDS[one] > 1.5 else ()) for one in COMMANDS],
 )
 def test_ctrl_c_at_any_moment_is_one_line_and_130(command: str, tmp_path: Path) -> None:
     prepared(tmp_path)

@@ -1,4 +1,4 @@
-"""What every command line says when a library is not there."""
+"""Messages of every command line about a library that is not installed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 
 def without(library: str, code: str) -> subprocess.CompletedProcess[str]:
-    """Run `code` where `library` is not installed."""
     start = f"import sys; sys.modules[{library!r}] = None; {code}"
     return subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, check=False)
 

@@ -1,4 +1,4 @@
-"""What a process may no longer do that has confined itself, and that it is confined or says why not."""
+"""Limits of a confined process, and errors where they cannot be set."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_a_limit_that_the_kernel_knows_and_refuses_is_an_error(
     assert behind(tmp_path, {}) == ["not confined: None"]
 
 
-# What a daemon asks of the operating system.
+# Memory of a daemon.
 
 
 FREED = """

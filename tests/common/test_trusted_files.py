@@ -1,4 +1,4 @@
-"""Files that trust rests on: who else may change them, or have another read in their place."""
+"""Files that trust rests on are refused if another user can change or replace them."""
 
 from __future__ import annotations
 
@@ -215,7 +215,7 @@ def test_a_database_is_looked_at_without_opening_it(state: Path, monkeypatch: py
     assert told(*database_files(state / "state.db")) == []
 
 
-# What is read whole is no larger than such a file can be.
+# Files that are read whole.
 
 
 def test_a_file_that_is_read_whole_has_a_bound(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

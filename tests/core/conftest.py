@@ -1,4 +1,4 @@
-"""What is drawn in tests of the core is the same on each run."""
+"""Noise drawn in tests of the core is the same on each run."""
 
 from __future__ import annotations
 

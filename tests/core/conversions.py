@@ -1,4 +1,4 @@
-"""What a budget means as (epsilon, delta), a second time and in other ways than the product's.
+"""Privacy budgets as (epsilon, delta), computed independently of the product.
 
 Nothing of the product is imported here. In floats: right to many digits, and to no safe side.
 """

@@ -1,4 +1,4 @@
-"""One question of every kind, and a noise source that notes what a release of it asks for."""
+"""One query of every kind, and a noise source that records what a release draws."""
 
 from __future__ import annotations
 
@@ -86,7 +86,6 @@ class Recorder:
 
     @classmethod
     def of(cls, *blocks: Block) -> Recorder:
-        """One that was asked for this."""
         recorder = cls()
         recorder.blocks += blocks
         return recorder
@@ -130,7 +129,6 @@ def query_of(
 
 
 def released(plan: Plan, asked: RoundQuery, noise: Recorder, total: IntArray | None = None) -> Release:
-    """Through the barrier."""
     zeros = np.zeros(total_length(asked.query, 1), dtype=np.int64)
     return barrier.release(
         asked,
@@ -143,7 +141,6 @@ def released(plan: Plan, asked: RoundQuery, noise: Recorder, total: IntArray | N
 
 
 def drew(noise: Recorder, *wanted: Noise) -> bool:
-    """Whether just that was drawn."""
     blocks = [
         ("gaussian" if b.law is NoiseDistribution.GAUSSIAN else "laplace", b.count, b.scale)
         for b in noise.blocks

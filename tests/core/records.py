@@ -1,4 +1,4 @@
-"""Records that try to break a sensitivity, and the exact measure of how far they get.
+"""Records that try to exceed a sensitivity, and the exact measure of the excess.
 
 `worst` is the checker that both the honest and the planted-fault tests run.
 """
@@ -26,7 +26,6 @@ Integers = NDArray[Any]
 
 
 def site_answer(rows: GridRows, query: AdditiveQuery) -> IntArray:
-    """What a real site says."""
     return Site(rows).answer(query)
 
 

@@ -1,4 +1,4 @@
-"""What each question means, one record at a time, in plain Python numbers.
+"""The answer to each query, record by record, in plain Python numbers.
 
 Sums, norms and decisions are Python integers without bound. Where the definition lets floats
 propose how far a record is shortened, the same IEEE operations are written out one by one; every
@@ -145,7 +145,7 @@ def _whole(row: Sequence[int], field: GradientSpec) -> list[int]:
 
 
 def _projected(row: Sequence[int], field: GradientSpec) -> _Projected:
-    """A record and its place along the directions."""
+    """A record and its coordinates along the directions."""
     z = _centred(row, field.centre.tolist())
     a = [v * 2.0**-field.shift for v in _columns_times(z, field.directions.tolist())]
     return _Projected(z, a, field.offset.tolist())

@@ -1,4 +1,4 @@
-"""What a release of each kind must really draw, by hand from core/PRIVACY.md, in exact arithmetic.
+"""The noise that a release of each kind must draw, from core/PRIVACY.md, in exact arithmetic.
 
 Nothing of the product is imported here, and no sensitivity is asked of a question: only its public numbers
 are read (columns, radius, edges...). Squares of scales are fractions; what is not rational is an interval of
@@ -57,7 +57,6 @@ class Setting:
 
     @property
     def rho(self) -> Fraction:
-        """zCDP."""
         return Fraction(self.micro_rho, 10**6)
 
     @property
@@ -67,7 +66,6 @@ class Setting:
 
     @property
     def delta(self) -> arb:
-        """Its own."""
         return real(Fraction(self.atto_delta, 10**18))
 
 
@@ -82,7 +80,6 @@ class Noise:
     room: Fraction = EXACT
 
     def is_drawn(self, law: str, count: int, scale: float) -> bool:
-        """Whether that is what was drawn."""
         fits = self.square <= Fraction(scale) ** 2 <= self.square * (1 + self.room)
         return (law, count) == (self.law, self.count) and fits
 
@@ -284,7 +281,7 @@ class Turn:
 
     @property
     def cap(self) -> arb:
-        """No two spans are further apart."""
+        """The largest distance of two spans."""
         return real(2 * min(self.k, self.d - self.k)).sqrt()
 
     @property

@@ -1,4 +1,4 @@
-"""What a site can send is checked before it is added; what is added is added exactly."""
+"""Contributions are checked before they are added, and added exactly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""[P6] Draw, charge and seal at once, publish: observed, under crashes everywhere, with planted faults."""
+"""[P6] Draw, charge and seal at once, publish: observed under crashes at every point, with planted faults."""
 
 from __future__ import annotations
 
@@ -48,21 +48,17 @@ class Process:
             raise Crash(point)
 
     def sealed(self, round: int) -> Release | None:
-        """From the store."""
         return self.store.sealed(round)
 
     def seal(self, asked: RoundQuery, release: Release) -> None:
-        """Durable once it returns."""
         self._reach("before seal")
         self.store.seal(asked, release)
         self._reach("after seal")
 
     def charge(self, asked: RoundQuery) -> None:
-        """As the store."""
         self.store.charge(asked)
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """Different every time."""
         self._reach("before draw")
         self.store.events.append("draw")
         drawn = self.noise.draw(spec)
@@ -70,7 +66,6 @@ class Process:
         return drawn
 
     def uniform(self, count: int) -> FloatArray:
-        """As the noise."""
         return self.noise.uniform(count)
 
 
@@ -198,7 +193,6 @@ class Source(OsNoise):
         self.drawn = drawn
 
     def draw(self, spec: NoiseSpec) -> IntArray:
-        """Not integers, or not as many as asked."""
         return np.asarray(self.drawn)
 
 

@@ -1,4 +1,4 @@
-"""Pictures on matplotlib's axes: they show what was released, and mark what noise may have made."""
+"""Plots show the released numbers and mark what noise may have made."""
 
 from __future__ import annotations
 
@@ -151,7 +151,6 @@ def test_on_a_narrow_figure_every_word_is_inside_and_large_enough(name: str) -> 
 
 
 def numbers(words: str) -> list[float]:
-    """Those in a sentence, percentages as shares."""
     found = re.findall(r"[-+]?\d+\.\d+(?:e[-+]\d+)?(?: %)?", words.replace("\N{MINUS SIGN}", "-"))
     return [float(one.removesuffix(" %")) / (100 if one.endswith("%") else 1) for one in found]
 

@@ -1,4 +1,4 @@
-"""What `from eigenveil import ...` offers: a closed list, every name of it described and shown at work."""
+"""The public names of the package: a closed list, each with an example that runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loaded release: what it holds, what it refuses, and the estimator that it becomes."""
+"""A loaded release: its arrays, its refusals, and the estimator it becomes."""
 
 from __future__ import annotations
 
@@ -51,7 +51,6 @@ def rows(n: int = 1500, seed: int = 0) -> FloatArray:
 
 @cache
 def simulation(algorithm: Algorithm = Algorithm.GAUSS_COV, components: int = 3, **changes: Any) -> Simulation:
-    """A study of those records."""
     columns = tuple(
         Column(name=name, unit="mm", lower=low, upper=high)
         for name, low, high in zip(NAMES, LOWS, HIGHS, strict=True)
@@ -64,12 +63,10 @@ def simulation(algorithm: Algorithm = Algorithm.GAUSS_COV, components: int = 3, 
 
 
 def sealed(found: Simulation | None = None) -> bytes:
-    """The bytes of its release.json."""
     return signed_bundle((found or simulation()).document, sign=KEY.sign, public_key=PUBLIC)
 
 
 def released() -> ReleasedResult:
-    """As an analyst loads it."""
     return load_release(sealed())
 
 

@@ -1,4 +1,4 @@
-"""[P4] [P7] A session: the log of releases is its whole state, and its plan's total is never exceeded."""
+"""[P4] [P7] The log of releases is the state of a session, and the cost of its plan is never exceeded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ ALL = [Algorithm.GAUSS_COV, Algorithm.DP_PCA]
 
 
 def run(plan: Plan, seed: int = 1) -> Session:
-    """The whole study over two simulated sites."""
     sites = {name: Site(random_rows(300, plan.study.dimension, seed=i)) for i, name in enumerate("ab")}
     session, store, noise = Session(plan), MemoryStore(), SeededNoise(seed)
     while (asked := session.pending) is not None:

@@ -1,4 +1,4 @@
-"""A simulated study is the protocol and nothing else, whoever answers and however many threads there are."""
+"""A simulated study follows the protocol, for any sites and number of threads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,6 @@ RECORDS = {
 
 
 def bits(run: Simulation) -> list[str]:
-    """What was released, and what that led to."""
     return [release.digest for release in run.releases] + [run.estimate.components.tobytes().hex()]
 
 
@@ -117,7 +116,7 @@ def test_a_seeded_simulation_is_not_private_and_an_unseeded_one_is() -> None:
 RECORDS_OF_TWO = {name: RECORDS[name] for name in ("north", "south")}
 
 
-# Sites that answer in groups contribute what each of them answers, and are looked at one by one.
+# Contributions of simulated sites in groups.
 
 
 SITES = tuple(f"site-{number}" for number in range(7))

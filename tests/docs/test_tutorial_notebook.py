@@ -28,7 +28,6 @@ NEEDED = (
 
 
 def kept_federation() -> ModuleType:
-    """docs/kept_federation.py, which the pages are built with."""
     spec = importlib.util.spec_from_file_location("kept", ROOT / "docs" / "kept_federation.py")
     assert spec is not None
     assert spec.loader is not None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,29 +53,6 @@ def test_a_tree_that_changes_meanwhile_is_not_recorded(
     digests = iter(["before", "the row's", "after"])
     monkeypatch.setattr(command, "digest", lambda package="": next(digests))
     assert tried(tmp_path, shell("good", "exit 0")) == (False, "")
-
-
-def test_a_row_that_hangs_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    assert command.execute(("bash", "-c", "sleep 600 & echo $!; wait"), log, seconds=1.0) is None
-    child = Path("/proc") / log.read_text().strip() / "stat"
-    while child.exists() and child.read_text().split()[2] != "Z":  # it was told to end, and may need a moment
-        time.sleep(0.01)
-
-
-def test_a_row_is_run_without_the_arguments_of_the_outer_make(tmp_path: Path) -> None:
-    inner, log = tmp_path / "inner.mk", tmp_path / "log"
-    inner.write_text("row:\n\t@echo got [$(ARGS)]\n")
-    outer = tmp_path / "outer.mk"
-    script = (
-        "from pathlib import Path; from tests.everything.__main__ import execute, last_line; "
-        f"log = Path({str(log)!r}); execute(('make', '-f', {str(inner)!r}), log); print(last_line(log))"
-    )
-    outer.write_text(f'all:\n\t@{sys.executable} -c "{script}"\n')
-    ran = subprocess.run(
-        ["make", "-f", str(outer), "ARGS=--again"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "got []" in ran.stdout.splitlines()
 
 
 def test_the_digest_sees_every_change_but_that_of_the_table(tmp_path: Path) -> None:

@@ -66,7 +66,6 @@ class Defects(logging.Handler):
         self.last: BaseException | None = None
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep what a record was about."""
         if record.exc_info:
             self.last = record.exc_info[1]
 

@@ -13,9 +13,10 @@ import gc
 import hashlib
 import os
 import random
+import tempfile
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,6 +31,14 @@ M_ARENA_MAX = -8  # of glibc's <malloc.h>
 WARM_UP = 0.1  # of a run; what is allocated once is allocated by then
 
 Mutate = Callable[[bytes, random.Random], bytes]
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """An empty folder, in memory where the machine has one."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+        yield Path(folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +61,10 @@ class Tally:
 
     @property
     def inputs(self) -> int:
-        """How many were tried."""
         return sum(counts.total() for counts in self.outcomes.values())
 
     @property
     def accepted(self) -> int:
-        """How many were accepted."""
         return sum(counts["accepted"] for counts in self.outcomes.values())
 
 

@@ -13,7 +13,6 @@ import asyncio
 import multiprocessing
 import random
 import secrets
-import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -23,7 +22,7 @@ from pathlib import Path
 
 import eigenveil_server  # noqa: F401 - before gRPC, which reads its settings when it is loaded
 from tests.fuzz.coordinator import coordinator_kinds
-from tests.fuzz.hunt import FOUND, Kind, Tally, hunt
+from tests.fuzz.hunt import FOUND, Kind, Tally, hunt, memory_folder
 from tests.fuzz.parsers import parser_kinds
 from tests.fuzz.site import site_kinds
 
@@ -36,7 +35,6 @@ NEVER_ACCEPTED = frozenset({"Enrol", "Renew", "Ready"})
 
 @asynccontextmanager
 async def opened(name: str, folder: Path) -> AsyncIterator[dict[str, Kind]]:
-    """The kinds of one hunt."""
     match name:
         case "coordinator":
             async with coordinator_kinds(folder) as kinds:
@@ -64,10 +62,8 @@ async def hunted(name: str, folder: Path, seed: int, seconds: float, found: Path
 
 def half(names: tuple[str, ...], seed: int, seconds: float) -> list[Tally]:
     """Hunt after hunt, in this process."""
-    # In memory where there is such a folder: a site writes down every refusal, durably.
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        return [asyncio.run(hunted(name, Path(folder) / name, seed, seconds / len(names))) for name in names]
+    with memory_folder() as folder:  # a site stores every refusal durably
+        return [asyncio.run(hunted(name, folder / name, seed, seconds / len(names))) for name in names]
 
 
 def line(kind: str, counts: Mapping[str, int]) -> str:
@@ -93,7 +89,6 @@ def verdict(tallies: Iterable[Tally]) -> tuple[list[str], list[str]]:
 
 
 def main() -> int:
-    """Hunt, and say what was found."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, help="of an earlier run, for the same inputs")

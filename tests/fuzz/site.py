@@ -73,7 +73,6 @@ class Lines(logging.Handler):
         self.bug = self.code = ""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Look at one line."""
         line = record.getMessage()
         if line.startswith("bug "):
             self.bug = line

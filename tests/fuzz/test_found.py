@@ -20,14 +20,11 @@ async def _again(kinds: dict[str, Kind]) -> dict[str, str]:
 
 
 async def test_what_was_found_once_is_refused_by_a_declared_error(tmp_path: Path) -> None:
-    async def scenario() -> dict[str, str]:
-        tried = await _again(parser_kinds(tmp_path / "parsers"))
-        with site_kinds(tmp_path / "site") as kinds:
-            tried |= await _again(kinds)
-        async with coordinator_kinds(tmp_path / "coordinator") as kinds:
-            return tried | await _again(kinds)
-
-    tried = await scenario()
+    tried = await _again(parser_kinds(tmp_path / "parsers"))
+    with site_kinds(tmp_path / "site") as kinds:
+        tried |= await _again(kinds)
+    async with coordinator_kinds(tmp_path / "coordinator") as kinds:
+        tried |= await _again(kinds)
     assert set(tried) == {file.name for file in FILES}, "a file is named after its kind"
     codes = {"undecodable", *(code.value for code in Code if code not in HIDDEN)}
     assert {name: seen for name, seen in tried.items() if seen not in codes} == {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -16,19 +15,13 @@ KINDS = (
 )  # fmt: skip
 
 
-def tried(folder: Path, name: str, inputs: int, seed: int) -> None:
-    kinds = {name: parser_kinds(folder)[name]}
-    tally = asyncio.run(hunt(kinds, inputs, seed))
-    assert tally.finds == {}, "kept in tests/fuzz/found"
+@pytest.mark.parametrize(
+    ("inputs", "seed"), [(150, 1), pytest.param(5_000, 2, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+@pytest.mark.parametrize("name", KINDS)
+async def test_changed_input_is_accepted_or_refused_by_a_declared_error(
+    tmp_path: Path, name: str, inputs: int, seed: int
+) -> None:
+    tally = await hunt({name: parser_kinds(tmp_path)[name]}, inputs, seed)
+    assert tally.finds == {}, "stored in tests/fuzz/found"
     assert 0 < tally.accepted < inputs
-
-
-@pytest.mark.parametrize("name", KINDS)
-def test_changed_input_is_taken_or_refused_by_a_declared_error(tmp_path: Path, name: str) -> None:
-    tried(tmp_path, name, 150, seed=1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", KINDS)
-def test_much_changed_input_is_taken_or_refused_by_a_declared_error(tmp_path: Path, name: str) -> None:
-    tried(tmp_path, name, 5_000, seed=2)

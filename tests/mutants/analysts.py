@@ -23,7 +23,8 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     # ---- the key
     of("R30", KEYS, "if self.path.is_symlink():", "if False:",
        f"{KEY}::test_a_link_in_the_keys_place_is_neither_followed_nor_replaced"),
-    of("R30", KEYS, "return self.path.is_symlink() or path_exists(self.path)", "return path_exists(self.path)",
+    of("R30", KEYS, "return self.path.is_symlink() or path_exists(self.path)",
+       "return path_exists(self.path)",
        f"{KEY}::test_a_link_in_the_keys_place_is_neither_followed_nor_replaced[a link to nothing]"),
     of("R30", KEYS, "if holder != (self.owner.federation, self.owner.name):", "if False:",
        f"{KEY}::test_a_key_that_was_copied_to_another_analyst_is_not_used"),
@@ -63,12 +64,14 @@ OF_ANALYSTS: tuple[Mutant, ...] = (
     of("R31", f"{ANALYST}/studies.py", "if not yes and not click.confirm(", "if False and not click.confirm(",
        "tests/client/analyst/test_studies.py::test_a_person_is_asked_before_anything_is_signed"),
     of("R31", f"{ANALYST}/studies.py", "if not (yes or is_interactive(as_json)):", "if False:",
-       "tests/client/analyst/test_studies.py::test_where_nobody_can_be_asked_the_signature_must_be_agreed_to"),
+       "tests/client/analyst/test_studies.py::test_where_nobody_can_be_asked_the_signature_must_be_agree"
+       "d_to"),
     of("R31", f"{ANALYST}/python/study.py", "        tell(proposal.summary)\n", "",
        "tests/client/analyst/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),
     of("R31", f"{ANALYST}/federation.py", "if named == FEDERATION else", "if False else",
-       "tests/client/analyst/test_studies.py::test_bounds_of_the_federation_s_dictionary_are_the_coordinator_s"),
+       "tests/client/analyst/test_studies.py::test_bounds_of_the_federation_s_dictionary_are_the_coordin"
+       "ator_s"),
     of("R31", f"{ANALYST}/python/study.py", "dictionary=self.whole.source", 'dictionary=""',
        "tests/client/analyst/python/test_signing.py"
        "::test_a_study_is_shown_before_it_is_signed_and_a_refusal_leaves_it_unsigned"),

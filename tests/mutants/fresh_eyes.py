@@ -7,8 +7,8 @@ from tests.mutants.mutant import Mutant, of
 SERVER, SITE = "server/eigenveil_server", "client/eigenveil_client/site"
 FRONT = f"{SERVER}/front"
 IN_FRONT = "tests/server/front"
-STREAMS, ROOM = f"{IN_FRONT}/test_streams.py", f"{IN_FRONT}/test_room.py"
-STRANGERS = f"{IN_FRONT}/test_strangers.py"
+STREAMS, ROOM = f"{IN_FRONT}/test_streams.py", f"{IN_FRONT}/test_request_room.py"
+STRANGERS = f"{IN_FRONT}/test_handshakes.py"
 REPLIES, LISTENER = f"{IN_FRONT}/test_replies.py", "tests/server/console/test_listener.py"
 ANALYSTS, AGGREGATION = "tests/client/site/analysts/test_rule.py", "tests/core/test_aggregation.py"
 TAKEN_BACK = f"{ROOM}::test_a_request_that_is_taken_back_leaves_its_room_and_its_stream_to_others"
@@ -39,7 +39,8 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
     of("TM18", f"{FRONT}/quota.py", "self._others > self._limits.streams_of_non_sites",
        "self._others >= self._limits.streams_of_non_sites",
        f"{STREAMS}::test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room"),
-    of("TM18", f"{FRONT}/quota.py", "(-one.streams, one.connection_info.began)", "(one.streams, one.connection_info.began)",
+    of("TM18", f"{FRONT}/quota.py", "(-one.streams, one.connection_info.began)",
+       "(one.streams, one.connection_info.began)",
        f"{STREAMS}::test_of_a_guests_connections_the_one_with_the_most_streams_makes_room"
        "_and_of_several_the_oldest"),
     of("TM18", f"{FRONT}/message_quota.py", ("            caller_replies = self._use(caller)\n"
@@ -58,7 +59,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
     of("TM11", f"{SERVER}/console/listener.py", "if one is not newest and (one.idle", "if (one.idle",
        f"{LISTENER}::test_a_newcomer_makes_no_room_for_itself"),
     of("TM18", f"{SERVER}/rpc/responses.py", "len(rows) > STUDIES_AT_ONCE", "len(rows) >= STUDIES_AT_ONCE",
-       "tests/server/rpc/test_study_list.py::test_a_part_is_bounded_and_the_parts_make_the_whole"),
+       "tests/server/rpc/test_analysts.py::test_a_list_in_parts_is_the_whole_list"),
     of("TM18", f"{SERVER}/planning/pool.py", "if busy is not None and busy[0] is task:",
        "if busy is not None:",
        "tests/server/planning/test_pool.py::test_who_goes_away_ends_no_work_but_their_own"),
@@ -71,7 +72,8 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "tests/core/study/test_toml_bounds.py"
        "::test_depth_is_counted_from_each_comma_of_an_inline_table_anew"),
     of("R31", f"{SERVER}/planning/submissions.py",
-       "        check_authorization(signed, plan, at / 1000)\n        check_cost_limits(plan, self._config)\n",
+       "        check_authorization(signed, plan, at / 1000)\n        check_cost_limits(plan, "
+       "self._config)\n",
        "        check_authorization(signed, plan, at / 1000)\n",
        "tests/server/rpc/test_signed_studies.py"
        "::test_a_plan_that_was_signed_unexplained_costs_no_more_than_one_study_may"),
@@ -79,15 +81,17 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "problem.code is not Code.STORAGE", f"{ANALYSTS}::test_a_damaged_roster_is_no_word_on_a_study"),
     of("R31", f"{SITE}/roster/analysts.py", "if pin is not None and pin.card == key_card and pin",
        "if pin is not None and pin",
-       f"{ANALYSTS}::test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one"),
+       f"{ANALYSTS}::test_signature_status_follows_the_roster"),
     of("R31", f"{SITE}/roster/analysts.py",
        "    if not _signed_before(roster.content(), key_card, now):\n        roster",
        "    if True:\n        roster",
-       f"{ANALYSTS}::test_a_key_that_people_put_aside_contradicts_its_successor_no_more"),
-    of("R30", f"{SITE}/roster/roster.py", "conflict = pin.conflict or ConflictingCard(", ("conflict = ConflictingCard("),
+       f"{ANALYSTS}::test_study_of_a_rotated_key_locks_no_analyst_out"),
+    of("R30", f"{SITE}/roster/roster.py", "conflict = pin.conflict or ConflictingCard(",
+       ("conflict = ConflictingCard("),
        "tests/client/site/peers/test_keys.py"
        "::test_the_first_card_that_contradicted_a_confirmed_one_stays_as_evidence"),
-    of("TM39", "client/eigenveil_client/records/isolated/process.py", ("                item_bytes += size\n"), "",
+    of("TM39", "client/eigenveil_client/records/isolated/process.py",
+       ("                item_bytes += size\n"), "",
        "tests/client/records/apart/test_words.py::test_all_that_a_reader_says_is_bounded_together"),
     of("P31", "secure_aggregation/masking.py", "    for start in range(0, values.size, AT_ONCE):\n",
        "    for start in range(0, values.size, AT_ONCE):\n"
@@ -108,7 +112,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "if (stated.query, stated.release) != (known.query, known.digest):",
        "if stated.release != known.digest:",
        "tests/client/site/daemon/test_own_session.py"
-       "::test_a_second_statement_of_a_release_that_is_known_names_the_same_question"),
+       "::test_two_statements_of_a_release_name_one_query"),
     of("R23", "dictionary/directory.py",
        "return self if self.allows is None else replace(self, allows=self.allows.visible_to(analyst))",
        "return self",
@@ -116,8 +120,8 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "::test_a_site_statement_shown_to_an_analyst_omits_other_analysts"),
     of("R10", f"{SERVER}/rounds/open_round.py",
        "                self._partly_added = True  # stays set, whatever is added later\n", "",
-       "tests/server/studies/test_rounds.py"
-       "::test_a_sum_to_which_an_answer_was_added_in_part_is_no_total"),
+       "tests/server/studies/test_study_run.py"
+       "::test_nothing_is_released_of_a_sum_to_which_one_answer_was_not_added_to_its_end"),
     of("P27", "common/eigenveil_common/storage/database.py",
        "            self._in_doubt = problem\n            self._roll_back()\n",
        "            self._in_doubt = problem\n",
@@ -138,12 +142,14 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "tests/client/records/sources/test_columnar.py"
        "::test_a_file_that_gives_other_rows_than_it_states_is_refused"),
     of("R10", f"{SERVER}/rounds/open_round.py",
-       "        self._stored.update(sites)\n        self._update_ready()", "        self._stored.update(sites)",
-       "tests/server/studies/test_rounds.py"
-       "::test_a_decline_ends_the_wait_for_its_site_as_soon_as_it_is_stored"),
+       "        self._stored.update(sites)\n        self._update_ready()",
+       "        self._stored.update(sites)",
+       "tests/server/studies/test_study_run.py"
+       "::test_a_round_is_ready_when_nobody_is_awaited"),
     of("TM18", f"{FRONT}/quota.py", "return idle and not self.open", "return idle",
        f"{STREAMS}::test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet"),
-    of("TM11", f"{FRONT}/handshake_limiter.py", ("if queue.waiting or queue.begun or not queue.allowance.full"),
+    of("TM11", f"{FRONT}/handshake_limiter.py",
+       ("if queue.waiting or queue.begun or not queue.allowance.full"),
        "if queue.waiting or queue.begun",
        f"{STRANGERS}::test_an_address_is_not_forgotten_before_its_allowance_is_full_again"),
     of("TM11", f"{FRONT}/pending_connections.py",

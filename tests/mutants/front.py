@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, of
 
-DOOR = "tests/server/front/test_door.py::"
-BEFORE = "tests/server/front/test_strangers.py::"
+DOOR = "tests/server/front/test_gateway.py::"
+BEFORE = "tests/server/front/test_handshakes.py::"
 STRANGERS = "server/eigenveil_server/front/pending_connections.py"
 TURNS = "server/eigenveil_server/front/handshake_limiter.py"
 WHOLE = f"{BEFORE}test_a_stranger_has_no_tls_before_its_first_record_is_whole_and_none_that_outlives_it"
@@ -22,10 +22,7 @@ FEWEST = f"{BEFORE}test_the_address_with_the_fewest_in_progress_is_next"
 SILENT = f"{BEFORE}test_whoever_is_silent_for_too_long_is_let_go_and_nobody_earlier"
 SLOW = f"{BEFORE}test_slow_handshakes_make_room_first_those_of_the_address_with_the_most"
 
-BOUNDS, KEPT = (
-    "tests/core/study/test_toml_bounds.py::test_what_costs_more_than_its_length_",
-    "_and_next_to_nothing_is_kept",
-)
+BOUNDS = "tests/core/study/test_toml_bounds.py::test_a_costly_text_is_refused_in_little_memory"
 POOL, PLANNED = "server/eigenveil_server/planning/pool.py", "tests/server/planning/test_pool.py::"
 STREAMS = "server/eigenveil_server/front/http2.py"
 PLACES = "server/eigenveil_server/front/quota.py"
@@ -37,7 +34,7 @@ TRUSTED = "common/eigenveil_common/trusted_files.py"
 FILES = "common/eigenveil_common/files.py"
 LINKS = "common/eigenveil_common/web/application.py"
 OF_STREAMS = "tests/server/front/test_streams.py::"
-OF_ROOM = "tests/server/front/test_room.py::"
+OF_ROOM = "tests/server/front/test_request_room.py::"
 OF_REPLIES = "tests/server/front/test_replies.py::"
 OF_CONSOLE = "tests/server/console/test_listener.py::"
 OF_FILES = "tests/common/test_trusted_files.py::"
@@ -101,7 +98,8 @@ OF_FRONT: tuple[Mutant, ...] = (
        f"{AT_ONCE}test_who_waits_for_the_coordinator_with_a_complete_request_is_not_cut_as_slow"),
     of("TM18", REQUESTS, "            if client_bytes.sent == client_bytes.whole:", "            if False:",
        f"{AT_ONCE}test_a_request_that_is_begun_behind_a_complete_one_has_its_own_time"),
-    of("TM18", REQUESTS, ("        client_bytes.gateway_client = (\n            gateway_client  #"), "        (\n            gateway_client  #",
+    of("TM18", REQUESTS, ("        client_bytes.gateway_client = (\n            gateway_client  #"),
+       "        (\n            gateway_client  #",
        f"{AT_ONCE}test_the_guest_that_is_cut_is_the_one_that_the_door_knows_now"),
     of("TM18", CONNECTION, "        if self._inward.at_boundary:", "        if True:",
        f"{OF_ROOM}test_a_request_is_complete_when_its_last_byte_has_passed"),
@@ -110,17 +108,18 @@ OF_FRONT: tuple[Mutant, ...] = (
     of("TM18", CONNECTION, "if self._inward.stopped and self._wait == ROOM_WAIT:",
        "if self._inward.stopped:", f"{OF_ROOM}test_who_stands_at_the_limit_of_streams_is_not_excused"),
     # ---- what is read of others, and in how much memory it is planned
-    of("TM18", "study/checks.py", "    check_toml_size(text)\n", "", f"{BOUNDS}is_refused{KEPT}"),
+    of("TM18", "study/checks.py", "    check_toml_size(text)\n", "", BOUNDS),
     of("TM18", "study/checks.py", "path.depth > DEEPEST or path.keys", "path.keys",
-       f"{BOUNDS}is_refused{KEPT}"),
-    of("TM18", "study/checks.py", " or path.keys > MOST_KEYS:", ":", f"{BOUNDS}is_refused{KEPT}"),
+       BOUNDS),
+    of("TM18", "study/checks.py", " or path.keys > MOST_KEYS:", ":", BOUNDS),
     of("TM18", "study/checks.py", "self.depth, self._in_key = self._table, True",
-       "self.depth, self._in_key = 1, True", f"{BOUNDS}is_refused{KEPT}"),
+       "self.depth, self._in_key = 1, True", BOUNDS),
     of("TM18", POOL, "result.pop(\"resident\") > IDLE_BYTES", "result.pop(\"resident\") < 0",
        f"{PLANNED}test_a_process_that_keeps_much_memory_is_not_kept"),
     of("TM18", POOL, "        self._wide_until[analyst] = time.monotonic() + WIDE_AGAIN_SECONDS\n",
        "        pass\n",
-       f"{PLANNED}test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there"),
+       f"{PLANNED}test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_"
+       f"there"),
     of("TM18", POOL, "        elif self._warm:\n            self.warm()\n", "",
        f"{PLANNED}test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_no_start"),
     of("TM18", POOL, "if one.lane == lane]", "]",
@@ -133,7 +132,8 @@ OF_FRONT: tuple[Mutant, ...] = (
        "        signal.setitimer(signal.ITIMER_PROF, 0.0)", "        pass",
        f"{PLANNED}test_the_time_of_a_wish_is_counted_from_its_own_beginning"),
     of("TM18", POOL, "memory=SMALL_MEMORY", "memory=wide_memory(most_columns)",
-       f"{PLANNED}test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_there"),
+       f"{PLANNED}test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_ends_with_advice_"
+       f"there"),
     of("TM18", "server/eigenveil_server/planning/planner.py", "(memory if most < 0", "(most if most < 0",
        f"{PLANNED}test_what_takes_too_much_memory_takes_no_more_than_it_may_and_the_next_is_planned"),
     of("TM18", "common/eigenveil_common/process_limits.py", "        libc.mallopt(M_ARENA_MAX, ARENAS)\n", "",

@@ -13,7 +13,7 @@ ONE_SYNC = (
     "::test_a_release_is_one_transaction_with_its_charge_and_the_next_question_another_one"
 )
 FED = (
-    "tests/server/studies/test_next_question.py"
+    "tests/server/studies/test_next_query.py"
     "::test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_nothing_since"
 )
 DIGITS, CONVERSION = "tests/core/accounting/test_digits.py", "tests/core/accounting/test_conversion.py"
@@ -41,14 +41,16 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "return Cost(micro_rho=0)\n        "
        'return Cost(micro_rho=0) if NAMES[type(self.query)] == "energy" else self.answer_cost',
        COSTS),
-    of("P4", "common/eigenveil_common/storage/ledger_store.py", ("round_query.digest, round_query.cost, at=at"),
+    of("P4", "common/eigenveil_common/storage/ledger_store.py",
+       ("round_query.digest, round_query.cost, at=at"),
        ("round_query.digest, Cost(micro_rho=0) if \"SquaredNormSum\" in "
        "str(type(round_query.query)) else round_query.cost, at=at"),
        "tests/server/storage/test_ledger.py"),
     of("P4", "accounting/ledger.py", "self._check_fits(self.committed() + entry.cost,",
        "self._check_fits(entry.cost,",
        "tests/core/accounting/test_ledger.py::test_a_refused_request_changes_nothing"),
-    of("P4", "protocol/query_limits.py", ("if not (spent + round_query.cost).fits(plan.single_attempt_cost):"),
+    of("P4", "protocol/query_limits.py",
+       ("if not (spent + round_query.cost).fits(plan.single_attempt_cost):"),
        "if not round_query.cost.fits(plan.single_attempt_cost):",
        "tests/core/study/test_price.py::test_own_deltas_add_up"),
     of("P4", "protocol/query_limits.py", "if spent_pico + pico_epsilon(cost.micro_rho) >",
@@ -57,7 +59,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P5", "accounting/zcdp.py", "- t * math.log1p(1 / t) - math.log1p(t)",
        "- t * math.log1p(1 / t) - 2 * math.log1p(t)",
        "tests/core/accounting/test_zcdp.py::test_delta_is_the_minimum_over_all_orders"),
-    of("P4", "protocol/query_limits.py", "            _check_gaussian(plan, round_query)\n", "            pass\n",
+    of("P4", "protocol/query_limits.py", "            _check_gaussian(plan, round_query)\n",
+       "            pass\n",
        "tests/core/study/test_price.py::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
     of("P4", "protocol/query_limits.py", ("if not added or round_query.atto_delta != plan.masked_delta:"),
        "if not added:",
@@ -113,21 +116,25 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "accounting/budget.py", "Neighbours.REPLACE_ONE.records**2 * micro_rho",
        "Neighbours.REPLACE_ONE.records * micro_rho", CONVERSION),
     of("P5", "accounting/budget.py", "shown_down(one * BELOW, digits)", "shown_up(one, digits)", CONVERSION),
-    of("P4", "accounting/budget.py", "for one in (mechanism_delta, mechanism_delta * chain)", ("for one in (0 * mechanism_delta, mechanism_delta * chain)"),
-       f"{CONVERSION}::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own"),
-    of("P4", "accounting/budget.py", "(mechanism_delta, mechanism_delta * chain)", "(mechanism_delta, mechanism_delta)",
-       f"{CONVERSION}::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_their_own"),
+    of("P4", "accounting/budget.py", "for one in (mechanism_delta, mechanism_delta * chain)",
+       ("for one in (0 * mechanism_delta, mechanism_delta * chain)"),
+       f"{CONVERSION}::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_t"
+       f"heir_own"),
+    of("P4", "accounting/budget.py", "(mechanism_delta, mechanism_delta * chain)",
+       "(mechanism_delta, mechanism_delta)",
+       f"{CONVERSION}::test_the_probability_of_a_mixed_budget_holds_the_deltas_that_mechanisms_have_of_t"
+       f"heir_own"),
     of("P5", "accounting/formatting.py", "prec=FRACTION_DIGITS, rounding=rounding", "prec=3",
        "tests/core/accounting/test_digits.py::test_a_fraction_is_rounded_to_the_requested_side"),
     of("P4", "client/eigenveil_client/site/state/store.py",
        "return self.ledger.read(lambda ledger: self._of_year(yearly, ledger))",
        "return self._of_year(yearly, self.ledger.ledger)",
        "tests/client/site/state/test_store.py"
-       "::test_what_a_year_has_is_read_while_nothing_is_appended_to_the_ledger"),
+       "::test_yearly_use_is_read_under_the_ledger_s_lock"),
     of("P33", "server/eigenveil_server/studies/study_run.py",
        "            self._stop_if_cancelled()  # an attempt at a masked",
        "            pass  # an attempt at a masked",
-       "tests/server/masked/test_cancelled_while_fed.py"
+       "tests/server/studies/test_next_query.py"
        "::test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled"),
     of("P27", "server/eigenveil_server/storage/database.py", "{signed}{uncompressed}", "{signed}",
        "tests/common/storage/test_upgrade.py"
@@ -137,7 +144,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P5", "study/algorithm.py", "Algorithm.ADAPTIVE_COV: AlgorithmProperties(",
        "Algorithm.ADAPTIVE_COV: AlgorithmProperties(gaussian=True, ",
        "tests/core/study/test_price.py::test_a_guarantee_claims_what_its_costs_add_up_to"),
-    of("P5", "study/composition.py", "Composition.GAUSSIAN if algorithm.properties.gaussian else Composition.ZCDP",
+    of("P5", "study/composition.py",
+       "Composition.GAUSSIAN if algorithm.properties.gaussian else Composition.ZCDP",
        "Composition.GAUSSIAN",
        "tests/core/study/test_price.py::test_the_affordable_cost_satisfies_epsilon_and_delta"),
     of("P5", "accounting/gaussian.py", "2 * arb(delta)", "4 * arb(delta)",
@@ -156,7 +164,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P6", "server/eigenveil_server/rounds/open_round.py",
        "prepared, self._prepared = self._prepared, None",
        "prepared = self._prepared",
-       "tests/server/studies/test_study_run.py::test_prepared_noise_is_handed_out_once_and_only_as_specified"),
+       "tests/server/studies/test_study_run.py::test_prepared_noise_is_handed_out_once_and_only_as_speci"
+       "fied"),
     of("P6", "server/eigenveil_server/rounds/driver.py", "        wait_for_tick()\n", "",
        "tests/server/studies/test_rounds.py::test_nothing_is_seen_of_a_draw_before_its_tick"),
     of("P27", "server/eigenveil_server/rounds/driver.py",
@@ -167,7 +176,8 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        ONE_SYNC),
     of("P27", "server/eigenveil_server/rounds/driver.py",
        "        wait_for_tick()\n        self.book(round_query, write)\n",
-       "        __import__('threading').Timer(0.3, self.book, (round_query, write)).start()\n", f"{FED}[central]"),
+       "        __import__('threading').Timer(0.3, self.book, (round_query, write)).start()\n",
+       f"{FED}[central]"),
     of("P27", "server/eigenveil_server/rounds/driver.py",
        "        self.repository.ledger.charge_round(round_query, also)\n",
        "        self.repository.ledger.beside(also)\n", f"{FED}[central]"),
@@ -180,7 +190,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        "(one.write,)).start()\n"), ONE_SYNC),
     of("P27", "server/eigenveil_server/rounds/driver.py",
        "if before not in (None, round_query.digest):", "if False:",
-       "tests/server/studies/test_next_question.py::test_a_round_is_never_opened_in_other_words"),
+       "tests/server/studies/test_next_query.py::test_a_round_is_never_opened_in_other_words"),
     of("P27", "server/eigenveil_server/studies/contributions.py", "await opened.complete(gather)", "False",
        ONE_SYNC),
     of("P27", "server/eigenveil_server/studies/contributions.py",

@@ -42,7 +42,7 @@ OF_MASKED: tuple[Mutant, ...] = (
        f"{AT_SITE}::test_nothing_is_masked_for_a_site_whose_card_nobody_confirmed"),
     of("P33", f"{SITE}/state/outgoing.py", "self.ledger.attempt(round_query, cost, also)",
        "self.ledger.attempt(round_query, type(cost)(micro_rho=0), also)",
-       f"{AT_SITE}::test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew"),
+       f"{AT_SITE}::test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost"),
     of("P33", DRIVER, "self.repository.ledger.attempt(last.round_query, due, write)",
        "self.repository.ledger.write_alongside(write)", GONE_ON),
     of("P33", f"{SERVER}/rounds/driver.py", "ledger.attempt(one.opened.round_query, one.due, one.write)",

@@ -40,7 +40,8 @@ OF_MASKED_SITES: tuple[Mutant, ...] = (
        f"{TESTS}/state/test_attempts.py::test_later_answer_deletes_bytes_and_keeps_signatures"),
     of("P33", BOOKS, "self.attempts.save(proved, answer, change)", "pass",
        f"{MASKED}::test_repeated_attempt_gets_the_same_bytes_without_a_charge"),
-    of("P33", f"{SITE}/state/outgoing.py", ("self._next_attempt(round_query), len(first_pass)"), ("1, len(first_pass)"),
+    of("P33", f"{SITE}/state/outgoing.py", ("self._next_attempt(round_query), len(first_pass)"),
+       ("1, len(first_pass)"),
        f"{TESTS}/test_prices.py::test_pass_costs_as_its_most_tried_batch"),
     of("P33", f"{SITE}/state/store.py", "if plan.cost.micro_rho > left:", "if plan.micro_rho > left:",
        f"{TESTS}/state/test_attempts.py"

@@ -24,7 +24,16 @@ NEEDED = (*PACKAGES, "tests", "pyproject.toml")
 LINT = "lint-imports"
 SECONDS = 240  # that one test may take; all of them together five times that
 # pytest loads what the tests need, and no other plugin that is installed.
-PLUGINS = ("-p", "no:cacheprovider", "-p", "_hypothesis_pytestplugin", "-p", "pytest_timeout", "-p", "anyio.pytest_plugin")
+PLUGINS = (
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "_hypothesis_pytestplugin",
+    "-p",
+    "pytest_timeout",
+    "-p",
+    "anyio.pytest_plugin",
+)
 PYTEST = (sys.executable, "-m", "pytest", "-q", *PLUGINS)
 
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from tests.mutants.mutant import Mutant, of
 
-AGREEMENT = "tests/core/protocol/test_query.py::test_only_fields_computed_in_floats_may_differ_and_by_one_unit"
-GUESS = (
-    "tests/core/reporting/test_trust.py"
-    "::test_inference_odds_lie_between_a_known_attack_and_the_guarantee"
+AGREEMENT = (
+    "tests/core/protocol/test_query.py::test_only_fields_computed_in_floats_may_differ_and_by_one_unit"
 )
+GUESS = "tests/core/reporting/test_trust.py::test_inference_odds_lie_between_a_known_attack_and_the_guarantee"
 OUTSIDE = "tests/core/site/test_clipping_limits.py::test_a_query_outside_its_limits_cannot_be_built"
 ATTEMPTS = "tests/core/secure_aggregation/test_attempts.py"
 SHARES = "tests/core/secure_aggregation/test_shares.py::test_honest_shares_are_the_noise_of_the_table"
@@ -52,14 +51,17 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{TRUST}::test_the_promise_is_of_every_attempt_and_within_the_study"),
     of("P33", "reporting/report.py", ' * int(plan["study"]["privacy"].get("attempts", 1))', "",
        f"{TRUST}::test_a_document_lists_attempts_of_each_round_and_visibility"),
-    of("P9", "reporting/explain.py", "round_query.round if batch is None else batch.first", ("round_query.round"),
+    of("P9", "reporting/explain.py", "round_query.round if batch is None else batch.first",
+       ("round_query.round"),
        "tests/core/study/test_price.py"
        "::test_a_plan_names_for_every_query_the_round_that_pays_for_it"),
-    of("P32", "study/composition.py", ("return rounded if Fraction(rounded) <= remaining else math.nextafter(rounded, 0.0)"),
+    of("P32", "study/composition.py",
+       ("return rounded if Fraction(rounded) <= remaining else math.nextafter(rounded, 0.0)"),
        "return rounded",
        "tests/core/study/test_price.py::test_a_delta_that_is_set_aside_is_taken_off_exactly"),
     # ---- the same question on two machines
-    of("P25", "protocol/query.py", "round_query.answer_cost,\n        round_query.law,\n    )", "round_query.answer_cost)",
+    of("P25", "protocol/query.py", "round_query.answer_cost,\n        round_query.law,\n    )",
+       "round_query.answer_cost)",
        f"{AGREEMENT}[count-1]"),
     of("P25", "protocol/query.py", "_within(left, right, 0) if name == EDGE_FIELD",
        "_within(left, right, 1) if name == EDGE_FIELD", f"{AGREEMENT}[row-norms-1]"),
@@ -86,9 +88,11 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{REGRESSION}::test_noise_that_slopes_follow_is_taken_off_r_squared_and_is_in_its_error"),
     of("P7", "derived/correlations.py", "math.sqrt(repaired.mean_noise_variance)", "math.sqrt(0)",
        "tests/core/derived/test_correlation.py::test_stated_errors_of_distances_match_the_spread_over_noise"),
-    of("P7", "derived/covariance.py", "noise**2 + self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias**2",
+    of("P7", "derived/covariance.py",
+       "noise**2 + self.mean_noise_variance**2 * (1 + 2 * here) + clipping_bias**2",
        "noise**2 + clipping_bias**2", f"{MATRIX}::test_the_noise_of_the_mean_is_in_the_matrix_as_its_square"),
-    of("P7", "derived/moments.py", "mean_noise_variance=noise.centre / len(values),", "mean_noise_variance=0.0,",
+    of("P7", "derived/moments.py", "mean_noise_variance=noise.centre / len(values),",
+       "mean_noise_variance=0.0,",
        f"{MATRIX}::{STATED}"),
     # ---- columns in parts of their standard deviations
     of("P29", "algorithms/shared/column_scales.py",
@@ -130,13 +134,15 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{CHECKPOINT}::test_later_heads_follow_and_those_of_another_ledger_contradict"),
     of("R21", "protocol/rounds.py", " and bool(self.after) == (self.round > 0)", "", FORM),
     of("R21", "protocol/rounds.py", "self.size >= 1 and ", "", FORM),
-    of("R21", "protocol/rounds.py", "            ROUND_SIGNED + self.said,", ("            self.statement_json,"),
+    of("R21", "protocol/rounds.py", "            ROUND_SIGNED + self.said,",
+       ("            self.statement_json,"),
        f"{STATEMENTS}::test_a_statement_is_read_back_as_it_was_signed"),
     of("R21", "protocol/rounds.py", "if len(self.said) > MOST_BYTES:", "if False:", SIGNED),
     of("R21", "protocol/wire.py", "if not _is_stated(release, statement):", "if False:",
        f"{STATEMENTS}::test_a_release_that_differs_from_its_signed_statement_is_refused"),
     # ---- a question on the wire and at its place
-    of("P25", "protocol/wire.py", "        atto_delta=message.atto_delta,\n        law=", ("        distribution="),
+    of("P25", "protocol/wire.py", "        atto_delta=message.atto_delta,\n        law=",
+       ("        distribution="),
        f"{QUERY}::test_a_query[count]"),
     of("P9", "protocol/query.py", " and bool((batch.key == expected_key).all())", "",
        f"{QUERY}::test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan"),
@@ -155,14 +161,16 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
     of("R10", "reporting/explain.py", ("\"bytes_per_site\": max(map(_answer_bytes, query_sequences)),"),
        "\"bytes_per_site\": min(map(_answer_bytes, query_sequences)),",
        "tests/core/study/test_price.py::test_an_explanation_shows_the_longest_rehearsal"),
-    of("R10", "reporting/explain.py", "calls_per_site(plan, max(map(len, query_sequences)))", ("calls_per_site(plan, min(map(len, query_sequences)))"),
+    of("R10", "reporting/explain.py", "calls_per_site(plan, max(map(len, query_sequences)))",
+       ("calls_per_site(plan, min(map(len, query_sequences)))"),
        "tests/core/study/test_price.py::test_an_explanation_shows_the_longest_rehearsal"),
     of("R10", "reporting/explain.py", "if study.radius == 1:", "if study.radius is None:",
        "tests/core/study/test_price.py::test_an_explanation_states_how_records_are_clipped"),
     of("P7", "reporting/result.py", "mean=offsets(plan.study) + estimate.mean * factors,",
        "mean=estimate.mean * factors,", UNITS),
     of("P7", "reporting/result.py", "estimate.noise.in_units(square),", "estimate.noise,", UNITS),
-    of("P7", "reporting/result.py", "variance_bound(study, estimate.scale), max", "variance_bound(study), max",
+    of("P7", "reporting/result.py", "variance_bound(study, estimate.scale), max",
+       "variance_bound(study), max",
        f"{RESULT}::test_divided_columns_vary_by_no_more_than_their_bounds_in_these_units"),
     of("P7", "algorithms/shared/standardised.py", "noise_scale=found.noise_scale * unit**2,",
        "noise_scale=found.noise_scale * unit,", PARTS),

@@ -12,9 +12,7 @@ MASKED = f"{AT_SITE}/daemon/test_masked.py"
 ATTEMPTS = f"{AT_SITE}/state/test_attempts.py"
 LEDGER = f"{ATTEMPTS}::test_ledger_refuses_attempt_of_other_noise_or_query"
 LET_GO = f"{MASKED}::test_an_exact_answer_goes_at_once_when_nothing_more_is_made_of_it"
-ENDLESS = (
-    f"{AT_SITE}/daemon/test_own_session.py::test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way"
-)
+ENDLESS = f"{AT_SITE}/daemon/test_own_session.py::test_refused_statements_fill_no_disk_and_block_nothing"
 GUESSES = (
     f"{AT_SITE}/commands/console/test_console.py"
     "::test_right_guesses_of_a_hundred_are_the_guarantee_rounded_up"
@@ -42,7 +40,7 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("P33", "accounting/ledger.py", "if self.charged.get((study, round), query) != query:", "if False:",
        f"{LEDGER}[another question]"),
     of("P33", f"{SITE}/state/outgoing.py", "if self.rounds.cost(plan, round_query) != cost:", "if False:",
-       f"{AT_SITE}/test_prices.py::test_a_price_that_another_process_has_made_too_low_is_not_charged"),
+       f"{AT_SITE}/test_prices.py::test_cost_outdated_by_another_process_is_not_charged"),
     of("TM23", f"{SITE}/state/outgoing.py",
        "        self.studies.require(round_query.plan_digest, ConsentStatus.ACCEPTED, change)\n", "",
        f"{ATTEMPTS}::test_after_a_withdrawal_by_another_process_nothing_is_written_down_as_leaving"),
@@ -80,19 +78,19 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
        'self._keyed("answer", "", values)',
        f"{AT_SITE}/commands/test_evidence.py::test_a_round_is_shown_and_its_numbers_are_computed_again"),
     of("P8", f"{SITE}/state/rollback.py", "if checkpoint.federation != federation:", "if False:",
-       f"{AT_SITE}/state/test_checkpoints.py::test_what_the_federation_did_not_sign_changes_nothing"),
+       f"{AT_SITE}/state/test_store.py::test_what_the_federation_did_not_sign_changes_nothing"),
     of("P8", f"{SITE}/state/rollback.py", ("(not parted and _may_follow(checkpoint, stored[1]))"),
        "_may_follow(checkpoint, stored[1])",
-       f"{AT_SITE}/state/test_checkpoints.py"
+       f"{AT_SITE}/state/test_store.py"
        "::test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_show_it"),
     of("TM33", f"{SITE}/roster/roster.py", "if one.status is PinStatus.CONFIRMED\n", "if one.card\n",
-       f"{AT_SITE}/peers/test_keys.py::test_a_card_is_believed_once_a_person_has_heard_its_digits"),
+       f"{AT_SITE}/peers/test_keys.py::test_card_is_confirmed_once_a_person_enters_its_fingerprint"),
     of("TM33", f"{SITE}/roster/roster.py", ("now=self._now()\n"
                                            "                )\n"
                                            "            write(content)\n"),
        "now=self._now()\n                )\n                write(content)\n",
        f"{AT_SITE}/peers/test_keys.py"
-       "::test_a_confirmed_card_gives_way_only_to_a_person_and_stays_as_evidence"),
+       "::test_confirmed_card_is_replaced_only_by_a_person_and_stored"),
     # ---- what a site's page says, and whom a cluster is told
     of("TM24", f"{SITE}/inference_risk.py", "math.ceil(100 * probability)", "round(100 * probability)",
        f"{GUESSES}[gaussian]"),
@@ -111,12 +109,14 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM26", "client/eigenveil_client/connection/cluster.py", "    read_secret(key)  #", "    read(key)  #",
        ENCRYPTED),
     # ---- whom a coordinator tells what, and what it charges for
-    of("P33", f"{SERVER}/rounds/masked_driver.py", "        last.deny(await store.read(denied_sites, store.reader))\n",
+    of("P33", f"{SERVER}/rounds/masked_driver.py",
+       "        last.deny(await store.read(denied_sites, store.reader))\n",
        "", f"{DENIED}[ready]"),
     of("P33", f"{SERVER}/rounds/masked_driver.py", "out = earlier.declined.keys() | denied",
        "out = earlier.declined.keys()", f"{DENIED}[answer]"),
     of("R29", f"{SERVER}/rounds/masked_round.py",
-       "poll for new work\"\n            )\n        if site in self._declined:", 'poll for new work")\n        if False:',
+       "poll for new work\"\n            )\n        if site in self._declined:",
+       'poll for new work")\n        if False:',
        f"{AT_SERVER}/masked/test_masked_rounds.py"
        "::test_an_attempt_is_worthless_at_once_without_a_member[declines]"),
     of("R10", f"{SERVER}/planning/submissions.py", "plan.cost, gaussian=plan.gaussian)",
@@ -182,7 +182,8 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM37", f"{SITE}/state/declined_plans.py", "MAX(number) FROM", "MIN(number) FROM",
        "tests/client/site/state/test_declined_plans.py"
        "::test_digests_and_counts_are_bounded_and_the_latest_stay"),
-    of("TM37", f"{SITE}/daemon/connection.py", "await asyncio.to_thread(self._stored_state)", ("self._stored_state()"),
+    of("TM37", f"{SITE}/daemon/connection.py", "await asyncio.to_thread(self._stored_state)",
+       ("self._stored_state()"),
        f"{AT_SITE}/daemon/test_sender.py"
        "::test_request_for_work_takes_constant_database_queries"),
     of("TM37", f"{SITE}/state/declined_plans.py", "OTHERS if full else analyst", "analyst",
@@ -190,12 +191,13 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM38", f"{SITE}/daemon/decisions.py", "proof=proof, named=named", "proof=None",
        f"{PROOFS}::test_plan_in_a_pinned_name_without_its_key_is_stored"),
     of("TM38", f"{SITE}/daemon/decisions.py", "            proof = None\n", "",
-       f"{PROOFS}::test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone"),
+       f"{PROOFS}::test_decline_without_proof_leaves_a_digest_alone"),
     of("TM38", f"{SITE}/daemon/decisions.py", "in ALARMED:  # before it is stored: a crash repeats both\n",
        "in ALARMED and not self._store.decline_by_rule(plan, problem.code, problem.code.value):\n",
        f"{PROOFS}::test_alarm_is_raised_before_the_decline_is_stored"),
-    of("TM38", RULE, "return ever_confirmed(folder, plan.analyst) and not signed_before", ("return not signed_before"),
-       f"{PROOFS}::test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone"),
+    of("TM38", RULE, "return ever_confirmed(folder, plan.analyst) and not signed_before",
+       ("return not signed_before"),
+       f"{PROOFS}::test_decline_without_proof_leaves_a_digest_alone"),
     of("TM38", RULE, "return ever_confirmed(folder, plan.analyst) and not signed_before",
        "return ever_confirmed(folder, plan.analyst)",
        f"{PROOFS}::test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody"),
@@ -212,23 +214,23 @@ OF_WIRING_DAEMONS: tuple[Mutant, ...] = (
     of("TM38", f"{SITE}/daemon/decisions.py",
        "return sent.authorization.SerializeToString() if size <= MOST_SENT else b\"\"",
        "return sent.authorization.SerializeToString() if size else b\"\"",
-       f"{PROOFS}::test_a_signature_that_is_longer_than_any_hides_no_plan_and_is_not_stored"),
+       f"{PROOFS}::test_oversized_signature_hides_no_plan_and_is_not_stored"),
     of("TM38", f"{SITE}/state/declined_proofs.py", "len(same) >= MOST_OF_NAME or ", "",
-       f"{PROOFS}::test_names_have_separate_room_and_invented_ones_give_way"),
+       f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
     of("TM38", f"{SITE}/state/declined_proofs.py", " and named and change.execute(DISPLACED, ())",
        " and False",
-       f"{PROOFS}::test_names_have_separate_room_and_invented_ones_give_way"),
+       f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
     of("TM38", f"{SITE}/state/declined_proofs.py", " and named and change", " and change",
-       f"{PROOFS}::test_names_have_separate_room_and_invented_ones_give_way"),
+       f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
     of("TM38", f"{SITE}/state/store.py", "        self.proofs.check_whole()\n", "",
        f"{PROOFS}::test_a_proof_that_was_changed_here_is_none"),
     of("TM38", f"{SITE}/state/declined_proofs.py", "WHERE named = 0 ORDER", "ORDER",
-       f"{PROOFS}::test_names_have_separate_room_and_invented_ones_give_way"),
+       f"{PROOFS}::test_invented_names_give_way_to_confirmed_ones"),
     of("TM38", f"{SITE}/state/declined_proofs.py", 'stored["plans"] < MOST_PROOFS and ', "",
-       f"{PROOFS}::test_the_first_proofs_stay_and_take_bounded_room"),
+       f"{PROOFS}::test_first_proofs_stay_in_bounded_room"),
     of("TM38", f"{SITE}/state/declined_proofs.py",
        ' and stored["bytes"] + proof.size <= MOST_PROOF_BYTES', "",
-       f"{PROOFS}::test_the_first_proofs_stay_and_take_bounded_room"),
+       f"{PROOFS}::test_first_proofs_stay_in_bounded_room"),
     of("TM37", f"{SITE}/state/store.py", "if status is ConsentStatus.ENDED:", "if False:",
        "tests/client/site/state/test_declined_plans.py"
        "::test_unanswered_study_that_ends_leaves_no_plan"),

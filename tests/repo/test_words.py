@@ -43,6 +43,8 @@ def bound_names(tree: ast.AST) -> Iterator[str]:
                 | ast.Attribute(attr=name, ctx=ast.Store())
             ):
                 yield name
+            case _:
+                pass
 
 
 def retired(tree: ast.AST) -> set[str]:

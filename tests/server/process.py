@@ -13,12 +13,8 @@ from contextlib import asynccontextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
 from unittest import mock
 
-import grpc
-
-from eigenveil_common.rpc import OPTIONS
-from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server import cli
-from tests.server.rig import Client, Credentials
+from tests.server.rig import Client, Credentials, connected
 
 ENVIRONMENT = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
 
@@ -42,14 +38,8 @@ class Coordinator:
 
     def connect(self, held: Credentials) -> Client:
         """A client that presents `held`."""
-        channel = grpc.aio.secure_channel(
-            f"127.0.0.1:{self.serving['port']}",
-            grpc.ssl_channel_credentials(held.ca, held.key, held.certificate),
-            options=(*OPTIONS, ("grpc.use_local_subchannel_pool", 1)),
-        )
-        client = Client(name=held.name, stub=CoordinatorStub(channel), channel=channel)
-        self.clients.append(client)
-        return client
+        self.clients.append(connected(held, self.serving["port"]))
+        return self.clients[-1]
 
     async def end(self, number: signal.Signals) -> int:
         """Send a signal; the exit code."""
@@ -60,26 +50,21 @@ class Coordinator:
         return await self.process.wait()
 
 
+async def _serve(config: Path, stdout: int) -> asyncio.subprocess.Process:
+    program = (sys.executable, "-m", "eigenveil_server.cli", "serve", "--config", str(config))
+    nowhere = asyncio.subprocess.DEVNULL
+    return await asyncio.create_subprocess_exec(*program, stdout=stdout, stderr=nowhere, env=ENVIRONMENT)
+
+
 async def exit_of_serve(config: Path) -> int:
     """Try to serve in a process of its own; its exit code."""
-    started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "eigenveil_server.cli", "serve", "--config", str(config)),
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=ENVIRONMENT,
-    )
-    return await started.wait()
+    return await (await _serve(config, asyncio.subprocess.DEVNULL)).wait()
 
 
 @asynccontextmanager
 async def process(config: Path) -> AsyncIterator[Coordinator]:
     """Serve `config` in a process of its own."""
-    started = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "eigenveil_server.cli", "serve", "--config", str(config)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=ENVIRONMENT,
-    )
+    started = await _serve(config, asyncio.subprocess.PIPE)
     assert started.stdout is not None
     coordinator = Coordinator(started, json.loads(await started.stdout.readline()))
     try:

@@ -26,6 +26,7 @@ from eigenveil.protocol.wire import query_from_proto
 from eigenveil.site.record_view import to_grid
 from eigenveil.site.site import Site
 from eigenveil_common.rpc import CHUNK_BYTES, INLINE_BYTES, OPTIONS, error_from
+from eigenveil_common.storage.database import Row
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub, EnrolmentStub
 from eigenveil_server.admin.setup import FederationLayout, create
@@ -35,6 +36,7 @@ from eigenveil_server.front import gateway
 from eigenveil_server.pki.authority import Authority, key_to_pem, new_key, pem
 from eigenveil_server.pki.authority_files import Authorities
 from eigenveil_server.process import as_datetime, unix_ms
+from eigenveil_server.storage.repository import Repository
 from eigenveil_server.storage.submissions import SubmissionQuota
 from eigenveil_server.studies.runtime import Poll
 from tests.support import a_hello, submitted
@@ -221,6 +223,14 @@ class Credentials:
     ca: bytes
 
 
+def connected(held: Credentials, port: object, daemon: Daemon | None = None) -> Client:
+    """A client with a connection of its own."""
+    credentials = grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
+    options = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
+    channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options)
+    return Client(name=held.name, daemon=daemon, stub=CoordinatorStub(channel), channel=channel)
+
+
 def request_for(key: Any, name: str = "whatever") -> bytes:
     """A certificate request (DER) that asks for far too much."""
     subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
@@ -250,6 +260,15 @@ class Rig:
         """The list of authorities in force, as a join file carries it."""
         return Authorities(self.config.files).current_list.to_json().decode()
 
+    @property
+    def repository(self) -> Repository:
+        """What the coordinator has stored."""
+        return self.daemon.runtime.repository
+
+    def rows(self, statement: str) -> list[Row]:
+        """What a statement finds in its database."""
+        return self.repository.store.reader.rows(statement)
+
     def token(self, role: Role, name: str, valid_ms: int = HOUR, **options: bool) -> str:
         """A one-time token."""
         return self.daemon.registry.new_token(role, name, valid_ms, **options)
@@ -268,19 +287,10 @@ class Rig:
         answer = await self.enrol(self.token(role, name, **options), request_for(key))
         return Credentials(name=name, key=key_to_pem(key), certificate=answer.certificate_pem, ca=self.ca)
 
-    def connect(self, current_list: Credentials) -> Client:
-        """A client that presents `current_list`."""
-        credentials = grpc.ssl_channel_credentials(self.ca, current_list.key, current_list.certificate)
-        channel = grpc.aio.secure_channel(
-            f"127.0.0.1:{self.ports.port}",
-            credentials,
-            options=(*OPTIONS, ("grpc.use_local_subchannel_pool", 1)),
-        )
-        client = Client(
-            name=current_list.name, daemon=self.daemon, stub=CoordinatorStub(channel), channel=channel
-        )
-        self.clients.append(client)
-        return client
+    def connect(self, held: Credentials) -> Client:
+        """A client that presents `held`."""
+        self.clients.append(connected(held, self.ports.port, self.daemon))
+        return self.clients[-1]
 
     async def client(self, role: Role, name: str, **options: bool) -> Client:
         """Enrol and connect."""

@@ -128,15 +128,6 @@ def at_the_threshold() -> Mechanism:
     return Mechanism(name=name, kind="row-norms", claim=WITH_DELTA, attack=attack, tight=0.9)
 
 
-def leaves_and_joins() -> Mechanism:
-    """A record that is replaced leaves a full bin for an empty one."""
-    query, study, least = full(BINS, REPLACE)
-    before, after = frozen([3 * least, 0]), frozen([3 * least - 1, 1])
-    attack = watched(query, study, before, after, second)
-    name = "histogram, replaced into an empty bin"
-    return Mechanism(name=name, kind="row-norms", claim=WITH_DELTA, attack=attack, tight=0.0)
-
-
 def of_coordinates(d: int) -> Gaussian:
     """d histograms at once, each epsilon / sqrt(d) [P23]: sqrt(d) times the mu of one."""
     return Gaussian(mu=math.sqrt(d) * 2 * float(ndtri(expit(LEVEL / math.sqrt(d)))), delta=DELTA)
@@ -223,7 +214,6 @@ COUNTED: list[Mechanism] = [
     at_the_threshold(),
     appears("histogram, a bin appears", "row-norms", BINS, ADD, (0, 1)),
     histogram("histogram, replaced", "row-norms", BINS, REPLACE, (-1, 1)),
-    leaves_and_joins(),
     histogram("votes", "votes", SUBSETS, ADD, (-1, 1)),
     histogram("votes, replaced", "votes", SUBSETS, REPLACE, (-2, 2)),
     appears("votes, two alike appear, replaced", "votes", SUBSETS, REPLACE, (0, 2)),

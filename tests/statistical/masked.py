@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from eigenveil.noise.source import NoiseSource, NoiseSpec, share_spec
+from eigenveil.noise.source import NoiseSource, share_spec
 from eigenveil.numerics.encoding import FloatArray, IntArray
-from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import AdditiveQuery
-from eigenveil.secure_aggregation.masking import Attempt, masked
+from eigenveil.secure_aggregation.masking import masked
 from eigenveil.secure_aggregation.simulated import attempt_of, secret
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows
@@ -26,23 +25,16 @@ from tests.support import a_study
 PAIR = moves(FEW, [4096, 0])  # a site's records without one, and with it
 LATER = math.sqrt(2)  # in mu, what a second attempt costs
 Sent = Mapping[str, IntArray]
-Share = Callable[[RoundQuery, Study, int], NoiseSpec]
-Mask = Callable[[IntArray, IntArray, str, Mapping[str, bytes], Attempt], IntArray]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """Attempts at one question by sites a, b, c, ..., of which the last `colluding` collude. What draws and
-    what masks are the product's; a planted fault is another."""
+    """Attempts at one query by sites a, b, c, ..., of which the last `colluding` collude."""
 
     sites: int = 4
     colluding: int = 1
     query: AdditiveQuery = SUM
     data: tuple[GridRows, GridRows] = PAIR
-    share: Share = share_spec
-    mask: Mask = masked
-    kept: bool = False  # planted: a site draws once, for all attempts
-    drawn: dict[str, IntArray] = field(default_factory=dict)
 
     @property
     def names(self) -> str:
@@ -63,18 +55,16 @@ class Held:
         """What each member sends in an attempt, m times over. Shape: (m, length) each."""
         asked = at_price(self.query)
         attempt = attempt_of(asked, number, members)
-        spec = self.share(asked, self.study, len(members))
+        spec = share_spec(asked, self.study, len(members))
         out = {}
         for name in members:
             honest = name in self.names[: self.sites - self.colluding]
             share = np.zeros((m, self.query.length), dtype=np.int64)
             if honest:
                 share = Stacked(noise, m).draw(spec)
-            if self.kept:
-                share = self.drawn.setdefault(name, share)
             secrets = {other: secret(name, other) for other in members if other != name}
             values = np.tile(exact[name], m)
-            out[name] = self.mask(values, share.flatten(), name, secrets, attempt).reshape(m, -1)
+            out[name] = masked(values, share.flatten(), name, secrets, attempt).reshape(m, -1)
         return out
 
     def total(self, exact: Sent, members: str, number: int, noise: NoiseSource, m: int) -> IntArray:
@@ -85,7 +75,7 @@ class Held:
     def evidence(self, found: IntArray, person: str) -> FloatArray:
         """For the record, of integers like an answer's. Shape: (m, length) -> (m,)."""
         before, after = (self.answers(person, there=there)[person] for there in (False, True))
-        spec = self.share(at_price(self.query), self.study, self.sites)
+        spec = share_spec(at_price(self.query), self.study, self.sites)
         return score(found - before, after - before, spec)
 
 
@@ -99,7 +89,6 @@ def of(name: str, held: Held, view: View, *, person: str = "a", mu: float = LEVE
         """Shape: (m,) each."""
         found = []
         for there in (False, True):
-            held.drawn.clear()
             found.append(held.evidence(view(held.answers(person, there=there), noise, m), person))
         return found[0], found[1]
 

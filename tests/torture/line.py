@@ -7,15 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """One line of the table: the check's number and title, whether it passed, and its figures; of a check
-    that limits memory also the bytes by which that grew, and may grow."""
+    """One line of the table: the check's number and title, whether it passed, and its figures."""
 
     number: int
     title: str
     passed: bool
     detail: str
-    growth: int = 0
-    most_growth: int = 0
 
     def __str__(self) -> str:
         return f"{self.number:>2}  {'ok  ' if self.passed else 'FAIL'}  {self.title:34} {self.detail}"

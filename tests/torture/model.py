@@ -86,7 +86,6 @@ def read(coordinator: Path, sites: Mapping[str, Path]) -> Snapshot:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[apsw.Connection]:
-    """One read transaction."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(10_000)
     with closing(connection):

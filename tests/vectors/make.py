@@ -1,4 +1,4 @@
-"""Test vectors: what another implementation must compute, and what it must refuse.
+"""Test vectors: values that another implementation must compute, and messages that it must refuse.
 
 `python -m tests.vectors.make` writes the files anew; a change of any of them is a change of the
 protocol and belongs in the changelog. Integers are written as decimal text where JSON's numbers
@@ -108,7 +108,6 @@ def query_vectors() -> dict[str, Any]:
 
 
 def contribution_vector() -> dict[str, Any]:
-    """One site's answer to one of the queries."""
     query = every_query()["gradient"]
     asked = RoundQuery(plan_digest=DIGEST, round=2, query=query, micro_rho=7)
     values = Site(ROWS).answer(query)
@@ -213,7 +212,6 @@ def ledger_vector() -> dict[str, Any]:
 
 
 def spoiled(change: Callable[[pb.Query], None]) -> bytes:
-    """A Gram query with one thing wrong."""
     query = RoundQuery(plan_digest=DIGEST, round=0, query=every_query()["gram"], micro_rho=1)
     message = query_to_proto(query)
     change(message)
@@ -322,7 +320,6 @@ def laid_out(value: Any, *, levels: int) -> str:
 
 
 def main() -> None:
-    """Write every file anew."""
     for name in VECTORS:
         (FOLDER / f"{name}.json").write_text(text(name))
 

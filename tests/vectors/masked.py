@@ -41,7 +41,6 @@ def card(site: str) -> SiteKeyCard:
 
 
 def secret(site: str, other: str) -> bytes:
-    """What two sites share."""
     return agreement(site).exchange(agreement(other).public_key())
 
 

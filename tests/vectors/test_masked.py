@@ -25,7 +25,6 @@ WORD = 2**64
 
 
 def digest(domain: str, *parts: bytes) -> bytes:
-    """As all digests are made."""
     framed = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
     return sha256(f"eigenveil/{domain}/v1\n".encode() + framed).digest()
 
@@ -105,7 +104,7 @@ def test_stored_words_are_the_key_streams() -> None:
             )
 
 
-# X25519, HKDF and ChaCha20 as their RFCs say, in Python integers; slow, and for vectors alone.
+# X25519, HKDF and ChaCha20 by their RFCs, in Python integers.
 
 
 PRIME = 2**255 - 19

@@ -1,4 +1,4 @@
-"""The stored vectors: this code writes them, reads them, and refuses the bad ones.
+"""The stored vectors: the code writes them, reads them, and refuses the bad ones.
 
 A failure here means that a digest, a message or an answer changed: other versions, stored ledgers
 and signed releases would no longer be understood. `python -m tests.vectors.make` writes new files.
@@ -78,7 +78,6 @@ def test_a_query_reads_and_its_answer_follows_from_the_definition(name: str) -> 
 
 @pytest.mark.parametrize("name", stored("deal")["passes"])
 def test_stored_batches_follow_the_protocol(name: str) -> None:
-    """R13 in plain Python integers, from its words."""
     rows, vector = stored("deal")["rows"], stored("deal")["passes"][name]
     header = {"batches": vector["batches"], "first": vector["first"], "plan": vector["plan"]}
     assert digest("pass", header) == vector["key"]
@@ -132,7 +131,7 @@ def test_a_bad_query_is_refused(name: str) -> None:
         query_from_proto(pb.Query.FromString(bytes.fromhex(vector["message"])))
 
 
-# Cards and authorizations of analysts as R30 and R31 say them, of the stored vector.
+# Key cards and authorizations of analysts [R30] [R31].
 
 
 VECTOR: dict[str, Any] = json.loads((FOLDER / "authorization.json").read_text())

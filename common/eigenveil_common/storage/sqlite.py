@@ -27,7 +27,7 @@ FAILURES = (apsw.Error, OSError, OverflowError, UnicodeDecodeError)
 
 
 class SqliteDatabase:
-    """Database in a file or in `vfs`; see `eigenveil_common.storage.database.SqliteDatabase`.
+    """Database in a file or in `vfs`; see `eigenveil_common.storage.database.Database`.
 
     Raises:
         RequestError: code `conflict`, a new database was expected.

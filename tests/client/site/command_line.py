@@ -18,8 +18,6 @@ from tests.client.site.support import SITE, Stage
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command came to."""
-
     code: int
     out: str
 
@@ -40,7 +38,6 @@ class Typed(io.StringIO):
 
 
 def written(stage: Stage, more: str = "") -> Path:
-    """The site.toml of `stage`."""
     path = stage.folder / "site.toml"
     files = f'records = "{stage.records.name}"\nidentity = "identity"\nstate = "state.db"\n'
     said = {line.split(" = ")[0] for line in more.splitlines()}
@@ -65,3 +62,9 @@ def site(
     ):
         code = main.main()
     return Ran(code=code, out=out.getvalue())
+
+
+def check_row(config: Path, name: str) -> dict[str, str]:
+    (row,) = [row for row in site(config, "check", "--json").json["checks"] if row["check"] == name]
+    found: dict[str, str] = row
+    return found

@@ -52,7 +52,6 @@ def keys_of(stage: Stage, name: str, folder: str = "") -> SiteKeys:
 
 
 def confirm(roster: Roster[SiteKeyCard], keys: SiteKeys, own: SiteKeys, *, replacing: bool = False) -> None:
-    """A person here has taken a card, telephoned, and typed what was read."""
     roster.import_cards([keys.signed], own.card.federation, own.card, replacing=replacing)
     roster.confirm(keys.card.site, keys.card.fingerprint, "a person")
 
@@ -99,7 +98,6 @@ class Peers:
 def assignment(
     asked: RoundQuery, attempt: Attempt | None = None, plan: pb.SignedPlan | None = None
 ) -> pb.NextWorkResponse:
-    """What a coordinator says of a question, and for whom to mask its answer."""
     response = work(asked, plan)
     if attempt is not None:
         signed = attempt.signed(RELEASE_KEY.sign)
@@ -124,7 +122,6 @@ def ask(worker: SiteWorker, asked: RoundQuery, attempt: Attempt | None = None) -
 
 
 def answered(worker: SiteWorker, asked: RoundQuery, attempt: Attempt) -> MaskedAnswer:
-    """The answer to an honest attempt."""
     reply = ask(worker, asked, attempt)
     assert isinstance(reply, MaskedAnswer), reply
     return reply
@@ -136,10 +133,8 @@ def left(store: SiteStore) -> tuple[int, list[str]]:
 
 
 def held(store: SiteStore, table: str) -> int:
-    """How many rows a table has."""
     return int(store.database.rows(f"SELECT COUNT(*) FROM {table}")[0][0])
 
 
 def spoil(stage: Stage) -> Path:
-    """Take the records away: nothing can be computed any more."""
     return stage.records.rename(stage.folder / "taken-away.csv")

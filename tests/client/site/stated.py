@@ -26,12 +26,10 @@ def released(plan_digest: str) -> tuple[Release, ...]:
 
 @cache
 def rehearsal(plan_digest: str) -> Sequence[RoundQuery]:
-    """The questions of that study."""
     return rehearse(PLANS[plan_digest])
 
 
 def state(asked: RoundQuery, releases: Sequence[Release], release: str = "", size: int = 0) -> SignedRound:
-    """What an honest coordinator states of a round that comes after `releases`."""
     after = releases[asked.round - 1].digest if asked.round else ""
     statement = RoundStatement(
         plan=asked.plan_digest, round=asked.round, query=asked.digest, after=after, release=release,
@@ -41,7 +39,6 @@ def state(asked: RoundQuery, releases: Sequence[Release], release: str = "", siz
 
 
 def sealed(asked: RoundQuery, releases: Sequence[Release]) -> pb.SealedRound:
-    """The release of a round, under the release key."""
     release = releases[asked.round]
     message = round_to_proto(release, state(asked, releases, release.digest))
     message.query.CopyFrom(query_to_proto(asked))

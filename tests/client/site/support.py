@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 import numpy as np
@@ -19,12 +19,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from eigenveil.dictionary.site_rules import ANY
@@ -61,7 +56,8 @@ from tests.client.site.stated import work as work
 from tests.support import analyst_card
 
 SITE = "hospital-a"
-Log, Patch = pytest.LogCaptureFixture, pytest.MonkeyPatch
+Log: TypeAlias = pytest.LogCaptureFixture
+Patch: TypeAlias = pytest.MonkeyPatch
 FULL_DISK = "CREATE TRIGGER full BEFORE INSERT ON egress BEGIN SELECT RAISE(ABORT, 'full'); END"
 PRIVATE = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
@@ -145,7 +141,6 @@ class Authority:
 
     @property
     def listed(self) -> ListedAuthority:
-        """Itself, in a list."""
         return ListedAuthority(certificate=self.certificate, issues=True, signs=True)
 
     def sign(self, plan_json: bytes) -> pb.SignedPlan:
@@ -154,7 +149,6 @@ class Authority:
 
 
 def signed(following: AuthorityList, *by: Authority) -> SignedAuthorityList:
-    """A list with the signatures of these authorities."""
     said = following.to_json()
     return SignedAuthorityList(list_json=said, signatures=tuple(sign_list(one.key, said) for one in by))
 
@@ -197,7 +191,6 @@ def a_plan(
 
 
 async def until(condition: object, seconds: float = 150.0) -> None:
-    """Wait for `condition()` to become true."""
     assert callable(condition)
     async with asyncio.timeout(seconds):
         while not condition():
@@ -205,14 +198,12 @@ async def until(condition: object, seconds: float = 150.0) -> None:
 
 
 def reason_of(reply: object) -> int:
-    """The reason of a refusal."""
     assert isinstance(reply, Refusal), reply
     return reply.reason
 
 
 @contextmanager
 def at_failpoint(point: str, action: Callable[[], None]) -> Iterator[None]:
-    """`action` runs when the failpoint is passed."""
     arm(point, action)
     try:
         yield
@@ -226,7 +217,6 @@ class Killed(BaseException):
 
 @contextmanager
 def killed_at(point: str) -> Iterator[None]:
-    """A process that ends when it passes the failpoint, as it does."""
 
     def kill() -> None:
         raise Killed
@@ -263,11 +253,9 @@ class Stage:
 
     @property
     def records(self) -> Path:
-        """The file of its records."""
         return self.config.records.files[0]
 
     def rule(self, **changes: Any) -> None:
-        """Change the policy in site.toml."""
         self.config = replace(self.config, policy=replace(self.config.policy, **changes))
 
     def store(self) -> SiteStore:
@@ -280,7 +268,6 @@ class Stage:
 
     @contextmanager
     def process(self) -> Iterator[tuple[SiteStore, SiteWorker]]:
-        """One life of the site's process."""
         with closing(self.store()) as store:
             yield store, self.worker(store)
 
@@ -295,7 +282,6 @@ class Stage:
         return self.authority.sign(plan.to_json())
 
     def authorized(self, plan: Plan, signed: SignedAuthorization | None) -> pb.SignedPlan:
-        """A signed plan, with its analyst's authorization."""
         sent = self.signed(plan)
         if signed is not None:
             sent.authorization.CopyFrom(signed.to_proto())

@@ -37,7 +37,6 @@ PATIENTS = Policy(person_column="patient")
 
 
 def value(loaded: SiteConfig, name: str) -> object:
-    """What a configuration says under a key."""
     policy = loaded.policy
     rooms = (loaded, policy, policy.quality, policy.secrecy, loaded.proxy_rule)
     return next(getattr(room, name) for room in rooms if hasattr(room, name))
@@ -82,9 +81,8 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
     records = tmp_path / 'odd " name\\.csv'
     path = config.create(tmp_path, name="a", records=records, policy=PATIENTS)
     assert config.load(path).records.files == (records,)
-    with pytest.raises(RequestError) as caught:
+    with refused(Code.CONFLICT):
         config.create(tmp_path, name="a", records=records, policy=PATIENTS)
-    assert caught.value.code is Code.CONFLICT
     other = tmp_path / "other"
     with pytest.raises(RequestError, match="name = 'Upper'"):
         config.create(other, name="Upper", records=records, policy=PATIENTS)
@@ -107,24 +105,21 @@ def test_init_refuses_to_overwrite_and_leaves_nothing_bad_behind(tmp_path: Path)
         ('approval_ends = "soon"', "approval_ends = 'soon' must be a day"),
         ('year = "leap"', "year = 'leap' is unknown; choose one of"),
         ('log_format = "xml"', "log_format = 'xml' is unknown"),
-        ("column = ['a']", r"column must be tables \[column.NAME\]"),
-        ('person_column = "p"\n[column.p]\nfactor = 2', r"\[column.p\]: what names a person"),
+        ("column = ['a']", "column must be tables [column.NAME]"),
+        ('person_column = "p"\n[column.p]\nfactor = 2', "[column.p]: what names a person"),
     ],
 )
 def test_a_bad_value_is_refused_when_it_is_read(tmp_path: Path, line: str, message: str) -> None:
     path = tmp_path / "site.toml"
     path.write_text(f'name = "a"\nrecords = "r.csv"\nidentity = "i"\nstate = "s.db"\n{line}\n')
-    with pytest.raises(RequestError, match=message) as caught:
+    with refused(Code.BAD_CONFIG, message, str(path)):
         config.load(path)
-    assert caught.value.code is Code.BAD_CONFIG
-    assert str(path) in str(caught.value)
 
 
 HEAD = 'name = "a"\nrecords = "none.csv"\nidentity = "i"\nstate = "s.db"\n'
 
 
 def loaded(folder: Path, lines: str) -> config.SiteConfig:
-    """A site.toml with these lines; there are no records."""
     path = folder / "site.toml"
     path.write_text(HEAD + lines)
     return config.load(path)

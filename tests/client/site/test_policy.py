@@ -40,8 +40,8 @@ def test_a_plan_within_the_rules_passes_all_of_them() -> None:
 
 
 OJA = {"algorithm": Algorithm.PRIVATE_OJA, "batches": 20, "expected_records": 10**9}
-PATIENT = {"person_column": "patient"}
-COHORT = {"federation": Federation(sites=(SITE,), minimum_cohort=31)}
+PATIENT: dict[str, object] = {"person_column": "patient"}
+COHORT: dict[str, object] = {"federation": Federation(sites=(SITE,), minimum_cohort=31)}
 RULES: list[tuple[str, dict[str, object], dict[str, object], str]] = [
     ("columns", {"columns": ("a", "c")}, {}, "columns not allowed: b"),
     ("analysts", {"analysts": ()}, {}, 'allowed: none; to allow it, write in site.toml: analysts = ["ada"]'),
@@ -76,12 +76,7 @@ MASKED = {"trust": Trust.SECURE_AGGREGATION, "federation": Federation(sites=(SIT
 
 
 TRUST_RULES: list[tuple[str, dict[str, object], dict[str, object], str]] = [
-    (
-        "trust",
-        {"trust": ("secure-aggregation",)},
-        {},
-        "numbers; allowed: secure-aggregation; state trust",
-    ),
+    ("trust", {"trust": ("secure-aggregation",)}, {}, "numbers; allowed: secure-aggregation; state trust"),
     ("trust", {"trust": ("central",)}, MASKED, "allowed: central; state trust"),
     ("colluding", {"colluding": 2}, MASKED, "the study's colluding 1; at least 2: raise it in the study"),
     ("minimum_sites", {"minimum_sites": 3}, MASKED, "the study's quorum 2; at least 3: raise it"),

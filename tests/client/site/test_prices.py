@@ -45,37 +45,22 @@ def ask(stage: Stage, worker: SiteWorker, asked: RoundQuery, plan: Plan) -> obje
     return worker.work(work(asked, stage.signed(plan)))
 
 
-def oja_plan() -> Plan:
-    """Four parts; the study can go on without this site."""
-    federation = Federation(sites=(SITE, "b"), quorum=1)
-    return a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, batches=4, federation=federation))
-
-
 def spent(store: SiteStore) -> int:
     return store.ledger.ledger.spent.micro_rho
 
 
-def passes(plan: Plan) -> tuple[list[RoundQuery], list[RoundQuery]]:
-    """What comes before the first pass, and the parts of that pass."""
-    queries = rehearse(plan)
-    parts = [asked for asked in queries if batch_of(asked.query) is not None]
-    first = parts[0].round
-    return [asked for asked in queries if asked.round < first], [
-        asked for asked in parts if asked.round < first + plan.batches
-    ]
-
-
-def test_a_site_that_missed_the_first_part_pays_with_the_next(stage: Stage) -> None:
+def test_site_that_missed_the_first_batch_pays_with_the_next(stage: Stage, store: SiteStore) -> None:
     """Found in review: it declined every later part as unpaid, and so dropped out of the study."""
-    plan, store = oja_plan(), stage.store()
+    federation = Federation(sites=(SITE, "b"), quorum=1)
+    plan = a_plan(a_study(algorithm=Algorithm.PRIVATE_OJA, batches=4, federation=federation))
     worker = stage.worker(store)
-    before, parts = passes(plan)
+    first = next(asked.round for asked in rehearse(plan) if batch_of(asked.query) is not None)
+    before, parts = rehearse(plan)[:first], rehearse(plan)[first : first + 4]
     for asked in (*before, *parts[1:]):
         assert isinstance(ask(stage, worker, asked, plan), Contribution)
     assert spent(store) == sum(asked.micro_rho for asked in before) + parts[1].micro_rho
     assert isinstance(ask(stage, worker, parts[-1], plan), Contribution)  # again, as after a lost reply
     assert spent(store) == sum(asked.micro_rho for asked in before) + parts[1].micro_rho
-    store.close()
 
 
 def pure_plan() -> Plan:
@@ -144,7 +129,7 @@ def test_a_pass_is_charged_once_and_goes_on_after_a_restart(stage: Stage) -> Non
     assert spent == sum(query.micro_rho for query in QUERIES[: BEGAN + 1])
 
 
-def test_a_dear_question_is_no_payment_for_a_pass(stage: Stage, store: SiteStore) -> None:
+def test_expensive_query_is_no_payment_for_a_pass(stage: Stage, store: SiteStore) -> None:
     """Found here: any answer of the round in which a pass claims to have begun passed for its payment."""
     whole = next(q.query for q in QUERIES if isinstance(q.query, Gradient) and q.query.batch is not None)
     dear = replace(QUERIES[BEGAN], query=replace(whole, batch=None))
@@ -158,7 +143,7 @@ def test_a_dear_question_is_no_payment_for_a_pass(stage: Stage, store: SiteStore
 
 
 @pytest.mark.parametrize("more", [1, 1000])
-def test_a_part_dearer_than_its_pass_is_refused(stage: Stage, more: int, store: SiteStore) -> None:
+def test_batch_that_costs_more_than_its_pass_is_refused(stage: Stage, more: int, store: SiteStore) -> None:
     first, second = QUERIES[BEGAN : BEGAN + 2]
     worker = stage.worker(store)
     assert all(answered(stage, worker, query) for query in (*QUERIES[:BEGAN], first))
@@ -175,7 +160,6 @@ PRICE = BATCHES[0].micro_rho
 
 @pytest.fixture
 def peers(tmp_path: Path) -> Peers:
-    """A site that has answered all that comes before its first pass."""
     stage = a_stage(tmp_path, algorithms=("private-oja",), minimum_records=80)
     write_records(stage.records, rows=80)
     peers = Peers(stage)
@@ -216,7 +200,7 @@ def test_pass_costs_as_its_most_tried_batch(
     assert answers(peers, tried[:cut]) + answers(peers, tried[cut:]) == paid * PRICE
 
 
-def test_a_batch_that_is_tried_again_costs_what_the_pass_does_however_cheap_it_is(peers: Peers) -> None:
+def test_repeated_batch_costs_as_its_pass(peers: Peers) -> None:
     """Else a dearer batch could be tried as often later on, at no further charge."""
     assert answers(peers, [(BATCHES[0], 1), (BATCHES[1], 1)]) == PRICE
     store = peers.stage.store()
@@ -224,7 +208,7 @@ def test_a_batch_that_is_tried_again_costs_what_the_pass_does_however_cheap_it_i
     store.close()
 
 
-def test_a_price_that_another_process_has_made_too_low_is_not_charged(peers: Peers) -> None:
+def test_cost_outdated_by_another_process_is_not_charged(peers: Peers) -> None:
     """Found here: both would have been the first attempt at their batch, which the pass had paid for."""
     assert answers(peers, [(BATCHES[0], 1)]) == PRICE
     store, real = peers.stage.store(), LedgerStore.attempt
@@ -244,7 +228,7 @@ def test_a_price_that_another_process_has_made_too_low_is_not_charged(peers: Pee
     store.close()
 
 
-def test_whatever_is_tried_no_record_is_answered_about_more_often_than_was_paid(peers: Peers) -> None:
+def test_no_record_is_answered_about_more_often_than_paid(peers: Peers) -> None:
     draw = np.random.default_rng(1)
     tried = [(asked, number) for asked in BATCHES for number in range(1, ATTEMPTS + 1) if draw.random() < 0.6]
     by_pass: dict[int, Counter[int]] = {}

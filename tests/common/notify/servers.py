@@ -1,4 +1,4 @@
-"""A mail server and a web server that are real: sockets, TLS by an authority of their own, and a memory."""
+"""A mail server and a web server on real sockets, with TLS by their own authority."""
 
 from __future__ import annotations
 

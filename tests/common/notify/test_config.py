@@ -1,4 +1,4 @@
-"""What [notify] must be, before anything is sent by it."""
+"""Settings of [notify] are validated before any message is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From a log line to a person, over real servers; and what never happens on the way."""
+"""From a log event to a message on a real server, and what is never sent."""
 
 from __future__ import annotations
 
@@ -62,7 +62,6 @@ def hooked(port: int, root: Path, **more: Any) -> Notify:
 
 
 def told(notify: Notify, *lines: Line) -> Counter[str]:
-    """What became of notices of these log lines."""
     counted: Counter[str] = Counter()
     with notifications(notify, federation="north", site="anna", count=lambda one: counted.update((one,))):
         for name, words in lines:

@@ -29,11 +29,9 @@ class Cluster:
         self._numbers = count()
 
     def url(self, name: str) -> str:
-        """Where the database `name` is."""
         return f"postgresql:///{name}?host={self._folder}&user=tester"
 
     def database(self) -> str:
-        """The URL of a new database."""
         name = f"t{os.getpid()}_{next(self._numbers)}"
         with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
             connection.execute(f"CREATE DATABASE {name} TEMPLATE template0")
@@ -52,7 +50,6 @@ def missing() -> str:
 
 
 def binaries() -> Path | None:
-    """The folder of initdb and postgres."""
     found = shutil.which("initdb")
     places = [Path(found).resolve().parent] if found else []
     places += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)

@@ -13,7 +13,6 @@ from tests.common.storage.places import Place
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[cluster.Cluster]:
-    """A PostgreSQL server for the whole run."""
     if cluster.missing():
         pytest.skip(cluster.missing())
     with cluster.running() as running:
@@ -22,13 +21,11 @@ def server() -> Iterator[cluster.Cluster]:
 
 @pytest.fixture
 def url(server: cluster.Cluster) -> str:
-    """An empty PostgreSQL database."""
     return server.database()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """An empty database of each kind."""
     on_file = request.param == "sqlite"
     where = tmp_path / "state.db" if on_file else request.getfixturevalue("url")
     place = Place(where)

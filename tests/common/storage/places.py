@@ -1,4 +1,4 @@
-"""The databases that the product runs on, each opened in the same words."""
+"""The databases that the product runs on, opened in one form."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ class Place:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is SQLite."""
         return isinstance(self.where, Path)
 
     def open(self, schema: str | tuple[str, str], version: int = 1, **options: Any) -> Database:
@@ -34,6 +33,5 @@ class Place:
         return self.opened[-1]
 
     def close(self) -> None:
-        """Close every connection."""
         while self.opened:
             self.opened.pop().close()

@@ -1,4 +1,4 @@
-"""What the product asks of a database, asked of each."""
+"""Requirements on a database, checked on SQLite and PostgreSQL."""
 
 from __future__ import annotations
 
@@ -84,7 +84,6 @@ def test_a_key_that_is_left_out_is_the_next(place: Place) -> None:
 
 
 def refuse() -> None:
-    """As a decision within a transaction may."""
     raise RequestError(Code.BUDGET, "planted")
 
 

@@ -52,7 +52,6 @@ from tests.torture.masked.known import KnownShare, wrong_round
 
 
 def made(folder: Path, url: str) -> Config:
-    """As an operator makes it."""
     line = ("init", "--dir", str(folder), "--federation", FEDERATION, "--port", "0", "--enrol-port", "0")
     code, _, err = command(*line, "--database", url)
     assert code == 0, err
@@ -60,14 +59,12 @@ def made(folder: Path, url: str) -> Config:
 
 
 async def enrolled(config: Config) -> dict[str, Credentials]:
-    """Credentials of all sites and of an analyst."""
     async with serving(config) as rig:
         held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
         return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
 
 
 def charges(config: Config) -> dict[tuple[str, int], str]:
-    """What the ledger holds, replayed and checked."""
     store = open_store(config.store)
     try:
         entries = LedgerStore(store.writer, config.budget, lambda: 0).entries()
@@ -315,7 +312,6 @@ def administer(url: str, *statements: str) -> list[Any]:
 
 
 def await_checkpoints(url: str, fsync: str) -> None:
-    """A new setting takes a moment."""
     while administer(url, "SHOW fsync") != [(fsync,)]:
         time.sleep(0.01)
 

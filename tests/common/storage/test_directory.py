@@ -1,4 +1,4 @@
-"""Dictionaries and statements are kept in the same words by both databases [R22] [R23]."""
+"""Both databases store dictionaries and site statements [R22] [R23]."""
 
 from __future__ import annotations
 
@@ -24,13 +24,11 @@ FIRST = parse_dictionary(example("dictionary"))
 
 @pytest.fixture
 def store(place: Place) -> Iterator[Store]:
-    """A coordinator's empty database of each kind."""
     with closing(open_store(place.where)) as opened:
         yield opened
 
 
 def publish(store: Store, version: int) -> None:
-    """As the operator does."""
     dictionary = replace(FIRST, version=version)
     signed = sign_dictionary(dictionary, "fed", KEY.sign)
     with store.writer.transaction() as change:

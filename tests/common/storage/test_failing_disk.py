@@ -1,4 +1,4 @@
-"""SQLite on a disk that fails: nothing goes on after an error, and nothing that was said is lost."""
+"""SQLite on a failing disk: no write follows an error, and no committed row is lost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ class Disk:
     suffix: str = ""
 
     def sync(self, name: str) -> None:
-        """Fail, once they are used up."""
         if name.endswith(self.suffix):
             self.syncs -= 1
             if self.syncs < 0:
@@ -35,34 +34,27 @@ class Disk:
 
 
 class Files(apsw.VFS):
-    """The system's files on such a disk."""
-
     def __init__(self, disk: Disk) -> None:
         super().__init__("failing", "")
         self.disk = disk
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
-        """One of its files."""
         return File(name, flags, self.disk)
 
 
 class File(apsw.VFSFile):
-    """A file on it."""
-
     def __init__(self, name: str | apsw.URIFilename | None, flags: list[int], disk: Disk) -> None:
         super().__init__("", name, flags)
         self.path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
         self.disk = disk
 
     def xSync(self, flags: int) -> None:
-        """Sync, or fail."""
         self.disk.sync(self.path)
         super().xSync(flags)
 
 
 @pytest.fixture
 def disk() -> Iterator[Disk]:
-    """A disk named `failing`."""
     disk = Disk()
     files = Files(disk)
     yield disk
@@ -70,7 +62,6 @@ def disk() -> Iterator[Disk]:
 
 
 def insert(database: SqliteDatabase, number: int) -> None:
-    """One durable row."""
     with database.transaction() as change:
         change.execute("INSERT INTO t VALUES (?)", (number,))
 

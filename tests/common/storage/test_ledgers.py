@@ -1,4 +1,4 @@
-"""[P8] One ledger, several processes: what one has spent the others know before they decide."""
+"""[P8] One ledger for several processes: each knows what the others have spent before it decides."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_a_process_that_lost_its_database_writes_nothing_more(tmp_path: Path, ur
     place.close()
 
 
-# [P8] The ledger on disk: what was charged stays charged, and nobody edits it unseen.
+# [P8] The ledger on disk: charges stay, and changed rows are found.
 
 
 STUDY, OTHER = "a" * 64, "e" * 64
@@ -146,7 +146,6 @@ def path(tmp_path: Path) -> Path:
 
 
 def edit(path: Path, *statements: str) -> None:
-    """As an intruder with the file would."""
     with closing(sqlite3.connect(path)) as connection:
         for statement in statements:
             connection.execute(statement)
@@ -154,7 +153,6 @@ def edit(path: Path, *statements: str) -> None:
 
 
 def test_a_charge_survives_a_killed_process(path: Path) -> None:
-    """SIGKILL right after `charge` returned."""
     code = (
         "import os, signal, sys; from tests.common.storage.test_ledgers import *;"
         "s = open_store(Path(sys.argv[1])); s.charge(STUDY, 1, OTHER, Cost(micro_rho=5));"

@@ -1,4 +1,4 @@
-"""Old tables are brought up to date step by step, or refused; nothing is lost on the way."""
+"""Old schemas are migrated step by step or refused, without loss."""
 
 from __future__ import annotations
 

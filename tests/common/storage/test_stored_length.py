@@ -1,4 +1,4 @@
-"""[P27] How many bytes a release takes on a server depends on how long it is, never on what was drawn."""
+"""[P27] The stored size of a release depends on its length, never on the drawn values."""
 
 from __future__ import annotations
 

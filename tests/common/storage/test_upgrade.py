@@ -1,4 +1,4 @@
-"""A coordinator's tables of version 11 are brought up to today's, wherever it is killed on the way."""
+"""Tables of version 11 become those of today, for a kill at any step."""
 
 from __future__ import annotations
 
@@ -177,7 +177,6 @@ def upgrade_and_die(where: Path | str, statements: str, *, noted: bool) -> None:
 
 
 def left(where: Path | str) -> tuple[int, list[list[tuple[Any, ...]]]]:
-    """The version and the tables there."""
     place = Place(where)
     database: Any = place.open("", 11)
     found = database.version(), shape(database, on_file=place.is_file)

@@ -1,4 +1,4 @@
-"""A browser for tests: calls an application as a server would, and keeps cookies."""
+"""A test browser that calls an application as a server would, and stores cookies."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ class Browser:
         return self.ask("POST", path, urlencode(form).encode(), sent | headers)
 
     def csrf(self, path: str) -> str:
-        """The secret in the forms of a page."""
         found = re.search(r'name="csrf" value="([^"]+)"', self.get(path).text)
         assert found is not None
         return found[1]

@@ -1,4 +1,4 @@
-"""What holds of every page of every program: who is let in, what is refused, what a browser is told."""
+"""Sessions, forms, headers and error pages of every web program."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_an_unknown_path_does_not_reveal_the_base_path(tmp_path: Path) -> None:
     assert browser.get(f"{base}/static/site.css").status == 200
 
 
-# What a browser that watches is sent, and when that ends.
+# Event streams.
 
 
 def read(pieces: list[str], lives: list[bool], wait: bool = False) -> tuple[list[str], int]:

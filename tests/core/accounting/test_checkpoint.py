@@ -1,4 +1,4 @@
-"""[R20] Checkpoints of ledgers: what is signed, and what two of them say about each other."""
+"""[R20] Ledger checkpoints: their signed form, and the comparison of two of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A budget is told for both relations: of one record added or removed, and of one replaced [P4]."""
+"""A budget is stated for both neighbouring relations, add-remove and replace-one [P4]."""
 
 from __future__ import annotations
 

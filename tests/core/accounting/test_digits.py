@@ -1,4 +1,4 @@
-"""Amounts of privacy as text: to one side, exactly, and what was stated as it was stated [P5]."""
+"""Privacy amounts as text are rounded to one side, and stated amounts are shown as stated [P5]."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""[P5] Budgets of Gaussian noise alone: exact, safely rounded, right by three other computations."""
+"""[P5] Budgets of Gaussian noise: exact, rounded to the safe side, equal to three other computations."""
 
 from __future__ import annotations
 

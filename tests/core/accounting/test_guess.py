@@ -1,4 +1,4 @@
-"""How often a guess about one person can be right: against mechanisms whose best guess is known."""
+"""The success rate of an attack on one person, compared with mechanisms whose best attack is known."""
 
 from __future__ import annotations
 

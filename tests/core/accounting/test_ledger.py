@@ -1,4 +1,4 @@
-"""[P4] [P8] The ledger against a naive model, under every order of requests hypothesis can think of."""
+"""[P4] [P8] The ledger against a naive model, in any order of requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ class Model:
         return budget.gaussian if budget.gaussian and gaussian and not self.mixed else budget.mixed
 
     def spent(self, study: str | None = None) -> Cost:
-        """Every charge ever made (for one study)."""
         found = [c for (name, _), (_, c) in self.charges.items() if study in (None, name)]
         return sum(found, NO_COST)
 
@@ -106,7 +105,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule(study=names)
     def settle(self, study: str) -> None:
-        """Ends a running study; does nothing to another."""
         running = study in self.model.prices and study not in self.model.ended
         entry = self.ledger.settle(study, at=3)
         assert (entry is not None) == running
@@ -116,7 +114,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """The stored entries say everything."""
         again = replay(self.budget, self.entries)
         assert again == self.ledger
         self.ledger = again
@@ -133,7 +130,6 @@ class LedgerMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_budget_holds_and_spending_never_shrinks(self) -> None:
-        """The two promises."""
         assert self.ledger.spent.fits(self.ledger.committed())
         assert self.ledger.committed().fits(self.model.limit(self.budget, True))
         assert self.ledger.gaussian is not self.model.mixed
@@ -146,8 +142,6 @@ TestLedger = LedgerMachine.TestCase
 
 
 class ExactMachine(LedgerMachine):
-    """The same where Gaussian noise alone is admitted."""
-
     budget = EXACT
 
 
@@ -185,7 +179,6 @@ def test_the_delta_of_mechanisms_is_part_of_either_limit(admits: NoiseRule) -> N
 
 
 def chain() -> list[LedgerEntry]:
-    """Two studies, three charges, one settled."""
     ledger = Ledger(budget=BUDGET)
     entries: list[LedgerEntry] = []
 
@@ -240,7 +233,6 @@ def test_rows_removed_or_moved_break_the_chain(row: int, other: int) -> None:
 
 @pytest.mark.parametrize("change", [{"previous": "0" * 64}, {"index": 6}, {"index": 4}])
 def test_a_row_with_a_digest_of_its_own_must_still_continue_the_chain(change: dict[str, Any]) -> None:
-    """An intruder who hashes the forged row anew."""
     forger = replay(BUDGET, chain()[:5])
     forger.head = change.get("previous", forger.head)
     forger.size = change.get("index", forger.size)
@@ -282,7 +274,6 @@ def test_a_refused_request_changes_nothing() -> None:
 
 
 def test_a_forged_chain_cannot_charge_one_round_twice() -> None:
-    """Even rows whose digests were computed anew."""
     ledger = replay(BUDGET, chain())
     del ledger.charged["b" * 64, 1]
     second = ledger.charge("b" * 64, 1, "f" * 64, Cost(micro_rho=1), at=7)

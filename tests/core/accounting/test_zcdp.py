@@ -1,4 +1,4 @@
-"""[P4] [P5] The budget's currency: exact, monotone, conservative, and right by two independent measures."""
+"""[P4] [P5] zCDP conversions: exact, monotone, conservative, and equal to two independent computations."""
 
 from __future__ import annotations
 

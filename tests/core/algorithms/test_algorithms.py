@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,22 +13,21 @@ from eigenveil.numerics.linalg import eigenpairs, sin_angle
 from eigenveil.simulation import Simulation, simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Column, Federation, Scaling, Study
+from tests.support import a_column, a_study
 
 DEFAULTS = [Algorithm.GAUSS_COV, Algorithm.DP_PCA, Algorithm.REFINED_COV, Algorithm.REFINED_PCA]
 
 
-def study(d: int, algorithm: Algorithm, **changes: object) -> Study:
-    base = Study(
-        name="test",
-        columns=tuple(Column(name=f"x{i}", unit="1", lower=-6.0, upper=6.0) for i in range(d)),
-        epsilon=4.0,
-        delta=1e-6,
-        components=1,
-        algorithm=algorithm,
-        federation=Federation(sites=("a", "b", "c"), minimum_cohort=1),
-        max_records=2**20,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+def study(d: int, algorithm: Algorithm, **changes: Any) -> Study:
+    columns = tuple(a_column(f"x{i}", -6.0, 6.0) for i in range(d))
+    federation = Federation(sites=("a", "b", "c"), minimum_cohort=1)
+    values: dict[str, Any] = {
+        "columns": columns,
+        "epsilon": 4.0,
+        "algorithm": algorithm,
+        "max_records": 2**20,
+    }
+    return a_study(**(values | {"federation": federation} | changes))
 
 
 def run(what: Study, rows: FloatArray, seed: int | None = 1) -> Simulation:

@@ -6,42 +6,36 @@ False alarms: noise is seeded; nothing here is random from run to run.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from eigenveil.accounting.zcdp import ATTO
 from eigenveil.algorithms.papers.oja import StepSchedule, best_group, oja
 from eigenveil.algorithms.papers.single_pass import OCTAVES, bins_for, box_for, read_spread, records_needed
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import eigenpairs, sin_angle
-from eigenveil.planning.choose import make_plan, rehearse
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.rounds import Release
-from eigenveil.queries import CoordinateClippedSum, EigenvalueVotes, GradientSpec
+from eigenveil.queries import CoordinateClippedSum, GradientSpec
 from eigenveil.reporting.explain import explain
 from eigenveil.reporting.trust import CENTRAL, TRUSTED
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
-from eigenveil.study.study import Column, Extraction, Federation, Study
+from eigenveil.study.study import Extraction, Federation, Study
+from tests.support import a_column, a_study
 
 OJA, SINGLE = Algorithm.PRIVATE_OJA, Algorithm.DP_PCA_SINGLE_PASS
 FAMILY = [OJA, SINGLE]
 
 
-def study(d: int, algorithm: Algorithm, **changes: object) -> Study:
-    base = Study(
-        name="test",
-        columns=tuple(Column(name=f"x{i}", unit="1", lower=-6.0, upper=6.0) for i in range(d)),
-        epsilon=8.0,
-        delta=1e-6,
-        components=1,
-        algorithm=algorithm,
-        federation=Federation(sites=("a", "b"), minimum_cohort=1),
-        expected_records=20_000,
-        centring=False,
-        max_records=2**20,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+def study(d: int, algorithm: Algorithm, **changes: Any) -> Study:
+    values: dict[str, Any] = {
+        "columns": tuple(a_column(f"x{i}", -6.0, 6.0) for i in range(d)),
+        "epsilon": 8.0,
+    }
+    values |= {"algorithm": algorithm, "expected_records": 20_000, "centring": False, "max_records": 2**20}
+    return a_study(**(values | {"federation": Federation(sites=("a", "b"), minimum_cohort=1)} | changes))
 
 
 def run(what: Study, rows: FloatArray, seed: int = 1) -> Simulation:
@@ -71,13 +65,6 @@ def test_finds_the_leading_subspace_with_its_variances(algorithm: Algorithm, ran
     assert np.median(sines) < 0.2
     assert np.allclose(found.components @ found.components.T, np.eye(2), atol=1e-9)
     assert np.allclose(found.explained_variance, np.array([3.0, 1.5]) / 36, rtol=0.1)
-
-
-def test_the_single_pass_uses_half_of_delta_for_its_histograms() -> None:
-    plan = make_plan(study(4, SINGLE), federation="f", submission="s")
-    assert plan.atto_delta == pytest.approx(0.5e-6 * ATTO)
-    votes = [q for q in rehearse(plan) if isinstance(q.query, EigenvalueVotes)]
-    assert votes[0].cost.atto_delta == plan.atto_delta
 
 
 @pytest.mark.parametrize("algorithm", FAMILY)

@@ -96,6 +96,7 @@ def test_a_budget_is_spent_once() -> None:
 
 
 CENTRE = midpoint(STUDY)
+MATRIX = Gram(centre=CENTRE, radius=S)
 VECTORS = Eigenvectors(centre=CENTRE, radius=S, records=STUDY.max_records, count=1)
 BLOCKS = Subsamples(centre=CENTRE, rank=1, count=2, key=frozen([1, 2, 3, 4]))
 WRONG: dict[str, tuple[Any, Code, str]] = {
@@ -110,7 +111,7 @@ WRONG: dict[str, tuple[Any, Code, str]] = {
         asking(PricedQuery(query=Count(), micro_rho=5, atto_delta=1)), Code.BUDGET, "would exceed"
     ),
     "stability of sums": (
-        asking(PricedQuery(query=Gram(centre=CENTRE, radius=S), micro_rho=5, law=NoiseDistribution.STABILITY)),
+        asking(PricedQuery(query=MATRIX, micro_rho=5, law=NoiseDistribution.STABILITY)),
         Code.BAD_ARGUMENT,
         "not a query of counts",
     ),
@@ -126,7 +127,7 @@ WRONG: dict[str, tuple[Any, Code, str]] = {
         Code.BAD_ARGUMENT,
         "are allowed",
     ),
-    "no estimate": (lambda plan: (yield from locate(plan)), Code.BAD_ARGUMENT, "returned LocationEstimate; return"),
+    "no estimate": (lambda plan: (yield from locate(plan)), Code.BAD_ARGUMENT, "returned LocationEstimate"),
     "no generator": (lambda plan: 5, Code.BAD_ARGUMENT, "is not a generator function"),
 }  # fmt: skip
 

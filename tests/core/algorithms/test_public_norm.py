@@ -18,8 +18,9 @@ from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import S
 from eigenveil.study.radius import PublicNorm
-from eigenveil.study.study import Column, Federation, Study
+from eigenveil.study.study import Study
 from tests.core.records import Case, changes, contributions, hostile_rows, squares
+from tests.support import a_column, a_study
 
 A = Algorithm
 NORM = 0.8
@@ -28,14 +29,10 @@ OF_ROWS = (Gram, Spectrum, Eigenvectors, Subspace, SquaredNormSum)
 
 def a_normed(d: int, algorithm: Algorithm, norm: float | None = NORM, **changes: Any) -> Study:
     """Bounds of 1, so that analysis units are the records' own; without centring unless changed."""
-    values: dict[str, Any] = {
-        "name": "norm", "epsilon": 1.0, "delta": 1e-6, "components": 1, "algorithm": algorithm,
-        "columns": tuple(Column(name=f"x{i}", unit="1", lower=-1, upper=1) for i in range(d)),
-        "centring": False,
-        "federation": Federation(sites=("all",)), "max_records": 2**20,
-        "radius": None if norm is None else PublicNorm(norm=norm),
-    }  # fmt: skip
-    return Study(**(values | changes))
+    values: dict[str, Any] = {"algorithm": algorithm, "centring": False, "max_records": 2**20}
+    values["columns"] = tuple(a_column(f"x{i}", -1.0, 1.0) for i in range(d))
+    values["radius"] = None if norm is None else PublicNorm(norm=norm)
+    return a_study(sites=("all",), **(values | changes))
 
 
 def unit_rows(n: int, d: int) -> FloatArray:

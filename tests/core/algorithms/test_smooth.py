@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ from eigenveil.numerics.encoding import FloatArray
 from eigenveil.numerics.linalg import sin_angle
 from eigenveil.simulation import Simulation, simulate
 from eigenveil.study.algorithm import Algorithm
-from eigenveil.study.study import Column, Federation, Study
+from tests.support import a_column, a_study
 
 FAMILY = (Algorithm.SMOOTH_GAUSSIAN, Algorithm.SMOOTH_CAUCHY, Algorithm.PROPOSE_TEST_RELEASE)
 
@@ -22,19 +24,10 @@ def records(n: int, d: int = 8, k: int = 1) -> FloatArray:
     return np.clip(np.random.default_rng(n + k).normal(size=(n, d)) * scales, -1, 1)
 
 
-def run(algorithm: Algorithm, x: FloatArray, seed: int = 1, **changes: object) -> Simulation:
-    columns = tuple(Column(name=f"c{i}", unit="", lower=-1.0, upper=1.0) for i in range(x.shape[1]))
-    values: dict[str, object] = {
-        "name": "stable",
-        "columns": columns,
-        "epsilon": 2.0,
-        "delta": 1e-6,
-        "components": 1,
-        "federation": Federation(sites=("here",), minimum_cohort=1),
-        "algorithm": algorithm,
-        "expected_records": len(x),
-    }
-    return simulate(Study(**(values | changes)), {"here": x}, seed=seed)  # type: ignore[arg-type]
+def run(algorithm: Algorithm, x: FloatArray, seed: int = 1, **changes: Any) -> Simulation:
+    columns = tuple(a_column(f"c{i}", -1.0, 1.0) for i in range(x.shape[1]))
+    values: dict[str, Any] = {"epsilon": 2.0, "algorithm": algorithm, "expected_records": len(x)} | changes
+    return simulate(a_study(sites=("here",), columns=columns, **values), {"here": x}, seed=seed)
 
 
 def error(simulation: Simulation, x: FloatArray, k: int = 1) -> float:

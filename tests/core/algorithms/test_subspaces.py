@@ -4,7 +4,7 @@ budget.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from eigenveil.simulation import Simulation, simulate, split_rows
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.grid import whole_bounds
 from eigenveil.study.study import Column, Federation, Study
-from tests.support import refused
+from tests.support import a_column, a_study, refused
 
 EXACT, RANK = Algorithm.SUBSPACE_EXACT, Algorithm.SUBSPACE_EXACT_RANK
 REFERENCE = Algorithm.SUBSPACE_REFERENCE
@@ -25,20 +25,13 @@ APPROX, APPROX_RANK = Algorithm.SUBSPACE_APPROX, Algorithm.SUBSPACE_APPROX_RANK
 SITES = ("anna", "bert", "carl")
 
 
-def study(d: int, k: int, algorithm: Algorithm, **changes: object) -> Study:
+def study(d: int, k: int, algorithm: Algorithm, **changes: Any) -> Study:
     lower, upper = whole_bounds(4096)
-    base = Study(
-        name="test",
-        columns=tuple(Column(name=f"x{i}", unit="1", lower=lower, upper=upper) for i in range(d)),
-        epsilon=1.0,
-        delta=1e-6,
-        components=k,
-        algorithm=algorithm,
-        federation=Federation(sites=SITES[:1] if algorithm is REFERENCE else SITES, minimum_cohort=1),
-        max_records=100 if algorithm is REFERENCE else 2**20,
-        expected_records=1000,
-    )
-    return replace(base, **changes)  # type: ignore[arg-type]
+    one = algorithm is REFERENCE
+    values: dict[str, Any] = {"algorithm": algorithm, "components": k, "expected_records": 1000}
+    values["columns"] = tuple(a_column(f"x{i}", lower, upper) for i in range(d))
+    values["federation"] = Federation(sites=SITES[:1] if one else SITES, minimum_cohort=1)
+    return a_study(**(values | {"max_records": 100 if one else 2**20} | changes))
 
 
 def run(what: Study, rows: FloatArray, seed: int | None = 1) -> Simulation:

@@ -204,7 +204,7 @@ def test_auto_leaves_the_choice_among_its_own_algorithms_alone() -> None:
         check_plan_matches_study(replace(a_plan(during), algorithm=Algorithm.GAUSS_COV), during, **NAMES)
 
 
-# An analyst's card: what was changed on its way is not believed, and no other card passes for one. [R30]
+# Key cards of analysts [R30].
 
 
 ADA = analyst_card("ada", "north")

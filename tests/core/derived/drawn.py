@@ -1,4 +1,4 @@
-"""Matrices whose noise is drawn here, so that what is said of it can be held against what it does."""
+"""Matrices with noise drawn here, to compare stated errors with their spread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Components in any units: numpy's, with the errors that noise really gives."""
+"""Components in any units equal those of numpy, with errors that match the noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Correlations and partial correlations: numpy's, with the errors that noise really gives."""
+"""Correlations, partial correlations and distances equal those of numpy, with errors that match the noise."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_correlations_of_noise_are_noted_and_stay_within_one(answer: object) -> 
     assert not answer(a_matrix(), 0.95).notes
 
 
-# Distances of rows that one holds, and what an interval says.
+# Mahalanobis distances and intervals.
 
 
 ROWS = np.array([[6.0, 10.0, 0.0, 41.0], [5.0, -2.0, 0.1, 40.0], [0.0, -30.0, 1.0, 30.0]])

@@ -1,4 +1,4 @@
-"""Factors: found again where there are some, turned without changing what they explain."""
+"""Factor analysis finds planted factors, and a rotation changes no communality."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The released matrix: mended where it is no covariance, and of the noise that algorithms say."""
+"""The released matrix: repaired to a covariance, with noise of the stated scale."""
 
 from __future__ import annotations
 

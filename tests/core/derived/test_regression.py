@@ -1,4 +1,4 @@
-"""Regressions: those of the records in their own units, with the errors that noise really gives."""
+"""Regressions equal those of the records in their own units, with errors that match the noise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study is held against what is public of a federation: one answer, wherever it is asked."""
+"""A study is checked against the public directory of a federation."""
 
 from __future__ import annotations
 
@@ -32,21 +32,18 @@ shares = st.floats(0, 1)
 
 
 def stated(offers: tuple[str, ...] | None = None, *, asks: bool = False) -> SiteStatement:
-    """What a site states."""
     return SiteStatement(
         offers=offers, asks=asks, max_missing=0.5, max_unreadable=0.01, max_out_of_bounds=0.05
     )
 
 
 def directory(**changes: Any) -> Directory:
-    """A federation that fits the study."""
     values = {"sites": dict.fromkeys(SITES), "columns": None, "approval_seconds": 0.0}
     return Directory(federation="fed", **(values | changes))
 
 
 @st.composite
 def site_rules(draw: st.DrawFn) -> StatedRules:
-    """Any rules."""
     return StatedRules(
         analysts=tuple(draw(st.lists(st.sampled_from(["ada", "eve", "*"])))),
         algorithms=tuple(draw(st.lists(st.sampled_from(["gauss-cov", "dp-pca"])))),
@@ -61,7 +58,6 @@ def site_rules(draw: st.DrawFn) -> StatedRules:
 
 @st.composite
 def statements(draw: st.DrawFn) -> SiteStatement:
-    """Any statement."""
     offers = draw(st.none() | st.lists(st.sampled_from(["c0", "c1", "c2", "other [x]"])).map(tuple))
     rules = {name: draw(shares) for name in ("max_missing", "max_unreadable", "max_out_of_bounds")}
     return SiteStatement(

@@ -1,4 +1,4 @@
-"""A dictionary says the same however it is written, and can be meant; its schema knows its form."""
+"""A dictionary is read back as written, is valid, and fits its schema."""
 
 from __future__ import annotations
 
@@ -41,7 +41,6 @@ numbers = st.floats(-1e6, 1e6).map(lambda value: round(value, 3))
 
 @st.composite
 def columns(draw: st.DrawFn, name: str) -> DictionaryColumn:
-    """A column that the constructor takes."""
     said: dict[str, Any] = {"name": name, "meaning": draw(texts), "source": draw(names)}
     if draw(st.booleans()):
         levels = tuple(draw(st.lists(names, min_size=1, max_size=3, unique=True)))
@@ -83,7 +82,6 @@ def test_a_dictionary_is_read_back_as_written_and_fits_its_schema(dictionary: Di
 
 
 def test_the_published_schema_is_the_one_that_the_code_makes_and_the_shipped_dictionary_fits_it() -> None:
-    """`eigenveil dictionary schema` writes it."""
     published = json.loads((ROOT / "docs" / "dictionary.schema.json").read_text())
     assert published == dictionary_schema()
     assert form().is_valid(tomllib.loads(SHIPPED))

@@ -1,4 +1,4 @@
-"""What is imported is a draft: nothing takes it before a person has filled in what its source lacks."""
+"""An imported dictionary is a draft that is refused until its open fields are filled in."""
 
 from __future__ import annotations
 
@@ -53,7 +53,6 @@ HEADER = [FIELD, "Form Name", TYPE, LABEL, CHOICES, VALIDATION, MINIMUM, MAXIMUM
 
 
 def omop(*rows: str) -> DictionaryDraft:
-    """The draft of a concept list."""
     return from_omop(io.StringIO(CONCEPT + "".join(rows)), "imported", KNOWN)
 
 
@@ -67,7 +66,6 @@ def redcap(*fields: Mapping[str, str], bom: str = "") -> DictionaryDraft:
 
 
 def field(name: str, kind: str, choices: str = "", **more: str) -> dict[str, str]:
-    """One field."""
     keys = {
         "validation": VALIDATION,
         "low": MINIMUM,

@@ -1,4 +1,4 @@
-"""A study that names columns is the study that says everything itself."""
+"""A study of column names resolves to the study with all bounds."""
 
 from __future__ import annotations
 
@@ -99,7 +99,6 @@ def test_a_file_that_only_names_is_not_taken_for_a_study() -> None:
 
 
 def choice(columns: tuple[str, ...], **changes: Any) -> NewStudy:
-    """A choice that every check accepts."""
     values: dict[str, Any] = {
         "name": "new",
         "sites": ("a", "b"),

@@ -1,4 +1,4 @@
-"""The rules that a site states: what forbids a plan there, which plans are refused, and who is told what."""
+"""Site rules: which plans a site forbids, which studies are refused, and what each analyst sees."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PrivateCovariance: scikit-learn's own checks, equivalence to the empirical covariance, every refusal."""
+"""PrivateCovariance: equivalence to the empirical covariance, and every refusal."""
 
 from __future__ import annotations
 

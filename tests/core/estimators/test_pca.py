@@ -237,7 +237,7 @@ def test_bad_input_is_refused(parameters: dict[str, Any], x: Any, message: str) 
         PrivatePCA(**{"n_components": 2, "bounds": BOUNDS, **parameters}).fit(x)
 
 
-# Bounds: however they are written, they are the same ones; what says nothing of a column is refused.
+# Bounds in every spelling.
 
 
 PAIRS = st.lists(st.tuples(st.floats(-1e6, 0), st.floats(1, 1e6)), min_size=1, max_size=5)

@@ -1,4 +1,4 @@
-"""A fit says when it is one of many on the same records, or follows a step that read them without noise."""
+"""A fit warns when it is one of many on the same records, or follows a step fitted without noise."""
 
 from __future__ import annotations
 

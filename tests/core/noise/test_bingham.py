@@ -27,7 +27,7 @@ from eigenveil.study.grid import S
 from tests.support import DIGEST, a_study, random_rows
 
 ALARM = 1e-6
-N = 2000
+N = 1000
 EXPONENTS = np.array([20.0, 5.0, 0.0]) / 4  # C = diag(20, 5, 0), epsilon = 1, epsilon / 4 in the exponent
 
 

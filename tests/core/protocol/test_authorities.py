@@ -1,4 +1,4 @@
-"""[R19] A list of authorities is believed if those trusted before vouch for it, and forwards only."""
+"""[R19] An authority list is accepted only with enough signatures of the pinned list and a higher version."""
 
 from __future__ import annotations
 
@@ -34,7 +34,6 @@ NEXT = OLD.trusting(NEW.listed, version=2)
 
 
 def unchanged(one: AuthorityList, **changes: Any) -> AuthorityList:
-    """The same list with these changes."""
     return replace(one, **changes)
 
 

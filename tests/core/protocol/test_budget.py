@@ -1,4 +1,4 @@
-"""[P9] A part is free only when its own pass has paid: what the session refuses to ask."""
+"""[P9] A batch is free only in a pass that was charged: queries that the session refuses."""
 
 from __future__ import annotations
 

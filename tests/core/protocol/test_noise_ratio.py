@@ -1,4 +1,4 @@
-"""[P2] Noise at the edge of 64 bits: refused when it is planned, again when it is drawn, never wrapped."""
+"""[P2] Noise beyond 64 bits is refused at planning and at the draw, and never wraps around."""
 
 from __future__ import annotations
 
@@ -91,8 +91,6 @@ def test_at_the_edge_the_sampler_is_far_from_where_it_saturates(law: NoiseDistri
 
 
 class Extreme(OsNoise):
-    """The same given integer for every entry."""
-
     def __init__(self, value: int) -> None:
         self.value = value
 

@@ -1,4 +1,4 @@
-"""A plan: canonical, complete, within its promise, and refused before its sums could overflow."""
+"""A plan is canonical, within its privacy guarantee, and refused if its sums could overflow."""
 
 from __future__ import annotations
 

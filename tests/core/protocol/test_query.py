@@ -1,4 +1,4 @@
-"""A digest stands for every field: change any of them, by the least amount, and it is another one."""
+"""The digest of a query, release or contribution changes with every field."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of a round's moves is total, and nothing undoes a seal."""
+"""The transition table of a round is total, and no transition leaves a sealed release."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_the_protocol_shows_the_table_as_it_is() -> None:
     assert shown == f"```mermaid\n{diagram()}\n```\n"
 
 
-# [R21] What the coordinator states of a round is in one form, and nothing else is believed.
+# [R21] Signed statements of a round.
 
 
 KEY = Ed25519PrivateKey.generate()

@@ -1,4 +1,4 @@
-"""Queries on the wire: every kind survives the trip with its digest, and nothing malformed arrives."""
+"""Every kind of query is read back from its message with its digest, and malformed messages are refused."""
 
 from __future__ import annotations
 

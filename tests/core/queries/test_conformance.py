@@ -1,7 +1,7 @@
 """[P1] [P28] [P29] What every kind of query must pass, so that a new kind needs one row of cases.
 
-Sensitivity by record and replay, in exact integers: for every additive kind and both relations at least `PAIRS`
-neighbour pairs. The largest change must not exceed the declared sensitivity, and must come within 1 % of it.
+Sensitivity by record and replay, in exact integers: for every additive kind and both relations, at least
+`PAIRS` neighbour pairs. The largest change stays within the declared sensitivity, and within 1 % of it.
 `test_every_pair_of_a_small_box` tries every pair of records of a small box.
 """
 

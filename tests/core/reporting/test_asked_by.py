@@ -1,4 +1,4 @@
-"""A release names the key that signed its plan, and claims no more than was signed. [R31]"""
+"""A release names the key that signed its plan, and claims no more than was signed [R31]."""
 
 from __future__ import annotations
 

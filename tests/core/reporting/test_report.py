@@ -1,4 +1,4 @@
-"""The report: it says what it must, in valid HTML, whatever the columns are called."""
+"""The report states the required numbers in valid HTML and escapes column names."""
 
 from __future__ import annotations
 
@@ -49,8 +49,6 @@ def document(d: int = 6, k: int = 2, algorithm: Algorithm = Algorithm.GAUSS_COV,
 
 
 class Checker(HTMLParser):
-    """Balanced tags, unique ids, texts and attributes."""
-
     def __init__(self) -> None:
         super().__init__()
         self.open: list[str] = []

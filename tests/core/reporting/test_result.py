@@ -1,4 +1,4 @@
-"""What the numbers of a result say against it."""
+"""Warnings, units and serialised form of a result."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from tests.support import a_column, a_plan, a_study
 
 
 def an_estimate(**changes: Any) -> Estimate:
-    """Two components of three columns, known well."""
     values: dict[str, Any] = {
         "components": np.eye(2, 3),
         "explained_variance": np.array([0.3, 0.1]),

@@ -1,4 +1,4 @@
-"""What is said of a masked study: its promise is of every attempt, and it names whom it holds against."""
+"""The guarantee of a masked study covers every attempt and states the sites that may collude."""
 
 from __future__ import annotations
 
@@ -265,7 +265,7 @@ def test_every_view_of_a_masked_study_states_the_number_of_colluding_sites(collu
     assert explain(a_plan(a_study()))["colluders"] is None
 
 
-# What is said of one person: no more than the guarantee allows, no less than a known guess reaches.
+# Inference odds about one person.
 
 
 STUDY = Study(

@@ -1,4 +1,4 @@
-"""Cards of sites, from keys that everybody may know."""
+"""Key cards of sites, from public test keys."""
 
 from __future__ import annotations
 
@@ -35,5 +35,4 @@ def a_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION
 
 
 def signed_card(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> SignedSiteKeyCard:
-    """The same under its own signature."""
     return sign_site_card(a_card(site, seed, federation), signing(seed).sign)

@@ -1,4 +1,4 @@
-"""Cards: what was changed on its way is not believed, and two people compare all of the rest. [R28]"""
+"""Key cards: changed ones are refused, and a fingerprint covers the whole card. [R28]"""
 
 from __future__ import annotations
 

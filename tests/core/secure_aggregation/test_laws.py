@@ -28,7 +28,6 @@ FAR = 12  # integers on either side that are looked at
 
 @pytest.fixture(autouse=True)
 def precise() -> Iterator[None]:
-    """Enough for what is as rare as 10^-150."""
     with ctx.workprec(800):
         yield
 
@@ -91,7 +90,7 @@ def test_at_the_least_share_scale_rounding_costs_less_than_the_delta_of_an_attem
     assert eta(MAX_SITES, Fraction(MIN_SHARE_SCALE)) < arb("5.3e-66")
 
 
-# Sums of rounded Gaussians, and what [P32] says they are nearly: both laws from their definitions, in balls.
+# Both distributions of [P32] from their definitions, in interval arithmetic, without code of the product.
 
 
 def tail(x: arb) -> arb:

@@ -26,7 +26,6 @@ WORDS = 40
 
 
 def secret(one: str, other: str) -> bytes:
-    """What a pair's keys agree on."""
     return sha256("".join(sorted((one, other))).encode()).digest()
 
 
@@ -43,7 +42,6 @@ def sent(site: str, to: Attempt) -> IntArray:
 
 @cache
 def hidden(answer: Answer, honest: str) -> list[int]:
-    """Of an answer, what colluders do not know."""
     to = attempt(answer.to)
     words = sent(answer.site, to).view(np.uint64).copy()
     for other in set(to.members) - set(honest):

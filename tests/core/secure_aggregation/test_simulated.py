@@ -1,4 +1,4 @@
-"""Masked rounds in one process: a release is the exact sum and all shares, and less is worth nothing."""
+"""Masked rounds in one process: a release is the exact sum and all shares of noise."""
 
 from __future__ import annotations
 
@@ -45,7 +45,6 @@ def site(study: Study, name: str) -> Site:
 
 @pytest.fixture
 def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """What every source of noise begins with."""
     kept: list[int] = []
 
     def source(seed: int) -> SeededNoise:
@@ -73,7 +72,6 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> Drawn:
 
 @pytest.fixture
 def journals(monkeypatch: pytest.MonkeyPatch) -> list[MemoryJournal]:
-    """The journals of all simulations."""
     kept: list[MemoryJournal] = []
 
     class Kept(MemoryJournal):

@@ -1,4 +1,4 @@
-"""What can be read off masked answers, by linear algebra modulo 2^64 [P31]. Nothing of the product is here.
+"""What masked answers reveal, by linear algebra modulo 2^64 [P31], without any code of the product.
 
 An answer is x + e + its masks. Masks that are fair, and known to nobody who looks, leave of all answers
 together exactly the combinations in which they cancel: the answers are uniform on a coset of the module that

@@ -1,4 +1,4 @@
-"""[P1] Floats propose, integers decide: whatever is proposed, no record beyond its radius is kept.
+"""[P1] Floats propose, integers decide: no record beyond its radius passes, whatever floats propose.
 
 In the daemon the proposals are nearly always right, so the deciding comparison is tried here on
 its own, with proposals at the radius, one step beyond it and far beyond int64.
@@ -82,7 +82,6 @@ def test_a_gradient_is_kept_exactly_if_its_integers_fit(
 @pytest.mark.parametrize("size", [2.0**30, 2.0**31, 2.0**40, 2.0**62, 2.0**63, 2.0**100])
 @pytest.mark.parametrize("norm2", [1, 3, 2**26, 2**38])
 def test_a_proposal_beyond_int64_is_never_kept(size: float, norm2: int) -> None:
-    """Where squaring would wrap around to something small."""
     fits = clipping._within_radius(
         np.array([[size, -size]]), None, None, np.array([float(norm2)]), 0.0, GRADIENT_LIMIT
     )

@@ -1,4 +1,4 @@
-"""[P1] At the limits of every field at once, int64 and float64 still say what Python integers say.
+"""[P1] At the limits of every field at once, int64 and float64 give the results of Python integers.
 
 The widest study (4,096 columns), every record at the bound, radius, pull and directions at their
 limits: nothing wraps around, and no record exceeds its radius.

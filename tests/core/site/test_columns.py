@@ -1,4 +1,4 @@
-"""[P9] [P29] Rows through a frame: Python's integers agree, and each record is seen by itself."""
+"""[P9] [P29] Rows through a frame equal those of Python integers, each computed from its record alone."""
 
 from __future__ import annotations
 

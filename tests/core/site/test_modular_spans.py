@@ -1,4 +1,4 @@
-"""[P15] [P17] What one record can change among the votes of blocks, by record and replay.
+"""[P15] [P17] The most that one record changes among the votes of blocks, found by replay.
 
 For each kind 1,000 pairs (10,000 in slow runs): data sets of 0 to 14 small records with repeats and zeros,
 1 to 4 columns, dimensions up to the number of columns, 1 to 6 blocks, and every record of each taken out, the

@@ -1,4 +1,4 @@
-"""[P1] The sensitivity checker itself: each way to clip wrongly that has been seen elsewhere is caught.
+"""[P1] The sensitivity checker catches planted clipping faults.
 
 Every test runs `records.verdict`, the check of test_conformance, on a faulty kernel and asserts
 that it fails there.
@@ -72,7 +72,6 @@ def clip_before_rounding(rows: FloatArray, radius: float) -> FloatArray:
 
 
 def clip_each_entry(rows: FloatArray, radius: float) -> FloatArray:
-    """A box where a ball was promised."""
     return np.clip(rows, -radius, radius)
 
 

@@ -38,7 +38,6 @@ ROWS = np.concatenate([random_rows(9000, 4), hostile_rows(400, frozen(np.zeros(4
 
 
 def same(left: IntArray, right: IntArray) -> bool:
-    """Bit for bit: type, length and every integer."""
     return left.dtype == right.dtype == np.int64 and left.tolist() == right.tolist()
 
 

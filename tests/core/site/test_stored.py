@@ -1,4 +1,4 @@
-"""[P1] Rows are a byte or two a value, wherever they lie, and an answer does not know it."""
+"""[P1] The answer does not depend on how rows are stored: one byte or two a value, in memory or in slices."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Columns that are alike but for their names: one table, the same study."""
+"""Equal columns are stored as one table with a list of names."""
 
 from __future__ import annotations
 

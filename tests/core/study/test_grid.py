@@ -1,4 +1,4 @@
-"""[P1] Rows onto the grid: integers of [-S, S], each from its own record alone, whatever the floats."""
+"""[P1] Records on the grid are integers of [-S, S], each computed from its own record alone."""
 
 from __future__ import annotations
 

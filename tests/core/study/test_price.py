@@ -1,4 +1,4 @@
-"""[P4] [P9] What a study may spend, in integers: two ways to add up, deltas of their own, free batches."""
+"""[P4] [P9] The affordable cost of a study, in integers: both compositions, deltas, free batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a study refuses, with which words, and that what it accepts survives being written down."""
+"""Invalid studies are refused by the name of the field, and valid ones are read back as written."""
 
 from __future__ import annotations
 
@@ -57,7 +57,6 @@ upper = 220.5
 
 
 def base() -> dict[str, Any]:
-    """The nested mapping of a full study."""
     return copy.deepcopy(study_to_dict(parse_study(TEXT)))
 
 
@@ -258,7 +257,7 @@ def test_a_study_survives_being_written_down(changes: dict[str, Any]) -> None:
     assert again.digest == plan.digest
 
 
-# What a study may state of its records' length, and the sentence about a norm that says nothing.
+# Public norms of the records.
 
 
 HALVES = [60.0, 5.0, 0.5]

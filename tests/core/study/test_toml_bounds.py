@@ -1,4 +1,4 @@
-"""A TOML text is refused before it is read if it would cost more than its length, and for nothing else."""
+"""A TOML text that would cost more than its length is refused before it is parsed."""
 
 from __future__ import annotations
 
@@ -83,7 +83,6 @@ def depth(value: Any) -> int:
 
 
 def read(text: str) -> dict[str, Any] | None:
-    """What `tomllib` reads, or None."""
     try:
         return tomllib.loads(text)
     except (ValueError, RecursionError):
@@ -190,7 +189,6 @@ def test_a_deep_key_is_refused_after_any_text(before: str) -> None:
     "piece", ['"', "'", '"""', "'''", "\\", '"\\', 'a="""\\n', "a='''a", "#", " ", "\r", "''a", '""a', "1"]
 )
 def test_time_does_not_grow_with_the_square_of_the_length(piece: str) -> None:
-    """Else this would take minutes."""
     assert "deep" not in refusal(piece * (2**17 // len(piece)))
 
 

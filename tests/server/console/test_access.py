@@ -16,13 +16,12 @@ from starlette.routing import Route
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_common.web.sessions import LIFETIME_SECONDS, MOST_BYTES, MOST_SESSIONS, Sessions
-from eigenveil_server.config import Config, ConsoleConfig
+from eigenveil_server.config import ConsoleConfig
 from eigenveil_server.console.access import ADMITTED, BURST
 from eigenveil_server.console.federation_pages import FederationPages, SubmissionPages
 from eigenveil_server.console.study_pages import StudyPages
 from eigenveil_server.pki.authority import Authority, new_key
 from tests.server.console.visits import Visits, visited
-from tests.server.rig import made
 from tests.support import refused
 
 HANDSHAKE = (ssl.SSLError, ConnectionError, http.client.RemoteDisconnected)
@@ -47,66 +46,62 @@ def test_every_path_that_is_answered_is_in_the_table_with_roles_that_can_enrol()
     assert all(roles and roles <= {Role.ANALYST, Role.OPERATOR} for roles in ADMITTED.values())
 
 
-async def test_nobody_else_opens_any_page(tmp_path: Path) -> None:
+async def test_nobody_else_opens_any_page(visits: Visits) -> None:
     """Every path with every method, for each of the three roles: what the table does not say is refused."""
-    async with visited(tmp_path / "c") as visits:
-        browsers = {role: await visits.visitor(role, role.value) for role in (Role.ANALYST, Role.OPERATOR)}
-        browsers[Role.SITE] = await visits.visitor(Role.SITE, "anna")
-        for role, browser in browsers.items():
-            await browser.get("/")  # for the cookie of a session
-            for route in every_route():
-                path = route.path.format(digest=ABSENT, role="analyst", name="nobody")
-                for method in sorted((route.methods or set()) - {"HEAD"}):
-                    form = [("csrf", "of nobody")]
-                    asked = browser.get(path) if method == "GET" else browser.post(path, form)
-                    status = (await asked).status
-                    if role not in ADMITTED[route.path] or method == "POST":
-                        assert status == 403, (role, method, path)
-                    else:
-                        assert status in (200, 404), (role, method, path)
+    browsers = {role: await visits.visitor(role, role.value) for role in (Role.ANALYST, Role.OPERATOR)}
+    browsers[Role.SITE] = await visits.visitor(Role.SITE, "anna")
+    for role, browser in browsers.items():
+        await browser.get("/")  # for the cookie of a session
+        for route in every_route():
+            path = route.path.format(digest=ABSENT, role="analyst", name="nobody")
+            for method in sorted((route.methods or set()) - {"HEAD"}):
+                form = [("csrf", "of nobody")]
+                asked = browser.get(path) if method == "GET" else browser.post(path, form)
+                status = (await asked).status
+                if role not in ADMITTED[route.path] or method == "POST":
+                    assert status == 403, (role, method, path)
+                else:
+                    assert status in (200, 404), (role, method, path)
 
 
-async def test_no_certificate_and_another_authoritys_get_no_page(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        other = Authority.create("test-fed", datetime.now(UTC), new_key())
-        for credentials in (None, visits.rig.forged(other, role=Role.OPERATOR, name="olga")):
-            with pytest.raises(HANDSHAKE):
-                await visits.browser(credentials).get("/")
-        unknown = visits.browser(visits.rig.forged(role=Role.OPERATOR, name="olga"))
-        assert (await unknown.get("/")).status == 403  # of our authority, and not in the registry
-        elsewhere = visits.browser(visits.rig.forged(role=Role.OPERATOR, name="olga", federation="other-fed"))
-        assert (await elsewhere.get("/")).status == 403
-
-
-async def test_tls_1_2_is_not_spoken(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        browser = await visits.visitor(Role.OPERATOR, "olga")
-        browser.context.maximum_version = ssl.TLSVersion.TLSv1_2
+async def test_no_certificate_and_another_authoritys_get_no_page(visits: Visits) -> None:
+    other = Authority.create("test-fed", datetime.now(UTC), new_key())
+    for credentials in (None, visits.rig.forged(other, role=Role.OPERATOR, name="olga")):
         with pytest.raises(HANDSHAKE):
-            await browser.get("/")
+            await visits.browser(credentials).get("/")
+    unknown = visits.browser(visits.rig.forged(role=Role.OPERATOR, name="olga"))
+    assert (await unknown.get("/")).status == 403  # of our authority, and not in the registry
+    elsewhere = visits.browser(visits.rig.forged(role=Role.OPERATOR, name="olga", federation="other-fed"))
+    assert (await elsewhere.get("/")).status == 403
 
 
-async def test_whoever_is_denied_is_refused_at_once_on_a_connection_that_is_open(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        analyst, operator = await people(visits)
-        connection = analyst.connection()
-        assert await asyncio.to_thread(kept_open, connection, visits.port) == 200
-        own, path = "/people/operator/olga/deny", "/people/analyst/ada/deny"
-        listed = (await operator.get("/people")).text
-        assert (own in listed, path in listed) == (False, True)
-        csrf = (await operator.get(path)).csrf
-        assert (await operator.post(own, [("csrf", csrf), ("why", "a slip")])).status == 409, "not oneself"
-        assert (await operator.send(path, path, why="left the hospital")).status == 303
-        assert await asyncio.to_thread(kept_open, connection, visits.port) == 403
-        connection.close()
-        assert "by operator/olga: left the hospital" in (await operator.get("/audit")).text
-        told = await analyst.get("/")
-        assert "is on the deny-list; ask the coordinator&#39;s operator" in told.text
-        assert "did not come from a page" not in told.text
-        again = await visits.visitor(Role.OPERATOR, "olga")
-        told = await operator.get("/")
-        assert (told.status, (await again.get("/")).status) == (403, 200)
-        assert "was replaced by a later one; use that one" in told.text
+async def test_tls_1_2_is_not_spoken(visits: Visits) -> None:
+    browser = await visits.visitor(Role.OPERATOR, "olga")
+    browser.context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises(HANDSHAKE):
+        await browser.get("/")
+
+
+async def test_whoever_is_denied_is_refused_at_once_on_a_connection_that_is_open(visits: Visits) -> None:
+    analyst, operator = await people(visits)
+    connection = analyst.connection()
+    assert await asyncio.to_thread(kept_open, connection, visits.port) == 200
+    own, path = "/people/operator/olga/deny", "/people/analyst/ada/deny"
+    listed = (await operator.get("/people")).text
+    assert (own in listed, path in listed) == (False, True)
+    csrf = (await operator.get(path)).csrf
+    assert (await operator.post(own, [("csrf", csrf), ("why", "a slip")])).status == 409, "not oneself"
+    assert (await operator.send(path, path, why="left the hospital")).status == 303
+    assert await asyncio.to_thread(kept_open, connection, visits.port) == 403
+    connection.close()
+    assert "by operator/olga: left the hospital" in (await operator.get("/audit")).text
+    told = await analyst.get("/")
+    assert "is on the deny-list; ask the coordinator&#39;s operator" in told.text
+    assert "did not come from a page" not in told.text
+    again = await visits.visitor(Role.OPERATOR, "olga")
+    told = await operator.get("/")
+    assert (told.status, (await again.get("/")).status) == (403, 200)
+    assert "was replaced by a later one; use that one" in told.text
 
 
 def kept_open(connection: http.client.HTTPConnection, port: int) -> int:
@@ -121,46 +116,44 @@ async def people(visits: Visits) -> Any:
     return await visits.visitor(Role.ANALYST, "ada"), await visits.visitor(Role.OPERATOR, "olga")
 
 
-async def test_a_certificate_of_the_next_authority_is_taken_without_a_restart(tmp_path: Path) -> None:
+async def test_a_certificate_of_the_next_authority_is_taken_without_a_restart(visits: Visits) -> None:
     from eigenveil_server.pki import rotation
 
-    async with visited(tmp_path / "c") as visits:
-        old = await visits.visitor(Role.OPERATOR, "olga")
-        await asyncio.to_thread(rotation.rotate, visits.rig.config)
-        await asyncio.to_thread(rotation.switch, visits.rig.config, anyway=True)
-        visits.rig.daemon.runtime.keys.authorities.refresh()
-        new = await visits.visitor(Role.OPERATOR, "oskar")
-        for browser in (old, new):
-            browser.context.load_verify_locations(cadata=visits.rig.ca.decode())
-            assert (await browser.get("/")).status == 200
-        await asyncio.to_thread(rotation.retire, visits.rig.config, anyway=True)
-        visits.rig.daemon.runtime.keys.authorities.refresh()
-        assert (await new.get("/")).status == 200
-        with pytest.raises(HANDSHAKE):
-            await old.get("/")
+    old = await visits.visitor(Role.OPERATOR, "olga")
+    await asyncio.to_thread(rotation.rotate, visits.rig.config)
+    await asyncio.to_thread(rotation.switch, visits.rig.config, anyway=True)
+    visits.rig.daemon.runtime.keys.authorities.refresh()
+    new = await visits.visitor(Role.OPERATOR, "oskar")
+    for browser in (old, new):
+        browser.context.load_verify_locations(cadata=visits.rig.ca.decode())
+        assert (await browser.get("/")).status == 200
+    await asyncio.to_thread(rotation.retire, visits.rig.config, anyway=True)
+    visits.rig.daemon.runtime.keys.authorities.refresh()
+    assert (await new.get("/")).status == 200
+    with pytest.raises(HANDSHAKE):
+        await old.get("/")
 
 
-async def test_a_form_needs_its_session_its_secret_and_a_page_of_ours(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        _, operator = await people(visits)
-        await visits.visitor(Role.ANALYST, "abel")
-        path, why = "/people/analyst/abel/deny", ("why", "tests")
-        csrf = ("csrf", (await operator.get(path)).csrf)
-        stranger = await visits.visitor(Role.OPERATOR, "oskar")
-        other = ("csrf", (await stranger.get(path)).csrf)
-        assert (await operator.post(path, [why])).status == 403
-        assert (await operator.post(path, [why, other])).status == 403
-        for headers in (
-            {"Origin": "https://elsewhere.example"},
-            {"Origin": ""},
-            {"Sec-Fetch-Site": "cross-site"},
-        ):
-            assert (await operator.post(path, [why, csrf], headers)).status == 403, headers
-        assert (await operator.post(path, [why, csrf], {"Content-Type": "text/plain"})).status == 415
-        stolen = {"Cookie": operator.cookie}
-        assert (await stranger.post(path, [why, csrf], stolen)).status == 401, "another's session"
-        assert "denied" not in (await operator.get("/people")).text
-        assert (await operator.post(path, [why, csrf])).status == 303
+async def test_a_form_needs_its_session_its_secret_and_a_page_of_ours(visits: Visits) -> None:
+    _, operator = await people(visits)
+    await visits.visitor(Role.ANALYST, "abel")
+    path, why = "/people/analyst/abel/deny", ("why", "tests")
+    csrf = ("csrf", (await operator.get(path)).csrf)
+    stranger = await visits.visitor(Role.OPERATOR, "oskar")
+    other = ("csrf", (await stranger.get(path)).csrf)
+    assert (await operator.post(path, [why])).status == 403
+    assert (await operator.post(path, [why, other])).status == 403
+    for headers in (
+        {"Origin": "https://elsewhere.example"},
+        {"Origin": ""},
+        {"Sec-Fetch-Site": "cross-site"},
+    ):
+        assert (await operator.post(path, [why, csrf], headers)).status == 403, headers
+    assert (await operator.post(path, [why, csrf], {"Content-Type": "text/plain"})).status == 415
+    stolen = {"Cookie": operator.cookie}
+    assert (await stranger.post(path, [why, csrf], stolen)).status == 401, "another's session"
+    assert "denied" not in (await operator.get("/people")).text
+    assert (await operator.post(path, [why, csrf])).status == 303
 
 
 def test_whoever_keeps_no_cookie_closes_no_session_of_others() -> None:
@@ -173,33 +166,31 @@ def test_whoever_keeps_no_cookie_closes_no_session_of_others() -> None:
 
 
 async def test_an_ended_session_sends_no_form_and_looks_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    visits: Visits, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with visited(tmp_path / "c") as visits:
-        _, operator = await people(visits)
-        path = "/people/analyst/ada/deny"
-        csrf = (await operator.get(path)).csrf
-        monkeypatch.setattr("eigenveil_common.web.sessions.LIFETIME_SECONDS", -LIFETIME_SECONDS)
-        answer = await operator.post(path, [("csrf", csrf), ("why", "tests")])
-        assert answer.status == 401
-        monkeypatch.undo()
-        assert (await operator.send(path, path, why="tests")).status == 303
+    _, operator = await people(visits)
+    path = "/people/analyst/ada/deny"
+    csrf = (await operator.get(path)).csrf
+    monkeypatch.setattr("eigenveil_common.web.sessions.LIFETIME_SECONDS", -LIFETIME_SECONDS)
+    answer = await operator.post(path, [("csrf", csrf), ("why", "tests")])
+    assert answer.status == 401
+    monkeypatch.undo()
+    assert (await operator.send(path, path, why="tests")).status == 303
 
 
-async def test_a_name_that_is_not_ours_and_a_path_out_of_the_files_lead_nowhere(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        _, operator = await people(visits)
-        for host in ("evil.example", f"evil.example:{visits.port}", "127.0.0.1:1"):
-            assert (await operator.get("/", Host=host)).status == 421, host
-        assert (await operator.get("/", Host=f"localhost:{visits.port}")).status == 200
-        for path in (
-            "/static/../access.py",
-            "/static/%2e%2e%2fdesk.py",
-            "/static//etc/passwd",
-            "/studies/..%2f..%2fstate.db",
-            f"/studies/{'A' * 64}",
-        ):
-            assert (await operator.get(path)).status == 404, path
+async def test_a_name_that_is_not_ours_and_a_path_out_of_the_files_lead_nowhere(visits: Visits) -> None:
+    _, operator = await people(visits)
+    for host in ("evil.example", f"evil.example:{visits.port}", "127.0.0.1:1"):
+        assert (await operator.get("/", Host=host)).status == 421, host
+    assert (await operator.get("/", Host=f"localhost:{visits.port}")).status == 200
+    for path in (
+        "/static/../access.py",
+        "/static/%2e%2e%2fdesk.py",
+        "/static//etc/passwd",
+        "/studies/..%2f..%2fstate.db",
+        f"/studies/{'A' * 64}",
+    ):
+        assert (await operator.get(path)).status == 404, path
 
 
 async def test_too_large_and_too_many_requests_are_refused(
@@ -264,8 +255,3 @@ async def test_a_listed_proxy_says_who_visits_and_nobody_else_does(tmp_path: Pat
 def test_a_console_that_knows_its_visitors_by_halves_is_refused(values: dict[str, Any]) -> None:
     with refused(Code.BAD_CONFIG):
         ConsoleConfig(**values)
-
-
-def test_there_is_no_console_unless_it_is_asked_for(tmp_path: Path) -> None:
-    config: Config = made(tmp_path / "c")
-    assert not config.console.listen

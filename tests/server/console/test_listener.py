@@ -13,7 +13,7 @@ import pytest
 from eigenveil.identity import Role
 from eigenveil_server.console import listener
 from tests.server.console.test_access import PROXY
-from tests.server.console.visits import Browser, visited
+from tests.server.console.visits import Browser, Visits, visited
 from tests.torture.front.besieged import client_hello
 
 SECONDS = 100.0
@@ -55,28 +55,25 @@ async def gone(connection: Connection, *, more: bytes = b"") -> None:
         talking.cancel()
 
 
-async def test_a_request_that_never_ends_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_never_ends_is_ended(visits: Visits, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of its head, its body or the one behind it, said on and on or not at all; an answer may go on."""
-    async with visited(tmp_path / "c") as visits:
-        operator = await visits.visitor(Role.OPERATOR, "olga")
-        assert (await operator.get("/")).status == 200
-        host = f"Host: 127.0.0.1:{visits.port}\r\n"
-        form = (
-            f"Origin: https://127.0.0.1:{visits.port}\r\nContent-Type: application/x-www-form-urlencoded\r\n"
-        )
-        whole = f"GET / HTTP/1.1\r\n{host}\r\n"
-        head = f"GET / HTTP/1.1\r\n{host}X-Slow: "
-        refused = f"POST /people/analyst/ada/deny HTTP/1.1\r\n{host}Content-Length: 9999\r\n\r\n"
-        body = refused.replace(host, f"{host}{form}Cookie: {operator.cookie}\r\n")
-        async with speaking(operator, whole.replace("/", "/live", 1)) as (live, _):
-            await asyncio.wait_for(live.readuntil(b"\r\n\r\n"), SECONDS)
-            monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.5)
-            for words in (head, refused, body, whole + head, whole + body):
-                for more in (b"", b"x"):
-                    async with speaking(operator, words) as connection:
-                        await gone(connection, more=more)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(live.read(), 0.5)
+    operator = await visits.visitor(Role.OPERATOR, "olga")
+    assert (await operator.get("/")).status == 200
+    host = f"Host: 127.0.0.1:{visits.port}\r\n"
+    form = f"Origin: https://127.0.0.1:{visits.port}\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+    whole = f"GET / HTTP/1.1\r\n{host}\r\n"
+    head = f"GET / HTTP/1.1\r\n{host}X-Slow: "
+    refused = f"POST /people/analyst/ada/deny HTTP/1.1\r\n{host}Content-Length: 9999\r\n\r\n"
+    body = refused.replace(host, f"{host}{form}Cookie: {operator.cookie}\r\n")
+    async with speaking(operator, whole.replace("/", "/live", 1)) as (live, _):
+        await asyncio.wait_for(live.readuntil(b"\r\n\r\n"), SECONDS)
+        monkeypatch.setattr(listener, "REQUEST_SECONDS", 0.2)
+        for words in (head, refused, body, whole + head, whole + body):
+            for more in (b"", b"x"):
+                async with speaking(operator, words) as connection:
+                    await gone(connection, more=more)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(live.read(), 0.5)
 
 
 async def test_whoever_is_no_proxy_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,20 +145,19 @@ async def test_half_open_sockets_take_no_place_and_hold_no_tls(
         assert told >= 15
 
 
-async def test_a_socket_that_is_gone_or_no_client_of_tls_leaves_nothing(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        olga = await visits.visitor(Role.OPERATOR, "olga")
-        here = visits.rig.daemon._console
-        assert here is not None
-        for words in (b"", b"GET / HTTP/1.1\r\n\r\n", client_hello()[:100], client_hello()):
-            _, writer = await asyncio.open_connection("127.0.0.1", visits.port)
-            writer.write(words)
-            await asyncio.sleep(0.05)
-            writer.transport.abort()
-        async with asyncio.timeout(SECONDS):
-            while len(here._listener._pending_connections) or here._listener._handshake_tasks:
-                await asyncio.sleep(0.01)
-        assert (await olga.get("/")).status == 200
+async def test_a_socket_that_is_gone_or_no_client_of_tls_leaves_nothing(visits: Visits) -> None:
+    olga = await visits.visitor(Role.OPERATOR, "olga")
+    here = visits.rig.daemon._console
+    assert here is not None
+    for words in (b"", b"GET / HTTP/1.1\r\n\r\n", client_hello()[:100], client_hello()):
+        _, writer = await asyncio.open_connection("127.0.0.1", visits.port)
+        writer.write(words)
+        await asyncio.sleep(0.05)
+        writer.transport.abort()
+    async with asyncio.timeout(SECONDS):
+        while len(here._listener._pending_connections) or here._listener._handshake_tasks:
+            await asyncio.sleep(0.01)
+    assert (await olga.get("/")).status == 200
 
 
 def test_a_newcomer_makes_no_room_for_itself() -> None:

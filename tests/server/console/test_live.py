@@ -54,38 +54,36 @@ async def begun(visits: Visits) -> tuple[str, Mapping[str, Client]]:
     return await analyst.submit(study_toml()), sites
 
 
-async def test_a_watcher_sees_a_study_to_its_end_and_is_told_no_secret(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        digest, sites = await begun(visits)
-        operator = await visits.visitor(Role.OPERATOR, "olga")
-        async with watching(operator, f"/studies/{digest}/live") as reader:
+async def test_a_watcher_sees_a_study_to_its_end_and_is_told_no_secret(visits: Visits) -> None:
+    digest, sites = await begun(visits)
+    operator = await visits.visitor(Role.OPERATOR, "olga")
+    async with watching(operator, f"/studies/{digest}/live") as reader:
+        assert await status(reader) == 200
+        await until(reader, b">running<")
+        async with answering(sites):
+            told = await until(reader, b"Its result is released")
+            told += await until(reader, b"\r\n0\r\n\r\n")  # the end of the answer
+    assert b"csrf" not in told
+    # Whoever asks again is told that there is nothing more: browsers then stop asking.
+    assert (await operator.get(f"/studies/{digest}/live")).status == 204
+
+
+async def test_whoever_is_denied_sees_no_more_of_a_page_that_is_open(visits: Visits) -> None:
+    digest, _ = await begun(visits)
+    analyst = await visits.visitor(Role.ANALYST, "abel")
+    operator = await visits.visitor(Role.OPERATOR, "olga")
+    async with (
+        watching(analyst, f"/studies/{digest}/live") as denied_sites,
+        watching(operator, f"/studies/{digest}/live") as check_admitted,
+    ):
+        for reader in (denied_sites, check_admitted):
             assert await status(reader) == 200
             await until(reader, b">running<")
-            async with answering(sites):
-                told = await until(reader, b"Its result is released")
-                told += await until(reader, b"\r\n0\r\n\r\n")  # the end of the answer
-        assert b"csrf" not in told
-        # Whoever asks again is told that there is nothing more: browsers then stop asking.
-        assert (await operator.get(f"/studies/{digest}/live")).status == 204
-
-
-async def test_whoever_is_denied_sees_no_more_of_a_page_that_is_open(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        digest, _ = await begun(visits)
-        analyst = await visits.visitor(Role.ANALYST, "abel")
-        operator = await visits.visitor(Role.OPERATOR, "olga")
-        async with (
-            watching(analyst, f"/studies/{digest}/live") as denied_sites,
-            watching(operator, f"/studies/{digest}/live") as check_admitted,
-        ):
-            for reader in (denied_sites, check_admitted):
-                assert await status(reader) == 200
-                await until(reader, b">running<")
-            visits.rig.daemon.registry.deny(Role.ANALYST, "abel")
-            await ended(denied_sites)
-            assert not check_admitted.at_eof()
-        async with watching(analyst, f"/studies/{digest}/live") as again:
-            assert await status(again) == 403
+        visits.rig.daemon.registry.deny(Role.ANALYST, "abel")
+        await ended(denied_sites)
+        assert not check_admitted.at_eof()
+    async with watching(analyst, f"/studies/{digest}/live") as again:
+        assert await status(again) == 403
 
 
 async def test_one_watcher_too_many_is_refused_and_one_who_leaves_makes_room(tmp_path: Path) -> None:
@@ -156,20 +154,17 @@ async def test_what_cannot_be_made_ends_the_watch_and_not_the_coordinator() -> N
     assert found == []
 
 
-async def test_a_reader_that_never_reads_keeps_neither_rounds_nor_others_waiting(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        digest, sites = await begun(visits)
-        operator = await visits.visitor(Role.OPERATOR, "olga")
-        deaf = socket.create_connection(("127.0.0.1", visits.port))
-        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
-        wrapped = operator.context.wrap_socket(
-            deaf, server_hostname="127.0.0.1", do_handshake_on_connect=False
-        )
-        with wrapped as held:
-            await asyncio.to_thread(held.do_handshake)
-            ask = f"GET /studies/{digest}/live HTTP/1.1\r\nHost: 127.0.0.1:{visits.port}\r\n\r\n"
-            await asyncio.to_thread(held.sendall, ask.encode())
-            async with watching(operator, f"/studies/{digest}/live") as reader:
-                assert await status(reader) == 200
-                async with answering(sites):
-                    await until(reader, b"Its result is released")
+async def test_a_reader_that_never_reads_keeps_neither_rounds_nor_others_waiting(visits: Visits) -> None:
+    digest, sites = await begun(visits)
+    operator = await visits.visitor(Role.OPERATOR, "olga")
+    deaf = socket.create_connection(("127.0.0.1", visits.port))
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+    wrapped = operator.context.wrap_socket(deaf, server_hostname="127.0.0.1", do_handshake_on_connect=False)
+    with wrapped as held:
+        await asyncio.to_thread(held.do_handshake)
+        ask = f"GET /studies/{digest}/live HTTP/1.1\r\nHost: 127.0.0.1:{visits.port}\r\n\r\n"
+        await asyncio.to_thread(held.sendall, ask.encode())
+        async with watching(operator, f"/studies/{digest}/live") as reader:
+            assert await status(reader) == 200
+            async with answering(sites):
+                await until(reader, b"Its result is released")

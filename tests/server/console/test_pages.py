@@ -54,92 +54,88 @@ async def shown(browser: Browser, path: str, words: str) -> Answer:
 
 
 async def test_a_study_from_the_form_is_the_study_from_a_file_and_its_release_is_the_signed_one(
-    tmp_path: Path,
+    visits: Visits,
 ) -> None:
-    async with visited(tmp_path / "c") as visits:
-        sites = await visits.rig.sites()
-        analyst, client = await an_analyst(visits, "ada")
-        predicted = await typed(analyst, "predict")
-        assert predicted.status == 200
-        assert "sees each site&#39;s totals before it adds noise" in predicted.text
-        masked = await typed(analyst, "predict", masked="yes")
-        assert "nobody sees a site&#39;s totals" in masked.text
-        assert 'value="yes" checked' in masked.text
-        async with answering(sites):
-            path = await submitted(analyst, client)
-            await shown(analyst, path, 'id="found"')
-            kept = await analyst.get(f"{path}/release.json")
-            report_page = await analyst.get(f"{path}/report")
-        digest = path.rpartition("/")[2]
-        assert kept.text.encode() == await client.release(digest)
-        study = json.loads(kept.text)["document"]["plan"]["study"]
-        assert (study["name"], study["purpose"], study["components"]) == ("first", "to see", 2)
-        assert [one["name"] for one in study["columns"]] == ["c0", "c1", "c2", "c3"]
-        assert study["federation"]["sites"] == list(SITES)
-        policy = report_page.headers["content-security-policy"]
-        assert "sandbox" in policy
-        assert "script-src" not in policy, "nothing but default-src speaks of scripts"
-        assert "default-src 'none'" in policy
-
-
-async def test_the_form_makes_a_draft_and_no_study(tmp_path: Path) -> None:
-    """A coordinator that could make a study of what a form says could ask in anybody's name."""
-    async with visited(tmp_path / "c") as visits:
-        await visits.rig.sites()
-        analyst, client = await an_analyst(visits, "ada")
-        drafted = await typed(analyst, "draft", submission="from-the-form", epsilon="0.5")
-        assert drafted.status == 200
-        command = "eigenveil study submit first.toml --submission from-the-form"
-        assert f"<code>{command}</code>" in drafted.text
-        assert "epsilon 0.5" in drafted.text, "what it would be is shown beside it"
-        file = await typed(analyst, "file", submission="from-the-form", epsilon="0.5")
-        assert file.headers["content-disposition"] == 'attachment; filename="first.toml"'
-        assert command in file.text
-        study = parse_study(file.text)
-        assert (study.name, study.epsilon, study.federation.sites) == ("first", 0.5, SITES)
-        for gone in ("submit", "", "Submit"):
-            assert (await typed(analyst, gone)).status == 200
-        assert report(visits.rig.config)["studies"] == []
-        assert report(visits.rig.config)["budget"]["reserved_micro_rho"] == 0
-        twice = [await client.submit(file.text, "from-the-form", agreed=False) for _ in range(2)]
-        assert twice[0] == twice[1]
-
-
-async def test_a_draft_says_that_the_same_study_has_a_result_or_will_have(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        await visits.rig.sites()
-        analyst, client = await an_analyst(visits, "ada")
-        assert "very same" not in (await typed(analyst, "draft")).text
+    sites = await visits.rig.sites()
+    analyst, client = await an_analyst(visits, "ada")
+    predicted = await typed(analyst, "predict")
+    assert predicted.status == 200
+    assert "sees each site&#39;s totals before it adds noise" in predicted.text
+    masked = await typed(analyst, "predict", masked="yes")
+    assert "nobody sees a site&#39;s totals" in masked.text
+    assert 'value="yes" checked' in masked.text
+    async with answering(sites):
         path = await submitted(analyst, client)
-        for words, told in (({}, True), ({"purpose": "another"}, False)):
-            text = (await typed(analyst, "draft", **words)).text
-            assert (path in text, "An identical study is already running" in text) == (told, told)
-        other, _ = await an_analyst(visits, "bea")
-        assert path not in (await typed(other, "draft")).text
+        await shown(analyst, path, 'id="found"')
+        kept = await analyst.get(f"{path}/release.json")
+        report_page = await analyst.get(f"{path}/report")
+    digest = path.rpartition("/")[2]
+    assert kept.text.encode() == await client.release(digest)
+    study = json.loads(kept.text)["document"]["plan"]["study"]
+    assert (study["name"], study["purpose"], study["components"]) == ("first", "to see", 2)
+    assert [one["name"] for one in study["columns"]] == ["c0", "c1", "c2", "c3"]
+    assert study["federation"]["sites"] == list(SITES)
+    policy = report_page.headers["content-security-policy"]
+    assert "sandbox" in policy
+    assert "script-src" not in policy, "nothing but default-src speaks of scripts"
+    assert "default-src 'none'" in policy
 
 
-async def test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        await visits.rig.sites()
-        analyst = await visits.visitor(Role.ANALYST, "ada")
-        for wrong in (
-            {"components": "many"},
-            {"components": "9"},
-            {"epsilon": "1e9"},
-            {"epsilon": "nan"},
-            {"delta": ""},
-            {"name": ""},
-            {"submission": "../x"},
-        ):
-            answer = await typed(analyst, "draft", purpose="kept words", **wrong)
-            assert answer.status == 400, wrong
-            assert "kept words" in answer.text
-            assert 'class="note care"' in answer.text
-        for wrong in ({"components": "many"}, {"submission": "../x"}, {"submission": 'x"; reboot'}):
-            assert (await typed(analyst, "file", **wrong)).status == 400
-        assert (await typed(analyst, "draft", columns=["nowhere"])).status == 400
-        assert report(visits.rig.config)["studies"] == []
-        assert report(visits.rig.config)["budget"]["reserved_micro_rho"] == 0
+async def test_the_form_makes_a_draft_and_no_study(visits: Visits) -> None:
+    """A coordinator that could make a study of what a form says could ask in anybody's name."""
+    await visits.rig.sites()
+    analyst, client = await an_analyst(visits, "ada")
+    drafted = await typed(analyst, "draft", submission="from-the-form", epsilon="0.5")
+    assert drafted.status == 200
+    command = "eigenveil study submit first.toml --submission from-the-form"
+    assert f"<code>{command}</code>" in drafted.text
+    assert "epsilon 0.5" in drafted.text, "what it would be is shown beside it"
+    file = await typed(analyst, "file", submission="from-the-form", epsilon="0.5")
+    assert file.headers["content-disposition"] == 'attachment; filename="first.toml"'
+    assert command in file.text
+    study = parse_study(file.text)
+    assert (study.name, study.epsilon, study.federation.sites) == ("first", 0.5, SITES)
+    for gone in ("submit", "", "Submit"):
+        assert (await typed(analyst, gone)).status == 200
+    assert report(visits.rig.config)["studies"] == []
+    assert report(visits.rig.config)["budget"]["reserved_micro_rho"] == 0
+    twice = [await client.submit(file.text, "from-the-form", agreed=False) for _ in range(2)]
+    assert twice[0] == twice[1]
+
+
+async def test_a_draft_says_that_the_same_study_has_a_result_or_will_have(visits: Visits) -> None:
+    await visits.rig.sites()
+    analyst, client = await an_analyst(visits, "ada")
+    assert "very same" not in (await typed(analyst, "draft")).text
+    path = await submitted(analyst, client)
+    for words, told in (({}, True), ({"purpose": "another"}, False)):
+        text = (await typed(analyst, "draft", **words)).text
+        assert (path in text, "An identical study is already running" in text) == (told, told)
+    other, _ = await an_analyst(visits, "bea")
+    assert path not in (await typed(other, "draft")).text
+
+
+async def test_what_is_wrong_is_said_in_the_form_and_nothing_typed_is_lost(visits: Visits) -> None:
+    await visits.rig.sites()
+    analyst = await visits.visitor(Role.ANALYST, "ada")
+    for wrong in (
+        {"components": "many"},
+        {"components": "9"},
+        {"epsilon": "1e9"},
+        {"epsilon": "nan"},
+        {"delta": ""},
+        {"name": ""},
+        {"submission": "../x"},
+    ):
+        answer = await typed(analyst, "draft", purpose="kept words", **wrong)
+        assert answer.status == 400, wrong
+        assert "kept words" in answer.text
+        assert 'class="note care"' in answer.text
+    for wrong in ({"components": "many"}, {"submission": "../x"}, {"submission": 'x"; reboot'}):
+        assert (await typed(analyst, "file", **wrong)).status == 400
+    assert (await typed(analyst, "draft", columns=["nowhere"])).status == 400
+    assert report(visits.rig.config)["studies"] == []
+    assert report(visits.rig.config)["budget"]["reserved_micro_rho"] == 0
 
 
 async def test_searching_keeps_what_was_chosen(tmp_path: Path) -> None:
@@ -153,47 +149,40 @@ async def test_searching_keeps_what_was_chosen(tmp_path: Path) -> None:
 
 
 async def test_what_a_study_asks_is_its_analysts_and_the_operators_until_it_is_released(
-    tmp_path: Path,
+    visits: Visits,
 ) -> None:
     question = ("to see", "c0, -1 to 1", "2 of 4 columns", "anna, bert, carl</dd>", "Delta 1e-06")
-    async with visited(tmp_path / "c") as visits:
-        sites = await visits.rig.sites()
-        analyst, client = await an_analyst(visits, "ada")
-        other, operator = (
-            await visits.visitor(Role.ANALYST, "bea"),
-            await visits.visitor(Role.OPERATOR, "ada"),
-        )
-        cancelled = await submitted(analyst, client)
-        await analyst.send(cancelled, f"{cancelled}/cancel")
-        path = await submitted(analyst, client, "two")
-        for one in (cancelled, path):
-            for browser in (analyst, operator):
-                told = (await browser.get(one)).text
-                assert [word for word in question if word not in told] == []
-            for page in (one, "/", "/studies", "/budget"):
-                assert [word for word in question if word in (await other.get(page)).text] == [], page
-        async with answering(sites):
-            released = await shown(other, path, 'id="found"')
-        assert all(word in released.text for word in question)
+    sites = await visits.rig.sites()
+    analyst, client = await an_analyst(visits, "ada")
+    other, operator = (await visits.visitor(Role.ANALYST, "bea"), await visits.visitor(Role.OPERATOR, "ada"))
+    cancelled = await submitted(analyst, client)
+    await analyst.send(cancelled, f"{cancelled}/cancel")
+    path = await submitted(analyst, client, "two")
+    for one in (cancelled, path):
+        for browser in (analyst, operator):
+            told = (await browser.get(one)).text
+            assert [word for word in question if word not in told] == []
+        for page in (one, "/", "/studies", "/budget"):
+            assert [word for word in question if word in (await other.get(page)).text] == [], page
+    async with answering(sites):
+        released = await shown(other, path, 'id="found"')
+    assert all(word in released.text for word in question)
 
 
-async def test_only_its_analyst_cancels_a_study(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        await visits.rig.sites()
-        analyst, client = await an_analyst(visits, "ada")
-        other, operator = (
-            await visits.visitor(Role.ANALYST, "bea"),
-            await visits.visitor(Role.OPERATOR, "olga"),
-        )
-        path = await submitted(analyst, client)
-        assert "/cancel" not in (await other.get(path)).text
-        csrf = (await other.get("/submit")).csrf
-        assert (await other.post(f"{path}/cancel", [("csrf", csrf)])).status == 404
-        csrf = (await operator.get("/people/analyst/ada/deny")).csrf
-        assert (await operator.post(f"{path}/cancel", [("csrf", csrf)])).status == 403
-        assert report(visits.rig.config)["studies"][0]["state"] == "running"
-        assert (await analyst.send(path, f"{path}/cancel")).status == 303
-        assert report(visits.rig.config)["studies"][0]["state"] == "cancelled"
+async def test_only_its_analyst_cancels_a_study(visits: Visits) -> None:
+    await visits.rig.sites()
+    analyst, client = await an_analyst(visits, "ada")
+    other = await visits.visitor(Role.ANALYST, "bea")
+    operator = await visits.visitor(Role.OPERATOR, "olga")
+    path = await submitted(analyst, client)
+    assert "/cancel" not in (await other.get(path)).text
+    csrf = (await other.get("/submit")).csrf
+    assert (await other.post(f"{path}/cancel", [("csrf", csrf)])).status == 404
+    csrf = (await operator.get("/people/analyst/ada/deny")).csrf
+    assert (await operator.post(f"{path}/cancel", [("csrf", csrf)])).status == 403
+    assert report(visits.rig.config)["studies"][0]["state"] == "running"
+    assert (await analyst.send(path, f"{path}/cancel")).status == 303
+    assert report(visits.rig.config)["studies"][0]["state"] == "cancelled"
 
 
 async def test_no_word_of_anybody_becomes_a_part_of_a_page(tmp_path: Path) -> None:
@@ -223,79 +212,74 @@ async def test_no_word_of_anybody_becomes_a_part_of_a_page(tmp_path: Path) -> No
 TEXTS = ("name", "purpose", "search", "components", "epsilon", "delta", "expected_records", "submission")
 
 
-async def test_the_record_is_read_a_page_at_a_time_and_every_line_once(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        for number in range(60):
-            visits.rig.token(Role.ANALYST, f"a{number}")
-        operator = await visits.visitor(Role.OPERATOR, "olga")
-        first = await operator.get("/audit")
-        older = first.text.partition('href="/audit?before=')[2].partition('"')[0]
-        second = await operator.get(f"/audit?before={older}")
-        for number in range(60):
-            line = f"<code>analyst/a{number}</code>"
-            assert first.text.count(line) + second.text.count(line) == 1
-        assert "<code>certificate " in first.text, "the digest of an enrolment is of no key"
-        assert (await operator.get("/audit?before=9" + "9" * 30)).status == 400
+async def test_the_record_is_read_a_page_at_a_time_and_every_line_once(visits: Visits) -> None:
+    for number in range(60):
+        visits.rig.token(Role.ANALYST, f"a{number}")
+    operator = await visits.visitor(Role.OPERATOR, "olga")
+    first = await operator.get("/audit")
+    older = first.text.partition('href="/audit?before=')[2].partition('"')[0]
+    second = await operator.get(f"/audit?before={older}")
+    for number in range(60):
+        line = f"<code>analyst/a{number}</code>"
+        assert first.text.count(line) + second.text.count(line) == 1
+    assert "<code>certificate " in first.text, "the digest of an enrolment is of no key"
+    assert (await operator.get("/audit?before=9" + "9" * 30)).status == 400
 
 
-async def test_operators_see_who_is_online_and_analysts_only_the_hour(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        sites = await visits.rig.sites()
-        analyst, operator = (
-            await visits.visitor(Role.ANALYST, "ada"),
-            await visits.visitor(Role.OPERATOR, "olga"),
-        )
-        async with answering(sites):
-            client = await visits.rig.client(Role.ANALYST, "bea")
-            await client.events(await client.submit(study_toml()))
-            greeting = a_hello(next_generation=b"g" * 32)
-            await sites["anna"].stub.Hello(greeting)
-        told = (await analyst.get("/")).text
-        assert "online" not in told
-        assert "in the hour of" in told
-        assert "Certificate until" not in told
-        told = (await operator.get("/")).text
-        assert "Certificate until" in told
-        assert told.count(">online<") == 1
-        await sites["anna"].channel.close()
-        async with asyncio.timeout(20):
-            while ">online<" in (await operator.get("/")).text:
-                await asyncio.sleep(0.1)
+async def test_operators_see_who_is_online_and_analysts_only_the_hour(visits: Visits) -> None:
+    sites = await visits.rig.sites()
+    analyst, operator = (
+        await visits.visitor(Role.ANALYST, "ada"),
+        await visits.visitor(Role.OPERATOR, "olga"),
+    )
+    async with answering(sites):
+        client = await visits.rig.client(Role.ANALYST, "bea")
+        await client.events(await client.submit(study_toml()))
+        greeting = a_hello(next_generation=b"g" * 32)
+        await sites["anna"].stub.Hello(greeting)
+    told = (await analyst.get("/")).text
+    assert "online" not in told
+    assert "in the hour of" in told
+    assert "Certificate until" not in told
+    told = (await operator.get("/")).text
+    assert "Certificate until" in told
+    assert told.count(">online<") == 1
+    await sites["anna"].channel.close()
+    async with asyncio.timeout(20):
+        while ">online<" in (await operator.get("/")).text:
+            await asyncio.sleep(0.1)
 
 
-async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_declined(tmp_path: Path) -> None:
-    async with visited(tmp_path / "c") as visits:
-        sites = await visits.rig.sites()
-        analyst, client = await an_analyst(visits, "ada")
-        other, operator = (
-            await visits.visitor(Role.ANALYST, "bea"),
-            await visits.visitor(Role.OPERATOR, "olga"),
-        )
-        path = await submitted(analyst, client)
-        digest = bytes.fromhex(path.rpartition("/")[2])
-        known, agreed = [digest], [pb.Agreed(plan_digest=digest)]
-        await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=known, awaiting=known), timeout=30)
-        told = await shown(operator, path, "waits for a person at the site")
-        assert "No round opens before" in told.text
-        assert "Waiting for: anna, bert, carl." in told.text
-        asked = pb.NextWorkRequest(known_plans=known, agreed=agreed)
-        waiting = sites["bert"].stub.NextWork(asked)
-        await shown(operator, path, "Waiting for: anna, carl.")
-        declining = pb.DeclineRequest(
-            plan_digest=digest, reason=pb.DECLINE_REASON_PERSON_PURPOSE, text=f"no {SCRIPT}"
-        )
-        browsers = (analyst, operator, other)
-        async with AsyncExitStack() as stack:
-            readers = [await stack.enter_async_context(watching(one, f"{path}/live")) for one in browsers]
-            for reader in readers:
-                assert await status(reader) == 200
-                await until(reader, b"Waiting for: anna, carl.")
-            await sites["carl"].stub.Decline(declining)
-            live = [await until(reader, b"\r\n0\r\n\r\n") for reader in readers]
-        assert [b"<q>no &lt;script" in one for one in live] == [True, False, False]
-        for browser in browsers:
-            told = await shown(browser, path, "the purpose of the study is not covered there")
-            assert SCRIPT not in told.text
-            assert ("<q>no &lt;script" in told.text) is (browser is analyst), "it was written to the analyst"
-        assert "purpose" in (await operator.get("/refusals")).text
-        waiting.cancel()
+async def test_a_page_says_whose_word_a_study_waits_for_and_why_somebody_declined(visits: Visits) -> None:
+    sites = await visits.rig.sites()
+    analyst, client = await an_analyst(visits, "ada")
+    other = await visits.visitor(Role.ANALYST, "bea")
+    operator = await visits.visitor(Role.OPERATOR, "olga")
+    path = await submitted(analyst, client)
+    digest = bytes.fromhex(path.rpartition("/")[2])
+    known, agreed = [digest], [pb.Agreed(plan_digest=digest)]
+    await sites["anna"].stub.NextWork(pb.NextWorkRequest(known_plans=known, awaiting=known), timeout=30)
+    told = await shown(operator, path, "waits for a person at the site")
+    assert "No round opens before" in told.text
+    assert "Waiting for: anna, bert, carl." in told.text
+    asked = pb.NextWorkRequest(known_plans=known, agreed=agreed)
+    waiting = sites["bert"].stub.NextWork(asked)
+    await shown(operator, path, "Waiting for: anna, carl.")
+    declining = pb.DeclineRequest(
+        plan_digest=digest, reason=pb.DECLINE_REASON_PERSON_PURPOSE, text=f"no {SCRIPT}"
+    )
+    browsers = (analyst, operator, other)
+    async with AsyncExitStack() as stack:
+        readers = [await stack.enter_async_context(watching(one, f"{path}/live")) for one in browsers]
+        for reader in readers:
+            assert await status(reader) == 200
+            await until(reader, b"Waiting for: anna, carl.")
+        await sites["carl"].stub.Decline(declining)
+        live = [await until(reader, b"\r\n0\r\n\r\n") for reader in readers]
+    assert [b"<q>no &lt;script" in one for one in live] == [True, False, False]
+    for browser in browsers:
+        told = await shown(browser, path, "the purpose of the study is not covered there")
+        assert SCRIPT not in told.text
+        assert ("<q>no &lt;script" in told.text) is (browser is analyst), "it was written to the analyst"
+    assert "purpose" in (await operator.get("/refusals")).text
+    waiting.cancel()

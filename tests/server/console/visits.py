@@ -147,7 +147,7 @@ async def visited(
     async with serving(config) as rig:
         published = dictionary or a_dictionary()
         signed = sign_dictionary(published, config.federation, rig.daemon.runtime.keys.release.sign)
-        with rig.daemon.runtime.repository.store.writer.transaction() as change:
+        with rig.repository.store.writer.transaction() as change:
             directory.publish(change, published, signed, 0)
         assert rig.ports.console_port is not None
         yield Visits(rig=rig, port=rig.ports.console_port)

@@ -16,7 +16,7 @@ from eigenveil_server.front import http2, message_quota
 from eigenveil_server.front.message_quota import MOST_REPLY_BYTES, READS_AT_ONCE, UnreadReplies
 from eigenveil_server.rpc import callers
 from eigenveil_server.rpc.callers import Calls
-from tests.server.front.test_door import connected, heard
+from tests.server.front.test_gateway import connected, heard
 from tests.server.rig import made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import PREFACE, call, message, settings

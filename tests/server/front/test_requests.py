@@ -22,7 +22,7 @@ from eigenveil_server.front.message_quota import (
     RequestQuota,
 )
 from eigenveil_server.front.quota import GatewayClient
-from tests.server.front.test_door import connected, heard
+from tests.server.front.test_gateway import connected, heard
 from tests.server.rig import Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import (

@@ -17,13 +17,13 @@ from eigenveil_server.front.http2 import (
     STUCK_SECONDS,
     UNFINISHED,
     UNREAD,
-    Http2Frame,
     FrameFilter,
+    Http2Frame,
     Http2Streams,
     InvalidFrame,
 )
 from eigenveil_server.front.quota import ConnectionInfo, ConnectionQuota, GatewayClient, ListenerLimits
-from tests.server.front.test_door import connected, heard
+from tests.server.front.test_gateway import connected, heard
 from tests.server.rig import Rig, made, serving
 from tests.support import a_hello
 from tests.torture.front.frames import (
@@ -51,6 +51,7 @@ from tests.torture.front.frames import (
 
 GREETING = message(a_hello().SerializeToString())
 FIRST_WINDOW = 65_535
+LIMITS = ListenerLimits(strangers=1, connections=9, calls=40, for_sites=3)
 WINDOW = 4  # INITIAL_WINDOW_SIZE
 
 
@@ -244,8 +245,7 @@ class Calling:
 
 
 def test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room() -> None:
-    limits = ListenerLimits(strangers=1, connections=9, calls=40, for_sites=3)
-    here = ConnectionQuota(lambda one, why: one.end(why), limits)
+    here = ConnectionQuota(lambda one, why: one.end(why), LIMITS)
     eve, ada, anna = (
         GatewayClient(name=name, role=role)
         for name, role in (("eve", Role.ANALYST), ("ada", Role.ANALYST), ("anna", Role.SITE))
@@ -273,9 +273,8 @@ def test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room() -> N
 
 
 def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of_several_the_oldest() -> None:
-    limits = ListenerLimits(strangers=1, connections=9, calls=40, for_sites=3)
     here, eve = (
-        ConnectionQuota(lambda one, why: one.end(why), limits),
+        ConnectionQuota(lambda one, why: one.end(why), LIMITS),
         GatewayClient(name="eve", role=Role.ANALYST),
     )
     here._guests = {"eve": eve}
@@ -292,9 +291,7 @@ def test_of_a_guests_connections_the_one_with_the_most_streams_makes_room_and_of
 
 def test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet() -> None:
     """Whoever came next under that name would have all of its limits anew."""
-    here = ConnectionQuota(
-        lambda one, why: one.end(why), ListenerLimits(strangers=1, connections=9, calls=40, for_sites=3)
-    )
+    here = ConnectionQuota(lambda one, why: one.end(why), LIMITS)
     gateway_client = here.gateway_client(None, "::1")
     Calling(gateway_client)
     here.forget()
@@ -307,16 +304,15 @@ def test_a_guest_is_not_forgotten_while_a_connection_is_open_however_quiet() -> 
 async def test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_connections(
     tmp_path: Path,
 ) -> None:
-    limits = ListenerLimits(strangers=1, connections=9, calls=40, for_sites=3)
     refuse = mock.Mock()
     gateway_options = GatewayOptions(
-        tls=refuse, name=refuse, check_admitted=refuse, closed=refuse, limits=limits
+        tls=refuse, name=refuse, check_admitted=refuse, closed=refuse, limits=LIMITS
     )
     door, eve = Gateway(tmp_path / "door", gateway_options), GatewayClient(name="eve", role=Role.ANALYST)
     one, other = GatewayConnection(door), GatewayConnection(door)
     for connection in (one, other):
         connection.connection_info = ConnectionInfo(peer="", certificate=b"", gateway_client=eve)
-    for _ in range(limits.streams_per_client):
+    for _ in range(LIMITS.streams_per_client):
         assert door.may_open(other)
         door.opened(one)
     assert not door.may_open(other)

@@ -161,7 +161,7 @@ async def serving_sites(sites: Mapping[str, MaskedSite]) -> AsyncIterator[None]:
 
 def attempts_of(rig: Rig, digest: str) -> dict[Place, tuple[str, ...]]:
     """The sets that are stored, by round and number."""
-    studies = rig.daemon.runtime.repository.studies
+    studies = rig.repository.studies
     rounds = range(studies.rounds(digest))
     stored = [one for round in rounds for one in studies.attempts(digest, round)]
     return {(one.round, one.number): one.sites for one in stored}
@@ -169,7 +169,7 @@ def attempts_of(rig: Rig, digest: str) -> dict[Place, tuple[str, ...]]:
 
 def charges_of(rig: Rig, digest: str) -> list[tuple[int, str, int]]:
     """What the ledger was charged for a study: round, kind, micro-rho."""
-    entries = rig.daemon.runtime.repository.ledger.entries()
+    entries = rig.repository.ledger.entries()
     return [
         (one.round, one.kind.value, one.micro_rho)
         for one in entries

@@ -56,7 +56,7 @@ async def test_an_answer_to_an_earlier_attempt_is_never_added(rig: Rig) -> None:
     asked, first, second = await tried_again(sites)
     anna, bert, carl = sites.values()
     assert (await anna.send(asked, first)).repeated, "it was taken while its attempt was on"
-    studies = rig.daemon.runtime.repository.studies
+    studies = rig.repository.studies
     assert studies.answers(digest, 0, 1).macs.keys() == {"anna"}
     other = anna.client.contribution(asked, bert.rows[: asked.query.length, 0].astype("<i8"), first.digest)
     assert "differently before" in str(await refusal(anna.client.stub.Contribute(other)))
@@ -110,29 +110,26 @@ async def test_an_answer_for_another_set_or_for_none_is_refused_and_told(rig: Ri
     assert (await bert.send(asked, attempt)).repeated is False
 
 
-async def test_one_that_is_in_no_set_waits_for_the_next(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_one_that_is_in_no_set_waits_for_the_next(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """Carl gets ready while the others' attempt is on, and knows its digest."""
     pass_without(monkeypatch, lambda site, place: (site, place) == ("carl", (0, 0)))
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-        await ada.submit(masked_toml())
-        anna, bert, carl = sites.values()
-        asked, attempt = await fixed({"anna": anna, "bert": bert})
-        assert attempt.sites == ("anna", "bert")
-        query, none = await carl.asked()
-        assert (query.digest, none) == (asked.digest, None)
-        outside = carl.client.contribution(asked, carl.rows[:1, 0].astype("<i8"), attempt.digest)
-        refused = await refusal(carl.client.stub.Contribute(outside))
-        assert (refused.code, "is not in the set" in str(refused)) == (Code.BAD_CONTRIBUTION, True)
-        await carl.ready(asked)
-        await anna.send(asked, attempt)
-        await bert.send(asked, attempt)
-        following, members = await carl.asked()
-        assert following.round == 1
-        assert members is not None
-        assert members.sites == ("anna", "bert", "carl")
+    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+    await ada.submit(masked_toml())
+    anna, bert, carl = sites.values()
+    asked, attempt = await fixed({"anna": anna, "bert": bert})
+    assert attempt.sites == ("anna", "bert")
+    query, none = await carl.asked()
+    assert (query.digest, none) == (asked.digest, None)
+    outside = carl.client.contribution(asked, carl.rows[:1, 0].astype("<i8"), attempt.digest)
+    refused = await refusal(carl.client.stub.Contribute(outside))
+    assert (refused.code, "is not in the set" in str(refused)) == (Code.BAD_CONTRIBUTION, True)
+    await carl.ready(asked)
+    await anna.send(asked, attempt)
+    await bert.send(asked, attempt)
+    following, members = await carl.asked()
+    assert following.round == 1
+    assert members is not None
+    assert members.sites == ("anna", "bert", "carl")
 
 
 async def announced(client: Client, message: pb.ContributeRequest) -> pb.OpenUploadResponse:
@@ -161,7 +158,7 @@ async def test_an_upload_is_for_one_attempt(rig: Rig) -> None:
     await bert.client.stub.Commit(pb.CommitRequest(upload=new.upload))
     await anna.send(asked, second)
     assert (await anna.asked())[0].round == 1
-    assert rig.daemon.runtime.repository.studies.answers(digest, 0, 2).macs.keys() == {"anna", "bert"}
+    assert rig.repository.studies.answers(digest, 0, 2).macs.keys() == {"anna", "bert"}
 
 
 @pytest.mark.parametrize("number", [1, 2])

@@ -46,7 +46,7 @@ async def test_a_pass_is_paid_once_for_each_number_of_an_attempt(rig: Rig, ada: 
     toml = f"batches = 4\n{toml}".replace("[records]", "[records]\nexpected_records = 400")
     for site in SITES:
         await rig.credentials(Role.SITE, site)
-    digest, repository = await ada.submit(toml, agreed=False), rig.daemon.runtime.repository
+    digest, repository = await ada.submit(toml, agreed=False), rig.repository
     plan = repository.studies.plan_of(repository.studies.get(digest))
     (way,) = possible_rehearsals(plan)
     batches = [one for one in way if batch_of(one.query) is not None]
@@ -81,7 +81,7 @@ async def test_one_study_may_not_reserve_more_by_trying_more_often(tmp_path: Pat
         for site in SITES:
             await rig.credentials(Role.SITE, site)
         ada = await rig.client(Role.ANALYST, "ada")
-        repository = rig.daemon.runtime.repository
+        repository = rig.repository
         digest = await ada.submit(masked_toml(attempts=4), agreed=False)
         stored = repository.studies.get(digest)
         plan = repository.studies.plan_of(stored)

@@ -15,14 +15,7 @@ from eigenveil.reporting.verify import load_release
 from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.server.deadlines import pass_without
-from tests.server.masked.sites import (
-    MaskedSite,
-    attempts_of,
-    charges_of,
-    masked_toml,
-    serving_sites,
-    site_of,
-)
+from tests.server.masked.sites import MaskedSite, attempts_of, charges_of, masked_toml, serving_sites, site_of
 from tests.server.rig import SITES, Credentials, Rig, made, serving
 
 
@@ -102,7 +95,7 @@ async def test_an_attempt_is_gone_on_with_as_it_was_charged(
             after, charged = attempts_of(rig, digest), charges_of(rig, digest)
             assert before[0].items() <= after.items()
             assert charged[: len(before[1])] == before[1]
-            sealed = rig.daemon.runtime.repository.studies.sealed_rounds(digest)
+            sealed = rig.repository.studies.sealed_rounds(digest)
             once = {one.release.round: one.release.micro_rho for one in sealed}
             assert charged == [(round, "attempt", once[round]) for round, _ in sorted(after)]
             told = {place: sites for (_, place), sites in sites["anna"].sets.items()}

@@ -58,7 +58,7 @@ async def ends(rig: Rig, ada: Client, toml: str) -> tuple[str, pb.StudyEvent]:
 
 def prices(rig: Rig, digest: str) -> dict[int, int]:
     """What each released round of a study costs once."""
-    sealed = rig.daemon.runtime.repository.studies.sealed_rounds(digest)
+    sealed = rig.repository.studies.sealed_rounds(digest)
     return {one.release.round: one.release.micro_rho for one in sealed}
 
 
@@ -70,7 +70,7 @@ async def test_a_masked_study_is_released_after_one_trip_a_round(rig: Rig) -> No
     assert (events[-1].state, events[-1].failure) == (pb.STUDY_STATE_RELEASED, "")
     assert {name: site.readied for name, site in sites.items()} == {name: [0] for name in SITES}
     assert attempts_of(rig, digest) == {(round, 1): SITES for round in range(ROUNDS)}
-    repository = rig.daemon.runtime.repository
+    repository = rig.repository
     sealed = [one.release for one in repository.studies.sealed_rounds(digest)]
     assert charges_of(rig, digest) == [(one.round, "attempt", one.micro_rho) for one in sealed]
     assert abs(sealed[0].values[0] - len(SITES) * ROWS) < 8 * sealed[0].sigma
@@ -88,7 +88,7 @@ async def test_a_masked_study_is_released_after_one_trip_a_round(rig: Rig) -> No
 
 
 async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The member that was lost is ready for the next round, and in the set of the one after that."""
 
@@ -96,28 +96,22 @@ async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(
         return (site, place) == ("carl", (2, 1))
 
     pass_without(monkeypatch, loses)
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await masked_sites(rig, loses)
-        ada = await rig.client(Role.ANALYST, "ada")
-        async with serving_sites(sites):
-            digest, last = await ends(rig, ada, masked_toml())
-        assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
-        sets = attempts_of(rig, digest)
-        assert (sets[2, 1], sets[2, 2]) == (SITES, PAIR)
-        assert set(sets) == {(round, 1) for round in range(ROUNDS)} | {(2, 2)}
-        assert sets[ROUNDS - 1, 1] == SITES, "it is in again"
-        once = prices(rig, digest)
-        assert charges_of(rig, digest) == [(place[0], "attempt", once[place[0]]) for place in sorted(sets)]
-        assert last.spent_micro_rho == sum(once.values()) + once[2]
-        rounds = load_release(await ada.release(digest)).document["rounds"]
-        assert (rounds[2]["present"], rounds[2]["absent"]) == (list(PAIR), {"carl": "did not answer"})
-        studies = rig.daemon.runtime.repository.studies
-        assert [one.attempts for one in studies.records(digest)] == [1, 1, 2, 1, 1, 1, 1]
-        assert (
-            studies.answers(digest, 2, 1).macs.keys()
-            == set(PAIR)
-            == studies.answers(digest, 2, 2).macs.keys()
-        )
+    sites = await masked_sites(rig, loses)
+    async with serving_sites(sites):
+        digest, last = await ends(rig, ada, masked_toml())
+    assert (last.state, last.failure) == (pb.STUDY_STATE_RELEASED, "")
+    sets = attempts_of(rig, digest)
+    assert (sets[2, 1], sets[2, 2]) == (SITES, PAIR)
+    assert set(sets) == {(round, 1) for round in range(ROUNDS)} | {(2, 2)}
+    assert sets[ROUNDS - 1, 1] == SITES, "it is in again"
+    once = prices(rig, digest)
+    assert charges_of(rig, digest) == [(place[0], "attempt", once[place[0]]) for place in sorted(sets)]
+    assert last.spent_micro_rho == sum(once.values()) + once[2]
+    rounds = load_release(await ada.release(digest)).document["rounds"]
+    assert (rounds[2]["present"], rounds[2]["absent"]) == (list(PAIR), {"carl": "did not answer"})
+    studies = rig.repository.studies
+    assert [one.attempts for one in studies.records(digest)] == [1, 1, 2, 1, 1, 1, 1]
+    assert studies.answers(digest, 2, 1).macs.keys() == set(PAIR) == studies.answers(digest, 2, 2).macs.keys()
 
 
 @pytest.mark.parametrize(
@@ -130,11 +124,7 @@ async def test_an_attempt_without_a_member_is_charged_and_made_again_without_it(
     ],
 )
 async def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
-    toml: dict[str, object],
-    why: str,
-    charged: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    toml: dict[str, object], why: str, charged: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def loses(site: str, place: Place) -> bool:
         return (
@@ -158,26 +148,25 @@ async def test_a_study_that_cannot_try_again_fails_and_says_what_was_charged(
             assert "nothing was charged" not in last.failure
             assert [round for round, _, _ in charges_of(rig, digest)] == [0] * charged
             assert last.spent_micro_rho == sum(rho for _, _, rho in charges_of(rig, digest)) > 0
-            ledger = rig.daemon.runtime.repository.ledger.ledger
+            ledger = rig.repository.ledger.ledger
             assert ledger.committed() == ledger.spent
     finally:
         disarm()
 
 
-async def test_too_few_that_are_ready_cost_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_few_that_are_ready_cost_nothing(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     told = asyncio.Event()
     pass_when(monkeypatch, lambda opened: told.is_set())
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
-        async with serving_sites({"anna": sites["anna"]}):
-            digest = await ada.submit(masked_toml())
-            async for event in ada.stub.WatchStudy(pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))):
-                said = {one.site: one.status for one in event.sites}
-                if said == {"anna": "ready", "bert": "waiting", "carl": "waiting"}:
-                    told.set()
-        assert "1 of the 2 sites needed answered; nothing was charged" in event.failure
-        assert "anna" not in event.failure.partition("(")[2]
-        assert charges_of(rig, digest) == []
+    sites, ada = await masked_sites(rig), await rig.client(Role.ANALYST, "ada")
+    async with serving_sites({"anna": sites["anna"]}):
+        digest = await ada.submit(masked_toml())
+        async for event in ada.stub.WatchStudy(pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))):
+            said = {one.site: one.status for one in event.sites}
+            if said == {"anna": "ready", "bert": "waiting", "carl": "waiting"}:
+                told.set()
+    assert "1 of the 2 sites needed answered; nothing was charged" in event.failure
+    assert "anna" not in event.failure.partition("(")[2]
+    assert charges_of(rig, digest) == []
 
 
 @pytest.mark.parametrize("how", ["declines", "denied"])
@@ -246,7 +235,7 @@ async def test_who_declines_while_the_next_set_is_fixed_is_not_in_it_or_ends_it_
 
 
 async def test_what_the_reservation_does_not_hold_is_not_attempted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = LedgerStore.reserve
 
@@ -260,17 +249,15 @@ async def test_what_the_reservation_does_not_hold_is_not_attempted(
     monkeypatch.setattr(LedgerStore, "reserve", half)
     pass_without(monkeypatch, loses)
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await masked_sites(rig, loses)
-        ada = await rig.client(Role.ANALYST, "ada")
-        async with serving_sites(sites):
-            digest, last = await ends(rig, ada, masked_toml())
-        assert last.state == pb.STUDY_STATE_FAILED
-        assert "of the study's reservation would exceed it" in last.failure
-        places = sorted(attempts_of(rig, digest))
-        assert [round for round, _ in places] == [round for round, _, _ in charges_of(rig, digest)]
-        ledger = rig.daemon.runtime.repository.ledger.ledger
-        assert last.spent_micro_rho == ledger.spent.micro_rho
+    sites = await masked_sites(rig, loses)
+    async with serving_sites(sites):
+        digest, last = await ends(rig, ada, masked_toml())
+    assert last.state == pb.STUDY_STATE_FAILED
+    assert "of the study's reservation would exceed it" in last.failure
+    places = sorted(attempts_of(rig, digest))
+    assert [round for round, _ in places] == [round for round, _, _ in charges_of(rig, digest)]
+    ledger = rig.repository.ledger.ledger
+    assert last.spent_micro_rho == ledger.spent.micro_rho
 
 
 async def test_a_study_that_is_called_off_keeps_what_its_attempts_cost(rig: Rig, ada: Client) -> None:
@@ -283,7 +270,7 @@ async def test_a_study_that_is_called_off_keeps_what_its_attempts_cost(rig: Rig,
         last = (await ada.events(digest))[-1]
     assert (last.state, last.round_state) == (pb.STUDY_STATE_CANCELLED, "failed")
     assert [round for round, _, _ in charges_of(rig, digest)] == [0, 1]
-    ledger = rig.daemon.runtime.repository.ledger.ledger
+    ledger = rig.repository.ledger.ledger
     assert ledger.committed() == ledger.spent
 
 
@@ -303,7 +290,7 @@ async def test_who_may_get_ready_for_what(rig: Rig) -> None:
     exact = anna.client.contribution(asked, frozen([60]))
     assert (await refusal(anna.client.stub.Contribute(exact))).code is Code.BAD_CONTRIBUTION
     await anna.ready(asked)
-    events = rig.daemon.runtime.repository.studies.events
+    events = rig.repository.studies.events
     told = len(events(asked.plan_digest, 0))
     for _ in range(5):  # harmless, and no news: else the disk fills with it
         await anna.ready(asked, digest("another-card", "anna"))

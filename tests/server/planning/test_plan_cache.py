@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,11 @@ from unittest import mock
 
 import pytest
 
-from eigenveil.dictionary.directory import Directory, SiteStatement, directory_to_dict
+from eigenveil.dictionary.directory import Directory, SiteStatement
 from eigenveil.identity import Role
 from eigenveil.protocol.plan import plan_from_json
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from eigenveil_server.planning import planner, pool
+from eigenveil_server.planning import pool
 from eigenveil_server.planning.pool import MAX_CACHED_PLANS, PlanCache, PlanningPool
 from tests.server.rig import made, serving, study_toml
 
@@ -69,23 +68,6 @@ def test_a_plan_of_another_directory_is_not_found_and_not_kept() -> None:
     assert cache.take(WORDS | {"directory": now}) is None
     assert cache.take(WORDS | {"directory": later}) is None
     assert cache.take(WORDS | {"directory": later, "submission": "two"}) is not None
-
-
-async def test_a_directory_is_spelled_out_in_the_thread_that_asks_for_a_plan(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    threads: list[str] = []
-
-    def spelled(directory: Directory) -> dict[str, Any]:
-        threads.append(threading.current_thread().name)
-        return directory_to_dict(directory)
-
-    monkeypatch.setattr(planner, "directory_to_dict", spelled)
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        await ada.submit(study_toml(), "one")
-        assert [name.partition("_")[0] for name in threads] == ["small"], "once, when it was explained"
 
 
 def test_the_oldest_plans_give_way(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,6 +21,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.planning import planner, pool
 from eigenveil_server.planning.pool import PlanningPool
 from tests.server.rig import a_directory, made, refusal, serving, study_toml
+from tests.support import refused
 
 SLOW = study_toml(columns=4000, components=10, algorithm="refined-cov")  # minutes of processor time
 SMALL = study_toml()
@@ -30,6 +32,15 @@ async def ask(here: PlanningPool, analyst: str, toml: str, most_columns: int = 4
     words = {"study_toml": toml, "most_columns": most_columns, "directory": a_directory()}
     words |= {"submission": "draft", "analyst": analyst}
     return await here.ask(analyst, "explained", **words)
+
+
+def in_this_process(monkeypatch: pytest.MonkeyPatch, plan: Callable[..., Any], *, serves: bool) -> None:
+    """Let `plan` answer for every planning process."""
+    monkeypatch.setattr(pool.Worker, "__init__", lambda self, lane: None)
+    monkeypatch.setattr(pool.Worker, "idle", [])
+    monkeypatch.setattr(pool.Worker, "acquire", classmethod(lambda cls, lane: cls(lane)))
+    monkeypatch.setattr(pool.Worker, "ask", plan)
+    monkeypatch.setattr(pool.Worker, "serves", serves)
 
 
 async def test_a_wide_study_keeps_no_small_one_waiting_and_ends_with_its_caller(
@@ -85,33 +96,21 @@ async def test_what_is_too_much_for_the_small_lane_goes_on_in_the_wide_one_and_e
         enough = wish["memory"] >= int(wish["words"]["study_toml"])
         return {"done": "planned"} if enough else {"memory": True}
 
-    monkeypatch.setattr(pool.Worker, "__init__", lambda self, lane: None)
-    monkeypatch.setattr(pool.Worker, "idle", [])
-    monkeypatch.setattr(pool.Worker, "acquire", classmethod(lambda cls, lane: cls(lane)))
-    monkeypatch.setattr(pool.Worker, "ask", plan)
-    monkeypatch.setattr(pool.Worker, "serves", False)
-    wide = pool.wide_memory(2048)
-
-    async def scenario() -> RequestError:
-        here = PlanningPool(2048)
-        assert await ask(here, "ada", str(pool.SMALL_MEMORY)) == "planned"
-        assert await ask(here, "bob", str(wide)) == "planned"
-        with pytest.raises(RequestError) as refused:
-            await ask(here, "eve", str(wide + 1))
-        assert await ask(here, "bob", "1") == "planned"
-        assert await ask(here, "ada", "1") == "planned"
-        now = time.monotonic() + pool.WIDE_AGAIN_SECONDS
-        monkeypatch.setattr(time, "monotonic", lambda: now)
-        assert await ask(here, "eve", "1") == "planned"
-        here.close()
-        return refused.value
-
-    refused = await scenario()
-    small = pool.SMALL_MEMORY
+    in_this_process(monkeypatch, plan, serves=False)
+    small, wide = pool.SMALL_MEMORY, pool.wide_memory(2048)
+    here = PlanningPool(2048)
+    assert await ask(here, "ada", str(small)) == "planned"
+    assert await ask(here, "bob", str(wide)) == "planned"
+    advice = "choose fewer columns or components"
+    with refused(Code.BAD_STUDY, f"over {wide // 2**20} MiB of memory", advice):
+        await ask(here, "eve", str(wide + 1))
+    assert await ask(here, "bob", "1") == "planned"
+    assert await ask(here, "ada", "1") == "planned"
+    now = time.monotonic() + pool.WIDE_AGAIN_SECONDS
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    assert await ask(here, "eve", "1") == "planned"
+    here.close()
     assert asked == [small, small, wide, small, wide, wide, small, small], "bob waits with the wide"
-    assert refused.code is Code.BAD_STUDY
-    assert f"over {wide // 2**20} MiB of memory" in str(refused)
-    assert "choose fewer columns or components" in str(refused)
 
 
 def test_a_process_that_keeps_much_memory_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,16 +131,12 @@ def test_a_process_that_keeps_much_memory_is_not_kept(monkeypatch: pytest.Monkey
 async def test_a_deep_key_is_refused_in_next_to_no_memory(monkeypatch: pytest.MonkeyPatch, deep: str) -> None:
     """4 GiB and 13 s of the wide lane, and 949 MiB of the small one, before its bounds were held first."""
     monkeypatch.setattr(pool.Worker, "idle", [])
-
-    async def scenario() -> int:
-        here = PlanningPool(2048)
-        with pytest.raises(RequestError, match="nests tables and arrays more than 16 deep"):
-            await ask(here, "eve", f"{SMALL}\n{deep} = 1")
-        here.close()
-        (worker,) = pool.Worker.idle
-        return peak(worker._process.pid)
-
-    assert (await scenario()) < pool.IDLE_BYTES
+    here = PlanningPool(2048)
+    with pytest.raises(RequestError, match="nests tables and arrays more than 16 deep"):
+        await ask(here, "eve", f"{SMALL}\n{deep} = 1")
+    here.close()
+    (worker,) = pool.Worker.idle
+    assert peak(worker._process.pid) < pool.IDLE_BYTES
     pool._end_idle_workers()
     pool.Worker.idle.clear()
 
@@ -158,49 +153,36 @@ async def test_what_ends_the_process_of_a_small_study_costs_the_next_small_one_n
 
     monkeypatch.setattr(pool.Worker, "idle", [])
     monkeypatch.setattr(pool.Worker, "__init__", start)
-    wide = SMALL + "\n" * pool.SMALL_BYTES
-
-    def nice(worker: pool.Worker) -> int:
-        return os.getpriority(os.PRIO_PROCESS, worker._process.pid)
-
-    async def scenario() -> list[int]:
-        here, counts = PlanningPool(4096), list[int]()
-        here.warm()
-        for toml in (SMALL, wide, SMALL):
-            assert await ask(here, "ada", toml)
-            counts.append(len(started))
-        mine = os.getpriority(os.PRIO_PROCESS, 0)
-        wanted = [max(mine, one) for one in (pool.SMALL_NICE, pool.WIDE_NICE)]
-        assert [nice(one) for one in started[:2]] == wanted
-        monkeypatch.setattr(pool, "IDLE_BYTES", 2**20)
-        for _ in range(2):
-            assert await ask(here, "ada", SMALL)
-            counts.append(len(started))
-        here.close()
-        pool._end_idle_workers()
-        return counts
-
+    here, counts = PlanningPool(4096), list[int]()
+    here.warm()
+    for toml in (SMALL, SMALL + "\n" * pool.SMALL_BYTES, SMALL):
+        assert await ask(here, "ada", toml)
+        counts.append(len(started))
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    nice = [os.getpriority(os.PRIO_PROCESS, one._process.pid) for one in started[:2]]
+    assert nice == [max(mine, one) for one in (pool.SMALL_NICE, pool.WIDE_NICE)]
+    monkeypatch.setattr(pool, "IDLE_BYTES", 2**20)
+    for _ in range(2):
+        assert await ask(here, "ada", SMALL)
+        counts.append(len(started))
+    here.close()
+    pool._end_idle_workers()
     # One of each lane; then each small one ends its own, and finds the next process ready.
-    assert (await scenario()) == [1, 2, 2, 3, 4]
+    assert counts == [1, 2, 2, 3, 4]
 
 
 async def test_what_takes_too_long_is_stopped_wherever_it_began(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pool, "SMALL_SECONDS", 0.01)
     monkeypatch.setattr(pool, "WIDE_SECONDS", 0.01)
     monkeypatch.setattr(pool, "SMALL_BYTES", 2 * len(SLOW))
-
-    async def scenario() -> RequestError:
-        here = PlanningPool(4096)
-        with pytest.raises(RequestError, match="was stopped") as refused:
-            await ask(here, "eve", SLOW)
-        here.close()
-        monkeypatch.undo()
-        there = PlanningPool(4096)
-        assert await ask(there, "ada", SMALL), "another process plans on"
-        there.close()
-        return refused.value
-
-    assert (await scenario()).code is Code.BAD_STUDY
+    here = PlanningPool(4096)
+    with refused(Code.BAD_STUDY, "was stopped"):
+        await ask(here, "eve", SLOW)
+    here.close()
+    monkeypatch.undo()
+    there = PlanningPool(4096)
+    assert await ask(there, "ada", SMALL), "another process plans on"
+    there.close()
 
 
 async def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,12 +193,7 @@ async def test_nobodys_second_wish_goes_before_anothers_first(monkeypatch: pytes
         planned.append(wish["words"]["study_toml"])
         return {"done": ""}
 
-    monkeypatch.setattr(pool.Worker, "__init__", lambda self, lane: None)
-    monkeypatch.setattr(pool.Worker, "idle", [])
-    monkeypatch.setattr(pool.Worker, "acquire", classmethod(lambda cls, lane: cls(lane)))
-    monkeypatch.setattr(pool.Worker, "ask", plan)
-    monkeypatch.setattr(pool.Worker, "serves", True)
-
+    in_this_process(monkeypatch, plan, serves=True)
     here = PlanningPool(4096)
     names = ["ada's 0", "ada's 1", "ada's 2", "bob's"]
     await asyncio.gather(*(ask(here, name.partition("'")[0], name) for name in names))
@@ -248,17 +225,12 @@ async def test_what_plans_loads_nothing_from_where_it_was_started_and_learns_no_
     monkeypatch.setenv("PGPASSWORD", "secret")
     monkeypatch.setattr(pool.Worker, "idle", [])
     monkeypatch.chdir(tmp_path)
-
-    async def scenario() -> bytes:
-        here = PlanningPool(4096)
-        assert await ask(here, "ada", SMALL)
-        here.close()
-        (worker,) = pool.Worker.idle
-        said = Path(f"/proc/{worker._process.pid}/environ").read_bytes()
-        pool._end_idle_workers()
-        return said
-
-    assert b"PGPASSWORD" not in (await scenario())
+    here = PlanningPool(4096)
+    assert await ask(here, "ada", SMALL)
+    here.close()
+    (worker,) = pool.Worker.idle
+    assert b"PGPASSWORD" not in Path(f"/proc/{worker._process.pid}/environ").read_bytes()
+    pool._end_idle_workers()
     assert not (tmp_path / "sprung").exists()
 
 

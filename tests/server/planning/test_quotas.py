@@ -26,7 +26,7 @@ async def state(client: Client, digest: str) -> int:
 
 
 def reserved(rig: Rig) -> int:
-    books = rig.daemon.runtime.repository.ledger.ledger
+    books = rig.repository.ledger.ledger
     return books.committed().micro_rho - books.spent.micro_rho
 
 
@@ -52,49 +52,38 @@ async def test_one_analyst_has_so_many_studies_under_way_and_leaves_room_for_oth
         await ada.submit(study_toml(name="other", epsilon=5.0), "other")
 
 
-def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
+async def test_a_study_above_the_threshold_waits_for_approval_reserving_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "eigenveil")
     config = made(tmp_path / "c", approve_above_epsilon=0.5)
-
-    async def analyst_usage() -> tuple[str, str]:
-        async with serving(config) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            small = await ada.submit(study_toml(name="small", epsilon=0.4), "small")
-            before = reserved(rig)
-            large, other, third = [await ada.submit(study_toml(name=name), name) for name in "abc"]
-            assert await state(ada, small) == pb.STUDY_STATE_RUNNING
-            assert await state(ada, large) == pb.STUDY_STATE_AWAITING_APPROVAL
-            assert reserved(rig) == before
-            await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(third)))
-            assert (await ada.events(third))[-1].state == pb.STUDY_STATE_CANCELLED
-            return large, other
-
-    async def after_a_restart(large: str, other: str) -> None:
-        async with serving(config) as rig:
-            sites = {name: await rig.client(Role.SITE, name) for name in ("anna", "bert", "carl")}
-            ada = await rig.client(Role.ANALYST, "ada")
-            assert await state(ada, other) == pb.STUDY_STATE_AWAITING_APPROVAL
-            assert (await decided(config, "refuse", other))[0] == 0
-            code, err = await decided(config, "refuse", "ffffff")
-            assert (code != 0, "waiting study" in err) == (True, True)
-            async with answering(sites):
-                assert (await ada.events(large))[-1].state == pb.STUDY_STATE_RELEASED
-            end = (await ada.events(other))[-1]
-            assert (end.state, end.failure) == (pb.STUDY_STATE_CANCELLED, "refused by the operator")
-
-    large, other = asyncio.run(analyst_usage())
-    assert asyncio.run(decided(config, "approve", large[:8])) == (0, "")
-    code, err = asyncio.run(decided(config, "refuse", large[:8]))
+    async with serving(config) as rig:
+        await rig.sites()
+        ada = await rig.client(Role.ANALYST, "ada")
+        small = await ada.submit(study_toml(name="small", epsilon=0.4), "small")
+        before = reserved(rig)
+        large, other, third = [await ada.submit(study_toml(name=name), name) for name in "abc"]
+        assert await state(ada, small) == pb.STUDY_STATE_RUNNING
+        assert await state(ada, large) == pb.STUDY_STATE_AWAITING_APPROVAL
+        assert reserved(rig) == before
+        await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(third)))
+        assert (await ada.events(third))[-1].state == pb.STUDY_STATE_CANCELLED
+    assert await decided(config, "approve", large[:8]) == (0, "")
+    code, err = await decided(config, "refuse", large[:8])
     assert (code != 0, "is decided already" in err) == (True, True)
-    asyncio.run(after_a_restart(large, other))
+    async with serving(config) as rig:
+        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+        assert await state(ada, other) == pb.STUDY_STATE_AWAITING_APPROVAL
+        assert (await decided(config, "refuse", other))[0] == 0
+        code, err = await decided(config, "refuse", "ffffff")
+        assert (code != 0, "waiting study" in err) == (True, True)
+        async with answering(sites):
+            assert (await ada.events(large))[-1].state == pb.STUDY_STATE_RELEASED
+        end = (await ada.events(other))[-1]
+        assert (end.state, end.failure) == (pb.STUDY_STATE_CANCELLED, "refused by the operator")
     told = [one.getMessage() for one in caplog.records if large[:12] in one.getMessage()]
-    assert [line.split()[0] for line in told if "analyst=ada" in line][:2] == [
-        "study-awaits-approval",
-        "study-approved",
-    ], "it was submitted once"
+    events = [line.split()[0] for line in told if "analyst=ada" in line]
+    assert events[:2] == ["study-awaits-approval", "study-approved"], "it was submitted once"
 
 
 async def test_an_approval_that_the_budget_has_no_room_for_ends_the_study(tmp_path: Path) -> None:
@@ -132,84 +121,68 @@ async def test_an_approved_study_that_another_version_planned_ends_and_stops_nob
         assert await again.submit(study_toml(name="next", epsilon=0.4), "next") != digest
 
 
-def test_hours_for_persons_count_from_the_operator_s_word_and_not_anew_after_a_restart(
+async def test_approval_hours_count_from_the_operators_approval_and_not_anew_at_a_restart(
     tmp_path: Path,
 ) -> None:
     """Found on reading: an operator who took six days to approve left the sites one."""
-    config, ahead = (
-        made(tmp_path / "c", approve_above_epsilon=0.5, approval_hours=2.0, long_poll_seconds=0.1),
-        [0],
-    )
+    config = made(tmp_path / "c", approve_above_epsilon=0.5, approval_hours=2.0, long_poll_seconds=0.1)
+    ahead = [0]
 
     def clock() -> int:
         return unix_ms() + ahead[0] * HOUR_MS
 
-    async def approved_late() -> str:
-        async with serving(config, clock=clock) as rig:
-            anna = (await rig.sites())["anna"]
-            ada = await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml())
-            ahead[0] = 5
-            assert (await decided(config, "approve", digest[:12]))[0] == 0
-            while rig.daemon.engine.running(digest) is None:
-                await asyncio.sleep(0.05)
-            plan = [bytes.fromhex(digest)]
-            await anna.stub.NextWork(pb.NextWorkRequest(known_plans=plan, awaiting=plan))
-            assert hours_left(rig, digest) == pytest.approx(2, abs=0.1)
-            return digest
-
-    async def restarted(digest: str) -> None:
-        async with serving(config, clock=clock) as rig:
-            assert hours_left(rig, digest) == pytest.approx(1, abs=0.1)
-
-    def hours_left(rig: Rig, digest: str) -> float:
+    def hours_left(rig: Rig) -> float:
         run = rig.daemon.engine.running(digest)
         assert run is not None
         row = pb.StudyRow()
         run.consent.add_consent_status(row)
         return (row.consent_ends_unix_ms - clock()) / HOUR_MS
 
-    digest = asyncio.run(approved_late())
+    async with serving(config, clock=clock) as rig:
+        anna = (await rig.sites())["anna"]
+        ada = await rig.client(Role.ANALYST, "ada")
+        digest = await ada.submit(study_toml())
+        ahead[0] = 5
+        assert (await decided(config, "approve", digest[:12]))[0] == 0
+        while rig.daemon.engine.running(digest) is None:
+            await asyncio.sleep(0.05)
+        plan = [bytes.fromhex(digest)]
+        await anna.stub.NextWork(pb.NextWorkRequest(known_plans=plan, awaiting=plan))
+        assert hours_left(rig) == pytest.approx(2, abs=0.1)
     ahead[0] = 6
-    asyncio.run(restarted(digest))
+    async with serving(config, clock=clock) as rig:
+        assert hours_left(rig) == pytest.approx(1, abs=0.1)
 
 
-def test_a_day_has_so_many_submissions_of_one_analyst_and_repeats_cost_nothing(tmp_path: Path) -> None:
+async def test_a_day_has_so_many_submissions_of_one_analyst_and_repeats_cost_nothing(tmp_path: Path) -> None:
     config = made(tmp_path / "c", max_submissions_per_day=2)
-
-    async def first() -> None:
-        async with serving(config) as rig:
-            await rig.sites()
-            eve = await rig.client(Role.ANALYST, "eve")
-            one = await eve.submit(study_toml(name="s0", epsilon=0.5), "0")
-            assert await eve.submit(study_toml(name="s0", epsilon=0.5), "0") == one
-            await eve.submit(study_toml(name="s1", epsilon=0.5), "1")
-
-    async def after_a_restart() -> None:
-        async with serving(config) as rig:
-            eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
-            more = await refusal(eve.submit(study_toml(name="s2", epsilon=0.5), "2"))
-            assert (more.code, "max_submissions_per_day" in str(more)) == (Code.QUOTA, True)
-            assert "(UTC)" in str(more), "when it may come again"
-            assert await eve.submit(study_toml(name="s1", epsilon=0.5), "1"), "a repetition is no submission"
-            await ada.submit(study_toml(name="other", epsilon=0.5), "other")
-
-    asyncio.run(first())
-    asyncio.run(after_a_restart())
+    small = [study_toml(name=f"s{number}", epsilon=0.5) for number in range(4)]
+    async with serving(config) as rig:
+        await rig.sites()
+        eve = await rig.client(Role.ANALYST, "eve")
+        assert await eve.submit(small[0], "0") == await eve.submit(small[0], "0")
+        await eve.submit(small[1], "1")
+    async with serving(config) as rig:
+        eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
+        more = await refusal(eve.submit(small[2], "2"))
+        assert (more.code, "max_submissions_per_day" in str(more)) == (Code.QUOTA, True)
+        assert "(UTC)" in str(more), "when it may come again"
+        assert await eve.submit(small[1], "1"), "a repetition is no submission"
+        await ada.submit(small[3], "other")
 
 
-def test_of_two_submissions_at_once_one_is_the_last_of_the_day(tmp_path: Path) -> None:
-    async def scenario(**settings: float) -> None:
-        folder = tmp_path / "-".join(settings)
-        async with serving(made(folder, max_submissions_per_day=1, **settings)) as rig:
-            await rig.sites()
-            eve = await rig.client(Role.ANALYST, "eve")
-            studies = [study_toml(name=f"s{n}", epsilon=0.5) for n in range(6)]
-            asked = [eve.submit(one, str(n), agreed=False) for n, one in enumerate(studies)]
-            found = await asyncio.gather(*asked, return_exceptions=True)
-            assert sum(isinstance(one, str) for one in found) == 1
-            reader = rig.daemon.runtime.repository.store.reader
-            assert len(reader.rows("SELECT name FROM studies")) == 1, "what is refused is not stored"
-
-    asyncio.run(scenario())
-    asyncio.run(scenario(approve_above_epsilon=0.0))  # where nothing is reserved
+@pytest.mark.parametrize(
+    "settings", [{}, {"approve_above_epsilon": 0.0}], ids=["reserves", "reserves nothing"]
+)
+async def test_of_submissions_at_once_one_is_the_last_of_the_day(
+    tmp_path: Path, settings: dict[str, float]
+) -> None:
+    async with serving(made(tmp_path / "c", max_submissions_per_day=1, **settings)) as rig:
+        await rig.sites()
+        eve = await rig.client(Role.ANALYST, "eve")
+        studies = [study_toml(name=f"s{n}", epsilon=0.5) for n in range(6)]
+        asked = [eve.submit(one, str(n), agreed=False) for n, one in enumerate(studies)]
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert sum(isinstance(one, str) for one in found) == 1
+        reader = rig.repository.store.reader
+        assert len(reader.rows("SELECT name FROM studies")) == 1, "what is refused is not stored"

@@ -24,6 +24,7 @@ from tests.server.process import command
 from tests.server.rig import Rig, answering, made, refusal, request_for, serving, study_toml
 from tests.support import a_hello
 
+Spoil = Callable[[Path], object]
 DOCTOR = a_hello()
 HELLO = a_hello(next_generation=bytes(32))
 
@@ -38,7 +39,7 @@ async def study(rig: Rig, name: str) -> bytes:
     sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
     for site in sites.values():
         await site.stub.Hello(HELLO)
-    while rig.daemon.runtime.repository.store.reader.rows("SELECT * FROM awaited"):
+    while rig.rows("SELECT * FROM awaited"):
         await asyncio.sleep(0.01)
     async with answering(sites):
         digest = await ada.submit(study_toml(name=name), name)
@@ -55,78 +56,55 @@ def told(*arguments: str) -> dict[str, object]:
     return found
 
 
-def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> None:
+async def test_a_backup_while_serving_is_a_coordinator_again(tmp_path: Path) -> None:
     config, out, new = made(tmp_path / "c"), tmp_path / "b", tmp_path / "new" / "c"
     toml = str(tmp_path / "c" / "coordinator.toml")
-
-    unused = ""
-
-    async def scenario() -> bytes:
-        nonlocal unused
-        async with serving(config) as rig:
-            release = await study(rig, "one")
-            unused = rig.token(Role.SITE, "dora")
-            found = await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
-            assert found["rows"] == len(rig.daemon.runtime.repository.ledger.ledger.charged) + 2
-        return release
-
-    release = asyncio.run(scenario())
+    async with serving(config) as rig:
+        release = await study(rig, "one")
+        unused = rig.token(Role.SITE, "dora")
+        found = await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
+        assert found["rows"] == len(rig.repository.ledger.ledger.charged) + 2
     for path in (out, *out.iterdir()):
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077
     found = told("restore", "--from", str(out), "--dir", str(new))
     assert found["awaited"] == ["anna", "bert", "carl"]
-    checkpoints = next(
-        one for one in coordinator_checks(new / "coordinator.toml") if one.about == "checkpoints"
-    )
-    assert (checkpoints.level, "anna, bert, carl" in checkpoints.text) == (Level.WARN, True)
-
-    async def again() -> None:
-        async with serving(restored(new)) as rig:
-            refused = await refusal(rig.enrol(unused, request_for(new_key())))
-            assert "unknown" in str(refused), "it may have been used since the backup"
-            ada = await rig.client(Role.ANALYST, "ada")
-            problem = await refusal(ada.submit(study_toml(name="early"), "early"))
-            assert problem.code is Code.NOT_READY
-            assert "anna, bert, carl" in str(problem)
-            studies = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
-            assert await ada.release(studies[0].plan_digest.hex()) == release
-            await study(rig, "two")
-
-    asyncio.run(again())
+    (check,) = [one for one in coordinator_checks(new / "coordinator.toml") if one.about == "checkpoints"]
+    assert (check.level, "anna, bert, carl" in check.text) == (Level.WARN, True)
+    async with serving(restored(new)) as rig:
+        refused = await refusal(rig.enrol(unused, request_for(new_key())))
+        assert "unknown" in str(refused), "it may have been used since the backup"
+        ada = await rig.client(Role.ANALYST, "ada")
+        problem = await refusal(ada.submit(study_toml(name="early"), "early"))
+        assert problem.code is Code.NOT_READY
+        assert "anna, bert, carl" in str(problem)
+        studies = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
+        assert await ada.release(studies[0].plan_digest.hex()) == release
+        await study(rig, "two")
 
 
-def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path: Path) -> None:
+async def test_a_study_under_way_goes_on_only_when_every_site_is_there(tmp_path: Path) -> None:
     config, out, new = made(tmp_path / "c"), tmp_path / "b", tmp_path / "new"
-
-    async def begun() -> None:
-        async with serving(config) as rig:
-            await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            await ada.submit(study_toml())
-            toml = str(tmp_path / "c" / "coordinator.toml")
-            await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
-
-    asyncio.run(begun())
+    async with serving(config) as rig:
+        await rig.sites()
+        digest = await (await rig.client(Role.ANALYST, "ada")).submit(study_toml())
+        toml = str(tmp_path / "c" / "coordinator.toml")
+        await asyncio.to_thread(told, "backup", "--config", toml, "--out", str(out))
     told("restore", "--from", str(out), "--dir", str(new), "--without", "carl")
     toml = str(new / "coordinator.toml")
-
-    async def waiting() -> None:
-        async with serving(restored(new)) as rig:
-            sites, digest = await rig.sites(), rig.daemon.runtime.repository.studies.all()[0].digest
-            known = pb.NextWorkRequest(known_plans=[bytes.fromhex(digest)])
-            await sites["carl"].stub.Hello(HELLO)
-            await sites["anna"].stub.Hello(HELLO)
-            polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
-            await sites["bert"].stub.Hello(DOCTOR)  # it has no ledger to show
-            assert told("checkpoints", "--config", toml)["awaited"] == ["bert"]
-            await asyncio.sleep(1.2)  # more than twice the pause between two looks
-            assert not polls.done(), "no round, and no study is said to have ended"
-            assert told("checkpoints", "--config", toml, "--without", "bert")["awaited"] == []
-            found = await polls
-            assert found.HasField("query")
-            assert not found.ended
-
-    asyncio.run(waiting())
+    async with serving(restored(new)) as rig:
+        sites = await rig.sites()
+        await sites["carl"].stub.Hello(HELLO)
+        await sites["anna"].stub.Hello(HELLO)
+        known = pb.NextWorkRequest(known_plans=[bytes.fromhex(digest)])
+        polls = asyncio.ensure_future(sites["anna"].stub.NextWork(known))
+        await sites["bert"].stub.Hello(DOCTOR)  # it has no ledger to show
+        assert told("checkpoints", "--config", toml)["awaited"] == ["bert"]
+        await asyncio.sleep(1.2)  # more than twice the pause between two looks
+        assert not polls.done(), "no round, and no study is said to have ended"
+        assert told("checkpoints", "--config", toml, "--without", "bert")["awaited"] == []
+        found = await polls
+        assert found.HasField("query")
+        assert not found.ended
 
 
 @pytest.fixture
@@ -135,6 +113,12 @@ def backup(tmp_path: Path) -> Path:
     made(tmp_path / "c")
     told("backup", "--config", str(tmp_path / "c" / "coordinator.toml"), "--out", str(tmp_path / "b"))
     return tmp_path / "b"
+
+
+def replaced(folder: Path, old: str, new: str) -> None:
+    """Change the manifest of a backup."""
+    path = folder / "manifest.json"
+    path.write_text(path.read_text().replace(old, new))
 
 
 def test_nothing_is_overwritten(tmp_path: Path, backup: Path) -> None:
@@ -149,32 +133,19 @@ def test_nothing_is_overwritten(tmp_path: Path, backup: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def cut(folder: Path) -> None:
-    (folder / "release.key").write_bytes(b"x" * 31)
-
-
-def lose(folder: Path) -> None:
-    (folder / "ca.key").unlink()
-
-
-def escape(folder: Path) -> None:
-    path = folder / "manifest.json"
-    path.write_text(path.read_text().replace('"ca.key"', '"../ca.key"'))
-
-
-def unreadable(folder: Path) -> None:
-    (folder / "manifest.json").write_text("[]")
-
-
-def other_ledger(folder: Path) -> None:
-    path = folder / "manifest.json"
-    path.write_text(path.read_text().replace('"rows": 0', '"rows": 1'))
-
-
-@pytest.mark.parametrize("spoil", [cut, lose, escape, unreadable, other_ledger, shutil.rmtree])
-def test_what_is_no_whole_backup_is_refused(
-    tmp_path: Path, backup: Path, spoil: Callable[[Path], None]
-) -> None:
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: (folder / "release.key").write_bytes(b"x" * 31),
+        lambda folder: (folder / "ca.key").unlink(),
+        lambda folder: replaced(folder, '"ca.key"', '"../ca.key"'),
+        lambda folder: (folder / "manifest.json").write_text("[]"),
+        lambda folder: replaced(folder, '"rows": 0', '"rows": 1'),
+        shutil.rmtree,
+    ],
+    ids=["short key", "no key", "path outside", "no manifest", "other ledger", "nothing"],
+)
+def test_what_is_no_whole_backup_is_refused(tmp_path: Path, backup: Path, spoil: Spoil) -> None:
     spoil(backup)
     code, _, _ = command("restore", "--from", str(backup), "--dir", str(tmp_path / "new"))
     assert code == 4

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -57,12 +57,9 @@ def put_back(config: Config, copy: Path) -> None:
 
 def spent(config: Config) -> Cost:
     """What the ledger on disk has spent."""
-    with_rows = open_store(config.store)
-    try:
-        rows = with_rows.reader.rows("SELECT micro_rho, atto_delta FROM ledger WHERE kind = 'charge'")
+    with closing(open_store(config.store)) as store:
+        rows = store.reader.rows("SELECT micro_rho, atto_delta FROM ledger WHERE kind = 'charge'")
         return sum((Cost(micro_rho=r[0], atto_delta=int(r[1])) for r in rows), Cost(micro_rho=0))
-    finally:
-        with_rows.close()
 
 
 async def behind(config: Config, study: str = STUDY) -> pb.SignedCheckpoint:
@@ -92,7 +89,7 @@ async def test_sites_are_given_the_head_with_their_work(rig: Rig, ada: Client) -
     await ada.submit(STUDY)
     found = await anna.stub.NextWork(pb.NextWorkRequest())
     checkpoint = verify_checkpoint(found.checkpoint.checkpoint_json, found.checkpoint.signature, public)
-    (price,) = rig.daemon.runtime.repository.store.reader.rows("SELECT micro_rho FROM ledger")
+    (price,) = rig.rows("SELECT micro_rho FROM ledger")
     assert (checkpoint.size, checkpoint.committed) == (1, Cost(micro_rho=price["micro_rho"]))
     held = bytes.fromhex(checkpoint.digest)
     again = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
@@ -101,17 +98,11 @@ async def test_sites_are_given_the_head_with_their_work(rig: Rig, ada: Client) -
     await anna.stub.Hello(hello(found.checkpoint))  # its own checkpoint is well known
 
 
-def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: Path) -> None:
+async def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: Path) -> None:
     config = made(tmp_path / "c", noise=NoiseRule.GAUSSIAN)
-
-    async def scenario() -> pb.SignedCheckpoint:
-        later = await behind(config)
-        async with serving(config) as rig:
-            problem = await refusal(greeted(rig, later))
-            assert "accept-loss" in str(problem)
-        return later
-
-    later = asyncio.run(scenario())
+    later = await behind(config)
+    async with serving(config) as rig:
+        assert "accept-loss" in str(await refusal(greeted(rig, later)))
     for _ in range(2):
         with refused(Code.STORAGE, "accept-loss"):
             Daemon(config, fatal=no_fatal)
@@ -125,20 +116,16 @@ def test_a_later_head_stops_the_coordinator_until_the_loss_is_charged(tmp_path: 
     assert "anna" in examined(config)
     with refused(Code.CONFLICT, "no loss"):
         accept_loss(config)
-
-    async def afterwards() -> None:
-        async with serving(config) as rig:
-            anna = await greeted(rig, later)  # known by now
-            held = bytes.fromhex(accepted.checkpoint.digest)
-            told = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
-            assert (told.HasField("checkpoint"), told.parted) == (True, True)
-            assert not told.HasField("query")
-
-    asyncio.run(afterwards())
+    async with serving(config) as rig:
+        anna = await greeted(rig, later)  # known by now
+        held = bytes.fromhex(accepted.checkpoint.digest)
+        told = await anna.stub.NextWork(pb.NextWorkRequest(checkpoint_digest=held))
+        assert (told.HasField("checkpoint"), told.parted) == (True, True)
+        assert not told.HasField("query")
     assert spent(config) == owed
-    told = report(config)["budget"]
-    assert told["exact"], "that all of it was Gaussian is not lost with the rows"
-    assert 0 < told["spent_epsilon_gaussian"] < told["spent_epsilon"]
+    budget = report(config)["budget"]
+    assert budget["exact"], "that all of it was Gaussian is not lost with the rows"
+    assert 0 < budget["spent_epsilon_gaussian"] < budget["spent_epsilon"]
 
 
 @pytest.mark.parametrize("study", [STUDY, STUDY.replace("1e-6", "0.0")])

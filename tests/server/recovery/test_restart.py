@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import resource
-import signal
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +15,6 @@ from eigenveil.identity import Role
 from eigenveil.noise.source import NoiseSpec, OsNoise
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.protocol.wire import query_from_proto
-from eigenveil.reporting.verify import load_release
 from eigenveil.study.algorithm import PROPERTIES, Algorithm
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -65,56 +62,6 @@ async def enrolled_at(rig: Rig) -> dict[str, Credentials]:
     return held | {"ada": await rig.credentials(Role.ANALYST, "ada")}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("algorithm", ["dp-pca", "auto"])
-async def test_a_study_survives_kill_after_kill(algorithm: str, tmp_path: Path) -> None:
-    """Kills at different moments of a study of many rounds, before and after its first releases chose what
-    follows; its end is waited for in the last run."""
-    config = made(tmp_path / "c")
-    toml = study_toml(algorithm=algorithm, components=1)
-    if algorithm == "auto":
-        toml = f'choose = "during"\n{toml}'
-    path = config.state / "coordinator.toml"
-
-    async def one_life(held: dict[str, Credentials], rounds: int | None) -> list[pb.StudyEvent]:
-        async with process(path) as coordinator:
-            sites = {name: coordinator.connect(held[name]) for name in SITES}
-            ada = coordinator.connect(held["ada"])
-            async with answering(sites):
-                digest = await ada.submit(toml)
-                events = []
-                request = pb.WatchStudyRequest(plan_digest=bytes.fromhex(digest))
-                async for event in ada.stub.WatchStudy(request):
-                    events.append(event)
-                    if rounds is not None and event.round >= rounds:
-                        assert await coordinator.end(signal.SIGKILL) == -signal.SIGKILL
-                        break
-                if rounds is None:
-                    documents.append(await ada.release(digest))
-        return events
-
-    documents: list[bytes] = []
-
-    held = await enrolled(config)
-    before: SealedRelease = {}
-    for rounds in (0, 4):
-        await one_life(held, rounds)
-        now = sealed(config.state)
-        assert {round: now[round] for round in before} == before
-        before = now
-    events = await one_life(held, None)
-    assert events[-1].state == pb.STUDY_STATE_RELEASED
-    assert [event.sequence for event in events] == list(range(1, len(events) + 1))
-    now = sealed(config.state)
-    assert {round: now[round] for round in before} == before
-    document = load_release(documents[0]).document
-    assert [one["release"] for one in document["rounds"]] == [d for _, d in now.values()]
-    assert sorted(round for _, round in charges(config)) == sorted(now)
-    async with process(path) as coordinator:
-        again = await coordinator.connect(held["ada"]).release(document["plan_digest"])
-        assert again == documents[0]
-
-
 async def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_not_spent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,11 +73,10 @@ async def test_a_study_begun_under_another_revision_ends_and_frees_what_it_had_n
     newer = replace(PROPERTIES[Algorithm.GAUSS_COV], revision=99)
     monkeypatch.setitem(PROPERTIES, Algorithm.GAUSS_COV, newer)
     async with serving(config) as rig:
-        row = rig.daemon.runtime.repository.studies.get(digest)
+        row = rig.repository.studies.get(digest)
         assert (row.state.value, "this program has revision 99" in row.failure) == ("failed", True)
         assert (
-            rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
-            == rig.daemon.runtime.repository.ledger.ledger.spent.micro_rho
+            rig.repository.ledger.ledger.committed().micro_rho == rig.repository.ledger.ledger.spent.micro_rho
         )
         monkeypatch.undo()
         assert await rig.connect(held["ada"]).submit(study_toml(), submission="another") != digest
@@ -156,48 +102,37 @@ class CountingNoise(OsNoise):
         return super().draw(spec)
 
 
-def test_a_death_between_draw_and_seal_costs_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_death_between_draw_and_seal_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = made(tmp_path / "c")
-
-    async def dies() -> tuple[str, dict[str, Credentials]]:
-        async with serving(config) as rig:
-            held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
-            held["ada"] = await rig.credentials(Role.ANALYST, "ada")
-            sites = {name: rig.connect(held[name]) for name in SITES}
-            digest = await rig.connect(held["ada"]).submit(study_toml())
-            task = rig.daemon.engine._tasks[digest]
-            asked = {name: await site.query() for name, site in sites.items()}
-            for name in ("anna", "bert"):
-                await sites[name].contribute(asked[name], frozen([60]))
-            await sites["carl"].contribute(asked["carl"], frozen([60]))
-            with pytest.raises(Died):
-                await task
-        return digest, held
-
-    async def resumes(digest: str, held: dict[str, Credentials]) -> None:
-        async with serving(config) as rig:
-            sites = {name: rig.connect(held[name]) for name in SITES}
-            ada = rig.connect(held["ada"])
-            query = await sites["anna"].query()
-            assert query.round == 0
-            refused = await refusal(sites["anna"].contribute(query, frozen([61])))
-            assert "differently before" in str(refused)
-            repeated = [(await site.contribute(query, frozen([60]))).repeated for site in sites.values()]
-            assert repeated == [True, True, True]
-            async with answering(sites):
-                last = (await ada.events(digest))[-1]
-            assert last.state == pb.STUDY_STATE_RELEASED
-
     with monkeypatch.context() as patched:
         patched.setattr(study_writes, "release_round", dying)
-        digest, held = asyncio.run(dies())
+        async with serving(config) as rig:
+            held = await enrolled_at(rig)
+            digest = await rig.connect(held["ada"]).submit(study_toml())
+            task = rig.daemon.engine._tasks[digest]
+            for site in [rig.connect(held[name]) for name in SITES]:
+                await site.contribute(await site.query(), frozen([60]))
+            with pytest.raises(Died):
+                await task
     assert charges(config).keys() == set()
     assert sealed(config.state) == {}
-    asyncio.run(resumes(digest, held))
+    async with serving(config) as rig:
+        sites = {name: rig.connect(held[name]) for name in SITES}
+        query = await sites["anna"].query()
+        assert query.round == 0
+        refused = await refusal(sites["anna"].contribute(query, frozen([61])))
+        assert "differently before" in str(refused)
+        repeated = [(await site.contribute(query, frozen([60]))).repeated for site in sites.values()]
+        assert repeated == [True, True, True]
+        async with answering(sites):
+            last = (await rig.connect(held["ada"]).events(digest))[-1]
+        assert last.state == pb.STUDY_STATE_RELEASED
     assert sorted(charges(config)) == [(digest, round) for round in sorted(sealed(config.state))]
 
 
-def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
+async def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = made(tmp_path / "c")
@@ -207,57 +142,38 @@ def test_a_death_before_the_release_is_stored_changes_no_byte_of_it(
         built.append(release)
         raise Died
 
-    async def dies() -> tuple[str, Credentials]:
+    with monkeypatch.context() as patched:
+        patched.setattr(study_writes, "end_study", dying_at_the_end)
         async with serving(config) as rig:
             held = await rig.credentials(Role.ANALYST, "ada")
             async with answering(await rig.sites()):
                 digest = await rig.connect(held).submit(study_toml())
                 with pytest.raises(Died):
                     await rig.daemon.engine._tasks[digest]
-        return digest, held
-
-    async def ends(digest: str, held: Credentials) -> None:
-        async with serving(config) as rig:
-            ada = rig.connect(held)
-            last = (await ada.events(digest))[-1]
-            assert (last.state, last.round_state) == (pb.STUDY_STATE_RELEASED, "released")
-            assert await ada.release(digest) == built[0]
-
-    with monkeypatch.context() as patched:
-        patched.setattr(study_writes, "end_study", dying_at_the_end)
-        digest, held = asyncio.run(dies())
-    asyncio.run(ends(digest, held))
+    async with serving(config) as rig:
+        ada = rig.connect(held)
+        last = (await ada.events(digest))[-1]
+        assert (last.state, last.round_state) == (pb.STUDY_STATE_RELEASED, "released")
+        assert await ada.release(digest) == built[0]
 
 
-def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
-    config = made(tmp_path / "c")
-    noise = CountingNoise()
-
-    async def first_round() -> dict[str, Credentials]:
-        async with serving(config, noise=noise) as rig:
-            held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
-            held["ada"] = await rig.credentials(Role.ANALYST, "ada")
-            await rig.connect(held["ada"]).submit(study_toml())
-            sites = [rig.connect(held[name]) for name in SITES]
-            for site in sites:
-                await site.contribute(await site.query(), frozen([60]))
-            while (await sites[0].query()).round == 0:
-                pass
-        return held
-
-    async def next_round(held: dict[str, Credentials]) -> int:
-        async with serving(config, noise=noise) as rig:
-            assignment = await rig.connect(held["anna"]).stub.NextWork(pb.NextWorkRequest())
-            # With the words of its question, which a site that missed it may have otherwise.
-            assert (
-                query_from_proto(assignment.release.query).digest in assignment.release.stated.said.decode()
-            )
-            return int(assignment.query.round)
-
-    held = asyncio.run(first_round())
+async def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
+    config, noise = made(tmp_path / "c"), CountingNoise()
+    async with serving(config, noise=noise) as rig:
+        held = await enrolled_at(rig)
+        await rig.connect(held["ada"]).submit(study_toml())
+        sites = [rig.connect(held[name]) for name in SITES]
+        for site in sites:
+            await site.contribute(await site.query(), frozen([60]))
+        while (await sites[0].query()).round == 0:
+            pass
     before = sealed(config.state)
     assert list(before) == [0]
-    assert asyncio.run(next_round(held)) == 1
+    async with serving(config, noise=noise) as rig:
+        assignment = await rig.connect(held["anna"]).stub.NextWork(pb.NextWorkRequest())
+        # With the words of its question, which a site that missed it may have otherwise.
+        assert query_from_proto(assignment.release.query).digest in assignment.release.stated.said.decode()
+        assert assignment.query.round == 1
     assert sealed(config.state) == before
     # Round 0 once; round 1 at most once in each life.
     assert noise.draws <= 3
@@ -265,19 +181,13 @@ def test_a_sealed_round_is_not_drawn_again(tmp_path: Path) -> None:
 
 async def test_declines_survive_a_restart(tmp_path: Path) -> None:
     config = made(tmp_path / "c", long_poll_seconds=0.3)
-
     async with serving(config) as rig:
-        held = {name: await rig.credentials(Role.SITE, name) for name in SITES}
-        ada = await rig.client(Role.ANALYST, "ada")
+        held = await enrolled_at(rig)
         anna = rig.connect(held["anna"])
-        await ada.submit(study_toml(quorum=1))
+        plan = bytes.fromhex(await rig.connect(held["ada"]).submit(study_toml(quorum=1)))
         query = await anna.query()
-        request = pb.DeclineRequest(
-            plan_digest=bytes.fromhex(query.plan_digest),
-            round=0,
-            reason=pb.DECLINE_REASON_FAILURE,
-        )
-        await anna.stub.Decline(request)
+        reason = pb.DECLINE_REASON_FAILURE
+        await anna.stub.Decline(pb.DeclineRequest(plan_digest=plan, round=0, reason=reason))
     async with serving(config) as rig:
         assert (await rig.connect(held["bert"]).query()).digest == query.digest
         assert await rig.connect(held["anna"]).work() is None
@@ -337,4 +247,4 @@ async def test_a_failing_disk_ends_the_process(tmp_path: Path) -> None:
         await refusal(ada.submit(study_toml()))
         assert await coordinator.process.wait() == TABLE[Code.STORAGE].exit_code
     async with serving(config) as rig:
-        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
+        assert rig.repository.ledger.ledger.committed().micro_rho == 0

@@ -37,7 +37,7 @@ async def test_submitting_twice_is_one_study(rig: Rig, ada: Client) -> None:
     eve = await rig.client(Role.ANALYST, "eve")
     first = await asyncio.gather(*(ada.submit(study_toml(), "s-1") for _ in range(3)))
     assert len(set(first)) == 1
-    committed = rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho
+    committed = rig.repository.ledger.ledger.committed().micro_rho
     assert committed == micro_rho_for(1.0, 1e-6)
     other = await refusal(ada.submit(study_toml(epsilon=0.5), "s-1"))
     assert (other.code, "belongs to another study" in str(other)) == (Code.CONFLICT, True)
@@ -48,8 +48,11 @@ async def test_submitting_twice_is_one_study(rig: Rig, ada: Client) -> None:
         assert (await refusal(ada.submit(study_toml(), bad))).code is Code.BAD_ARGUMENT
 
 
-async def test_the_plan_is_signed_and_says_what_was_submitted(rig: Rig, ada: Client) -> None:
+async def test_explaining_charges_nothing_and_the_plan_is_signed_as_submitted(rig: Rig, ada: Client) -> None:
     await rig.sites()
+    explained = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
+    assert json.loads(explained.explanation_json)["micro_rho"] == micro_rho_for(1.0, 1e-6)
+    assert rig.repository.ledger.ledger.committed().micro_rho == 0, "to explain charges nothing"
     answer = await submitted(ada.stub, study_toml(), "s")
     key = Ed25519PublicKey.from_public_bytes(rig.daemon.runtime.keys.release_public)
     signed = b"eigenveil/plan-signature/v1\n" + answer.plan.plan_json
@@ -65,7 +68,7 @@ async def test_a_study_beyond_the_budget_is_refused_and_leaves_nothing(tmp_path:
         ada = await rig.client(Role.ANALYST, "ada")
         refused = await refusal(ada.submit(study_toml(epsilon=2.0)))
         assert refused.code is Code.BUDGET
-        books = rig.daemon.runtime.repository.ledger.ledger
+        books = rig.repository.ledger.ledger
         assert (books.spent.micro_rho, books.committed().micro_rho) == (0, 0)
         assert list((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == []
         await ada.submit(study_toml(epsilon=1.5))
@@ -102,7 +105,7 @@ async def test_one_study_cannot_reserve_what_all_share(tmp_path: Path, epsilon: 
         refused = await refusal(ada.submit(toml))
         assert refused.code is Code.BUDGET
         assert "allows one study 2 (max_epsilon_per_study)" in str(refused)
-        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
+        assert rig.repository.ledger.ledger.committed().micro_rho == 0
         await ada.submit(study_toml(epsilon=2.0))
 
 
@@ -121,14 +124,6 @@ async def test_a_study_of_unknown_sites_of_nonsense_or_beyond_a_message_is_refus
     told = {"submission": "x", "analyst": "ada", "directory": a_directory()}
     wide = planner.answer("planned", {"study_toml": toml, "most_columns": 60, **told})
     assert (wide["code"], "a message with its plan" in wide["why"]) == (Code.OVERFLOW.value, True)
-
-
-async def test_explaining_charges_nothing(rig: Rig, ada: Client) -> None:
-    await rig.sites()
-    answer = await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
-    explained = json.loads(answer.explanation_json)
-    assert explained["micro_rho"] == micro_rho_for(1.0, 1e-6)
-    assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
 
 
 @pytest.mark.parametrize(
@@ -198,10 +193,10 @@ async def test_a_list_in_parts_is_the_whole_list(
     rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch, limit: str, most: int
 ) -> None:
     await rig.sites()
-    for name in ("x", "y", "z"):
+    for name in "wxyz":  # twice the studies that a message holds at most, to the last one
         await ada.submit(study_toml(name=name, epsilon=0.5), name, agreed=False)
     whole = await ada.stub.ListStudies(pb.ListStudiesRequest())
-    assert (len(whole.studies), whole.more) == (3, False)
+    assert (len(whole.studies), whole.more) == (4, False)
     monkeypatch.setattr(responses, limit, most)
     found: list[pb.StudyRow] = []
     part = pb.ListStudiesResponse(more=True)
@@ -286,7 +281,7 @@ async def test_cancelling(rig: Rig, sites: Sites, ada: Client) -> None:
     assert (await refusal(ada.release(digest))).code is Code.CANCELLED
     late = await refusal(sites["anna"].contribute(query, frozen([60])))
     assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
-    assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
+    assert rig.repository.ledger.ledger.committed().micro_rho == 0
     async with answering(sites):
         done = await ada.submit(study_toml(), "two")
         await ada.events(done)
@@ -294,31 +289,18 @@ async def test_cancelling(rig: Rig, sites: Sites, ada: Client) -> None:
     assert (ended.code, "it is released" in str(ended)) == (Code.CONFLICT, True)
 
 
-async def test_listing_shows_state_and_price(sites: Sites, ada: Client) -> None:
+async def test_a_large_release_comes_in_parts(
+    rig: Rig, ada: Client, sites: Sites, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with answering(sites):
         digest = await ada.submit(study_toml())
         await ada.events(digest)
-    (row,) = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
-    assert (row.plan_digest.hex(), row.name, row.analyst) == (digest, "small", "ada")
-    assert row.state == pb.STUDY_STATE_RELEASED
-    assert 0 < row.spent_micro_rho <= row.micro_rho
-    assert row.rounds >= 2
-
-
-async def test_a_large_release_comes_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
-    async def part(ada: Client, digest: str, offset: int) -> pb.GetReleaseResponse:
-        request = pb.GetReleaseRequest(plan_digest=bytes.fromhex(digest), offset=offset)
-        return await ada.stub.GetRelease(request)
-
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        async with answering(sites):
-            digest = await ada.submit(study_toml())
-            await ada.events(digest)
-        whole = await ada.release(digest)
-        monkeypatch.setattr(service, "RELEASE_PART_BYTES", 1000)
-        parts = [await part(ada, digest, offset) for offset in range(0, len(whole), 1000)]
-        assert b"".join(one.release_json for one in parts) == whole
-        assert {one.total_bytes for one in parts} == {len(whole)}
+    whole = await ada.release(digest)
+    monkeypatch.setattr(service, "RELEASE_PART_BYTES", 1000)
+    asked = [
+        pb.GetReleaseRequest(plan_digest=bytes.fromhex(digest), offset=offset)
+        for offset in range(0, len(whole), 1000)
+    ]
+    parts = [await ada.stub.GetRelease(one) for one in asked]
+    assert b"".join(one.release_json for one in parts) == whole
+    assert {one.total_bytes for one in parts} == {len(whole)}

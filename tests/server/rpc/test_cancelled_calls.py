@@ -19,16 +19,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage import study_writes
 from eigenveil_server.storage.repository import GroupCommit
 from eigenveil_server.storage.study_reads import StoredStudy
-from tests.server.rig import (
-    SITES,
-    UNLIMITED,
-    Client,
-    Rig,
-    Sites,
-    answering,
-    refusal,
-    study_toml,
-)
+from tests.server.rig import SITES, UNLIMITED, Client, Rig, Sites, answering, refusal, study_toml
 from tests.support import signed_request
 
 
@@ -73,21 +64,6 @@ async def test_a_submission_whose_caller_vanished_is_one_study_that_runs(
     assert len((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies) == 1
 
 
-async def test_a_vanished_submission_can_be_cancelled_and_frees_its_reservation(
-    rig: Rig, ada: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await rig.sites()
-    disk = Disk()
-    asked = await signed_request(ada.stub, study_toml())
-    monkeypatch.setattr(LedgerStore, "reserve", disk.slowly(LedgerStore.reserve))
-    await disk.outlasts(ada.stub.SubmitStudy(asked))
-    while not (rows := (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies):
-        await asyncio.sleep(0.01)
-    (row,) = rows
-    await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=row.plan_digest))
-    assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho == 0
-
-
 async def undriven(rig: Rig, ada: Client) -> str:
     """A study that runs by the books, and that nobody drives."""
     digest = await ada.submit(study_toml())
@@ -109,7 +85,7 @@ async def test_a_study_that_nobody_drives_is_taken_up_by_its_submission(rig: Rig
 async def test_a_study_that_nobody_drives_can_be_cancelled(rig: Rig, ada: Client) -> None:
     await rig.sites()
     digest = await undriven(rig, ada)
-    books = rig.daemon.runtime.repository.ledger.ledger
+    books = rig.repository.ledger.ledger
     assert books.committed().micro_rho == micro_rho_for(1.0, 1e-6)
     await ada.stub.CancelStudy(pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest)))
     assert books.committed().micro_rho == 0
@@ -118,13 +94,10 @@ async def test_a_study_that_nobody_drives_can_be_cancelled(rig: Rig, ada: Client
 async def test_a_submission_that_is_stored_already_is_a_conflict_not_a_failing_disk(rig: Rig) -> None:
     await rig.sites()
     ada = await rig.client(Role.ANALYST, "ada")
-    stored = rig.daemon.runtime.repository.studies.get(await ada.submit(study_toml()))
+    stored = rig.repository.studies.get(await ada.submit(study_toml()))
     fields = {name: getattr(stored, name) for name in StoredStudy.__dataclass_fields__}
     twin = StoredStudy(**{**fields, "digest": "0" * 64})
-    with (
-        pytest.raises(RequestError) as refused,
-        rig.daemon.runtime.repository.store.writer.transaction() as c,
-    ):
+    with pytest.raises(RequestError) as refused, rig.repository.store.writer.transaction() as c:
         study_writes.add_study(c, twin, "submitted", UNLIMITED, None)
     assert refused.value.code is Code.CONFLICT
 
@@ -153,7 +126,7 @@ async def test_an_answer_whose_sender_vanished_is_in(rig: Rig, monkeypatch: pyte
         await sites[name].contribute(query, frozen([60]))
     while (await sites["anna"].query()).round == 0:
         pass
-    assert rig.daemon.runtime.repository.studies.sealed_rounds(digest)[0].release.present == SITES
+    assert rig.repository.studies.sealed_rounds(digest)[0].release.present == SITES
     assert (await sites["anna"].stub.Contribute(message)).repeated
 
 
@@ -176,7 +149,7 @@ async def test_a_decline_whose_sender_vanished_is_durable(rig: Rig, monkeypatch:
     refuse = pb.DeclineRequest(plan_digest=bytes.fromhex(digest), round=0, reason=pb.DECLINE_REASON_BUDGET)
     await disk.outlasts(sites["anna"].stub.Decline(refuse))
     await sites["anna"].stub.Decline(refuse)
-    studies = rig.daemon.runtime.repository.studies
+    studies = rig.repository.studies
     assert studies.answers(digest, 0).declined == {"anna": "budget"}
     for name in SITES[1:]:
         await sites[name].contribute(query, frozen([60]))

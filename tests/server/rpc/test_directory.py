@@ -98,19 +98,16 @@ async def test_who_is_no_sites_daemon_states_nothing(rig: Rig) -> None:
     assert not (await listed(ada))["anna"].HasField("statement")
 
 
-async def test_a_list_that_no_message_holds_comes_in_parts(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_list_that_no_message_holds_comes_in_parts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(directory, "ROOM", 300)
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        wide = stated(tuple("x" * 150 for _ in range(3)))
-        for site in sites.values():
-            await state(site, wide)
-        first = await ada.stub.ListSites(pb.ListSitesRequest())
-        assert (len(first.sites), first.more) == (1, True)
-        assert len(await listed(ada)) == len(sites)
+    sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
+    wide = stated(tuple("x" * 150 for _ in range(3)))
+    for site in sites.values():
+        await state(site, wide)
+    first = await ada.stub.ListSites(pb.ListSitesRequest())
+    assert (len(first.sites), first.more) == (1, True)
+    assert len(await listed(ada)) == len(sites)
 
 
 async def test_the_coordinator_refuses_what_the_federation_does_not_have(tmp_path: Path) -> None:
@@ -134,7 +131,7 @@ async def test_the_coordinator_refuses_what_the_federation_does_not_have(tmp_pat
         await ada.submit(study_toml(columns=3, name="slow", deadline_seconds=3600.0), "slow")
         # Carl states nothing, and nobody is held to it.
         await ada.submit(study_toml(sites=("carl",), name="carls"), "carls")
-        assert rig.daemon.runtime.repository.ledger.ledger.committed().micro_rho > 0
+        assert rig.repository.ledger.ledger.committed().micro_rho > 0
 
 
 async def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: Path) -> None:
@@ -169,10 +166,10 @@ async def test_a_dictionary_is_published_beside_a_serving_coordinator(tmp_path: 
         toml = study_toml(columns=1, components=1).replace('"c0"', '"age"')
         await ada.submit(toml, "age")
         forged = {"version": 9, "said": sent.said, "signature": bytes(64), "at": 0}
-        with rig.daemon.runtime.repository.store.writer.transaction() as change:
+        with rig.repository.store.writer.transaction() as change:
             change.insert("dictionaries", forged)
         assert (await refusal(ada.submit(toml, "later"))).code is Code.NOT_READY
-        with rig.daemon.runtime.repository.store.writer.transaction() as change:
+        with rig.repository.store.writer.transaction() as change:
             change.execute("DELETE FROM dictionaries WHERE version = 9")
         code, out, _ = command("dictionary", "show", "--version", "2", *where)
         assert (code, 'name = "clinical"' in out) == (0, True)

@@ -70,12 +70,11 @@ async def test_a_token_works_once_but_a_lost_reply_does_no_harm(rig: Rig) -> Non
     assert "used already" in str(refused)
 
 
-async def test_bad_and_expired_tokens_are_refused(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        csr = request_for(new_key())
-        unknown = await refusal(rig.enrol("x" * 43, csr))
-        expired = await refusal(rig.enrol(rig.token(Role.SITE, "anna", valid_ms=0), csr))
-        malformed = await refusal(rig.enrol(rig.token(Role.SITE, "anna"), b"not a request"))
+async def test_bad_and_expired_tokens_are_refused(rig: Rig) -> None:
+    csr = request_for(new_key())
+    unknown = await refusal(rig.enrol("x" * 43, csr))
+    expired = await refusal(rig.enrol(rig.token(Role.SITE, "anna", valid_ms=0), csr))
+    malformed = await refusal(rig.enrol(rig.token(Role.SITE, "anna"), b"not a request"))
     assert (unknown.code, expired.code) == (Code.IDENTITY, Code.IDENTITY)
     assert "unknown" in str(unknown)
     assert "expired" in str(expired)
@@ -125,7 +124,7 @@ def test_secrets_are_readable_by_the_owner_only(tmp_path: Path) -> None:
 
 
 async def test_a_made_up_token_keeps_no_writer_waiting(rig: Rig) -> None:
-    with rig.daemon.runtime.repository.store.writer.transaction():
+    with rig.repository.store.writer.transaction():
         refused = await refusal(asyncio.wait_for(rig.enrol("x" * 43, request_for(new_key())), 60))
     assert "unknown" in str(refused)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from eigenveil.errors import Code, RequestError
+from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_common.rpc import VERSION_MAX, VERSION_MIN
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -38,14 +38,13 @@ async def test_hello_tells_version_and_limits(rig: Rig) -> None:
     assert (await refusal(site.stub.Hello(newer))).code is Code.VERSION
 
 
-async def test_roles_are_kept_apart(tmp_path: Path) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        site = await rig.client(Role.SITE, "anna")
-        analyst = await rig.client(Role.ANALYST, "anna")
-        submitted = await refusal(
-            site.stub.SubmitStudy(pb.SubmitStudyRequest(study_toml=study_toml(), submission="x"))
-        )
-        worked = await refusal(analyst.stub.NextWork(pb.NextWorkRequest()))
+async def test_roles_are_kept_apart(rig: Rig) -> None:
+    site = await rig.client(Role.SITE, "anna")
+    analyst = await rig.client(Role.ANALYST, "anna")
+    submitted = await refusal(
+        site.stub.SubmitStudy(pb.SubmitStudyRequest(study_toml=study_toml(), submission="x"))
+    )
+    worked = await refusal(analyst.stub.NextWork(pb.NextWorkRequest()))
     assert (submitted.code, worked.code) == (Code.IDENTITY, Code.IDENTITY)
     assert "not allowed for a certificate of role site" in str(submitted)
     assert "not allowed for a certificate of role analyst" in str(worked)
@@ -60,11 +59,10 @@ async def test_roles_are_kept_apart(tmp_path: Path) -> None:
     ],
 )
 async def test_certificates_of_our_ca_that_were_not_enrolled_are_refused(
-    tmp_path: Path, changes: dict[str, Any], message: str
+    rig: Rig, changes: dict[str, Any], message: str
 ) -> None:
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.client(Role.SITE, "anna")
-        refused = await refusal(rig.connect(rig.forged(**changes)).stub.Hello(HELLO))
+    await rig.client(Role.SITE, "anna")
+    refused = await refusal(rig.connect(rig.forged(**changes)).stub.Hello(HELLO))
     assert refused.code is Code.IDENTITY
     assert message in str(refused)
 
@@ -109,20 +107,6 @@ async def test_who_enrols_again_shuts_out_the_old_certificate(rig: Rig) -> None:
     old, new = await rig.client(Role.SITE, "anna"), await rig.client(Role.SITE, "anna")
     await new.stub.Hello(HELLO)
     assert "replaced by a later one" in str(await refusal(old.stub.Hello(HELLO)))
-
-
-async def test_the_deny_list_holds_from_the_next_call_on(rig: Rig) -> None:
-    site = await rig.client(Role.SITE, "anna")
-    await site.stub.Hello(HELLO)
-    rig.daemon.registry.deny(Role.SITE, "anna")
-    refused = await refusal(site.stub.Hello(HELLO))
-    assert refused.code is Code.IDENTITY
-    assert "deny-list" in str(refused)
-    assert "anna" not in rig.daemon.registry.sites()
-    with pytest.raises(RequestError, match="--lift-denial"):
-        rig.token(Role.SITE, "anna")
-    again = await rig.client(Role.SITE, "anna", lift_denial=True)
-    await again.stub.Hello(HELLO)
 
 
 async def test_the_coordinator_renews_its_own_certificate_while_serving(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ async def test_the_reply_to_an_answer_is_the_next_question_and_comes_no_sooner(t
             for name, site in sites.items()
             if name != "carl"
         }
-        studies = rig.daemon.runtime.repository.studies
+        studies = rig.repository.studies
         while studies.answers(query.plan_digest, 0).macs.keys() != calls.keys():  # until they are durable
             await asyncio.sleep(0.01)
         await asyncio.sleep(SOON)
@@ -52,7 +52,7 @@ async def test_who_sends_the_same_again_is_told_so_and_what_it_would_have_been_t
     """The first call was taken back while it waited, the second after the release."""
 
     async with first_round(tmp_path / "c") as (rig, sites, _, query):
-        anna, studies = sites["anna"], rig.daemon.runtime.repository.studies
+        anna, studies = sites["anna"], rig.repository.studies
         message = along(anna, query)
         first = anna.stub.Contribute(message)
         while not studies.answers(query.plan_digest, 0).macs:
@@ -86,7 +86,7 @@ async def test_what_is_said_beside_an_answer_that_is_not_taken_was_not_said(
         assert (await refusal(anna.stub.Contribute(message))).code is code
         consent = rig.daemon.engine._runs[other].consent
         assert consent.consent_of_site("anna") == NO_CONSENT
-        assert not rig.daemon.runtime.repository.studies.answers(query.plan_digest, 0).macs
+        assert not rig.repository.studies.answers(query.plan_digest, 0).macs
         assert not (await anna.contribute(query, FULL)).repeated
 
 
@@ -96,7 +96,7 @@ async def test_what_is_said_counts_once_the_answer_is_durable(
     monkeypatch.setattr(contributions, "GATHER_SECONDS", 2 * SOON)
 
     async with first_round(tmp_path / "c") as (rig, sites, analyst, query):
-        anna, studies = sites["anna"], rig.daemon.runtime.repository.studies
+        anna, studies = sites["anna"], rig.repository.studies
         plan = bytes.fromhex(await analyst.submit(study_toml(name="other"), "two", agreed=False))
         wish = pb.NextWorkRequest(known_plans=[plan], agreed=[pb.Agreed(plan_digest=plan)])
         call = asyncio.ensure_future(anna.stub.Contribute(along(anna, query, wish)))
@@ -109,7 +109,7 @@ async def test_what_is_said_counts_once_the_answer_is_durable(
 
 async def test_who_is_shut_out_while_it_waits_gets_no_question(tmp_path: Path) -> None:
     async with first_round(tmp_path / "c", study_toml(quorum=2)) as (rig, sites, _, query):
-        anna, studies = sites["anna"], rig.daemon.runtime.repository.studies
+        anna, studies = sites["anna"], rig.repository.studies
         call = asyncio.ensure_future(anna.stub.Contribute(along(anna, query)))
         while not studies.answers(query.plan_digest, 0).macs:
             await asyncio.sleep(0.01)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tracemalloc
-from pathlib import Path
 
 import pytest
 
@@ -16,38 +15,34 @@ from eigenveil_common.rpc import MESSAGE_BYTES
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import service
 from eigenveil_server.storage.sealed import SealedRelease
-from tests.server.rig import answering, made, refusal, serving, study_toml
+from tests.server.rig import Client, Rig, Sites, answering, refusal, study_toml
 from tests.support import DIGEST
 
 
 async def test_whoever_may_fetches_each_released_round_as_it_was_sealed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service, "RELEASE_PART_BYTES", 24)
-    async with serving(made(tmp_path / "c")) as rig:
-        ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
-        async with answering(sites):
-            digest = await ada.submit(study_toml())
-            await ada.events(digest)
-        plan = bytes.fromhex(digest)
-        sealed = rig.daemon.runtime.repository.studies.sealed_rounds(digest)
-        assert max(one.release.values.nbytes for one in sealed) > 3 * service.RELEASE_PART_BYTES
-        for stub in (ada.stub, sites["anna"].stub):
-            for one in sealed:
-                found = await fetch_round(
-                    lambda asked, stub=stub: call(stub.GetRound, asked),  # type: ignore[misc]
-                    plan,
-                    one.release.round,
-                )
-                assert found.query.plan_digest == plan
-                found.ClearField("query")
-                assert found == one.message()
-        beyond = pb.GetRoundRequest(plan_digest=plan, round=len(sealed))
-        assert (await refusal(ada.stub.GetRound(beyond))).code is Code.NOT_FOUND
-        dora = await rig.client(Role.SITE, "dora")
-        assert (
-            await refusal(dora.stub.GetRound(pb.GetRoundRequest(plan_digest=plan)))
-        ).code is Code.NOT_FOUND
+    async with answering(sites):
+        digest = await ada.submit(study_toml())
+        await ada.events(digest)
+    plan = bytes.fromhex(digest)
+    sealed = rig.repository.studies.sealed_rounds(digest)
+    assert max(one.release.values.nbytes for one in sealed) > 3 * service.RELEASE_PART_BYTES
+    for stub in (ada.stub, sites["anna"].stub):
+        for one in sealed:
+            found = await fetch_round(
+                lambda asked, stub=stub: call(stub.GetRound, asked),  # type: ignore[misc]
+                plan,
+                one.release.round,
+            )
+            assert found.query.plan_digest == plan
+            found.ClearField("query")
+            assert found == one.message()
+    beyond = pb.GetRoundRequest(plan_digest=plan, round=len(sealed))
+    assert (await refusal(ada.stub.GetRound(beyond))).code is Code.NOT_FOUND
+    dora = await rig.client(Role.SITE, "dora")
+    assert (await refusal(dora.stub.GetRound(pb.GetRoundRequest(plan_digest=plan)))).code is Code.NOT_FOUND
 
 
 @pytest.mark.parametrize("asked", [0, 1, 3 * 2**20, 4 * 2**20 - 200 * 1024])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,36 +23,25 @@ async def test_a_study_that_its_analyst_did_not_sign_is_not_taken(rig: Rig, ada:
     """[R31] Nobody signed it, it is another plan's signature, of another key, or over."""
     await rig.sites()
     request = await signed_request(ada.stub, study_toml(), "s")
-    plan = plan_from_json(
-        (
-            await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml(), submission="s"))
-        ).plan_json
-    )
+    wish = pb.ExplainStudyRequest(study_toml=study_toml(), submission="s")
+    plan = plan_from_json((await ada.stub.ExplainStudy(wish)).plan_json)
     ended = signed_by_analyst(plan, expires=int(time.time())).to_proto()
     spoiled = pb.SignedAuthorization.FromString(request.authorization.SerializeToString())
     spoiled.signature = bytes(64)
+    other: dict[str, Any] = {"study_toml": study_toml(epsilon=0.5), "authorization": request.authorization}
     for code, change in (
         (Code.UNSIGNED, {"study_toml": study_toml(), "submission": "s"}),
-        (
-            Code.AUTHORIZATION,
-            {"study_toml": study_toml(epsilon=0.5), "authorization": request.authorization},
-        ),
+        (Code.AUTHORIZATION, other),
         (Code.AUTHORIZATION, {"submission": "other", "authorization": request.authorization}),
         (Code.IDENTITY, {"authorization": spoiled}),
         (Code.AUTHORIZATION_EXPIRED, {"authorization": ended}),
         (Code.PROTOCOL, {"authorization": pb.SignedAuthorization(said=bytes(5000))}),
     ):
-        wish = {"study_toml": study_toml(), "submission": "s"} | change
-        refused = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(**wish)))
+        asked = {"study_toml": study_toml(), "submission": "s"} | change
+        refused = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(**asked)))
         assert refused.code is code
-    assert not rig.daemon.runtime.repository.studies.all()
-    changed = await refusal(
-        ada.stub.SubmitStudy(
-            pb.SubmitStudyRequest(
-                study_toml=study_toml(epsilon=0.5), submission="s", authorization=request.authorization
-            )
-        )
-    )
+    assert not rig.repository.studies.all()
+    changed = await refusal(ada.stub.SubmitStudy(pb.SubmitStudyRequest(submission="s", **other)))
     assert "another plan, which has changed since; explain the study, and sign it again" in str(changed)
 
 
@@ -63,7 +53,7 @@ async def test_sites_get_the_signature_of_the_analyst_and_the_study_keeps_it(rig
     for site in sites.values():
         found = await site.stub.NextWork(pb.NextWorkRequest())
         assert found.plan.authorization == request.authorization
-    (stored,) = rig.daemon.runtime.repository.studies.all()
+    (stored,) = rig.repository.studies.all()
     assert stored.authorization is not None
     assert stored.authorization.to_proto() == request.authorization
     assert await ada.stub.SubmitStudy(request) == answer, "the same again is the same study"
@@ -112,4 +102,4 @@ async def test_a_plan_that_was_signed_unexplained_costs_no_more_than_one_study_m
         refused = await refusal(ada.stub.SubmitStudy(request))
         assert refused.code is Code.BUDGET
         assert "max_epsilon_per_study" in str(refused)
-        assert not rig.daemon.runtime.repository.studies.all()
+        assert not rig.repository.studies.all()

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from pathlib import Path
 from unittest import mock
 
 import pytest
 
-from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rpc import responses
 from eigenveil_server.rpc.responses import StudyList
-from tests.server.rig import Client, made, serving, study_toml
+from tests.server.rig import Client, Rig, made, serving, study_toml
 
 
 async def test_calls_at_once_share_a_look_that_begins_after_they_came(
@@ -49,42 +47,21 @@ async def listed(client: Client) -> list[str]:
     return [row.name for row in found.studies]
 
 
-@pytest.mark.parametrize("count", [4, 5])
-async def test_a_part_is_bounded_and_the_parts_make_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    monkeypatch.setattr(responses, "STUDIES_AT_ONCE", 2)
-    async with serving(made(tmp_path / "c")) as rig:
-        await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        for number in range(count):
-            await ada.submit(study_toml(name=f"s{number}", epsilon=0.2), str(number))
-        found: list[str] = []
-        after, more = b"", True
-        while more:
-            part = await ada.stub.ListStudies(pb.ListStudiesRequest(after=after))
-            assert len(part.studies) <= 2
-            found += [row.name for row in part.studies]
-            after, more = part.studies[-1].plan_digest, part.more
-        assert found == [f"s{number}" for number in range(count)]
-
-
 async def test_after_a_burst_a_caller_has_so_many_looks_a_second_and_others_theirs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not the time but the looks are counted: with no rate nothing comes after the burst."""
     monkeypatch.setattr(responses, "BURST", 2.5)
     monkeypatch.setattr(responses, "RATE", 1e-9)
     monkeypatch.setattr(responses, "LEAST_PAUSE", 3600.0)
-    async with serving(made(tmp_path / "c")) as rig:
-        eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
-        for _ in range(3):
-            assert await listed(eve) == []
-        more = asyncio.ensure_future(listed(eve))
-        for _ in range(3):
-            assert await listed(ada) == []
-        assert not more.done()
-        more.cancel()
+    eve, ada = [await rig.client(Role.ANALYST, name) for name in ("eve", "ada")]
+    for _ in range(3):
+        assert await listed(eve) == []
+    more = asyncio.ensure_future(listed(eve))
+    for _ in range(3):
+        assert await listed(ada) == []
+    assert not more.done()
+    more.cancel()
 
 
 async def test_calls_that_are_taken_back_leave_nothing_and_the_next_has_its_turn(
@@ -130,28 +107,3 @@ async def test_calls_that_are_taken_back_leave_nothing_and_the_next_has_its_turn
     await cancelled_early(range(1000, 1500))  # and of these the first waits for the allowance
     assert len(asyncio.all_tasks()) == before
     assert studies._queues == {}
-
-
-async def test_a_refusal_that_nobody_waits_for_is_not_logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    begun, go, logged = asyncio.Event(), asyncio.Event(), list[object]()
-
-    async def refused(self: StudyList, caller: Identity, after: str) -> pb.ListStudiesResponse:
-        begun.set()
-        await go.wait()
-        raise RequestError(Code.NOT_FOUND, "there is no such study")
-
-    monkeypatch.setattr(StudyList, "_part", refused)
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: logged.append(context))
-    studies = StudyList(mock.Mock(), mock.Mock(), 1e-6)
-    call = asyncio.ensure_future(
-        studies.part(Identity(federation="test-fed", role=Role.ANALYST, name="eve"), "none")
-    )
-    await begun.wait()
-    call.cancel()
-    await asyncio.gather(call, return_exceptions=True)
-    del call  # its traceback holds the look
-    go.set()
-    while studies._queues:
-        await asyncio.sleep(0)
-    gc.collect()
-    assert not logged

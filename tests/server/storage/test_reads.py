@@ -73,7 +73,7 @@ async def test_a_study_from_its_plan_to_its_release_reads_nothing_on_the_event_l
         carl = sites.pop("carl")
         async with answering(sites):
             digest = await ada.submit(study_toml(sites=("anna", "bert")), agreed=False)
-            with rig.daemon.runtime.repository.store.writer.transaction() as change:
+            with rig.repository.store.writer.transaction() as change:
                 row = {"at": 0, "kind": "study-approved", "subject": digest, "detail": ""}
                 change.insert("audit", row)
             rig.daemon.registry.deny(Role.SITE, "carl")

@@ -170,17 +170,6 @@ def test_lists_read_no_plan_and_say_what_the_plan_says(store: Store, monkeypatch
     assert refused.value.code is Code.NOT_FOUND
 
 
-def test_a_list_is_read_from_an_index_alone(store: Store) -> None:
-    """A plan of 840 KiB lies between the columns of a row: reading one behind it reads 200 pages."""
-    text = (
-        "SELECT s.digest, s.name, s.analyst, s.submission, s.micro_rho, s.expected_rounds, s.state, "
-        "s.failure FROM studies s WHERE (s.submitted_at, s.digest) > (?, ?) "
-        "ORDER BY s.submitted_at, s.digest LIMIT ?"
-    )
-    (row,) = store.reader.rows(f"EXPLAIN QUERY PLAN {text}", (0, "", 9))
-    assert "COVERING INDEX studies_by_time" in row["detail"]
-
-
 def test_what_each_analyst_submitted_is_told(store: Store) -> None:
     rest = a_study(0, 0, b"").size
     add(store, a_study(0, 0, bytes(100 - rest)))

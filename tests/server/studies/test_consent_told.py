@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from eigenveil.errors import Code
 from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
+from tests.server.rig import Client, answering, made, refusal, serving, study_toml
 
 
 async def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_path: Path) -> None:
@@ -29,7 +30,7 @@ async def test_who_watches_sees_every_word_and_a_late_site_comes_in_as_ever(tmp_
             row = next(iter((await ada.stub.ListStudies(pb.ListStudiesRequest())).studies))
             assert {one.site: one.status for one in row.consent}["carl"] == "waiting for a person"
             assert row.consent_ends_unix_ms > row.submitted_unix_ms
-            assert rig.daemon.runtime.repository.studies.rounds(digest) == 0, "nothing was asked"
+            assert rig.repository.studies.rounds(digest) == 0, "nothing was asked"
             async with answering({"carl": carl}):
                 events = await ada.events(digest)
         assert events[-1].state == pb.STUDY_STATE_RELEASED
@@ -63,14 +64,8 @@ async def test_who_is_denied_is_waited_for_no_more_though_a_person_there_was_ask
             waiting = pb.NextWorkRequest(known_plans=carl.known, awaiting=carl.known)
             await carl.stub.NextWork(waiting)
             rig.daemon.registry.deny(Role.SITE, "carl")
-            while rig.daemon.runtime.repository.studies.rounds(digest) == 0:
+            while rig.repository.studies.rounds(digest) == 0:
                 await asyncio.sleep(0.05)
-
-
-async def declined(
-    rig: Rig, digest: str, reason: pb.DeclineReason.ValueType, text: str = ""
-) -> pb.DeclineRequest:
-    return pb.DeclineRequest(plan_digest=bytes.fromhex(digest), reason=reason, text=text)
 
 
 async def test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothing(tmp_path: Path) -> None:
@@ -81,14 +76,15 @@ async def test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothi
         bea, operator = await rig.client(Role.ANALYST, "bea"), await rig.client(Role.OPERATOR, "ada")
         carl = sites.pop("carl")
         digest = await ada.submit(study_toml(quorum=2), agreed=False)
-        no = await declined(rig, digest, pb.DECLINE_REASON_PERSON_PURPOSE, "ask our board")
+        declined = partial(pb.DeclineRequest, plan_digest=bytes.fromhex(digest))
+        no = declined(reason=pb.DECLINE_REASON_PERSON_PURPOSE, text="ask our board")
         await carl.stub.Decline(no)
         await carl.stub.Decline(no)  # the first reply was lost
         dora = await rig.client(Role.SITE, "dora")
         assert (await refusal(dora.stub.Decline(no))).code is Code.NOT_FOUND
         for odd in (
-            await declined(rig, digest, pb.DECLINE_REASON_POLICY, "a machine has no words"),
-            await declined(rig, digest, pb.DECLINE_REASON_PERSON_TIMING, "two\nlines"),
+            declined(reason=pb.DECLINE_REASON_POLICY, text="a machine has no words"),
+            declined(reason=pb.DECLINE_REASON_PERSON_TIMING, text="two\nlines"),
         ):
             assert (await refusal(sites["anna"].stub.Decline(odd))).code is Code.PROTOCOL
         listed = [await row_of(one, "carl") for one in (ada, bea, operator)]
@@ -100,7 +96,5 @@ async def test_a_person_s_reason_reaches_the_analyst_and_the_site_is_asked_nothi
         assert (listed, told) == ([mine, theirs, theirs], [mine, theirs]), "to its analyst alone"
         assert (await carl.work()) is None
         assert carl.plans == {}, "no question, no plan"
-        (line,) = rig.daemon.runtime.repository.store.reader.rows(
-            "SELECT detail FROM audit WHERE kind = 'declined'"
-        )
+        (line,) = rig.rows("SELECT detail FROM audit WHERE kind = 'declined'")
         assert line["detail"].endswith(": purpose")

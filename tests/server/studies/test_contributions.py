@@ -77,9 +77,7 @@ async def test_the_same_answer_again_is_fine_and_another_one_is_refused_and_audi
         refused = await refusal(anna.contribute(query, frozen([61])))
         assert refused.code is Code.CONFLICT
         assert "differently before" in str(refused)
-        rows = rig.daemon.runtime.repository.store.reader.rows(
-            "SELECT subject FROM audit WHERE kind = 'different-second-answer'"
-        )
+        rows = rig.rows("SELECT subject FROM audit WHERE kind = 'different-second-answer'")
         assert [row["subject"] for row in rows] == ["site/anna"]
 
 
@@ -254,6 +252,6 @@ async def test_an_answer_that_contradicts_its_own_count_is_refused_and_alarmed(
         # a whole word: the log also shows digests and ports, which may hold the figures
         assert re.search(r"\b61\b", f"{refused} {caplog.text}") is None
         assert f"answer-refused study={second.plan_digest[:12]} round=1 site=anna" in caplog.text
-        told = rig.daemon.runtime.repository.store.reader.rows("SELECT kind, subject FROM audit")
+        told = rig.rows("SELECT kind, subject FROM audit")
         assert ("answer-refused", "site/anna") in [tuple(row) for row in told]
         await anna.contribute(second, frozen([60] + [0] * (second.query.length - 1)))

@@ -22,16 +22,14 @@ from eigenveil_server.storage.states import ConsentState, SiteDeclineReason
 from eigenveil_server.studies.contributions import Contributions
 from eigenveil_server.studies.runtime import Poll
 from tests.server.deadlines import Place, Tick, pass_when, pass_without
-from tests.server.rig import DEADLINE, Client, Rig, answering, made, refusal, serving, study_toml
+from tests.server.rig import DEADLINE, Client, Rig, Sites, answering, made, refusal, serving, study_toml
 
 MARK = 59_873  # a count that is found nowhere else
 
 
 def late_rows(rig: Rig) -> list[tuple[str, str]]:
     """Subject and detail of every late answer in the audit."""
-    rows = rig.daemon.runtime.repository.store.reader.rows(
-        "SELECT subject, detail FROM audit WHERE kind = 'late-answer' ORDER BY id"
-    )
+    rows = rig.rows("SELECT subject, detail FROM audit WHERE kind = 'late-answer' ORDER BY id")
     return [(row["subject"], row["detail"]) for row in rows]
 
 
@@ -85,7 +83,7 @@ async def test_a_late_answer_is_refused_audited_once_and_not_kept(
         await refusal(carl.contribute(missed, frozen([MARK + 1])))
         mac = mac_of(rig, carl, missed, MARK)
         assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
-        sealed = rig.daemon.runtime.repository.studies.sealed(digest, 0)
+        sealed = rig.repository.studies.sealed(digest, 0)
         assert sealed is not None
         assert sealed.release.present == ("anna", "bert")
     stored = b"".join(path.read_bytes() for path in (tmp_path / "c").glob("state.db*"))
@@ -93,52 +91,46 @@ async def test_a_late_answer_is_refused_audited_once_and_not_kept(
 
 
 async def test_an_answer_between_the_close_and_the_seal_is_late(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, sites: Sites, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick = Tick(monkeypatch)
     pass_without(monkeypatch, misses_the_first)
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        digest = await ada.submit(study_toml(quorum=2))
-        queries = {name: await site.query() for name, site in sites.items()}
-        for name in ("anna", "bert"):
-            await sites[name].contribute(queries[name], frozen([60]))
-        await tick.due()
-        assert rig.daemon.runtime.repository.studies.sealed(digest, 0) is None
-        refused = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
-        assert "was closed before" in str(refused)
-        assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
-        assert [subject for subject, _ in late_rows(rig)] == ["site/carl"]
-        tick.go.set()
+    digest = await ada.submit(study_toml(quorum=2))
+    queries = {name: await site.query() for name, site in sites.items()}
+    for name in ("anna", "bert"):
+        await sites[name].contribute(queries[name], frozen([60]))
+    await tick.due()
+    assert rig.repository.studies.sealed(digest, 0) is None
+    refused = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
+    assert "was closed before" in str(refused)
+    assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
+    assert [subject for subject, _ in late_rows(rig)] == ["site/carl"]
+    tick.go.set()
 
 
 async def test_after_the_end_a_late_answer_is_audited_and_a_lost_reply_repeated(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, sites: Sites, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pass_without(monkeypatch, lambda site, place: site != "anna")
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        digest = await ada.submit(study_toml(required=["carl"], quorum=1))
-        queries = {name: await site.query() for name, site in sites.items()}
-        await sites["anna"].contribute(queries["anna"], frozen([60]))
-        assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_FAILED
-        assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
-        changed = await refusal(sites["anna"].contribute(queries["anna"], frozen([61])))
-        assert "differently before" in str(changed)
-        late = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
-        assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
-        mac = mac_of(rig, sites["carl"], queries["carl"], 60)
-        assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
-        dora = await rig.client(Role.SITE, "dora")
-        refused = await refusal(dora.contribute(queries["carl"], frozen([60])))
-        assert (refused.code, len(late_rows(rig))) == (Code.NOT_FOUND, 1), "dora is not invited"
-        wrong = sites["carl"].contribution(queries["carl"], frozen([60]))
-        wrong.round = 7
-        assert (await refusal(sites["carl"].stub.Contribute(wrong))).code is Code.NOT_FOUND
+    digest = await ada.submit(study_toml(required=["carl"], quorum=1))
+    queries = {name: await site.query() for name, site in sites.items()}
+    await sites["anna"].contribute(queries["anna"], frozen([60]))
+    assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_FAILED
+    assert (await sites["anna"].contribute(queries["anna"], frozen([60]))).repeated
+    changed = await refusal(sites["anna"].contribute(queries["anna"], frozen([61])))
+    assert "differently before" in str(changed)
+    late = await refusal(sites["carl"].contribute(queries["carl"], frozen([60])))
+    assert (late.code, "was closed before" in str(late)) == (Code.CONFLICT, True)
+    mac = mac_of(rig, sites["carl"], queries["carl"], 60)
+    assert late_rows(rig) == [("site/carl", f"study {digest} round 0 mac {mac}")]
+    dora = await rig.client(Role.SITE, "dora")
+    refused = await refusal(dora.contribute(queries["carl"], frozen([60])))
+    assert (refused.code, len(late_rows(rig))) == (Code.NOT_FOUND, 1), "dora is not invited"
+    wrong = sites["carl"].contribution(queries["carl"], frozen([60]))
+    wrong.round = 7
+    assert (await refusal(sites["carl"].stub.Contribute(wrong))).code is Code.NOT_FOUND
 
 
 async def test_a_site_that_returns_goes_on_with_the_next_round(
@@ -150,10 +142,7 @@ async def test_a_site_that_returns_goes_on_with_the_next_round(
         async with answering(sites):
             assert (await ada.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
         rounds = load_release(await ada.release(digest)).document["rounds"]
-        assert (rounds[0]["present"], rounds[0]["absent"]) == (
-            ["anna", "bert"],
-            {"carl": "did not answer"},
-        )
+        assert (rounds[0]["present"], rounds[0]["absent"]) == (["anna", "bert"], {"carl": "did not answer"})
         assert [one["present"] for one in rounds[1:]] == [["anna", "bert", "carl"]] * (len(rounds) - 1)
         assert all(one["absent"] == {} for one in rounds[1:])
 
@@ -169,7 +158,7 @@ async def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
     async with serving(made(tmp_path / "c"), clock=lambda: unix_ms() + ahead[0]) as rig:
         sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
         digest = await ada.submit(study_toml(quorum=2), agreed=False)
-        engine, repository = rig.daemon.engine, rig.daemon.runtime.repository
+        engine, repository = rig.daemon.engine, rig.repository
         agrees = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
         for name in ("anna", "bert"):
             await engine.receive(name, agrees)
@@ -198,33 +187,31 @@ async def test_a_word_that_is_stored_after_the_close_tells_nobody_of_the_close(
 
 
 async def test_a_decline_that_is_repeated_after_the_close_tells_nobody_of_the_close(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tick, busy, late = Tick(monkeypatch), Busy(), threading.Event()
     pass_when(monkeypatch, lambda opened: late.is_set())
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        digest = await ada.submit(study_toml(quorum=1))
-        await sites["anna"].contribute(await sites["anna"].query(), frozen([60]))
-        repository = rig.daemon.runtime.repository
-        run = await rig.daemon.engine.run(digest)
-        contributions, said = (
-            Contributions(rig.daemon.runtime),
-            SiteDeclineReason(reason="policy", person=False, text=""),
-        )
-        holding = asyncio.create_task(repository.writer.write(busy))
-        assert await asyncio.to_thread(busy.writes.wait, 60)
-        first = asyncio.create_task(contributions.decline(run, "carl", 0, said))
-        await asyncio.sleep(0)
-        late.set()
-        await tick.due()
-        again = asyncio.create_task(contributions.decline(run, "carl", 0, said))
-        await asyncio.sleep(0.05)
-        busy.go.set()
-        await asyncio.gather(holding, first, again)
-        sealed, events = repository.studies.sealed(digest, 0), repository.studies.events(digest, 0)
-        tick.go.set()
-        assert sealed is None
-        for event in events:
-            assert {one.site: one.status for one in event.sites}.get("bert") in (None, "waiting")
+    digest = await ada.submit(study_toml(quorum=1))
+    await sites["anna"].contribute(await sites["anna"].query(), frozen([60]))
+    repository = rig.repository
+    run = await rig.daemon.engine.run(digest)
+    contributions, said = (
+        Contributions(rig.daemon.runtime),
+        SiteDeclineReason(reason="policy", person=False, text=""),
+    )
+    holding = asyncio.create_task(repository.writer.write(busy))
+    assert await asyncio.to_thread(busy.writes.wait, 60)
+    first = asyncio.create_task(contributions.decline(run, "carl", 0, said))
+    await asyncio.sleep(0)
+    late.set()
+    await tick.due()
+    again = asyncio.create_task(contributions.decline(run, "carl", 0, said))
+    await asyncio.sleep(0.05)
+    busy.go.set()
+    await asyncio.gather(holding, first, again)
+    sealed, events = repository.studies.sealed(digest, 0), repository.studies.events(digest, 0)
+    tick.go.set()
+    assert sealed is None
+    for event in events:
+        assert {one.site: one.status for one in event.sites}.get("bert") in (None, "waiting")

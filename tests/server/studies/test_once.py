@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from io import BytesIO
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from eigenveil_server.planning import planner
 from eigenveil_server.planning.pool import Worker
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.studies.study_run import StudyRun
-from tests.server.rig import SITES, Client, Rig, answering, made, serving, study_toml
+from tests.server.rig import SITES, Client, Rig, Sites, answering, study_toml
 from tests.support import signed_request
 
 ROUNDS = 7
@@ -76,27 +75,24 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     return counts
 
 
-async def test_a_submission_is_rehearsed_once(tmp_path: Path, counted: Counter[str]) -> None:
-    async def submitted(ada: Client, sites: Mapping[str, Client]) -> None:
-        before = Counter(counted)
-        signed = await signed_request(ada.stub, study_toml(), "one")
-        async with answering(sites):
-            digest = (await ada.stub.SubmitStudy(signed)).plan_digest.hex()
-            assert (await ada.stub.SubmitStudy(signed)).plan_digest.hex() == digest  # its answer was lost
-            (*_, end) = await ada.events(digest)
-        assert (end.state, end.round) == (pb.STUDY_STATE_RELEASED, ROUNDS - 1)
-        done = counted - before
-        assert done["rehearse_with_releases"] == 1
-        assert done["__init__"] <= 2, "a session for the rehearsal and one for the run"
-        # Once where it was planned, once where it runs and once where the repetition is looked at; and at
-        # its analyst, who signs it, and at each site.
-        assert done["plan_to_dict"] <= 4 + len(SITES)
-
-    async with serving(made(tmp_path / "c")) as rig:
-        ada, sites = await rig.client(Role.ANALYST, "ada"), await rig.sites()
-        await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
-        assert (counted["rehearse_with_releases"], counted["__init__"]) == (1, 1)
-        await submitted(ada, sites)
+async def test_a_submission_is_rehearsed_once(
+    counted: Counter[str], rig: Rig, ada: Client, sites: Sites
+) -> None:
+    await ada.stub.ExplainStudy(pb.ExplainStudyRequest(study_toml=study_toml()))
+    assert (counted["rehearse_with_releases"], counted["__init__"]) == (1, 1)
+    before = Counter(counted)
+    signed = await signed_request(ada.stub, study_toml(), "one")
+    async with answering(sites):
+        digest = (await ada.stub.SubmitStudy(signed)).plan_digest.hex()
+        assert (await ada.stub.SubmitStudy(signed)).plan_digest.hex() == digest  # its answer was lost
+        (*_, end) = await ada.events(digest)
+    assert (end.state, end.round) == (pb.STUDY_STATE_RELEASED, ROUNDS - 1)
+    done = counted - before
+    assert done["rehearse_with_releases"] == 1
+    assert done["__init__"] <= 2, "a session for the rehearsal and one for the run"
+    # Once where it was planned, once where it runs and once where the repetition is looked at; and at
+    # its analyst, who signs it, and at each site.
+    assert done["plan_to_dict"] <= 4 + len(SITES)
 
 
 async def test_a_study_that_ends_while_it_is_taken_up_again_is_not_run_again(

@@ -23,52 +23,44 @@ from eigenveil_common.storage.database import Transactions
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.studies import consent, contributions
 from eigenveil_server.studies.runtime import Poll
-from tests.server.rig import Client, Rig, answering, made, refusal, serving, study_toml
+from tests.server.rig import Client, Rig, Sites, answering, made, refusal, serving, study_toml
 
 
 def books(rig: Rig, digest: str) -> tuple[list[int], list[int], list[int]]:
     """Which rounds are charged, released and opened."""
-    repository = rig.daemon.runtime.repository
+    repository = rig.repository
     charged = sorted(round for study, round in repository.ledger.ledger.charged if study == digest)
     released = [one.release.round for one in repository.studies.sealed_rounds(digest)]
     return charged, released, list(range(repository.studies.rounds(digest)))
 
 
 async def test_a_release_is_one_transaction_with_its_charge_and_the_next_question_another_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for limit in ("GATHER_SECONDS", "RELEASE_WAIT_SECONDS"):
         monkeypatch.setattr(contributions, limit, 60.0)
     seen: dict[str, object] = {}
+    digest = await ada.submit(study_toml())
+    asked = {name: await site.query() for name, site in sites.items()}
 
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            digest = await ada.submit(study_toml())
-            asked = {name: await site.query() for name, site in sites.items()}
+    def look(place: str) -> None:
+        seen[place] = books(rig, digest)
 
-            def look(place: str) -> None:
-                seen[place] = books(rig, digest)
-
-            for place in ("round-sealing", "round-followed"):
-                arm(place, partial(look, place))
-            with mock.patch.object(
-                Transactions, "_commit", autospec=True, side_effect=Transactions._commit
-            ) as commits:
+    for place in ("round-sealing", "round-followed"):
+        arm(place, partial(look, place))
+    commits = mock.patch.object(Transactions, "_commit", autospec=True, side_effect=Transactions._commit)
+    try:
+        async with asyncio.timeout(30):
+            with commits as counted:
                 await asyncio.gather(
-                    *(site.contribute(asked[name], frozen([60])) for name, site in sites.items())
+                    *(one.contribute(asked[name], frozen([60])) for name, one in sites.items())
                 )
                 assert (await sites["anna"].query()).round == 1
-            assert commits.call_count == 2
-            assert books(rig, digest) == ([0], [0], [0, 1])
-            macs = rig.daemon.runtime.repository.studies.answers(digest, 0).macs
-            assert macs.keys() == sites.keys()
-
-    try:
-        await asyncio.wait_for(scenario(), 30)
     finally:
         disarm()
+    assert counted.call_count == 2
+    assert books(rig, digest) == ([0], [0], [0, 1])
+    assert rig.repository.studies.answers(digest, 0).macs.keys() == sites.keys()
     assert seen == {"round-sealing": ([], [], [0]), "round-followed": ([0], [0], [0])}
 
 
@@ -84,7 +76,7 @@ async def test_what_sites_say_in_the_same_moment_is_one_transaction_one_event_an
         sites = await rig.sites()
         ada = await rig.client(Role.ANALYST, "ada")
         commits = mock.patch.object(Transactions, "_commit", autospec=True, side_effect=Transactions._commit)
-        studies = rig.daemon.runtime.repository.studies
+        studies = rig.repository.studies
         digest = await ada.submit(study_toml(), agreed=False)
         poll = Poll(known={digest: 0}, answered=frozenset(), awaiting=frozenset(), agreed={digest: False})
         with commits as counted:
@@ -104,11 +96,6 @@ async def test_what_sites_say_in_the_same_moment_is_one_transaction_one_event_an
         assert said == [f"answered study={digest[:12]} round=0 sites='anna,bert'"]
 
 
-def failing(*_: object, **__: object) -> None:
-    """Stands for a draw that fails, or whose sum does not fit."""
-    raise RequestError(Code.OVERFLOW, "the noised sum does not fit")
-
-
 def leads_nowhere(feed: Callable[..., None]) -> Callable[..., None]:
     """The first release is one that the algorithm cannot go on from."""
 
@@ -120,32 +107,28 @@ def leads_nowhere(feed: Callable[..., None]) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("place", [(barrier, "apply_mechanism"), (OsNoise, "draw")], ids=["sum", "noise"])
-def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
+async def test_that_a_draw_failed_is_charged_before_anybody_hears_of_it_and_answers_are_kept(
+    rig: Rig, ada: Client, sites: Sites, monkeypatch: pytest.MonkeyPatch, place: tuple[Any, str]
 ) -> None:
     heard: list[set[int]] = []
-
-    async def scenario() -> None:
-        async with serving(made(tmp_path / "c")) as rig:
-            sites = await rig.sites()
-            ada = await rig.client(Role.ANALYST, "ada")
-            monkeypatch.setattr(*place, failing)
-            digest = await ada.submit(study_toml())
-            asked = {name: await site.query() for name, site in sites.items()}
-            studies = rig.daemon.runtime.repository.studies
-            arm("failure-charged", lambda: heard.append({one.state for one in studies.events(digest, 0)}))
-            answers = [site.contribute(asked[name], frozen([60])) for name, site in sites.items()]
-            assert [one.repeated for one in await asyncio.gather(*answers)] == [False] * 3
-            last = (await ada.events(digest))[-1]
-            assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "failed")
-            assert books(rig, digest) == ([0], [], [0])
-            assert (await sites["anna"].contribute(asked["anna"], frozen([60]))).repeated
-            assert "differently" in str(await refusal(sites["bert"].contribute(asked["bert"], frozen([61]))))
-
+    # A draw ahead that nobody waits for any more fails as well, and asyncio reports that to the loop.
+    asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+    failing = mock.Mock(side_effect=RequestError(Code.OVERFLOW, "the noised sum does not fit"))
+    monkeypatch.setattr(*place, failing)
+    digest = await ada.submit(study_toml())
+    asked = {name: await site.query() for name, site in sites.items()}
+    studies = rig.repository.studies
+    arm("failure-charged", lambda: heard.append({one.state for one in studies.events(digest, 0)}))
+    answers = [site.contribute(asked[name], frozen([60])) for name, site in sites.items()]
     try:
-        asyncio.run(scenario())
+        assert [one.repeated for one in await asyncio.gather(*answers)] == [False] * 3
+        last = (await ada.events(digest))[-1]
     finally:
         disarm()
+    assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "failed")
+    assert books(rig, digest) == ([0], [], [0])
+    assert (await sites["anna"].contribute(asked["anna"], frozen([60]))).repeated
+    assert "differently" in str(await refusal(sites["bert"].contribute(asked["bert"], frozen([61]))))
     assert heard == [{pb.STUDY_STATE_RUNNING}]
 
 
@@ -159,4 +142,4 @@ async def test_a_release_that_leads_nowhere_is_released_and_the_study_ends(
     assert (last.state, last.round_state) == (pb.STUDY_STATE_FAILED, "released")
     assert "the algorithm stopped" in last.failure
     assert books(rig, digest) == ([0], [0], [0])
-    assert last.spent_micro_rho == rig.daemon.runtime.repository.ledger.spent(digest) > 0
+    assert last.spent_micro_rho == rig.repository.ledger.spent(digest) > 0

@@ -4,30 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from eigenveil.errors import Code
 from eigenveil.identity import Role
-from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.numerics.encoding import frozen
 from eigenveil.planning.choose import rehearse
 from eigenveil.reporting.verify import load_release
-from eigenveil.study.study import Federation
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rounds.open_round import OpenRound
 from eigenveil_server.storage.states import ConsentState, SiteConsent
 from eigenveil_server.storage.study_reads import RoundAnswers
 from eigenveil_server.studies import contributions
 from tests.server.deadlines import Place, Tick, pass_without
-from tests.server.rig import SITES, Client, Rig, Sites, answering, made, refusal, serving, study_toml
-from tests.support import a_plan, refused
+from tests.server.rig import SITES, Client, Rig, Sites, answering, refusal, study_toml
+from tests.support import a_plan
 
 
 def spent(rig: Rig) -> tuple[int, int]:
     """Micro-rho spent, and spent or reserved."""
-    books = rig.daemon.runtime.repository.ledger  # an end is stored a moment before this ledger has it
+    books = rig.repository.ledger  # an end is stored a moment before this ledger has it
     return books.read(lambda ledger: (ledger.spent.micro_rho, ledger.committed().micro_rho))
 
 
@@ -64,22 +61,21 @@ async def test_a_deadline_is_as_long_as_is_stated() -> None:
 
 
 async def test_a_round_waits_for_the_deadline_and_the_release_names_the_absent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pass_without(monkeypatch, carl_is_silent)
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = dict(await rig.sites())
-        analyst = await rig.client(Role.ANALYST, "ada")
-        silent = sites.pop("carl")
-        async with answering(sites):
-            digest = await analyst.submit(study_toml(quorum=2))
-            assert (await analyst.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
-        rounds = load_release(await analyst.release(digest)).document["rounds"]
-        for one in rounds:
-            assert one["present"] == ["anna", "bert"]
-            assert one["absent"] == {"carl": "did not answer"}
-        assert await silent.release(digest)
+    sites = dict(await rig.sites())
+    analyst = await rig.client(Role.ANALYST, "ada")
+    silent = sites.pop("carl")
+    async with answering(sites):
+        digest = await analyst.submit(study_toml(quorum=2))
+        assert (await analyst.events(digest))[-1].state == pb.STUDY_STATE_RELEASED
+    rounds = load_release(await analyst.release(digest)).document["rounds"]
+    for one in rounds:
+        assert one["present"] == ["anna", "bert"]
+        assert one["absent"] == {"carl": "did not answer"}
+    assert await silent.release(digest)
 
 
 async def test_a_decline_is_not_waited_for_and_is_named_with_its_reason(rig: Rig) -> None:
@@ -112,44 +108,41 @@ async def test_a_required_site_that_declines_ends_the_study_at_once(rig: Rig) ->
 
 
 async def test_a_missed_quorum_and_an_absent_required_site_end_the_study(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pass_without(monkeypatch, carl_is_silent)
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = dict(await rig.sites())
-        analyst = await rig.client(Role.ANALYST, "ada")
-        del sites["carl"]
-        async with answering(sites):
-            all_of_them = await ends(analyst, study_toml())
-            toml = study_toml(name="two", quorum=1, required=["carl"])
-            digest = await analyst.submit(toml, "two")
-            needed = (await analyst.events(digest))[-1]
-        assert (all_of_them.state, needed.state) == (pb.STUDY_STATE_FAILED,) * 2
-        assert "2 of the 3 sites needed answered" in all_of_them.failure
-        assert "carl: did not answer" in needed.failure
-        refused = await refusal(analyst.release(digest))
-        assert (refused.code, str(refused)) == (Code.STUDY_FAILED, needed.failure)
-        assert spent(rig) == (0, 0)
+    sites = dict(await rig.sites())
+    analyst = await rig.client(Role.ANALYST, "ada")
+    del sites["carl"]
+    async with answering(sites):
+        all_of_them = await ends(analyst, study_toml())
+        toml = study_toml(name="two", quorum=1, required=["carl"])
+        digest = await analyst.submit(toml, "two")
+        needed = (await analyst.events(digest))[-1]
+    assert (all_of_them.state, needed.state) == (pb.STUDY_STATE_FAILED,) * 2
+    assert "2 of the 3 sites needed answered" in all_of_them.failure
+    assert "carl: did not answer" in needed.failure
+    refused = await refusal(analyst.release(digest))
+    assert (refused.code, str(refused)) == (Code.STUDY_FAILED, needed.failure)
+    assert spent(rig) == (0, 0)
 
 
 async def test_when_every_site_is_gone_the_study_fails_and_keeps_only_what_it_spent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pass_without(monkeypatch, lambda site, place: place[0] > 0)
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        analyst = await rig.client(Role.ANALYST, "ada")
-        digest = await analyst.submit(study_toml(quorum=1))
-        for site in sites.values():
-            query = await site.query()
-            await site.contribute(query, frozen([60]))
-        last = (await analyst.events(digest))[-1]
-        assert last.state == pb.STUDY_STATE_FAILED
-        assert last.failure.startswith("round 2: 0 of the 1 sites needed answered")
-        assert last.spent_micro_rho == query.micro_rho
-        assert spent(rig) == (query.micro_rho, query.micro_rho)
+    analyst = await rig.client(Role.ANALYST, "ada")
+    digest = await analyst.submit(study_toml(quorum=1))
+    for site in sites.values():
+        query = await site.query()
+        await site.contribute(query, frozen([60]))
+    last = (await analyst.events(digest))[-1]
+    assert last.state == pb.STUDY_STATE_FAILED
+    assert last.failure.startswith("round 2: 0 of the 1 sites needed answered")
+    assert last.spent_micro_rho == query.micro_rho
+    assert spent(rig) == (query.micro_rho, query.micro_rho)
 
 
 async def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(rig: Rig, ada: Client) -> None:
@@ -168,65 +161,55 @@ async def test_a_refusal_that_records_may_decide_is_told_to_the_operator_alone(r
     assert "failure" not in needed.failure
     rows = (await ada.stub.ListStudies(pb.ListStudiesRequest())).studies
     assert {row.failure for row in rows} == {"", needed.failure}
-    audited = rig.daemon.runtime.repository.store.reader.rows(
-        "SELECT subject, detail FROM audit WHERE kind = 'declined' ORDER BY id LIMIT 1"
-    )
+    audited = rig.rows("SELECT subject, detail FROM audit WHERE kind = 'declined' ORDER BY id LIMIT 1")
     assert tuple(audited[0]) == ("site/carl", f"study {digest} round 0: failure")
 
 
-async def test_nothing_is_seen_of_a_draw_before_its_tick(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_nothing_is_seen_of_a_draw_before_its_tick(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     """[P6] [P27] Not that the set of sites is frozen, nor the price, nor the next question."""
     tick = Tick(monkeypatch)
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        digest = await ada.submit(study_toml())
-        studies = rig.daemon.runtime.repository.studies
-        answers = [
-            asyncio.create_task(site.contribute(await site.query(), frozen([60]))) for site in sites.values()
-        ]
-        await tick.due()
-        assert {event.round_state for event in studies.events(digest, 0)} == {"planned", "open"}
-        assert (studies.sealed(digest, 0), spent(rig)[0], studies.rounds(digest)) == (None, 0, 1)
-        assert not all(answer.done() for answer in answers)
-        tick.go.set()
-        await asyncio.gather(*answers)
-        assert (await sites["anna"].query()).round == 1
-        states = [(event.round, event.round_state) for event in studies.events(digest, 0)]
-        assert states[-2:] == [(0, "released"), (1, "open")]
-        assert studies.round_ms(digest)[0] >= 0
+    sites = await rig.sites()
+    ada = await rig.client(Role.ANALYST, "ada")
+    digest = await ada.submit(study_toml())
+    studies = rig.repository.studies
+    answers = [
+        asyncio.create_task(site.contribute(await site.query(), frozen([60]))) for site in sites.values()
+    ]
+    await tick.due()
+    assert {event.round_state for event in studies.events(digest, 0)} == {"planned", "open"}
+    assert (studies.sealed(digest, 0), spent(rig)[0], studies.rounds(digest)) == (None, 0, 1)
+    assert not all(answer.done() for answer in answers)
+    tick.go.set()
+    await asyncio.gather(*answers)
+    assert (await sites["anna"].query()).round == 1
+    states = [(event.round, event.round_state) for event in studies.events(digest, 0)]
+    assert states[-2:] == [(0, "released"), (1, "open")]
+    assert studies.round_ms(digest)[0] >= 0
 
 
 async def test_nobody_is_told_with_whom_a_round_was_closed_before_its_release(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, sites: Sites, ada: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """[P27] Neither by an answer that waited for the others when it was closed, nor by what a site says."""
     tick = Tick(monkeypatch)
     monkeypatch.setattr(contributions, "GATHER_SECONDS", 1.0)  # longer than until the close
     pass_without(monkeypatch, carl_is_silent)
 
-    async with serving(made(tmp_path / "c")) as rig:
-        sites = await rig.sites()
-        ada = await rig.client(Role.ANALYST, "ada")
-        digest = await ada.submit(study_toml(quorum=2))
-        query = await sites["anna"].query()
-        answers = [
-            asyncio.create_task(sites[name].contribute(query, frozen([60]))) for name in ("anna", "bert")
-        ]
-        await tick.due()
-        await (await rig.daemon.engine.run(digest)).note("carl", SiteConsent(state=ConsentState.WAITING))
-        # They are not kept waiting for it, and what is stored for them names nobody.
-        assert [answer.repeated for answer in await asyncio.gather(*answers)] == [False, False]
-        events = rig.daemon.runtime.repository.studies.events(digest, 0)
-        said = {one.status for event in events for one in event.sites}
-        assert ({event.round_state for event in events}, said) == ({"planned", "open"}, {"waiting"})
-        tick.go.set()
-        assert (await sites["anna"].query()).round == 1
-        (released,) = rig.daemon.runtime.repository.studies.sealed_rounds(digest)
-        assert released.release.present == ("anna", "bert")
+    digest = await ada.submit(study_toml(quorum=2))
+    query = await sites["anna"].query()
+    answers = [asyncio.create_task(sites[name].contribute(query, frozen([60]))) for name in ("anna", "bert")]
+    await tick.due()
+    await (await rig.daemon.engine.run(digest)).note("carl", SiteConsent(state=ConsentState.WAITING))
+    # They are not kept waiting for it, and what is stored for them names nobody.
+    assert [answer.repeated for answer in await asyncio.gather(*answers)] == [False, False]
+    events = rig.repository.studies.events(digest, 0)
+    said = {one.status for event in events for one in event.sites}
+    assert ({event.round_state for event in events}, said) == ({"planned", "open"}, {"waiting"})
+    tick.go.set()
+    assert (await sites["anna"].query()).round == 1
+    (released,) = rig.repository.studies.sealed_rounds(digest)
+    assert released.release.present == ("anna", "bert")
 
 
 async def test_sites_are_told_of_studies_that_nobody_here_knows(sites: Sites, ada: Client) -> None:
@@ -257,43 +240,3 @@ async def test_studies_run_side_by_side(rig: Rig, sites: Sites) -> None:
     assert [site.ended.keys() <= set(digests) for site in sites.values()] == [True] * len(SITES)
     charged = sum(events[-1].spent_micro_rho for events in ended)
     assert spent(rig) == (charged, charged)
-
-
-async def test_a_sum_to_which_an_answer_was_added_in_part_is_no_total() -> None:
-    async def in_part(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
-        add(site, values)
-        raise MemoryError
-
-    async def whole(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
-        add(site, values)
-
-    plan = a_plan()
-    asked = rehearse(plan)[0]
-    opened = OpenRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}))
-    values = frozen([1] * asked.query.length)
-    first, second = plan.study.federation.sites[:2]
-    with pytest.raises(MemoryError):
-        await opened.add_answer(first, b"mac", values, in_part)
-    await opened.add_answer(second, b"mac", values, whole)
-    await opened.close()
-    with refused(Code.BUG, "added only in part"):
-        opened.total()
-
-
-async def test_a_decline_ends_the_wait_for_its_site_as_soon_as_it_is_stored() -> None:
-    async def whole(add: Callable[[str, IntArray], None], site: str, values: IntArray) -> None:
-        add(site, values)
-
-    async def scenario() -> list[bool]:
-        plan = a_plan(federation=Federation(sites=SITES, quorum=2))
-        asked = rehearse(plan)[0]
-        opened = OpenRound(asked, plan.study.federation, RoundAnswers(macs={}, declined={}))
-        for site in SITES[:2]:
-            await opened.add_answer(site, b"mac", frozen([1] * asked.query.length), whole)
-        found = [opened.ready.is_set()]
-        opened.decline(SITES[2], "policy")
-        found.append(opened.ready.is_set())
-        opened.stored([SITES[2]])
-        return [*found, opened.ready.is_set()]
-
-    assert (await scenario()) == [False, False, True]

@@ -120,9 +120,7 @@ def inbox(macs: dict[str, bytes] | None = None, **federation: Any) -> OpenRound:
     """The open first round of a study with the sites a, b and c."""
     query = RoundQuery(plan_digest="0" * 64, round=0, query=Count(), micro_rho=1)
     return OpenRound(
-        query,
-        Federation(sites=("a", "b", "c"), **federation),
-        RoundAnswers(macs=macs or {}, declined={}),
+        query, Federation(sites=("a", "b", "c"), **federation), RoundAnswers(macs=macs or {}, declined={})
     )
 
 

@@ -60,7 +60,6 @@ class Kill:
     passage: int = 1
 
     def arm(self) -> None:
-        """Set it up in this process."""
         passages = count(1)
 
         def action() -> None:
@@ -88,7 +87,6 @@ class Command:
     renews: bool = True
 
     def start(self) -> ForkServerProcess:
-        """Start it."""
         context = get_context("forkserver")
         context.set_forkserver_preload(["tests.torture.crashes.armed"])
         self.out.unlink(missing_ok=True)

@@ -40,12 +40,10 @@ async def study(here: Federation, name: str) -> int:
 
 
 def spent(here: Federation) -> int:
-    """What the coordinator's ledger has spent."""
     return _number(here, "SELECT COALESCE(SUM(micro_rho), 0) FROM ledger WHERE kind = 'charge'")
 
 
 def rounds(here: Federation) -> int:
-    """How many rounds it has opened."""
     return _number(here, "SELECT COUNT(*) FROM rounds")
 
 
@@ -61,7 +59,6 @@ async def waits(here: Federation) -> int:
 
 
 async def back_up(here: Federation, name: str) -> str:
-    """A backup, while serving."""
     out = str(here.folder / name)
     code = await here.done(COORDINATOR, "backup", "--config", here.config(COORDINATOR), "--out", out)
     assert code == 0

@@ -35,6 +35,7 @@ from tests.client.site.command_line import written
 from tests.server.rig import SITES, Client, Credentials, answering, made, serving, study_toml
 from tests.torture.crashes.armed import Command
 from tests.torture.crashes.vfs_faulty import Fault, Kind, Planted, Stricken
+from tests.torture.front.besieged import channel_of
 from tests.torture.line import Line
 
 NUMBER, TITLE = 2, "disk errors"
@@ -100,7 +101,6 @@ class Template:
 
 
 async def template(folder: Path) -> Template:
-    """Make it."""
     config = made(folder, budget_epsilon=1e4)
     async with serving(config) as rig:
         sites = {name: await rig.credentials(Role.SITE, name) for name in SITES}
@@ -161,9 +161,7 @@ async def _calls(command: Command, ended: asyncio.Task[None], made: Template, to
 
 
 def _connect(port: int, held: Credentials) -> Client:
-    credentials = grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
-    options = (*OPTIONS, ("grpc.use_local_subchannel_pool", 1))
-    channel = grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=options)
+    channel = channel_of(port, held, OPTIONS)
     return Client(name=held.name, stub=CoordinatorStub(channel), channel=channel)
 
 

@@ -18,7 +18,7 @@ from eigenveil_client.demo.federation import free_ports
 from tests.server.masked.sites import masked_toml
 from tests.server.rig import records, study_toml
 from tests.torture.crashes.armed import Command, Kill
-from tests.torture.masked.known import greet_coordinator
+from tests.torture.masked.known import exchange_key_cards
 
 SITES = ("anna", "bert")
 COORDINATOR, OPERATOR, ANALYST = "coordinator", "operator", "ada"
@@ -62,7 +62,6 @@ class Federation:
 
     @property
     def sites(self) -> dict[str, Path]:
-        """The sites' databases."""
         return {name: self.folder / name / "state.db" for name in SITES}
 
     @property
@@ -77,7 +76,6 @@ class Federation:
 
     @property
     def analyst(self) -> StoredIdentity:
-        """Who submits."""
         return load_identity(self.folder / ANALYST)
 
     def config(self, name: str) -> str:
@@ -149,7 +147,7 @@ class Federation:
         for seed, name in enumerate(SITES):
             await self.make_site(name, seed)
             await self._well(name, "enrol", "--config", self.config(name), "--join", await self.join(name))
-        greet_coordinator({name: self.folder / name / "identity" for name in SITES})
+        exchange_key_cards({name: self.folder / name / "identity" for name in SITES})
         join = await self.join(ANALYST, "analyst")
         await self._well(ANALYST, "enrol", "--join", join, "--profile", str(self.folder / ANALYST))
 
@@ -174,7 +172,6 @@ class Federation:
         config.write_text(said.replace("trust = []", 'trust = ["central", "secure-aggregation"]'))
 
     async def join(self, name: str, role: str = "site") -> str:
-        """A new join file."""
         self.serial += 1
         path = self.folder / f"{name}-{self.serial}.join"
         await self._well(

@@ -105,7 +105,6 @@ class Toll:
 
     @property
     def faults(self) -> list[str]:
-        """All that is wrong."""
         return [*self.witness.faults, *self.failed]
 
 
@@ -121,7 +120,6 @@ def next_kill(due: list[Kill], *, under_way: bool) -> Kill | None:
 
 
 async def keep(here: Federation, toll: Toll, name: str) -> None:
-    """Serve, be killed, serve again."""
     while True:
         states = read(here.books, here.sites).states.values()
         kill = next_kill(toll.due[name], under_way="running" in states)
@@ -305,7 +303,6 @@ def plan(each: int, rare: int, seed: int) -> list[dict[str, list[Kill]]]:
 
 
 async def kill_all(root: Path, plans: list[dict[str, list[Kill]]], *, planted: bool = False) -> list[Toll]:
-    """All federations side by side."""
     work = []
     for index, due in enumerate(plans):
         folder = root / str(index)
@@ -316,7 +313,6 @@ async def kill_all(root: Path, plans: list[dict[str, list[Kill]]], *, planted: b
 
 
 def verdict(tolls: list[Toll]) -> Line:
-    """What all of it shows."""
     done = sum((toll.done for toll in tolls), Counter())
     faults = [fault for toll in tolls for fault in toll.faults]
     open_most = max(toll.witness.most_open for toll in tolls)

@@ -7,10 +7,8 @@ opens it and compared with what was said to the outside before the cut.
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -44,6 +42,7 @@ from eigenveil_server.storage.repository import GroupCommit, Repository
 from eigenveil_server.storage.states import StudyState
 from eigenveil_server.storage.study_reads import RoundAnswers, StoredStudy, Studies
 from eigenveil_server.storage.submissions import StudyLists
+from tests.fuzz.hunt import memory_folder
 from tests.server.rig import UNLIMITED
 from tests.torture.crashes.vfs import Disk, powered
 from tests.torture.line import Line
@@ -147,7 +146,9 @@ class Work:
         self._outside = outside
         self._random = random
         self._repository = Repository(
-            store=Store(writer=database, reader=database, acquire_server_lock=lambda: None, check_whole=lambda: None),
+            store=Store(
+                writer=database, reader=database, acquire_server_lock=lambda: None, check_whole=lambda: None
+            ),
             studies=Studies(database), lists=StudyLists(database),
             ledger=LedgerStore(database, PrivacyBudget(mixed=BUDGET), lambda: 0),
             writer=GroupCommit(database), clock=lambda: 0, fatal=end_process,
@@ -201,7 +202,9 @@ class Work:
             study=study, attempt=TRIES * masked, macs={"anna": bytes(32), "bert": bytes(32)}, absent={},
             query=query_to_proto(asked), after=after, sign=lambda _: bytes(64), event=pb.StudyEvent(),
             repository=self._repository,
-            book=lambda asked, also: ledger.write_alongside(also) if masked else ledger.charge_round(asked, also),
+            book=lambda asked, also: (
+                ledger.write_alongside(also) if masked else ledger.charge_round(asked, also)
+            ),
         )  # fmt: skip
         drawn = np.array([self._random.getrandbits(40) for _ in range(self._random.choice((1, 600)))])
         release = Release(
@@ -249,21 +252,12 @@ def opened(path: Path, mode: Mode, vfs: str | None = None) -> SqliteDatabase:
 
 
 def in_mode(mode: Mode) -> type[SqliteDatabase]:
-    """The product's database in this mode."""
     return type("InMode", (Other,), {"mode": mode})
-
-
-@contextmanager
-def folder() -> Iterator[Path]:
-    """An empty folder in memory, where there is one."""
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as name:
-        yield Path(name)
 
 
 def live(mode: Mode, image: dict[str, bytes], outside: Outside, random: Random) -> dict[str, bytes]:
     """One life, from the files in `image` to those that are left after its cut."""
-    with folder() as here:
+    with memory_folder() as here:
         _write(here, image)
         disk = Disk(cut=random.randint(1, LONGEST))
         disk.load(here)
@@ -297,7 +291,7 @@ def _write(here: Path, image: dict[str, bytes]) -> None:
 
 def losses(mode: Mode, image: dict[str, bytes], outside: Outside) -> list[str]:
     """What is missing after a cut, in words."""
-    with folder() as here:
+    with memory_folder() as here:
         _write(here, image)
         try:
             with closing(opened(here / NAME, mode)) as database:
@@ -332,7 +326,7 @@ def judge(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
 def judge_site(mode: Mode, scale: float, seed: int = 1) -> tuple[bool, str]:
     """The same of a site's masked rounds."""
     count = max(12, round(scale * (SITE_CUTS if mode.safe else SITE_CONTROL_CUTS)))
-    with folder() as here:
+    with memory_folder() as here:
         found = site_power.cuts(in_mode(mode), count, seed, here)
     lost = [losses for losses in found.lost if losses]
     fell = ", ".join(f"{step} {times}" for step, times in sorted(found.fell.items()))

@@ -11,12 +11,6 @@ from tests.torture.crashes.forked import COORDINATOR, SITES, Federation
 
 
 @pytest.mark.slow
-def test_a_coordinator_that_was_put_back_stops_and_charges_what_it_lost() -> None:
-    line = checkpoints.run(0.1)
-    assert line.passed, str(line)
-
-
-@pytest.mark.slow
 async def test_one_that_goes_on_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted fault: sites that have forgotten what they saw."""
     monkeypatch.setattr(checkpoints, "END_SECONDS", 4.0)

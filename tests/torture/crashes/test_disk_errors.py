@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.rig import made
 from tests.torture.crashes import disk_errors
-from tests.torture.crashes.disk_errors import Choice, Told, faults, planned, run
+from tests.torture.crashes.disk_errors import Choice, Told, faults, planned
 from tests.torture.crashes.vfs_faulty import Kind, Planted
 
 
@@ -48,9 +48,3 @@ def test_what_was_published_and_is_not_on_the_disk_is_found(tmp_path: Path) -> N
         "round 0 was published and is not sealed",
         "a release that was handed out is not there",
     ]
-
-
-@pytest.mark.slow
-def test_many_failing_calls() -> None:
-    line = run(0.1)
-    assert line.passed, str(line)

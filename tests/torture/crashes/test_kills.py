@@ -121,7 +121,7 @@ async def test_cancelling_and_late_answers_pass_theirs(
     for name in IN_PROCESS:
         arm(name, lambda name=name: passed.add(name))  # type: ignore[misc]
 
-    async def scenario() -> None:
+    try:
         async with serving(config) as rig:
             held = await rig.credentials(Role.ANALYST, "ada")
             sites = await rig.sites()
@@ -137,9 +137,6 @@ async def test_cancelling_and_late_answers_pass_theirs(
                 for one in (other, digest):
                     cancel = pb.CancelStudyRequest(plan_digest=bytes.fromhex(one))
                     await ada.stub.CancelStudy(cancel)
-
-    try:
-        await scenario()
     finally:
         disarm()
     assert passed == IN_PROCESS

@@ -61,7 +61,6 @@ class Content:
         self.pending.clear()
 
     def survived(self, random: Random) -> bytes:
-        """What is left after a cut."""
         left, likely = bytearray(self.durable), random.choice(LIKELIHOODS)
         kept = [piece for change in self.pending for piece in _pieces(change, likely, random)]
         if random.random() < 0.5:
@@ -126,7 +125,6 @@ class Disk:
         return content, not exists
 
     def remove(self, name: str) -> None:
-        """Take a name away."""
         del self.names[name]
         self.moves.append((name, None))
 
@@ -186,7 +184,6 @@ class PowerVfs(apsw.VFS):
             self.disk.sync_folder()
 
     def xAccess(self, path: str, flags: int) -> bool:
-        """Whether it is there."""
         self.disk.alive()
         return super().xAccess(path, flags)
 
@@ -203,7 +200,6 @@ class PowerFile(apsw.VFSFile):
         self.new = made and bool(flags[0] & WITH_FOLDER)
 
     def xRead(self, amount: int, offset: int) -> bytes:
-        """What a running process sees."""
         self.disk.alive()
         return super().xRead(amount, offset)
 
@@ -229,7 +225,6 @@ class PowerFile(apsw.VFSFile):
             self.new = False
 
     def xFileSize(self) -> int:
-        """What a running process sees."""
         self.disk.alive()
         return super().xFileSize()
 

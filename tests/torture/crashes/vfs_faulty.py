@@ -74,7 +74,6 @@ class FaultyVfs(apsw.VFS):
         self.fault = fault
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
-        """One of its files."""
         return FaultyFile(self.fault, name, flags)
 
 
@@ -86,12 +85,10 @@ class FaultyFile(apsw.VFSFile):
         self.fault = fault
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        """Write, or fail."""
         self.fault.call(Kind.WRITE, Kind.FULL)
         super().xWrite(data, offset)
 
     def xSync(self, flags: int) -> None:
-        """Sync, or fail."""
         self.fault.call(Kind.SYNC)
         super().xSync(flags)
 
@@ -105,7 +102,6 @@ class Stricken:
     planted: Planted | None = None
 
     def start(self) -> ForkServerProcess:
-        """Start it."""
         context = get_context("forkserver")
         context.set_forkserver_preload([__name__])
         self.command.out.unlink(missing_ok=True)
@@ -118,8 +114,8 @@ def _main(stricken: Stricken) -> None:
     files = FaultyVfs(stricken.fault)
     opened = partial(sqlite.SqliteDatabase, vfs=VFS)
     with ExitStack() as patches:
-        patches.enter_context(mock.patch.object(sqlite, "Database", opened))
-        patches.enter_context(mock.patch.object(store, "Database", opened))
+        patches.enter_context(mock.patch.object(sqlite, "SqliteDatabase", opened))
+        patches.enter_context(mock.patch.object(store, "SqliteDatabase", opened))
         patches.enter_context(mock.patch.object(armed, "hasten"))  # the usual limits
         if stricken.planted is not None:
             patches.enter_context(_defect(stricken.planted))
@@ -128,7 +124,6 @@ def _main(stricken: Stricken) -> None:
 
 
 def _defect(planted: Planted) -> Any:
-    """Build the defect into this process."""
     match planted:
         case Planted.FAILED_COMMIT_TAKEN_FOR_GOOD:
             return mock.patch.object(Transactions, "_commit", _resume_passing)

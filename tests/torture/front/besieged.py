@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import multiprocessing
 import os
 import ssl
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 
@@ -26,7 +27,7 @@ from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server.front.quota import CONNECTIONS_A_SECOND
 from tests.fuzz.hunt import resident_bytes
 from tests.server.process import ENVIRONMENT
-from tests.server.rig import Credentials, Rig, made, serving
+from tests.server.rig import Client, Credentials, Rig, made, serving
 from tests.support import a_hello
 
 if TYPE_CHECKING:
@@ -87,12 +88,10 @@ class Siege:
 
     @property
     def attacker(self) -> Credentials:
-        """A site's."""
         return self.held["anna"]
 
     @property
     def honest(self) -> Credentials:
-        """An analyst's."""
         return self.held["ada"]
 
     @property
@@ -105,16 +104,15 @@ class Siege:
 
     def channel(self, held: Credentials) -> grpc.aio.Channel:
         """A connection of its own."""
-        channel = grpc.aio.secure_channel(
-            f"127.0.0.1:{self.port}",
-            grpc.ssl_channel_credentials(held.ca, held.key, held.certificate),
-            options=(*CLIENT_OPTIONS, ("grpc.use_local_subchannel_pool", 1)),
-        )
-        self.channels.append(channel)
-        return channel
+        self.channels.append(channel_of(self.port, held, CLIENT_OPTIONS))
+        return self.channels[-1]
+
+    def client(self, name: str) -> Client:
+        """A member on a connection of its own."""
+        channel = self.channel(self.held[name])
+        return Client(name=name, stub=CoordinatorStub(channel), channel=channel)
 
     def tls(self) -> ssl.SSLContext:
-        """What the attacker connects with."""
         return attackers_tls(self.attacker, self.folder)
 
     @asynccontextmanager
@@ -144,6 +142,27 @@ class Siege:
             with suppress(FileNotFoundError, IndexError):  # the process ended: the caller will say so
                 watch.most = max(watch.most, resident_bytes(self.process.pid))
             await asyncio.sleep(PAUSE)
+
+
+def channel_of(
+    port: int, held: Credentials, options: Sequence[tuple[str, int | str]] = ()
+) -> grpc.aio.Channel:
+    """A channel to a local coordinator that shares its connection with no other."""
+    credentials = grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
+    own = (*options, ("grpc.use_local_subchannel_pool", 1))
+    return grpc.aio.secure_channel(f"127.0.0.1:{port}", credentials, options=own)
+
+
+def p99(seconds: Sequence[float]) -> float:
+    """The time that 99 of 100 took at most; infinite if there was none."""
+    return sorted(seconds)[int(0.99 * len(seconds))] if seconds else float("inf")
+
+
+@contextmanager
+def apart() -> Iterator[Callable[..., asyncio.Task[Any]]]:
+    """A function that begins a call with these arguments in another process."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        yield lambda act, *words: asyncio.create_task(asyncio.to_thread(pool.apply, act, words))
 
 
 async def _timed(stub: CoordinatorAsyncStub, watch: Watch) -> float:

@@ -9,7 +9,6 @@ descriptors it never used more than that port's own share.
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import resource
 import selectors
@@ -32,7 +31,7 @@ from eigenveil_server.console import listener
 from eigenveil_server.front import pending_connections
 from tests.fuzz.hunt import resident_bytes
 from tests.server.rig import Credentials
-from tests.torture.front.besieged import HELLO, Siege, attackers_tls, besieged, client_hello
+from tests.torture.front.besieged import HELLO, Siege, apart, attackers_tls, besieged, client_hello, p99
 from tests.torture.front.denial import LOST_AFTER, LOWEST, P99
 from tests.torture.line import Line
 
@@ -79,11 +78,6 @@ class Seen:
     def __str__(self) -> str:
         waits = f"p99 of calls {1000 * p99(self.calls):.0f} ms, of pages {1000 * p99(self.pages):.0f} ms"
         return f"{waits}, +{self.growth / 2**20:.0f} MiB, +{self.descriptors} descriptors"
-
-
-def p99(waits: Sequence[float]) -> float:
-    """Ninety-nine of a hundred took no longer."""
-    return sorted(waits)[int(0.99 * len(waits))] if waits else float("inf")
 
 
 def crowd(port: int, sockets: int, seconds: float) -> int:
@@ -184,16 +178,14 @@ def run(scale: float) -> Line:
 
 
 async def besiege(folder: Path, scale: float, command: Sequence[str] = ("eigenveil_server.cli",)) -> Line:
-    """On a coordinator that `command` serves."""
     found, told, growth = list[str](), list[str](), 0
     async with besieged(folder, command, MEMBERS, settings=SETTINGS) as siege:
         ports = {"console": siege.console_port, "main": siege.port, "enrolment": siege.enrol_port}
         tls = _visitors_tls(siege.honest, siege.folder)
         await _page(siege, tls)  # what is loaded once is loaded by then
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
+        with apart() as begin:
             for name, port in ports.items():
-                words = (port, SOCKETS, max(LEAST_SECONDS, SECONDS * scale))
-                seen = await _under(siege, asyncio.create_task(asyncio.to_thread(pool.apply, crowd, words)))
+                seen = await _under(siege, begin(crowd, port, SOCKETS, max(LEAST_SECONDS, SECONDS * scale)))
                 found += seen.faults(name)
                 growth = max(growth, seen.growth)
                 told.append(f"{name}: {seen}")
@@ -201,5 +193,4 @@ async def besiege(folder: Path, scale: float, command: Sequence[str] = ("eigenve
             found.append(siege.fate)
     return Line(
         number=6, title="console strangers", passed=not found, detail="; ".join(found or told),
-        growth=growth, most_growth=MOST_GROWTH,
     )  # fmt: skip

@@ -43,7 +43,7 @@ from tests.integration.living import config_of, enrolled
 from tests.server.rig import Credentials, Rig, study_toml
 from tests.support import signed_by_analyst
 from tests.torture.front import denial
-from tests.torture.front.besieged import Siege, besieged
+from tests.torture.front.besieged import Siege, apart, besieged, channel_of
 from tests.torture.line import Line
 
 if TYPE_CHECKING:
@@ -97,9 +97,7 @@ async def submit_and_list(
 ) -> dict[str, int]:
     """As `flood`, beside whatever else this process does; every eighth study is the wide one."""
     counted: Counter[str] = Counter()
-    async with grpc.aio.secure_channel(
-        f"127.0.0.1:{port}", grpc.ssl_channel_credentials(held.ca, held.key, held.certificate)
-    ) as channel:
+    async with channel_of(port, held) as channel:
         stub = CoordinatorStub(channel)
 
         plans = dict[str, Plan]()
@@ -166,7 +164,6 @@ def declining(folder: Path, port: int) -> Iterator[None]:
 
 
 def decline(folder: Path, port: int) -> None:
-    """Serve that site for ever."""
     identity, site = folder / SITE, folder / f"{SITE}-site"
     site.mkdir()
     write_records(site / "records.csv", columns=("c0", "c1", "c2", "c3"))
@@ -185,7 +182,6 @@ def counts(folder: Path) -> dict[str, int]:
 
 
 def disks(siege: Siege, folder: Path) -> Disks:
-    """As they are now."""
     state = folder / "coordinator" / "state.db"
     with closing(SqliteDatabase(state, SCHEMA, VERSION, migrations=MIGRATIONS)) as database:
         stored = database.rows("SELECT COUNT(*) FROM studies WHERE analyst = ?", ("eve",))[0][0]
@@ -201,7 +197,6 @@ def _size(database: SqliteDatabase) -> int:
 
 
 async def prepared(rig: Rig, folder: Path) -> None:
-    """Enrol the declining site."""
     await enrolled(rig, folder / SITE, SITE)
 
 
@@ -222,11 +217,10 @@ async def flooded(folder: Path, seconds: float, command: Sequence[str] = ("eigen
         with declining(folder, siege.port):
             await here.study()  # what is loaded once is loaded by then
             before = disks(siege, folder)
-            with multiprocessing.get_context("spawn").Pool(1) as pool:
-                words = (siege.port, siege.held["eve"], seconds)
-                attacking = asyncio.create_task(asyncio.to_thread(pool.apply, flood, words))
+            with apart() as begin:
+                attacking = begin(flood, siege.port, siege.held["eve"], seconds)
                 honest = await here.under(attacking)
-                calm = await here.under(asyncio.create_task(asyncio.to_thread(pool.apply, denial.burn, BURN)))
+                calm = await here.under(begin(denial.burn, *BURN))
             submitted = attacking.result()
             after = disks(siege, folder)
             found = [*faults(before, after, quota), *denial.lost_or_late("declined floods", honest)]

@@ -13,7 +13,6 @@ slowed studies down, but lost and delayed no call, is tried again, three times i
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import os
 import ssl
 import statistics
@@ -23,7 +22,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mappi
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +31,7 @@ from eigenveil.identity import Role
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from tests.server.rig import Client, Credentials, answering, study_toml
-from tests.torture.front.besieged import HELLO, Siege, attackers_tls, besieged
+from tests.torture.front.besieged import HELLO, Siege, apart, attackers_tls, besieged, channel_of, p99
 from tests.torture.front.frames import (
     END_HEADERS,
     HEADERS,
@@ -74,7 +72,7 @@ class Honest:
     @property
     def p99(self) -> float:
         """Ninety-nine of a hundred calls took no longer."""
-        return sorted(self.waits)[int(0.99 * len(self.waits))] if self.waits else float("inf")
+        return p99(self.waits)
 
 
 def faults(name: str, honest: Honest, undisturbed: float) -> list[str]:
@@ -116,7 +114,6 @@ async def resets(port: int, held: Mapping[str, Credentials], folder: Path, secon
 
 
 async def handshakes(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
-    """Connections that are opened and closed."""
     await many(8, seconds, partial(_say, port, attackers_tls(held["anna"], folder), b"", 0.0))
 
 
@@ -138,11 +135,8 @@ async def unknown(port: int, held: Mapping[str, Credentials], folder: Path, seco
 
 async def plans(port: int, held: Mapping[str, Credentials], folder: Path, seconds: float) -> None:
     """Studies that are as wide as may be, explained again and again."""
-    eve = held["eve"]
     toml = study_toml(columns=2000, components=10, sites=SITES)
-    async with grpc.aio.secure_channel(
-        f"127.0.0.1:{port}", grpc.ssl_channel_credentials(eve.ca, eve.key, eve.certificate)
-    ) as channel:
+    async with channel_of(port, held["eve"]) as channel:
         stub = CoordinatorStub(channel)
 
         async def explain() -> None:
@@ -224,7 +218,6 @@ class Federation:
     repeats: bool = False
 
     async def study(self) -> float:
-        """Seconds that one takes."""
         self.asked += 1
         name = f"study-{self.asked}"
         began = time.monotonic()
@@ -251,11 +244,6 @@ class Federation:
         await attacking
         await asking
         return honest
-
-    async def calm(self, pool: Pool, share: float) -> float:
-        """Return the median seconds of studies beside honest callers and a process that only uses time."""
-        beside = asyncio.to_thread(pool.apply, burn, (share, CALM_SECONDS))
-        return statistics.median((await self.under(asyncio.create_task(beside))).studies)
 
     async def _ask(self, honest: Honest, attacking: asyncio.Task[Any]) -> None:
         turn = 0
@@ -288,22 +276,10 @@ class Federation:
 
 
 @asynccontextmanager
-async def federation(folder: Path, command: Sequence[str]) -> AsyncIterator[Federation]:
-    """A coordinator in a process of its own, two honest sites that answer, an honest analyst."""
-    async with besieged(folder, command, members=MEMBERS) as siege, beside(siege) as here:
-        yield here
-
-
-@asynccontextmanager
-async def beside(siege: Siege) -> AsyncIterator[Federation]:
+async def beside(siege: Siege, *, repeats: bool = False) -> AsyncIterator[Federation]:
     """The honest members of a coordinator that is attacked: sites that answer, and an analyst."""
-    held = siege.held
-    clients = {}
-    for name in ("ada", *SITES):
-        channel = siege.channel(held[name])
-        clients[name] = Client(name=name, stub=CoordinatorStub(channel), channel=channel)
-    async with answering({name: clients[name] for name in SITES}):
-        yield Federation(siege=siege, held=held, ada=clients["ada"])
+    async with answering({name: siege.client(name) for name in SITES}):
+        yield Federation(siege=siege, held=siege.held, ada=siege.client("ada"), repeats=repeats)
 
 
 def run(scale: float) -> Line:
@@ -317,22 +293,23 @@ async def deny(
 ) -> Line:
     """The named attacks on a coordinator that `command` serves."""
     found, told = [], []
-    async with federation(folder, command) as here:
+    async with besieged(folder, command, MEMBERS) as siege, beside(siege) as here:
         await here.study()  # what is loaded once is loaded by then
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
+        with apart() as begin:
             for name in names:
-                words = (name, here.siege.port, here.held, folder, max(LEAST_SECONDS, SECONDS * scale))
+                words = (name, siege.port, siege.held, folder, max(LEAST_SECONDS, SECONDS * scale))
                 for _ in range(TRIES):
-                    attacking = asyncio.create_task(asyncio.to_thread(pool.apply, attack, words))
+                    attacking = begin(attack, *words)
                     honest = await here.under(attacking)
-                    undisturbed = await here.calm(pool, attacking.result())
+                    calm = await here.under(begin(burn, attacking.result(), CALM_SECONDS))
+                    undisturbed = statistics.median(calm.studies)
                     wrong = faults(name, honest, undisturbed)
                     if not wrong or honest.lost or honest.p99 >= P99:
                         break
                 found += wrong
                 ratio = statistics.median(honest.studies) / undisturbed if honest.studies else float("inf")
                 told.append(f"{name} p99 {1000 * honest.p99:.0f} ms, study x {ratio:.2f}")
-        if here.siege.fate:
-            found.append(here.siege.fate)
+        if siege.fate:
+            found.append(siege.fate)
     detail = "; ".join(found) if found else ", ".join(told)
     return Line(number=6, title="denial by one certificate", passed=not found, detail=detail)

@@ -24,7 +24,6 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"", length: int 
 
 
 def settings(*pairs: tuple[int, int]) -> bytes:
-    """A SETTINGS frame."""
     return frame(SETTINGS, 0, 0, b"".join(k.to_bytes(2, "big") + v.to_bytes(4, "big") for k, v in pairs))
 
 
@@ -32,7 +31,6 @@ HELLO = PREFACE + settings()  # what every connection begins with
 
 
 def window_update(stream: int, by: int) -> bytes:
-    """A WINDOW_UPDATE frame."""
     return frame(WINDOW_UPDATE, 0, stream, by.to_bytes(4, "big"))
 
 
@@ -78,7 +76,6 @@ def message(body: bytes, flag: int = 0, length: int | None = None) -> bytes:
 
 
 def data(stream: int, body: bytes, *, end: bool = True) -> bytes:
-    """DATA frames."""
     pieces = [body[at : at + MOST_IN_A_FRAME] for at in range(0, len(body), MOST_IN_A_FRAME)] or [b""]
     frames = [frame(DATA, 0, stream, piece) for piece in pieces[:-1]]
     return b"".join([*frames, frame(DATA, END_STREAM if end else 0, stream, pieces[-1])])
@@ -90,7 +87,6 @@ def call(stream: int, method: str, body: bytes, *more: tuple[str, str]) -> bytes
 
 
 def bomb(size: int) -> bytes:
-    """`size` zeros as gzip."""
     packer = zlib.compressobj(9, wbits=31)
     piece = bytes(2**20)
     return b"".join([*(packer.compress(piece) for _ in range(size // len(piece))), packer.flush()])

@@ -7,7 +7,6 @@ twentieth was over, and an honest caller was answered within a second all the ti
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import random
 import ssl
 import tempfile
@@ -15,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.server.rig import Credentials
-from tests.torture.front.besieged import Siege, Watch, attackers_tls, besieged
+from tests.torture.front.besieged import Siege, Watch, apart, attackers_tls, besieged
 from tests.torture.front.sequences import SEQUENCES
 from tests.torture.line import Line
 
@@ -43,24 +42,20 @@ async def _run(folder: Path, connections: int) -> Line:
 
 
 def verdict(connections: int, closed: int, watch: Watch, fate: str) -> Line:
-    """One line."""
     return Line(
         number=6,
         title="malformed HTTP/2",
         passed=not fate and watch.answered and watch.growth < MOST_GROWTH,
         detail=f"{connections} sequences of {len(SEQUENCES)} kinds, {closed} ended by it; {watch}"
         + (f"; {fate}" if fate else ""),
-        growth=watch.growth,
-        most_growth=MOST_GROWTH,
     )
 
 
 async def _attack(siege: Siege, connections: int, seed: int) -> int:
     """From a process of its own, so that the honest caller does not share its turns; how many were ended."""
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        return await asyncio.to_thread(
-            pool.apply, attack, (siege.port, siege.attacker, siege.folder, connections, seed)
-        )
+    with apart() as begin:
+        ended: int = await begin(attack, siege.port, siege.attacker, siege.folder, connections, seed)
+        return ended
 
 
 def attack(port: int, held: Credentials, folder: Path, connections: int, seed: int) -> int:

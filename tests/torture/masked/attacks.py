@@ -130,7 +130,6 @@ def central(scene: Scene) -> Responses:
 
 
 def alone(scene: Scene) -> Responses:
-    """An attempt, and no question."""
     signed = scene.attempt(1).signed(RELEASE_KEY.sign)
     return [pb.NextWorkResponse(attempt=pb.SignedAttempt(said=signed.said, signature=signed.signature))]
 

@@ -94,7 +94,6 @@ def telling(values: IntArray) -> list[bytes]:
 
 
 def left(folder: Path, here: Running, plan: Plan) -> Found:
-    """Search what a study left."""
     sites = {name: Site(to_grid(rows, plan.study)) for name, rows in here.records.items()}
     wanted = needles(question(here, plan), sites, plan.masked)
     files = {
@@ -105,7 +104,6 @@ def left(folder: Path, here: Running, plan: Plan) -> Found:
 
 
 def searched(files: Iterable[Path], wanted: Mapping[str, list[bytes]]) -> Place:
-    """What is in some files."""
     size, hits = 0, set()
     for data in (file.read_bytes() for file in files if file.is_file()):
         size += len(data)
@@ -132,7 +130,6 @@ def study_under(trust: Trust, folder: Path) -> Found:
 
 
 def run(scale: float) -> Line:
-    """The same at every scale."""
     del scale
     with tempfile.TemporaryDirectory(prefix="eigenveil-exact-") as root:
         masked = study_under(Trust.SECURE_AGGREGATION, Path(root) / "masked")
@@ -141,7 +138,6 @@ def run(scale: float) -> Line:
 
 
 def verdict(masked: Found, central: Found) -> Line:
-    """One line about both."""
     problems = [one.failure for one in (masked, central) if one.failure]
     problems += [f"{label} in the {name}" for name, place in masked.places.items() for label in place.hits]
     for name in ("memory", "wire"):

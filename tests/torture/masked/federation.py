@@ -75,7 +75,6 @@ class Running:
         return int(count)
 
     def witness(self) -> Witness:
-        """Everybody's books, looked at."""
         found, names = Witness(), self.study.federation.sites
         sites = {name: self.layout.site(name) / "state.db" for name in names}
         found.look(read(self.layout.coordinator / "state.db", sites))
@@ -93,7 +92,6 @@ def a_study(
 
 @contextmanager
 def running(folder: Path, study: Study) -> Iterator[Running]:
-    """Set one up; every daemon serves."""
     with open_demo_folder(folder) as layout:
         layout.study.write_text(study_to_toml(study))
         processes = Known(layout.logs)

@@ -30,7 +30,7 @@ class KnownShare:
         return np.full(spec.length, SHARE, dtype=np.int64)
 
 
-def greet_coordinator(folders: Mapping[str, Path]) -> None:
+def exchange_key_cards(folders: Mapping[str, Path]) -> None:
     """The people of all sites have compared their cards; by name, the folders of their identities."""
     keys = {name: SiteKeys.make(folder) for name, folder in folders.items()}
     for name, folder in folders.items():

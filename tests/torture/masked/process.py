@@ -60,7 +60,6 @@ def dumping(folder: Path, round: int) -> Callable[[str], Callable[[], None]]:
 
 
 def main() -> int:
-    """Be that command."""
     program = sys.argv.pop(1)
     if program == "eigenveil-site":
         mock.patch.object(answers, "OsNoise", KnownShare).start()

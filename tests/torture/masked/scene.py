@@ -71,12 +71,10 @@ class Scene:
 
     @classmethod
     def of(cls, peers: Peers, name: str, **changes: object) -> Scene:
-        """A study of its own."""
         return cls(peers=peers, plan=masked_plan(name, **changes))
 
     @cached_property
     def queries(self) -> tuple[RoundQuery, ...]:
-        """What the study asks."""
         return tuple(rehearse(self.plan))
 
     @cached_property

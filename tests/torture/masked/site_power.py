@@ -134,7 +134,7 @@ def live(coordinator: Coordinator, kind: type[SqliteDatabase], random: Random) -
     """One life, and the files that are left after its cut."""
     stage, disk = coordinator.peers.stage, Disk(cut=random.randint(1, LONGEST))
     disk.load(stage.config.state.parent)
-    with powered(VFS, disk), mock.patch.object(site_store, "Database", partial(kind, vfs=VFS)):
+    with powered(VFS, disk), mock.patch.object(site_store, "SqliteDatabase", partial(kind, vfs=VFS)):
         try:
             with closing(stage.store()) as store:
                 coordinator.go_on(stage.worker(store))
@@ -149,7 +149,7 @@ def losses(coordinator: Coordinator, kind: type[SqliteDatabase], image: dict[str
     """What is missing after a cut, in words; the files are then as the cut left them."""
     _write(coordinator, image)
     try:
-        with mock.patch.object(site_store, "Database", kind):
+        with mock.patch.object(site_store, "SqliteDatabase", kind):
             found = coordinator.lost()
     except EigenveilError as problem:
         found = {f"all: {problem}"}

@@ -40,7 +40,6 @@ def scene(tmp_path: Path) -> Scene:
 
 @asynccontextmanager
 async def served(peers: Peers, heard: Heard) -> AsyncIterator[None]:
-    """One life of the site's daemon."""
     stage = peers.stage
     async with stage.serving(heard), here(stage, stage.folder / "log"):
         yield

@@ -63,7 +63,6 @@ class Told:
         return " ".join(found)
 
     def another(self, **changes: object) -> Scene:
-        """A study beside the first."""
         return Scene.of(self.peers, f"another-{next(self.serial)}", **changes)
 
     def central(self) -> Scene:

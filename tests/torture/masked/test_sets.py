@@ -17,7 +17,7 @@ from eigenveil_client.site.daemon.round_checks import PeerSecrets
 from tests.torture.masked import sets
 from tests.torture.masked.attacks import ATTACKS
 from tests.torture.masked.scene import acquainted
-from tests.torture.masked.sets import Assault, Outcome, run, verdict
+from tests.torture.masked.sets import Assault, Outcome, verdict
 from tests.torture.peers.test_malicious import here
 
 
@@ -72,9 +72,3 @@ def test_a_site_that_leaves_its_share_of_the_noise_out_is_found(
     )
     assert "have 0.00 of the variance" in line.detail
     assert not line.passed
-
-
-@pytest.mark.slow
-def test_the_check_as_the_torture_runs_it() -> None:
-    line = run(0.05)
-    assert line.passed, line.detail

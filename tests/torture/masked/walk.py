@@ -8,12 +8,10 @@ a pass over batches has paid as often as its most tried batch was tried.
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
-from pathlib import Path
 from typing import ClassVar
 
 from hypothesis import HealthCheck, Phase, settings
@@ -33,6 +31,7 @@ from eigenveil_common.files import arm, disarm
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import ATTEMPTS, EVERY, Peers
 from tests.client.site.support import SITE, Driven, write_records
+from tests.fuzz.hunt import memory_folder
 from tests.torture.line import Line
 from tests.torture.masked.scene import Scene, acquainted
 
@@ -106,7 +105,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(ahead=ahead)
     def ask(self, ahead: int) -> None:
-        """A question without an attempt."""
         round = self._round(ahead)
         reply, due = self.worker.work(self.scene.question(round)), round >= self.due
         self._follow(round)
@@ -115,7 +113,6 @@ class Walk(RuleBasedStateMachine):
 
     @rule(back=st.sampled_from((0, 0, 0, 1, 2)))
     def again(self, back: int) -> None:
-        """An attempt that was answered before."""
         if len(self.sets) > back:
             attempt = list(self.sets.values())[-1 - back]
             self._heard(attempt, self._say(self.scene.fixed, attempt))
@@ -168,7 +165,6 @@ class Walk(RuleBasedStateMachine):
         return attempt.round, attempt.number
 
     def _wanted(self, attempt: Attempt) -> bool:
-        """Whether the site answers it."""
         place, members = self._place(attempt), attempt.members
         if attempt.round < self.due or len(members) < 3 or not {SITE, EVERY[1]} <= set(members):
             return False
@@ -178,7 +174,6 @@ class Walk(RuleBasedStateMachine):
         return latest < attempt.number <= ATTEMPTS
 
     def _heard(self, attempt: Attempt, reply: Reply | None) -> None:
-        """Hold a reply against the model."""
         wanted, place = self._wanted(attempt), self._place(attempt)
         assert isinstance(reply, MaskedAnswer if wanted else Refusal), (attempt, self.sets, self.due, reply)
         self._follow(attempt.round)
@@ -225,10 +220,9 @@ class Walk(RuleBasedStateMachine):
 
 def walk(walks: int, steps: int, phases: Sequence[Phase] = (Phase.generate, Phase.shrink)) -> None:
     """Raises AssertionError, with the shortest way there, if site and model differ."""
-    memory = Path("/dev/shm")  # what is tried here is not the disk
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
+    with memory_folder() as folder:
         Walk.peers = acquainted(
-            Path(folder), algorithms=("gauss-cov", "private-oja"), minimum_records=80, budget_epsilon=1000.0
+            folder, algorithms=("gauss-cov", "private-oja"), minimum_records=80, budget_epsilon=1000.0
         )
         write_records(Walk.peers.stage.records, rows=80)
         Walk.engine = make_engine(Walk.peers.stage.config)

@@ -314,7 +314,6 @@ def play(scenario: Scenario, made: Template, folder: Path) -> Outcome:
 
 
 def play_all(scenarios: Sequence[Scenario], root: Path) -> dict[str, Outcome]:
-    """Run scenarios side by side."""
     made = template(root)
 
     def one(numbered: tuple[int, Scenario]) -> Outcome:

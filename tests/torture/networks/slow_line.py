@@ -9,7 +9,6 @@ from tests.network.forwarders import Middle
 
 
 async def main(port: int, host: str, target: int, delay: float) -> None:
-    """Forward until killed."""
     async with Middle(target=target, host=host, delay=delay).listening(port):
         print('{"listening": true}', flush=True)
         await asyncio.Event().wait()

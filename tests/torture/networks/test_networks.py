@@ -83,19 +83,3 @@ def test_what_a_machine_lacks_is_said_by_name_before_any_check_runs(
         assert "not let us make" not in said
     with mock.patch.object(shutil, "which", return_value=None):
         assert preflight.lacking(["calls", "messages"]) == []
-
-
-def test_namespaces_that_are_not_permitted_are_told_with_the_kernels_words() -> None:
-    with (
-        mock.patch.object(shutil, "which", lambda name: f"/bin/{name}"),
-        mock.patch.object(nets, "sh", side_effect=REFUSED),
-    ):
-        (sentence,) = preflight.lacking(["networks"])
-    assert "Operation not permitted" in sentence
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(300)
-def test_a_few_bad_networks() -> None:
-    line = networks.run(0.1)
-    assert line.passed, str(line)

@@ -53,7 +53,6 @@ class Table:
 
 
 def methods() -> list[MethodDescriptor]:
-    """Every method of every service."""
     return [m for service in pb.DESCRIPTOR.services_by_name.values() for m in service.methods]
 
 
@@ -89,7 +88,6 @@ async def cell(
     who: str,
     may: bool,
 ) -> None:
-    """Try one cell."""
     before = entries.total()
     code = await outcome(channel, method)
     entered = entries.total() - before
@@ -171,7 +169,6 @@ async def strangers(table: Table, callers: dict[str, Client]) -> None:
 
 
 async def examine(folder: Path) -> Table:
-    """The whole table."""
     table = Table()
     with counted() as entries:
         async with serving(made(folder, long_poll_seconds=0.05)) as rig:
@@ -182,7 +179,6 @@ async def examine(folder: Path) -> Table:
 
 
 def verdict(table: Table) -> Line:
-    """One line about it."""
     known = {number for number in pb.CallerRole.values() if number}
     unused = known - frozenset().union(*(declared(method) for method in methods()))
     faults = [*table.faults, *(f"nobody may call as {pb.CallerRole.Name(one)}" for one in sorted(unused))]

@@ -340,7 +340,6 @@ async def try_old_tls(held: Credentials, report: Report, folder: Path) -> None:
 
 
 async def examine(folder: Path) -> Report:
-    """Everything."""
     report = Report()
     with counted() as entries:
         async with serving(made(folder / "c", long_poll_seconds=30.0)) as rig:
@@ -353,7 +352,6 @@ async def examine(folder: Path) -> Report:
 
 
 def verdict(report: Report) -> Line:
-    """One line about it."""
     enough = report.clients >= LEAST_CLIENTS and report.servers >= LEAST_SERVERS
     said = (
         f"{report.clients} of clients and {report.servers} of servers refused before a handler ran, a clone "

@@ -103,7 +103,6 @@ def plan_swapped(stage: Stage) -> Responses:
 
 
 def wrong_signature(stage: Stage) -> Responses:
-    """A plan that another key signed."""
     other = a_plan(submission="unsigned")
     return [work(rehearse(other)[0], pb.SignedPlan(plan_json=other.to_json(), signature=bytes(64)))]
 
@@ -289,7 +288,6 @@ def run(scale: float) -> Line:
 
 
 def verdict(outcomes: list[Outcome]) -> Line:
-    """One line about all of them."""
     bad = [f"{one.name}: {'; '.join(one.faults)}" for one in outcomes if one.faults]
     answered = sum(one.answered for one in outcomes)
     detail = (

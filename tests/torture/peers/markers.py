@@ -237,7 +237,6 @@ def run(scale: float) -> Line:
 
 
 def verdict(result: Result) -> Line:
-    """One line about it."""
     whole = result.released and result.control == result.markers and not result.dumps and not result.missing
     detail = (
         f"{result.markers} markers in no one of {result.files} files ({result.size / 2**20:.1f} MiB: logs at "

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
-import tempfile
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 
 from tests.fuzz.coordinator import coordinator_kinds
-from tests.fuzz.hunt import FOUND, Tally, hunt, share_one_arena
+from tests.fuzz.hunt import FOUND, Tally, hunt, memory_folder, share_one_arena
 from tests.fuzz.site import site_kinds
 from tests.torture.line import Line
 
@@ -33,7 +32,6 @@ def most_growth(inputs: int) -> int:
 
 
 async def to_coordinator(folder: Path, inputs: int, seed: int, found: Path = FOUND) -> Tally:
-    """Mutated requests of every method."""
     async with coordinator_kinds(folder) as kinds:
         return await hunt(kinds, inputs, seed, found)
 
@@ -46,10 +44,8 @@ async def to_site(folder: Path, inputs: int, seed: int, found: Path = FOUND) -> 
 
 def _half(half: Half, inputs: int) -> Tally:
     share_one_arena()
-    # In memory where there is such a folder: a site writes down every refusal, durably.
-    memory = Path("/dev/shm")
-    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-        return asyncio.run(half(Path(folder) / "fuzz", inputs, SEED, FOUND))
+    with memory_folder() as folder:  # a site stores every refusal durably
+        return asyncio.run(half(folder / "fuzz", inputs, SEED, FOUND))
 
 
 def run(scale: float) -> Line:
@@ -61,7 +57,6 @@ def run(scale: float) -> Line:
 
 
 def verdict(tallies: list[Tally]) -> Line:
-    """One line about both halves."""
     finds = [name for tally in tallies for name in tally.finds]
     growth = max(tally.growth for tally in tallies)
     most = most_growth(max(tally.inputs for tally in tallies))
@@ -77,6 +72,4 @@ def verdict(tallies: list[Tally]) -> Line:
         title="mutated messages",
         passed=not finds and growth < most and words["accepted"] > 0,
         detail=said + (f"; see tests/fuzz/found: {', '.join(finds[:5])}" if finds else ""),
-        growth=growth,
-        most_growth=most,
     )

@@ -18,7 +18,7 @@ from eigenveil_client.site.daemon.round_checks import SessionReplica
 from eigenveil_client.site.policy import Policy
 from eigenveil_client.site.state.outgoing import AnsweredRounds
 from tests.client.site.support import Stage, a_stage
-from tests.torture.peers.malicious import ATTACKS, Attack, Outcome, assault, run, verdict
+from tests.torture.peers.malicious import ATTACKS, Attack, Outcome, assault, verdict
 
 BY_NAME = {attack.name: attack for attack in ATTACKS}
 
@@ -79,9 +79,3 @@ def test_a_site_without_that_check_is_found(
     found = outcome(tmp_path, BY_NAME[name])
     assert found.faults
     assert not verdict([found]).passed
-
-
-@pytest.mark.slow
-def test_the_check_as_the_torture_runs_it() -> None:
-    line = run(0.1)
-    assert line.passed, line.detail

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from eigenveil.study.algorithm import Algorithm
 from eigenveil_client.demo.layout import demo_study, public_records
-from tests.torture.peers.markers import Result, run, verdict
+from tests.torture.peers.markers import Result, verdict
 from tests.torture.peers.planted import found, plant, write_csv, write_parquet
 
 STUDY = demo_study(2, Algorithm.GAUSS_COV, 2, 0.5)
@@ -57,10 +56,3 @@ def test_a_hit_a_core_dump_a_blind_search_or_an_idle_run_does_not_pass() -> None
         {"missing": ["x"]},
     ):
         assert not verdict(Result(**(good | bad))).passed  # type: ignore[arg-type]
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_the_check_as_the_torture_runs_it() -> None:
-    line = run(0.1)
-    assert line.passed, line.detail

@@ -47,13 +47,11 @@ class Caller:
     defects: list[str]
 
     def peer(self) -> str:
-        """The connection."""
         return self.channel.peer
 
     async def abort(
         self, code: grpc.StatusCode, details: str, trailing_metadata: tuple[tuple[str, str], ...]
     ) -> NoReturn:
-        """End the call with an error."""
         told = dict(trailing_metadata)[CODE_KEY]
         if told == Code.BUG.value:
             self.defects.append(details)
@@ -124,7 +122,6 @@ class Listening:
         return False
 
     async def answer(self, method: str, data: bytes, caller: Caller) -> Any:
-        """Handle one call."""
         raw = self._handlers[method]
         Entrance.shown[caller.peer()] = caller.channel.certificate
 
@@ -184,7 +181,6 @@ class Network:
         self.drop(who)
 
     async def call(self, channel: Channel, method: str, request: bytes) -> Any:
-        """One request there, one answer back."""
         who = channel.who
         due = self.due[who]
         fault = due.pop(0) if due else ""
@@ -261,11 +257,9 @@ class Channel:
         self.snapped = self.network.loop.create_future()
 
     def close(self) -> None:
-        """Hang up."""
         self.snap()
 
     def snap(self) -> None:
-        """Break."""
         if self in self.network.channels:
             self.network.channels.remove(self)
         if not self.snapped.done():
@@ -280,7 +274,6 @@ class Channel:
         self.snap()
 
     def unary_unary(self, path: str, request_serializer: Any = None, **options: Any) -> Callable[..., Any]:
-        """One method."""
         method = path.rsplit("/", 1)[-1]
 
         async def call(request: Any, timeout: float = 60.0) -> Any:

@@ -18,7 +18,7 @@ from eigenveil_client.connection.identity import enrol
 from eigenveil_common.files import write_secret
 from eigenveil_server.admin.setup import join_file
 from tests.server.rig import HOUR, SITES, made, serving
-from tests.torture.masked.known import greet_coordinator
+from tests.torture.masked.known import exchange_key_cards
 
 COORDINATOR, ANALYST = "coordinator", "ada"
 ROWS = {"anna": 42, "bert": 68, "carl": 110}  # no sum of some is the sum of others, or of one twice
@@ -68,7 +68,7 @@ async def _enrolled(folder: Path) -> None:
             write_secret(path, json.dumps(join).encode())
             (folder / name).mkdir()
             await asyncio.to_thread(enrol, path, folder / name / "identity")
-    greet_coordinator({name: folder / name / "identity" for name in SITES})
+    exchange_key_cards({name: folder / name / "identity" for name in SITES})
 
 
 __all__ = ["ANALYST", "COORDINATOR", "SITES", "NoNoise", "one_hot", "template"]

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -31,6 +30,7 @@ from eigenveil.site.site import Site
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.storage.database import open_store
 from eigenveil_server.storage.study_reads import Studies
+from tests.fuzz.hunt import memory_folder
 from tests.support import signed_by_analyst
 from tests.torture.line import Line
 from tests.torture.masked.known import SHARE
@@ -161,11 +161,10 @@ def _wrong_words(bundle: bytes | None) -> Iterator[str]:
 def faults_of(program: Program, seed: int, made: Path) -> tuple[list[str], Counter[str]]:
     """Run a program; what is wrong, and what happened."""
     logging.getLogger("eigenveil").setLevel(logging.CRITICAL + 1)
-    base = Path("/dev/shm")  # what is tested here is not the disk
-    with tempfile.TemporaryDirectory(dir=base if base.is_dir() else None) as folder:
+    with memory_folder() as folder:
 
         async def work(loop: VirtualLoop) -> tuple[list[str], Counter[str]]:
-            with world(loop, Path(folder), made, seed) as here:
+            with world(loop, folder, made, seed) as here:
                 runner = Runner(here, [], [])
                 try:
                     await runner.run(program)
@@ -207,7 +206,6 @@ def keep(program: Program, seed: int, faults: list[str], folder: Path = FOUND) -
 
 
 def kept(path: Path) -> tuple[Program, int]:
-    """A reproduction, and its seed."""
     said = json.loads(path.read_text())
     return tuple(Op(**op) for op in said["program"]), said["seed"]
 
@@ -253,6 +251,5 @@ def verdict(programs: int, wrong: list[str], told: Counter[str]) -> Line:
 
 
 def run(scale: float) -> Line:
-    """300 programs at scale 1."""
     programs = max(10, round(PROGRAMS * scale))
     return verdict(programs, *hunt(programs))

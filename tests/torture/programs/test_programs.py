@@ -22,7 +22,6 @@ FEW = 12
 
 @pytest.fixture(scope="module")
 def members() -> Iterator[Path]:
-    """A federation whose members have enrolled."""
     with template() as folder:
         yield folder
 

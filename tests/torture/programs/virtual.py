@@ -52,7 +52,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(selector)
 
     def time(self) -> float:
-        """Virtual seconds."""
         return self.now
 
     def run_in_executor(  # type: ignore[override]

@@ -89,7 +89,6 @@ class World:
         return self.epoch + int(1000 * self.loop.time()) + self.jump[who]
 
     def alive(self, who: str) -> bool:
-        """Whether `who` runs."""
         return self.daemon is not None if who == COORDINATOR else who in self.stores
 
     # ------------------------------------------------------------ life
@@ -198,7 +197,6 @@ class World:
         return f"{who}#{self.lives[who]}"
 
     def kill(self, who: str) -> None:
-        """Let `who` die now."""
         if self.alive(who):
             self.bury(who, self._life(who))
 
@@ -221,7 +219,6 @@ class World:
         self.look()
 
     def look(self) -> None:
-        """Let the witness read everybody's books."""
         paths = {name: self.folder / name / "state.db" for name in SITES}
         here = {name: path for name, path in paths.items() if path.exists()}
         if len(here) == len(SITES):
@@ -232,12 +229,10 @@ class World:
         disarm()
 
     def states(self) -> dict[str, str]:
-        """The state of every study."""
         path = self.config.files.database
         return dict(read(path, {}).states)
 
     def close(self) -> None:
-        """Everybody ends."""
         for who in (COORDINATOR, *SITES):
             self.kill(who)
 

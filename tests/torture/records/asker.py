@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 import threading
 import time
@@ -107,7 +108,6 @@ class Asker:
             one.close()
 
     def taken(self) -> Taken:
-        """What it has now."""
         self._control.send(None)
         found: Taken = self._control.recv()
         return found
@@ -209,9 +209,8 @@ def _came(read: Callable[[], Any], name: str) -> Came:
 
 def _outcome(problem: BadRecords) -> str:
     """The signal that ended a reader, or what else became of it."""
-    for one in signal.Signals:
-        if f"was ended by {one.name};" in str(problem):
-            return one.name
+    if ended := re.search(r"was ended by (SIG\w+)", str(problem)):
+        return ended[1]
     return problem.about if problem.about.startswith("reader") else "refused"
 
 

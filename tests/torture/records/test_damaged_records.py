@@ -16,14 +16,12 @@ from tests.torture.records.damaged_records import (
     MOST_GROWTH,
     Found,
     order,
-    run,
     verdict,
 )
 from tests.torture.records.site_daemons import Served
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """What lies in a folder."""
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
@@ -74,10 +72,3 @@ def test_one_thing_that_is_wrong_fails_the_check(second: Taken, came: Came, grow
         found.look(second)
     line = verdict(found, [Served(kind="records.csv", growth=growth)])
     assert (line.passed, fault in line.detail) == (not fault, True)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-def test_damaged_files_of_every_kind_end_in_one_line() -> None:
-    line = run(0.01)
-    assert line.passed, line.detail

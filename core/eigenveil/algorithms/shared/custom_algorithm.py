@@ -80,7 +80,7 @@ def _check(algorithm: CustomAlgorithm, priced_query: PricedQuery, plan: Plan) ->
         raise _wrong(
             name,
             f"yielded {_kind(query)}, which works on exact sums: declare it with "
-            "OwnAlgorithm(..., properties=AlgorithmProperties(trusted=True))",
+            "CustomAlgorithm(..., properties=AlgorithmProperties(trusted=True))",
         )
     # Its noise covers the float error of at most that many records.
     if not isinstance(query, RadiusSearch) and query.records < plan.most_records:

@@ -32,7 +32,6 @@ def bare(text: str) -> str:
 
 
 def came(rig: Rig, key: Ed25519PrivateKey) -> list[str]:
-    """What the coordinator is told of the study, which a person decides about, and of one for the rules."""
     stage, told = rig.stage, []
     with open_site_store(stage.config) as store:
         for plan, approval in ((rig.plan, Approval.ASK), (a_plan(submission="two"), Approval.AUTO)):
@@ -44,14 +43,12 @@ def came(rig: Rig, key: Ed25519PrivateKey) -> list[str]:
 
 
 def pages(rig: Rig, language: str) -> list[str]:
-    """Every page of a site that names a study's analyst."""
     browser = rig.browser(language)
     acts = ("", "/sheet", "/approve", "/decline", "/withdraw")
     return [browser.get(f"/studies/{rig.plan.digest}{act}").text for act in acts] + [browser.get("/").text]
 
 
 def commands(rig: Rig) -> list[str]:
-    """Every command of a site that speaks of studies or of analysts."""
     study = rig.plan.digest
     words = (
         ("studies",), ("explain", study), ("check",), ("doctor",), ("analysts", "list"),

@@ -18,13 +18,6 @@ from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.worker import Reply
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.roster import analysts
-from eigenveil_client.site.roster.analysts import (
-    ANALYSTS,
-    SIGNATURE_TEXT,
-    SignatureStatus,
-    analyst_text,
-    analyst_view,
-)
 from eigenveil_client.site.roster.pins import PinStatus
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.store import SiteStore
@@ -45,20 +38,11 @@ def by(plan: Plan = PLAN, *, expires: int = NOW + 3600, **key: object) -> Signed
 def asked(
     stage: Stage, store: SiteStore, signed: SignedAuthorization | None, plan: Plan = PLAN, round: int = 0
 ) -> Reply | None:
-    """What a process of the site says to a question of this plan."""
     return stage.worker(store).work(work(rehearse(plan)[round], stage.authorized(plan, signed)))
 
 
 def roster(stage: Stage) -> Roster:  # type: ignore[type-arg]
-    return Roster(ANALYSTS, stage.config.identity, lambda: NOW)
-
-
-def removed(stage: Stage) -> None:
-    roster(stage).remove("ada")
-
-
-def contradicted(stage: Stage) -> None:
-    roster(stage).mark_changed("ada", "00" * 32)
+    return Roster(analysts.ANALYSTS, stage.config.identity, lambda: NOW)
 
 
 def replaced(stage: Stage) -> None:
@@ -66,7 +50,12 @@ def replaced(stage: Stage) -> None:
     roster(stage).import_cards([card], FEDERATION, replacing=True)
 
 
-def as_it_was(_: Stage) -> None: ...
+SINCE: dict[str, Callable[[Stage], object]] = {
+    "as it was": lambda _: None,
+    "removed": lambda stage: roster(stage).remove("ada"),
+    "contradicted": lambda stage: roster(stage).mark_changed("ada", "00" * 32),
+    "replaced": replaced,
+}
 
 
 def declined_for(store: SiteStore, plan: Plan = PLAN) -> Code | None:
@@ -92,25 +81,23 @@ def test_a_signature_that_does_not_hold_is_refused_without_any_pin(stage: Stage,
     assert store.ledger.ledger.size == 0
 
 
-@pytest.mark.parametrize("since", [as_it_was, removed, contradicted, replaced])
-def test_unsigned_study_is_refused_after_any_pin(stage: Stage, since: Callable[[Stage], None]) -> None:
+@pytest.mark.parametrize("since", SINCE)
+def test_unsigned_study_is_refused_after_any_pin(stage: Stage, since: str, store: SiteStore) -> None:
     stage.know_analyst()
-    since(stage)
-    with closing(stage.store()) as store:
-        assert isinstance(asked(stage, store, None), Refusal)
-        assert declined_for(store) is Code.UNSIGNED
-        bobs = a_plan(analyst="bob")
-        assert isinstance(asked(stage, store, None, bobs), Refusal), "in whoever's name"
-        assert store.ledger.ledger.size == 0
+    SINCE[since](stage)
+    assert isinstance(asked(stage, store, None), Refusal)
+    assert declined_for(store) is Code.UNSIGNED
+    bobs = a_plan(analyst="bob")
+    assert isinstance(asked(stage, store, None, bobs), Refusal), "in whoever's name"
+    assert store.ledger.ledger.size == 0
 
 
-@pytest.mark.parametrize("since", [removed, contradicted, replaced])
-def test_a_key_whose_pin_was_changed_signs_nothing(stage: Stage, since: Callable[[Stage], None]) -> None:
+@pytest.mark.parametrize("since", list(SINCE)[1:])
+def test_key_of_a_changed_pin_signs_nothing(stage: Stage, since: str, store: SiteStore) -> None:
     stage.know_analyst()
-    since(stage)
-    with closing(stage.store()) as store:
-        assert isinstance(asked(stage, store, by()), Refusal)
-        assert declined_for(store) is Code.UNCONFIRMED
+    SINCE[since](stage)
+    assert isinstance(asked(stage, store, by()), Refusal)
+    assert declined_for(store) is Code.UNCONFIRMED
 
 
 def test_a_confirmed_key_signs_for_its_own_analyst_alone(stage: Stage, store: SiteStore) -> None:
@@ -133,13 +120,12 @@ def test_another_key_in_a_confirmed_name_is_refused(tmp_path: Path, approval: Ap
         roster(stage).check_unchanged()
 
 
-def test_what_was_agreed_to_unsigned_is_answered_no_more_once_a_key_is_confirmed(stage: Stage) -> None:
-    with closing(stage.store()) as store:
-        assert not isinstance(asked(stage, store, None), Refusal)
-        stage.know_analyst()
-        assert isinstance(asked(stage, store, None, round=1), Refusal)
-        assert isinstance(asked(stage, store, by(), round=1), Refusal), "a signature that comes later"
-        assert [row.round for row in store.egress.rows() if row.query] == [0]
+def test_unsigned_study_ends_once_a_key_is_confirmed(stage: Stage, store: SiteStore) -> None:
+    assert not isinstance(asked(stage, store, None), Refusal)
+    stage.know_analyst()
+    assert isinstance(asked(stage, store, None, round=1), Refusal)
+    assert isinstance(asked(stage, store, by(), round=1), Refusal), "a signature that comes later"
+    assert [row.round for row in store.egress.rows() if row.query] == [0]
 
 
 def test_nothing_leaves_after_the_signature_has_ended(stage: Stage, store: SiteStore) -> None:
@@ -192,12 +178,11 @@ def test_a_new_analyst_s_study_waits_for_a_person_who_may_confirm_the_key(tmp_pa
 
 
 def rotated(stage: Stage) -> None:
-    """Ada makes a new key, and people here confirm it."""
     replaced(stage)
     roster(stage).confirm("ada", analyst_card("ada", FEDERATION, EVE).check().fingerprint, "Kim")
 
 
-def test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation(tmp_path: Path) -> None:
+def test_study_of_a_rotated_key_locks_no_analyst_out(tmp_path: Path) -> None:
     stage, new = a_stage(tmp_path), a_plan(submission="new")
     stage.know_analyst()
     with closing(stage.store()) as store:
@@ -211,10 +196,10 @@ def test_a_study_that_an_older_key_signed_locks_no_analyst_out_after_a_rotation(
         assert not isinstance(asked(stage, store, by(new, key=EVE), new), Refusal)
 
 
-@pytest.mark.parametrize("since", [as_it_was, contradicted])
-def test_changed_key_is_reported_as_changed(stage: Stage, since: Callable[[Stage], None]) -> None:
+@pytest.mark.parametrize("since", ["as it was", "contradicted"])
+def test_changed_key_is_reported_as_changed(stage: Stage, since: str) -> None:
     stage.know_analyst()
-    since(stage)
+    SINCE[since](stage)
     with refused(Code.UNCONFIRMED, "showed another key card of ada", "Telephone ada", "--replace"):
         analysts.require(stage.config.identity, PLAN, by(key=EVE), NOW)
 
@@ -267,51 +252,31 @@ def test_a_damaged_roster_is_no_word_on_a_study(stage: Stage, store: SiteStore) 
     assert not isinstance(asked(stage, store, by()), Refusal)
 
 
-def test_a_confirmed_key_makes_no_other_one_in_its_name_a_confirmed_one(stage: Stage) -> None:
-    stage.know_analyst()
-    told = analyst_view(stage.config.identity, PLAN, by(key=EVE), NOW)
-    assert told["signature"] == "changed"
-    assert told["expires"] == NOW + 3600
-    assert analyst_view(stage.config.identity, PLAN, by(), NOW)["signature"] == "confirmed"
-
-
-def test_a_key_that_people_put_aside_contradicts_its_successor_no_more(stage: Stage) -> None:
-    """Studies that were signed before are still about, and must not lock their analyst out."""
-    stage.know_analyst()
-    replaced(stage)
-    roster(stage).confirm("ada", analyst_card("ada", FEDERATION, EVE).check().fingerprint, "Kim")
-    with closing(stage.store()) as store:
-        assert isinstance(asked(stage, store, by()), Refusal)
-        roster(stage).check_unchanged()
-        second = a_plan(submission="two")
-        assert not isinstance(asked(stage, store, by(second, key=EVE), second), Refusal)
-
-
 @pytest.mark.parametrize(
     ("change", "with_first", "with_new"),
     [
-        (as_it_was, SignatureStatus.CONFIRMED, SignatureStatus.CHANGED),
-        (contradicted, SignatureStatus.CHANGED, SignatureStatus.CHANGED),
-        (removed, SignatureStatus.REMOVED, SignatureStatus.NOT_COMPARED),
-        (replaced, SignatureStatus.REMOVED, SignatureStatus.NOT_COMPARED),
+        ("as it was", analysts.SignatureStatus.CONFIRMED, analysts.SignatureStatus.CHANGED),
+        ("contradicted", analysts.SignatureStatus.CHANGED, analysts.SignatureStatus.CHANGED),
+        ("removed", analysts.SignatureStatus.REMOVED, analysts.SignatureStatus.NOT_COMPARED),
+        ("replaced", analysts.SignatureStatus.REMOVED, analysts.SignatureStatus.NOT_COMPARED),
     ],
 )
 def test_signature_status_follows_the_roster(
-    stage: Stage, change: Callable[[Stage], None], with_first: SignatureStatus, with_new: SignatureStatus
+    stage: Stage, change: str, with_first: analysts.SignatureStatus, with_new: analysts.SignatureStatus
 ) -> None:
     stage.know_analyst()
-    change(stage)
+    SINCE[change](stage)
     for key, expected in ((None, with_first), (EVE, with_new)):
         signed = signed_by_analyst(PLAN, key, expires=NOW + 3600)
-        told = analyst_view(stage.config.identity, PLAN, signed, NOW)
+        told = analysts.analyst_view(stage.config.identity, PLAN, signed, NOW)
         assert told["signature"] == expected.value
-        assert SIGNATURE_TEXT[expected] in analyst_text(told)
+        assert analysts.SIGNATURE_TEXT[expected] in analysts.analyst_text(told)
 
 
 def test_a_card_that_was_never_confirmed_is_not_compared_also_once_it_is_gone(stage: Stage) -> None:
-    for change in (replaced, removed):
-        change(stage)
-        told = analyst_view(
+    for change in ("replaced", "removed"):
+        SINCE[change](stage)
+        told = analysts.analyst_view(
             stage.config.identity, PLAN, signed_by_analyst(PLAN, EVE, expires=NOW + 3600), NOW
         )
         assert told["signature"] == "not-compared"

@@ -18,19 +18,11 @@ import pytest
 from eigenveil.planning.choose import rehearse
 from eigenveil_client.site import config as site_config
 from eigenveil_client.site.commands import main
+from eigenveil_client.site.commands.column_profiles import LOCAL_ONLY_NOTE, profile_columns
 from tests.client.site.command_line import Typed, site, written
-from tests.client.site.support import (
-    FEDERATION,
-    FULL_DISK,
-    SITE,
-    Coordinator,
-    Patch,
-    Stage,
-    a_plan,
-    store_identity,
-    until,
-    work,
-)
+from tests.client.site.scripted import FEDERATION, Coordinator
+from tests.client.site.stated import work
+from tests.client.site.support import FULL_DISK, SITE, Patch, Stage, a_plan, store_identity, until
 
 STUDY = """\
 name = "a-study"
@@ -48,7 +40,6 @@ COLUMNS = "".join(f'[[columns]]\nname = "{n}"\nunit = "mmol/L"\nlower = 0\nupper
 
 @pytest.fixture
 def config(stage: Stage) -> Path:
-    """The site.toml of `stage`, and a study beside it."""
     (stage.folder / "study.toml").write_text(STUDY + COLUMNS)
     return written(stage)
 
@@ -116,7 +107,6 @@ def test_check_runs_a_select_twice(
 
 
 def test_check_counts_unreadable_cells(config: Path, stage: Stage) -> None:
-    """It answers all the same, so that is a warning; unless too few records remain."""
     study = stage.folder / "study.toml"
     with stage.records.open("a") as file:
         file.write("1,>5,3\n1,2\n1,2,inf\n1,2,<3\n")
@@ -229,7 +219,6 @@ async def test_serve_refuses_a_readable_key_or_a_second_process(config: Path, st
 
 
 async def test_failed_disk_ends_the_process(config: Path, stage: Stage) -> None:
-    """The database refuses the egress row: nothing is sent and the exit code says storage."""
     with closing(stage.store()) as store, store.database.transaction() as change:
         change.execute(FULL_DISK)
     plan = a_plan()
@@ -271,3 +260,52 @@ def test_script_learns_what_is_missing(
     assert ("--records" in said, "--name" in said) == (True, False)
     assert typed.tell() == 0
     assert not (tmp_path / "new").exists()
+
+
+HEIGHTS = [150 + n % 40 for n in range(60)]
+
+
+def odd(stage: Stage, header: str, cells: list[object], more: str = "") -> str:
+    lines = (f'"{cell}"' for cell in cells)
+    stage.records.write_text("\n".join([f'"{header}"', *lines]) + "\n")
+    (found,) = profile_columns(site_config.load(written(stage, more)))
+    return "; ".join(found.odd)
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "said"),
+    [
+        ("body_height", HEIGHTS, ""),
+        ("body_height", [one / 100 for one in HEIGHTS], "looks like another unit"),
+        ("body_height", [*HEIGHTS, *[-9] * 7], "looks like a code for a missing value: -9 (7 persons)"),
+        ("anything", [*HEIGHTS, *[9999] * 7], "looks like a code for a missing value: 9999 (7 persons)"),
+        ("anything", [*HEIGHTS, *range(990, 1010)], ""),  # far, but nobody shares a value
+        ("anything", [7] * 30, "is constant"),
+        ("anything", ["north", "south"] * 30, "has no values"),
+        ("anything", [*HEIGHTS, "x"], "1 cells cannot be read and count as missing"),
+        ("body_height [m]", [one / 100 for one in HEIGHTS], "is in m, and in cm in the dictionary"),
+    ],
+)
+def test_odd_column_is_described(stage: Stage, header: str, cells: list[object], said: str) -> None:
+    found = odd(stage, header, cells)
+    assert said in found
+    assert bool(said) == bool(found)
+
+
+def test_only_columns_that_studies_may_use_are_shown_and_nobody_is_named(stage: Stage) -> None:
+    rows = [f"p{n},{one},{n % 5}" for n, one in enumerate(HEIGHTS)]
+    stage.records.write_text("\n".join(["patient,body_height,secret", *rows]) + "\n")
+    path = written(stage, 'person_column = "patient"\ncolumns = ["body_height"]\n')
+    assert [one.seen.name for one in profile_columns(site_config.load(path))] == ["body_height"]
+    told = site(path, "check").out
+    assert LOCAL_ONLY_NOTE in " ".join(told.split())
+    assert "p7" not in told
+
+
+def test_a_dictionary_that_is_not_there_fails_the_check(stage: Stage) -> None:
+    path = written(stage, 'dictionary = "nowhere.toml"\n')
+    ran = site(path, "check", "--json")
+    (failed,) = [row for row in ran.json["checks"] if row["check"] == "columns"]
+    assert failed["level"] == "fail"
+    assert Path("nowhere.toml").name in failed["text"]
+    assert ran.code == 4

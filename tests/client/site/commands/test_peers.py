@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from eigenveil.key_cards.key_card import cards_from_file, cards_to_file
 from eigenveil.key_cards.owners import SignedAnalystKeyCard, SignedSiteKeyCard
 from eigenveil_client.site.roster.analysts import ANALYSTS
 from eigenveil_client.site.roster.roster import Roster
-from tests.client.site.command_line import site, written
+from tests.client.site.command_line import check_row, site, written
 from tests.client.site.peers.people import knowing, mailed, own, roster, theirs
 from tests.client.site.support import FEDERATION, SITE, Patch, Stage
 from tests.support import analyst_card, analyst_key
@@ -22,7 +23,6 @@ DIGITS, OTHERS = theirs(seed=7).check().fingerprint, theirs(seed=8).check().fing
 
 @pytest.fixture
 def config(stage: Stage, monkeypatch: Patch) -> Path:
-    """The site.toml of `stage`, whose folder is where commands are run."""
     monkeypatch.chdir(stage.folder)
     return written(stage)
 
@@ -81,25 +81,10 @@ def test_confirm_needs_a_terminal_and_ctrl_c_confirms_nothing(
     assert roster(stage).confirmed() == {}
 
 
-def test_another_card_is_refused_until_it_is_replaced_and_confirmed(stage: Stage, config: Path) -> None:
-    knowing(stage, theirs(seed=7))
-    newer = mailed(stage.folder, theirs(seed=8))
-    said = site(config, "peers", "import", newer, "--json")
-    assert (said.code, "--replace" in said.json["message"]) == (9, True)
-    assert roster(stage).confirmed() == {"hospital-b": theirs(seed=7).check()}
-    shown = site(config, "peers", "import", newer, "--replace").out
-    assert "replaces the card that was here, which is stored as removed, not confirmed yet" in shown
-    assert roster(stage).confirmed() == {}
-    assert site(config, "peers", "confirm", "hospital-b", "--fingerprint", OTHERS, "--by", "Kim").code == 0
-    assert roster(stage).confirmed() == {"hospital-b": theirs(seed=8).check()}
-    (kept,) = site(config, "peers", "list", "--json").json["earlier"]
-    assert (kept["card"], kept["by"]) == (theirs(seed=7).check().digest, "Kim")
-
-
 def test_a_change_shows_in_each_place_and_a_person_decides(stage: Stage, config: Path) -> None:
     one = knowing(stage, theirs(seed=7))
     one.mark_changed("hospital-b", theirs(seed=8).check().digest)
-    (check,) = [c for c in site(config, "check", "--json").json["checks"] if c["check"] == "peers"]
+    check = check_row(config, "peers")
     assert (check["level"], "peers confirm hospital-b" in check["text"]) == ("fail", True)
     assert site(config, "check", "--json").code == 9
     shown = site(config, "peers", "list").out
@@ -174,74 +159,51 @@ def filed(folder: Path, *cards: SignedAnalystKeyCard) -> Path:
     return path
 
 
-def checked(config: Path) -> tuple[str, str]:
-    """What `check` says of analysts' keys."""
-    (row,) = [
-        one for one in site(config, "check", "--json").json["checks"] if one["check"] == "analysts' keys"
-    ]
-    return row["level"], row["text"]
+def analysts(config: Path, *words: object) -> Any:
+    return site(config, "analysts", *words, "--json").json
 
 
-def test_a_card_is_taken_in_confirmed_by_its_digits_listed_and_removed(stage: Stage, config: Path) -> None:
-    assert checked(config)[0] == "warn"
-    told = site(config, "analysts", "import", filed(stage.folder, ADA), "--json").json
+def level(config: Path) -> str:
+    return check_row(config, "analysts' keys")["level"]
+
+
+def test_analyst_card_is_imported_confirmed_by_its_digits_listed_and_removed(
+    stage: Stage, config: Path
+) -> None:
+    assert level(config) == "warn"
+    told = analysts(config, "import", filed(stage.folder, ADA))
     assert told["cards"] == [{"analyst": "ada", "outcome": "new", "standing": "imported"}]
-    listed = site(config, "analysts", "list", "--json").json
+    listed = analysts(config, "list")
     assert (listed["unsigned"], listed["analysts"][0]["fingerprint"]) == ("answered", None)
-    wrong = site(config, "analysts", "confirm", "ada", "--fingerprint", OTHER.check().fingerprint, "--json")
-    assert wrong.json["error"] == Code.IDENTITY.value
-    right = site(
-        config,
-        "analysts",
-        "confirm",
-        "ada",
-        "--fingerprint",
-        ADA_DIGITS,
-        "--by",
-        "Kim",
-        "--json",
-    )
-    assert (right.json["standing"], right.json["by"]) == ("confirmed", "Kim")
-    listed = site(config, "analysts", "list", "--json").json
+    wrong = analysts(config, "confirm", "ada", "--fingerprint", OTHER.check().fingerprint)
+    assert wrong["error"] == Code.IDENTITY.value
+    right = analysts(config, "confirm", "ada", "--fingerprint", ADA_DIGITS, "--by", "Kim")
+    assert (right["standing"], right["by"]) == ("confirmed", "Kim")
+    listed = analysts(config, "list")
     assert (listed["unsigned"], listed["analysts"][0]["fingerprint"]) == ("refused", ADA_DIGITS)
     assert ADA_DIGITS in site(config, "analysts", "list").out
-    assert checked(config)[0] == "ok"
-    again = site(config, "analysts", "import", filed(stage.folder, OTHER), "--json")
-    assert again.json["error"] == Code.CONFLICT.value
-    assert site(config, "analysts", "remove", "ada", "--json").json == {
-        "analyst": "ada",
-        "removed": True,
-    }
-    listed = site(config, "analysts", "list", "--json").json
+    assert level(config) == "ok"
+    assert analysts(config, "import", filed(stage.folder, OTHER))["error"] == Code.CONFLICT.value
+    assert analysts(config, "remove", "ada") == {"analyst": "ada", "removed": True}
+    listed = analysts(config, "list")
     assert (listed["unsigned"], listed["analysts"]) == ("refused", []), "removal opens nothing"
     assert [one["analyst"] for one in listed["earlier"]] == ["ada"]
 
 
-def test_a_key_that_changed_fails_the_check_until_a_person_decides(stage: Stage, config: Path) -> None:
+def test_changed_analyst_key_fails_the_check_until_a_person_decides(stage: Stage, config: Path) -> None:
     stage.know_analyst()
     Roster(ANALYSTS, stage.config.identity).mark_changed("ada", OTHER.check().digest)
-    level, text = checked(config)
-    assert level == "fail"
-    assert "eigenveil-site analysts confirm ada" in text
-    site(
-        config,
-        "analysts",
-        "confirm",
-        "ada",
-        "--fingerprint",
-        ADA_DIGITS,
-        "--by",
-        "Kim",
-        "--json",
-    )
-    assert checked(config)[0] == "ok"
+    row = check_row(config, "analysts' keys")
+    assert (row["level"], "eigenveil-site analysts confirm ada" in row["text"]) == ("fail", True)
+    analysts(config, "confirm", "ada", "--fingerprint", ADA_DIGITS, "--by", "Kim")
+    assert level(config) == "ok"
 
 
 def test_only_cards_of_analysts_of_this_federation_are_taken_in(stage: Stage, config: Path) -> None:
     elsewhere = filed(stage.folder, analyst_card("ada", "elsewhere"))
-    assert site(config, "analysts", "import", elsewhere, "--json").json["error"] == Code.CONFLICT.value
+    assert analysts(config, "import", elsewhere)["error"] == Code.CONFLICT.value
     peers = mailed(stage.folder, theirs())
-    assert site(config, "analysts", "import", peers, "--json").json["error"] == Code.PROTOCOL.value
+    assert analysts(config, "import", peers)["error"] == Code.PROTOCOL.value
     assert site(config, "peers", "import", filed(stage.folder, ADA), "--json").code == 21
     twin = analyst_card("bob", FEDERATION, analyst_key("ada"))
     both = site(config, "analysts", "import", filed(stage.folder, ADA, twin), "--json")

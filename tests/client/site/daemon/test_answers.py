@@ -26,7 +26,7 @@ from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, reason
 from tests.common.storage.cluster import Cluster
 
 
-def test_if_dropping_leaves_nobody_the_answers_are_zeros(stage: Stage) -> None:
+def test_answers_are_zeros_if_dropping_leaves_no_person(stage: Stage) -> None:
     stage.records.write_text("a,b,c\n" + "1,,3\n" * 40)
     allowed = replace(stage.config.policy, quality=QualityRules(max_missing=1.0))
     stage.config = replace(stage.config, policy=allowed)

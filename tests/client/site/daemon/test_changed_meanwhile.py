@@ -31,22 +31,17 @@ from tests.support import signed_by_analyst
 NOW = 1_800_000_000
 UNTIL = NOW + 3600
 PLAN = a_plan(submission="one")
-Change = Callable[[Stage, SiteStore], None]
 
 
-def analyst_removed(stage: Stage, _: SiteStore) -> None:
-    Roster(ANALYSTS, stage.config.identity).remove("ada")
+def analysts(stage: Stage) -> Roster:  # type: ignore[type-arg]
+    return Roster(ANALYSTS, stage.config.identity)
 
 
-def analyst_contradicted(stage: Stage, _: SiteStore) -> None:
-    Roster(ANALYSTS, stage.config.identity).mark_changed("ada", "00" * 32)
-
-
-def signature_ended(_: Stage, store: SiteStore) -> None:
-    store._clock = lambda: UNTIL
-
-
-CHANGES = pytest.mark.parametrize("change", [analyst_removed, analyst_contradicted, signature_ended])
+CHANGES: dict[str, Callable[[Stage, SiteStore], None]] = {
+    "analyst removed": lambda stage, _: analysts(stage).remove("ada"),
+    "analyst contradicted": lambda stage, _: analysts(stage).mark_changed("ada", "00" * 32),
+    "signature ended": lambda _, store: setattr(store, "_clock", lambda: UNTIL),
+}
 
 
 @pytest.fixture
@@ -68,30 +63,32 @@ def nothing_left(store: SiteStore, reply: Reply | None) -> None:
     assert store.ledger.ledger.spent.micro_rho == 0
 
 
-@CHANGES
-def test_exact_answer_is_not_committed_once_its_signature_is_void(stage: Stage, change: Change) -> None:
-    with closing(stage.store()) as store, at_failpoint("answer-computed", lambda: change(stage, store)):
+@pytest.mark.parametrize("change", CHANGES)
+def test_exact_answer_is_not_committed_once_its_signature_is_void(stage: Stage, change: str) -> None:
+    with (
+        closing(stage.store()) as store,
+        at_failpoint("answer-computed", lambda: CHANGES[change](stage, store)),
+    ):
         nothing_left(store, asked(stage, stage.worker(store)))
 
 
-@CHANGES
-def test_committed_answer_is_held_back_once_void(stage: Stage, change: Change, caplog: Log) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_committed_answer_is_held_back_once_void(stage: Stage, change: str, caplog: Log) -> None:
     with closing(stage.store()) as store:
         worker = stage.worker(store)
         answer = asked(stage, worker)
         assert isinstance(answer, Contribution)
         assert worker.may_send(answer)
         assert "reply-held-back" not in caplog.text
-        change(stage, store)
+        CHANGES[change](stage, store)
         assert not worker.may_send(answer)
-    why = Code.AUTHORIZATION_EXPIRED if change is signature_ended else Code.UNCONFIRMED
+    why = Code.AUTHORIZATION_EXPIRED if change == "signature ended" else Code.UNCONFIRMED
     (line,) = [one.getMessage() for one in caplog.records if "reply-held-back" in one.getMessage()]
     assert f"code={why.value}" in line
 
 
 @pytest.fixture
 def masked(stage: Stage) -> Iterator[tuple[Peers, SiteStore, SiteWorker]]:
-    """A site that agreed to a masked study, signed, and is ready for its first round."""
     peers, signed = Peers(stage), signed_by_analyst(MASKED_PLAN, expires=UNTIL)
     with closing(stage.store()) as store:
         worker = stage.worker(store)
@@ -99,34 +96,34 @@ def masked(stage: Stage) -> Iterator[tuple[Peers, SiteStore, SiteWorker]]:
         yield peers, store, worker
 
 
-@CHANGES
-def test_ready_is_not_sent_once_void(masked: tuple[Peers, SiteStore, SiteWorker], change: Change) -> None:
+@pytest.mark.parametrize("change", CHANGES)
+def test_ready_is_not_sent_once_void(masked: tuple[Peers, SiteStore, SiteWorker], change: str) -> None:
     peers, store, worker = masked
-    with at_failpoint("records-loaded", lambda: change(peers.stage, store)):
+    with at_failpoint("records-loaded", lambda: CHANGES[change](peers.stage, store)):
         nothing_left(store, worker.work(assignment(rehearse(MASKED_PLAN)[0])))
 
 
-@CHANGES
+@pytest.mark.parametrize("change", CHANGES)
 def test_masked_answer_is_not_committed_once_void(
-    masked: tuple[Peers, SiteStore, SiteWorker], change: Change
+    masked: tuple[Peers, SiteStore, SiteWorker], change: str
 ) -> None:
     peers, store, worker = masked
     first = rehearse(MASKED_PLAN)[0]
     assert isinstance(worker.work(assignment(first)), Ready)
-    with at_failpoint("answer-masked", lambda: change(peers.stage, store)):
+    with at_failpoint("answer-masked", lambda: CHANGES[change](peers.stage, store)):
         nothing_left(store, worker.work(assignment(first, peers.attempt(first))))
 
 
-@CHANGES
+@pytest.mark.parametrize("change", CHANGES)
 def test_charged_masked_answer_is_not_resent_once_void(
-    masked: tuple[Peers, SiteStore, SiteWorker], change: Change
+    masked: tuple[Peers, SiteStore, SiteWorker], change: str
 ) -> None:
     peers, store, worker = masked
     first = rehearse(MASKED_PLAN)[0]
     answer = worker.work(assignment(first, peers.attempt(first)))
     assert isinstance(answer, MaskedAnswer)
     assert worker.may_send(answer)
-    change(peers.stage, store)
+    CHANGES[change](peers.stage, store)
     assert not worker.may_send(answer)
     assert isinstance(worker.work(assignment(first, peers.attempt(first))), Refusal)
 
@@ -153,13 +150,8 @@ def asked_until(stage: Stage, store: SiteStore, expires: int) -> Reply | None:
 
 
 def put_off(store: SiteStore, reply: Reply | None) -> None:
-    """Nothing is said or stored of a plan."""
     assert isinstance(reply, Postponed)
-    assert (
-        store.declined.get(PLAN.digest),
-        store.proofs.all(),
-        store.egress.rows(),
-    ) == (None, [], [])
+    assert (store.declined.get(PLAN.digest), store.proofs.all(), store.egress.rows()) == (None, [], [])
 
 
 def write_ahead(stage: Stage) -> None:
@@ -170,7 +162,7 @@ def write_ahead(stage: Stage) -> None:
         assert isinstance(stage.worker(store).work(work(rehearse(other)[0], stage.signed(other))), Refusal)
 
 
-def test_signatures_hold_again_once_a_clock_that_was_ahead_goes_right(stage: Stage) -> None:
+def test_signatures_hold_again_once_a_fast_clock_is_right(stage: Stage) -> None:
     write_ahead(stage)
     with stage.process() as (store, _):
         assert store.now() == FAR, "years and approvals go by the latest time, signatures by the clock"
@@ -197,7 +189,7 @@ def test_signature_expired_by_a_fast_clock_is_checked_again(stage: Stage, approv
         assert store.studies.find(PLAN.digest)
 
 
-async def test_what_is_put_off_is_no_decline_and_lets_other_studies_have_their_turn(stage: Stage) -> None:
+async def test_postponed_study_is_not_declined_and_blocks_no_other(stage: Stage) -> None:
     """The coordinator would keep a decline for good, and offers first what is not named as answered."""
     late, other = (
         stage.authorized(plan, signed_by_analyst(plan, expires=expires))

@@ -25,13 +25,11 @@ DIGEST = bytes.fromhex(PLAN.digest)
 
 
 def wanted(stage: Stage | None = None, plan: Plan = PLAN) -> pb.NextWorkResponse:
-    """The coordinator wants the site's word on a plan, which comes along if the site lacks it."""
     signed = None if stage is None else stage.signed(plan)
     return pb.NextWorkResponse(plan=signed, consent=bytes.fromhex(plan.digest))
 
 
 def decide(stage: Stage, decision: Any, **words: Any) -> None:
-    """A person at the site decides, beside the daemon."""
     with closing(stage.store()) as store:
         decision(stage.config, store, store.studies.find(PLAN.digest), by="Dr. Grau", **words)
 

@@ -10,8 +10,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as parquet
 import pytest
 
 from eigenveil.errors import Code
@@ -23,24 +21,14 @@ from eigenveil.queries import Gram, SquaredNormSum
 from eigenveil.site.site import Site
 from eigenveil.study.study import Federation
 from eigenveil_client.records import records
-from eigenveil_client.records.tables.source import RecordsConfig
 from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state.rollback import NAME
 from eigenveil_common.rpc import VERSION_MAX
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
-from tests.client.site.support import (
-    Coordinator,
-    Log,
-    Patch,
-    Stage,
-    a_plan,
-    a_study,
-    store_identity,
-    until,
-    work,
-    write_records,
-)
+from tests.client.site.scripted import Coordinator
+from tests.client.site.stated import work
+from tests.client.site.support import Log, Patch, Stage, a_plan, a_study, store_identity, until, write_records
 from tests.support import refused
 
 
@@ -49,7 +37,6 @@ def queries(plan: Plan) -> Sequence[RoundQuery]:
 
 
 def script(stage: Stage, plan: Plan, asked: Sequence[RoundQuery]) -> list[pb.NextWorkResponse]:
-    """The plan beside its first query, then the others."""
     first, *others = asked
     return [work(first, stage.signed(plan)), *map(work, others)]
 
@@ -162,7 +149,6 @@ async def test_reconnection_charges_nothing_twice(stage: Stage, caplog: Log) -> 
 
 
 def overflowing(plan: Plan) -> bytes:
-    """No valid plan overflows: it is refused when it is read."""
     text = plan.to_json().replace(b'"max_records":100000', b'"max_records":2147483648')
     text = text.replace(b'"sites":["hospital-a"', b'"sites":["x0","hospital-a"')
     names = ",".join(f'"s{number}"' for number in range(64)).encode()
@@ -179,7 +165,6 @@ NARROW = Gram(centre=np.zeros(2, dtype=np.int64), radius=5)
 
 
 def first_of(stage: Stage, **changes: Any) -> list[pb.NextWorkResponse]:
-    """The first query, changed, beside its plan."""
     return [work(replace(FIRST, **changes), stage.signed(FIRST_PLAN))]
 
 
@@ -273,18 +258,5 @@ async def test_fruitless_work_is_taken_with_backoff(stage: Stage, what: str, mon
         nothing = first(stage, plan)
     coordinator = Coordinator(work=[nothing] * 60)
     async with stage.serving(coordinator), stage.daemon():
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(0.5)
     assert len(coordinator.work) > 20
-
-
-async def test_a_column_that_no_reader_foresaw_does_not_end_the_process(stage: Stage) -> None:
-    path = stage.folder / "records.parquet"
-    table = {name: pa.array(np.arange(40.0) % 7) for name in "abc"}
-    parquet.write_table(pa.table({"visits": pa.array([[1, 2]] * 40), **table}), path)
-    stage.config = replace(stage.config, records=RecordsConfig(source=path))
-    stage.rule(person_column="visits")
-    strange, plan = a_plan(a_study(person_column="visits")), a_plan()
-    coordinator = Coordinator(work=[first(stage, strange), first(stage, plan)])
-    async with stage.serving(coordinator), stage.daemon():
-        await until(lambda: len(coordinator.declines) == 2)
-    assert [d.reason for d in coordinator.declines] == [pb.DECLINE_REASON_FAILURE, pb.DECLINE_REASON_POLICY]

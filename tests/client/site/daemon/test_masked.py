@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -22,7 +21,6 @@ from eigenveil.secure_aggregation.masking import Attempt
 from eigenveil.site.site import Site
 from eigenveil_client.records import records
 from eigenveil_client.site.commands.evidence import check_published, sets, sets_text
-from eigenveil_client.site.daemon import connection
 from eigenveil_client.site.daemon.answers import MaskedAnswer, Ready, RecordAnswers
 from eigenveil_client.site.daemon.decisions import Refusal
 from eigenveil_client.site.daemon.round_checks import PeerChanged
@@ -49,20 +47,9 @@ from tests.client.site.masking import (
     process,
     spoil,
 )
+from tests.client.site.scripted import FEDERATION, Context, Coordinator
 from tests.client.site.stated import RELEASE_KEY
-from tests.client.site.support import (
-    FEDERATION,
-    SITE,
-    Context,
-    Coordinator,
-    Log,
-    Patch,
-    a_plan,
-    a_stage,
-    killed_at,
-    reason_of,
-    until,
-)
+from tests.client.site.support import SITE, Log, a_plan, a_stage, killed_at, reason_of
 from tests.support import refused
 
 FIRST, SECOND, THIRD, *_ = QUESTIONS
@@ -98,7 +85,7 @@ def test_masked_answer_has_a_noise_share_and_masks_of_all_others(peers: Peers) -
     assert (entry.kind.value, entry.micro_rho, entry.atto_delta) == ("attempt", PRICE, 1)
 
 
-def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(peers: Peers) -> None:
+def test_repeated_attempt_reuses_the_answer_with_new_noise_and_cost(peers: Peers) -> None:
     with process(peers.stage) as (store, worker):
         with (
             mock.patch.object(
@@ -119,7 +106,7 @@ def test_what_is_tried_again_is_computed_once_and_each_time_drawn_and_paid_anew(
         assert held(store, "masked_answers") == 1, "what an earlier attempt sent is gone"
 
 
-def test_how_long_a_share_took_is_waited_out_before_anything_is_stored_or_sent(peers: Peers) -> None:
+def test_time_of_a_noise_share_is_hidden_before_storing(peers: Peers) -> None:
     order: list[str] = []
     with process(peers.stage) as (store, worker):
         keep = mock.patch.object(store.attempts, "save", side_effect=lambda *_: order.append("kept"))
@@ -341,45 +328,7 @@ def test_a_crash_at_any_step_leaves_one_charge_and_one_answer(peers: Peers, poin
         assert len({row.contribution for row in store.egress.rows()}) == 1
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_each_attempt_has_one_answer_and_one_charge(peers: Peers, seed: int) -> None:
-    """Sets, numbers and rounds in any order, over restarts: books and bytes as a small model has them."""
-    draw = np.random.default_rng(seed)
-    sent: dict[tuple[int, int], str] = {}
-    for _ in range(3):
-        with process(peers.stage) as (store, worker):
-            for _ in range(12):
-                asked = QUESTIONS[draw.integers(3)]
-                members = [name for name in EVERY if name == SITE or draw.random() < 0.8]
-                number = int(draw.integers(1, ATTEMPTS + 2))
-                attempt = peers.attempt(asked, number, members) if len(members) > 1 else None
-                reply = ask(worker, asked, attempt)
-                assert isinstance(reply, Ready | MaskedAnswer | Refusal)
-                if isinstance(reply, MaskedAnswer):
-                    place = (asked.round, reply.number)
-                    assert place >= max(sent, default=place)
-                    assert sent.setdefault(place, reply.contribution.digest) == reply.contribution.digest
-            assert left(store)[0] == sum(QUESTIONS[round].micro_rho for round, _ in sent)
-            assert held(store, "attempts") == len(sent)
-            store.egress.verify(store.ledger.ledger)
-    assert sent
-
-
-@pytest.fixture
-def pauses(monkeypatch: Patch) -> list[int]:
-    """How odd the work was that made the site pause, each time."""
-    made: list[int] = []
-
-    def pause(odd: int) -> float:
-        made.append(odd)
-        return 0.0
-
-    monkeypatch.setattr(connection, "backoff_seconds", pause)
-    return made
-
-
 def script(peers: Peers) -> list[pb.NextWorkResponse]:
-    """A round that is made ready and tried twice, and one whose set comes with its question."""
     return [
         assignment(FIRST, None, peers.stage.signed(PLAN)),
         assignment(FIRST, peers.attempt(FIRST, 1)),
@@ -388,70 +337,8 @@ def script(peers: Peers) -> list[pb.NextWorkResponse]:
     ]
 
 
-async def test_ready_and_masked_answers_carry_the_next_request(peers: Peers, pauses: list[int]) -> None:
-    coordinator = Coordinator(work=script(peers), lose=["Ready"])
-    async with peers.stage.serving(coordinator), peers.stage.daemon():
-        await until(lambda: len(coordinator.contributions) == 3 and len(coordinator.asked) == 5)
-    ready, again = coordinator.readies
-    assert ready == again, "the answer to the first was lost"
-    assert (ready.round, ready.query_digest.hex()) == (0, FIRST.digest)
-    assert ready.card_digest.hex() == peers.keys[SITE].card.digest
-    sent = coordinator.contributions
-    assert [ready.next, *(one.next for one in sent)] == coordinator.asked[1:]
-    told = [(one.round, one.attempt) for wish in coordinator.asked[1:] for one in wish.answered]
-    assert told == [(0, 0), (0, 1), (0, 2), (1, 1)]
-    numbers = [(FIRST, 1), (FIRST, 2), (SECOND, 1)]
-    assert [one.attempt_digest.hex() for one in sent] == [peers.attempt(*one).digest for one in numbers]
-    assert pauses == [], "nothing of that is odd"
-
-
 class Narrow(Coordinator):
-    """Takes a few bytes a call."""
-
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
         hello = await super().Hello(request, context)
         hello.limits.inline_bytes, hello.limits.chunk_bytes = 8, 48
         return hello
-
-
-async def test_a_large_masked_answer_goes_in_chunks_that_name_its_attempt(peers: Peers) -> None:
-    coordinator = Narrow(work=[*script(peers)[:2], assignment(SECOND, peers.attempt(SECOND, 1))])
-    async with peers.stage.serving(coordinator), peers.stage.daemon():
-        await until(lambda: len(coordinator.contributions) == 2)
-    assert [one.attempt_digest.hex() for one in coordinator.opened] == [peers.attempt(SECOND).digest]
-    assert len(coordinator.contributions[-1].values) == 8 * SECOND.query.length
-
-
-async def test_another_card_of_a_peer_ends_the_daemon_until_a_person_has_decided(peers: Peers) -> None:
-    new = keys_of(peers.stage, OTHERS[1], "moved")
-    lie = assignment(FIRST, peers.attempt(FIRST, cards={OTHERS[1]: new.card.digest}))
-    coordinator = Coordinator(work=[script(peers)[0], lie])
-
-    async def served() -> None:
-        with closing(peers.stage.store()) as store:
-            daemon = peers.stage.make_daemon(store)
-            await asyncio.wait_for(daemon.run(), 100)
-
-    async with peers.stage.serving(coordinator):
-        for _ in range(2):
-            with pytest.raises(RequestError, match="another key card of hospital-c"):
-                await served()
-        assert coordinator.hellos == 1, "it does not even greet"
-        confirm(peers.roster, peers.keys[OTHERS[1]], peers.keys[SITE])
-        coordinator.work.append(assignment(FIRST, peers.attempt(FIRST)))
-        async with peers.stage.daemon():
-            await until(lambda: coordinator.contributions)
-    assert (len(coordinator.readies), len(coordinator.declines)) == (1, 0)
-    assert [one.attempt_digest.hex() for one in coordinator.contributions] == [peers.attempt(FIRST).digest]
-
-
-@pytest.mark.parametrize("point", ["ready-storing", "ready-stored", "ready-sending", "ready-sent"])
-async def test_a_crash_around_ready_costs_nothing_and_it_is_said_again(peers: Peers, point: str) -> None:
-    coordinator = Coordinator(work=[script(peers)[0], script(peers)[0], script(peers)[1]])
-    async with peers.stage.serving(coordinator):
-        with closing(peers.stage.store()) as store, killed_at(point):
-            await asyncio.wait_for(peers.stage.make_daemon(store).run(), 100)
-        del coordinator.work[:-2]
-        async with peers.stage.daemon() as store:
-            await until(lambda: len(coordinator.contributions) == 1)
-            assert left(store)[0] == FIRST.micro_rho

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,6 @@ def release_of(asked: RoundQuery, values: list[int], sigma: float = 1.0) -> Rele
 
 
 def followed(stage: Stage, plan: Plan, releases: tuple[Release, ...]) -> list[object]:
-    """The site's replies to a coordinator that releases just these, and asks what they lead to."""
     store = stage.store()
     worker, session = stage.worker(store), Session(plan)
     replies: list[object] = []
@@ -68,7 +66,6 @@ def followed(stage: Stage, plan: Plan, releases: tuple[Release, ...]) -> list[ob
 
 
 def published(releases: tuple[Release, ...], folder: Path) -> Path:
-    """The document that a coordinator publishes of these releases."""
     session = Session.replay(PLAN, releases)
     rounds = [RoundRecord(kind="?", absent={}) for _ in releases]
     document = release_document(PLAN, result_of(PLAN, session.result), releases, rounds=rounds, private=True)
@@ -171,7 +168,7 @@ ENDLESS: dict[str, tuple[int, Callable[[int], dict[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("name", ENDLESS)
-def test_what_is_refused_fills_no_disk_and_stands_in_nobodys_way(stage: Stage, name: str) -> None:
+def test_refused_statements_fill_no_disk_and_block_nothing(stage: Stage, name: str) -> None:
     """Statements are signed without end, each with megabytes beside it; then comes the honest study."""
     round, changes = ENDLESS[name]
     store = stage.store()
@@ -276,7 +273,6 @@ def asked_with(kernel: str) -> list[RoundQuery]:
 
 
 def test_two_builds_of_blas_ask_the_same() -> None:
-    """Each machine goes on with its own words here; a site goes on with the coordinator's."""
     one, other = map(asked_with, KERNELS)
     assert len(one) == len(other) > 60
     assert all(is_same_query(mine, theirs) for mine, theirs in zip(one, other, strict=True))
@@ -314,16 +310,15 @@ def test_one_unit_is_the_same_question_and_two_are_another() -> None:
     assert not is_same_query(asked, replace(asked, micro_rho=asked.micro_rho + 1))
 
 
-def test_a_second_statement_of_a_release_that_is_known_names_the_same_question(stage: Stage) -> None:
+def test_two_statements_of_a_release_name_one_query(stage: Stage, store: SiteStore) -> None:
     first = rehearse(PLAN)[0]
     stated = state(first, HONEST, HONEST[0].digest)
     read = json.loads(stated.said) | {"query": "ee" * 32}
     other = RoundStatement(**read).signed(RELEASE_KEY.sign)
-    with closing(stage.store()) as store:
-        own = SessionReplica(PLAN, RELEASE_KEY.public_key().public_bytes_raw(), store.transcript)
-        known = round_to_proto(HONEST[0], stated)
-        for _ in range(2):
-            own.follow([known])
-        with refused(Code.PROTOCOL, "signed two different releases"):
-            own.follow([round_to_proto(HONEST[0], other)])
-        assert [one.followed for one in own.unsaved()] == [True, False], "both are kept as evidence"
+    own = SessionReplica(PLAN, RELEASE_KEY.public_key().public_bytes_raw(), store.transcript)
+    known = round_to_proto(HONEST[0], stated)
+    for _ in range(2):
+        own.follow([known])
+    with refused(Code.PROTOCOL, "signed two different releases"):
+        own.follow([round_to_proto(HONEST[0], other)])
+    assert [one.followed for one in own.unsaved()] == [True, False], "both are kept as evidence"

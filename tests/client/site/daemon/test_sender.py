@@ -31,17 +31,9 @@ from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.rpc import CODE_KEY
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.daemon.test_daemon import queries, script
+from tests.client.site.scripted import Coordinator
 from tests.client.site.stated import work
-from tests.client.site.support import (
-    Coordinator,
-    Patch,
-    Stage,
-    a_plan,
-    a_stage,
-    a_study,
-    until,
-    write_records,
-)
+from tests.client.site.support import Patch, Stage, a_plan, a_stage, a_study, until, write_records
 
 
 def wide(stage: Stage, columns: int) -> Plan:
@@ -84,8 +76,6 @@ async def test_slow_answer_is_delivered_before_its_connection_ends(stage: Stage,
 
 
 class Refusing(Coordinator):
-    """Says that every answer came too late."""
-
     async def Contribute(self, request: pb.ContributeRequest, context: Any) -> pb.ContributeResponse:
         self.contributions.append(request)
         code = ((CODE_KEY, Code.CONFLICT.value),)
@@ -163,10 +153,7 @@ async def test_request_for_work_takes_constant_database_queries(site: tuple[Site
         asked.append(request)
         return pb.NextWorkResponse()
 
-    with (
-        mock.patch.object(connection, "_next_work", sent),
-        mock.patch.object(store.database, "rows", seen),
-    ):
+    with mock.patch.object(connection, "_next_work", sent), mock.patch.object(store.database, "rows", seen):
         await (await connection._start_call())
     (request,) = asked
     assert len(request.known_plans) == len(request.held) == MOST_OPEN + WAITING

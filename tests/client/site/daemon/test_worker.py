@@ -34,6 +34,7 @@ from tests.client.site.support import (
     work,
     write_records,
 )
+from tests.support import refused
 
 PLAN = a_plan()
 FIRST, SECOND, *_ = rehearse(PLAN)
@@ -97,9 +98,8 @@ def test_the_charge_and_the_egress_row_are_written_together_or_not_at_all(stage:
         ask(stage, worker)
         with store.database.transaction() as change:
             change.execute(FULL_DISK)
-        with pytest.raises(InternalError) as caught:
+        with refused(Code.STORAGE):
             worker.work(work(SECOND))
-        assert caught.value.code is Code.STORAGE
         assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
     with stage.process() as (store, _):
         assert store.ledger.ledger.spent.micro_rho == FIRST.micro_rho
@@ -117,23 +117,22 @@ def test_a_study_beyond_what_is_left_of_the_budget_is_declined_for_good(tmp_path
         assert store.ledger.ledger.committed() == PLAN.cost
 
 
-def test_an_ended_study_frees_what_was_not_charged_and_is_over(stage: Stage) -> None:
-    with stage.process() as (store, worker):
-        ask(stage, worker)
-        assert worker.known_plans() == [PLAN.digest]
-        assert worker.work(ended(PLAN)) is None
-        assert worker.work(ended(PLAN)) is None
-        assert store.ledger.ledger.committed().micro_rho == FIRST.micro_rho
-        assert worker.known_plans() == []
-        assert isinstance(worker.work(work(FIRST)), Refusal)
-        assert isinstance(ask(stage, worker, SECOND), Refusal)
+def test_ended_study_frees_what_was_not_charged(stage: Stage, store: SiteStore, worker: SiteWorker) -> None:
+    ask(stage, worker)
+    assert worker.known_plans() == [PLAN.digest]
+    assert worker.work(ended(PLAN)) is None
+    assert worker.work(ended(PLAN)) is None
+    assert store.ledger.ledger.committed().micro_rho == FIRST.micro_rho
+    assert worker.known_plans() == []
+    assert isinstance(worker.work(work(FIRST)), Refusal)
+    assert isinstance(ask(stage, worker, SECOND), Refusal)
 
 
-def test_the_answer_does_not_hang_on_a_number_that_the_study_chose(stage: Stage) -> None:
+def test_refusal_ignores_numbers_chosen_by_the_study(stage: Stage) -> None:
     """A search over studies for the number of records finds the site's own numbers, and no record."""
     write_records(stage.records, rows=37)
     with stage.process() as (store, worker):
-        for cohort in range(18, 45):
+        for cohort in (18, 20, 21, 36, 37, 38, 44):
             federation = Federation(sites=(SITE,), minimum_cohort=cohort)
             plan = a_plan(a_study(epsilon=0.5, federation=federation), submission=str(cohort))
             answer = ask(stage, worker, rehearse(plan)[0], plan)
@@ -146,24 +145,23 @@ def test_the_answer_does_not_hang_on_a_number_that_the_study_chose(stage: Stage)
             worker.work(ended(plan))
         assert {seen.reason for seen in store.studies.all()} == {""}
         assert {one.rule: one.plans for one in store.declined.counts()} == {
-            "minimum_records": 24,
+            "minimum_records": 5,
             "maximum_records": 4,
         }
 
 
-def test_what_an_analyst_looks_at_decides_about_no_refusal(stage: Stage) -> None:
+def test_refusal_ignores_the_chosen_columns(stage: Stage, store: SiteStore, worker: SiteWorker) -> None:
     """Found in attack: ten free studies, one a column, read which of a person's values are missing."""
     names = tuple("abcdefghij")
     write_records(stage.records, rows=19, columns=names)
     with stage.records.open("a") as file:
         file.write("1,,1,,,1,1,,1,\n")
-    with stage.process() as (store, worker):
-        for name in names:
-            columns = (Column(name=name, unit="mmol/L", lower=0.0, upper=10.0),)
-            plan = a_plan(a_study(epsilon=0.2, columns=columns), submission=name)
-            assert isinstance(ask(stage, worker, rehearse(plan)[0], plan), Contribution)
-            worker.work(ended(plan))
-        assert {row.kind for row in store.egress.rows()} == {"count"}
+    for name in names:
+        columns = (Column(name=name, unit="mmol/L", lower=0.0, upper=10.0),)
+        plan = a_plan(a_study(epsilon=0.2, columns=columns), submission=name)
+        assert isinstance(ask(stage, worker, rehearse(plan)[0], plan), Contribution)
+        worker.work(ended(plan))
+    assert {row.kind for row in store.egress.rows()} == {"count"}
 
 
 def test_a_changed_policy_holds_for_a_study_that_was_accepted_before(stage: Stage) -> None:
@@ -258,7 +256,7 @@ def test_a_tampered_egress_row_is_found(stage: Stage, store: SiteStore, worker: 
         store.egress.rows()
 
 
-def test_equal_answers_look_different_in_every_study(stage: Stage) -> None:
+def test_equal_answers_have_different_digests_in_every_study(stage: Stage) -> None:
     """The ledger is shown to officers: whoever reads it must not learn that two counts are equal."""
     plans = [a_plan(a_study(epsilon=0.2), submission=name) for name in ("one", "two")]
     with stage.process() as (store, worker):
@@ -282,11 +280,9 @@ def test_the_egress_digest_needs_the_sites_key(stage: Stage) -> None:
         stage.store()
 
 
-def test_a_plan_is_found_by_the_start_of_its_digest(stage: Stage) -> None:
-    with stage.process() as (store, worker):
-        ask(stage, worker)
-        assert store.studies.find(PLAN.digest[:6]).plan == PLAN.digest
-        for prefix in (PLAN.digest[:5], "0" * 12):
-            with pytest.raises(RequestError) as caught:
-                store.studies.find(prefix)
-            assert caught.value.code is Code.NOT_FOUND
+def test_plan_is_found_by_the_start_of_its_digest(stage: Stage, store: SiteStore, worker: SiteWorker) -> None:
+    ask(stage, worker)
+    assert store.studies.find(PLAN.digest[:6]).plan == PLAN.digest
+    for prefix in (PLAN.digest[:5], "0" * 12):
+        with refused(Code.NOT_FOUND):
+            store.studies.find(prefix)

@@ -20,7 +20,6 @@ from tests.client.site.support import PRIVATE, Authority
 
 
 def certified(folder: Path) -> dict[str, Path]:
-    """An authority of its own, and one certificate for all members of the cluster: the files' paths."""
     folder.mkdir()
     authority, key = Authority(), ec.generate_private_key(ec.SECP256R1())
     written = {
@@ -55,7 +54,6 @@ def of_processes(workers: int, files: dict[str, Path]) -> Iterator[ClusterAddres
 
 @contextmanager
 def of_threads(files: dict[str, Path], port: int = 0) -> Iterator[ClusterAddress]:
-    """One worker in this process, at a port of this machine."""
     started = distributed.LocalCluster(
         n_workers=1, threads_per_worker=2, processes=False, security=secured(files), protocol="tls://",
         scheduler_port=port, dashboard_address="127.0.0.1:0", silence_logs=50,
@@ -65,7 +63,6 @@ def of_threads(files: dict[str, Path], port: int = 0) -> Iterator[ClusterAddress
 
 
 def free_port() -> int:
-    """A port of this machine that nobody has."""
     with socket.socket() as some:
         some.bind(("127.0.0.1", 0))
         port: int = some.getsockname()[1]
@@ -73,7 +70,6 @@ def free_port() -> int:
 
 
 def kill(cluster: Cluster, holding: Future[Any]) -> None:
-    """End the process that holds this, as a machine that fails does."""
     client = cluster._client
     (places,) = client.who_has([holding]).values()
     for pid in client.run(os.getpid, workers=list(places)).values():

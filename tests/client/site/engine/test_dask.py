@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pickle
 import socketserver
-import struct
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -22,7 +19,7 @@ import pytest
 
 from eigenveil.accounting.budget import NoiseRule
 from eigenveil.aggregation import Contribution
-from eigenveil.errors import Code, PeerError, RequestError
+from eigenveil.errors import Code
 from eigenveil.numerics.encoding import from_bytes
 from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.plan import Plan
@@ -71,7 +68,6 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterAddress
 
 @pytest.fixture
 def records(tmp_path: Path) -> RecordsConfig:
-    """A folder of files, with cells that are missing, cannot be read, or mean something else."""
     folder = tmp_path / "records"
     folder.mkdir()
     for number in range(FILES):
@@ -119,6 +115,7 @@ def test_cluster_answers_as_one_machine(
     assert (there.records, there.persons, there.quality) == (here.records, here.persons, here.quality)
 
 
+@pytest.mark.slow
 def test_lists_beside_genotypes_are_no_records_of_their_own(tmp_path: Path) -> None:
     columns = tuple(Column(name=name, unit="", lower=0, upper=2) for name in counted(3))
     plan = a_plan(a_study(columns=columns))
@@ -138,7 +135,6 @@ def test_death_of_a_worker_is_survived(
     wait, deaths = Cluster.results, [there._partitions[0]]
 
     def waiting(self: Cluster, *given: Any) -> list[Any]:
-        """Once all is asked, and before anything of it is added up."""
         if deaths:
             kill(self, deaths.pop())
         return wait(self, *given)
@@ -169,6 +165,7 @@ async def test_daemon_answers_a_study_on_a_cluster(
         assert np.array_equal(values, here.answer(query.query, query.frame))
 
 
+@pytest.mark.slow
 def test_changed_file_is_not_answered_from(address: ClusterAddress, records: RecordsConfig) -> None:
     plan = a_plan()
     engine = on_cluster(records, address)
@@ -242,7 +239,6 @@ def test_unreachable_cluster_costs_nothing_and_is_retried(
 
 
 def engine_check(stage: Stage) -> Check:
-    """What `eigenveil-site check` says of where records are held."""
     (found,) = (one for one in offline_checks(stage.config, None) if one.about == "engine")
     return found
 
@@ -339,19 +335,6 @@ def test_an_error_of_records_comes_from_a_worker_as_it_was() -> None:
     assert (problem.about, problem.kind, str(problem)) == ("reader", "KeyError", "no")
 
 
-def test_workers_of_another_version_are_told_from_ours() -> None:
-    ours = connection.versions()
-    connection._check_versions({"one": ours, "other": ours})
-    with pytest.raises(PeerError, match=f"{ours}.0"):
-        connection._check_versions({"one": ours, "other": f"{ours}.0"})
-
-
-def test_a_missing_library_is_named_by_its_extra(monkeypatch: Patch) -> None:
-    monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(RequestError, match=r"eigenveil\[dask\]"):
-        Cluster(NOBODY)
-
-
 class Marker:
     """What a rogue scheduler would send: whoever unpickles it makes a file."""
 
@@ -386,22 +369,6 @@ def a_rogue(data: bytes) -> Iterator[tuple[int, list[bytes]]]:
         finally:
             server.shutdown()
             thread.join()
-
-
-def test_rogue_scheduler_is_refused_before_unpickling(tmp_path: Path, monkeypatch: Patch) -> None:
-    """Any local user may listen at a port; what such a one says in the clear is nobody's pickle."""
-    monkeypatch.setattr(connection, "CONNECT_SECONDS", 1.0)
-    made = tmp_path / "made"
-    header = b"\x80\x04" + pickle.dumps(Marker(made))
-    frame = struct.pack("<QQ", 1, len(header)) + header
-    with (
-        a_rogue(struct.pack("<Q", len(frame)) + frame) as (port, heard),
-        refused(Code.UNREACHABLE, "does not answer"),
-    ):
-        Cluster(ClusterAddress(scheduler=f"tls://127.0.0.1:{port}", **certified(tmp_path / "tls")))
-    assert heard  # it was asked, and nobody keeps a connection to it
-    assert all(one[:1] == b"\x16" for one in heard)  # a greeting of TLS, and nothing else
-    assert not made.exists()
 
 
 def test_plain_tcp_is_refused_with_the_page_that_makes_certificates() -> None:

@@ -15,12 +15,10 @@ AT = 1_800_000_000
 
 
 def theirs(site: str = "hospital-b", seed: int = 7, federation: str = FEDERATION) -> SignedSiteKeyCard:
-    """The card of another site, of a federation."""
     return cards.signed_card(site, seed, federation)
 
 
 def mailed(folder: Path, *signed: SignedSiteKeyCard, name: str = "mail.peer") -> Path:
-    """A file of them."""
     path = folder / name
     path.write_bytes(cards_to_file(signed))
     return path
@@ -31,12 +29,10 @@ def own(stage: Stage) -> SiteKeyCard:
 
 
 def roster(stage: Stage) -> Roster[SiteKeyCard]:
-    """What a process of the site sees of it, at a moment that is known."""
     return Roster(PEERS, stage.config.identity, clock=lambda: AT)
 
 
 def knowing(stage: Stage, *signed: SignedSiteKeyCard) -> Roster[SiteKeyCard]:
-    """It, with these cards confirmed."""
     one = roster(stage)
     one.import_cards(signed, own(stage).federation, own(stage), replacing=False)
     for card in (each.check() for each in signed):

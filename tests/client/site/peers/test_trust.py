@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.policy_sections import KNOWN, TrustRules
 from eigenveil_client.site.roster import peers
 from eigenveil_client.site.state.received_plans import ConsentStatus
+from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.doctor import Level
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.masking import OTHERS, PLAN, QUESTIONS, Peers, assignment, confirm
@@ -27,30 +27,18 @@ from tests.support import refused
 CENTRAL = a_plan()
 
 
-def since_confirmed(_: Peers) -> None: ...
-
-
-def since_removed(peers: Peers) -> None:
-    for name in OTHERS:
-        peers.roster.remove(name)
-
-
-def since_contradicted(peers: Peers) -> None:
-    for name in OTHERS:
-        peers.roster.mark_changed(name, "00" * 32)
-
-
 def central(stage: Stage) -> object:
     with closing(stage.store()) as store:
         return stage.worker(store).work(work(rehearsal(CENTRAL.digest)[0], stage.signed(CENTRAL)))
 
 
-@pytest.mark.parametrize("since", [since_confirmed, since_removed, since_contradicted])
-def test_central_study_is_declined_after_a_confirmed_peer(
-    tmp_path: Path, since: Callable[[Peers], None]
-) -> None:
-    peers = Peers(a_stage(tmp_path))
-    since(peers)
+@pytest.mark.parametrize("since", ["confirmed", "removed", "contradicted"])
+def test_central_study_is_declined_after_a_confirmed_peer(peers: Peers, since: str) -> None:
+    for name in OTHERS:
+        if since == "removed":
+            peers.roster.remove(name)
+        elif since == "contradicted":
+            peers.roster.mark_changed(name, "00" * 32)
     assert reason_of(central(peers.stage)) == pb.DECLINE_REASON_POLICY
     failed = [one.about for one in offline_checks(peers.stage.config, CENTRAL) if one.level is Level.FAIL]
     assert "policy trust" in failed
@@ -66,12 +54,11 @@ def test_site_toml_may_say_otherwise_and_before_any_peer_both_are_answered(tmp_p
     assert not isinstance(central(a_stage(tmp_path / "b")), Refusal)
 
 
-def test_what_was_agreed_to_before_a_peer_was_confirmed_is_answered_no_more(stage: Stage) -> None:
-    with closing(stage.store()) as store:
-        first, second = rehearsal(CENTRAL.digest)[:2]
-        assert not isinstance(stage.worker(store).work(work(first, stage.signed(CENTRAL))), Refusal)
-        Peers(stage)
-        assert isinstance(stage.worker(store).work(work(second)), Refusal)
+def test_central_study_ends_once_a_peer_is_confirmed(stage: Stage, store: SiteStore) -> None:
+    first, second = rehearsal(CENTRAL.digest)[:2]
+    assert not isinstance(stage.worker(store).work(work(first, stage.signed(CENTRAL))), Refusal)
+    Peers(stage)
+    assert isinstance(stage.worker(store).work(work(second)), Refusal)
 
 
 def test_a_person_cannot_agree_to_it_and_masked_studies_wait_as_ever(tmp_path: Path) -> None:

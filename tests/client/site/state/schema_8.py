@@ -105,7 +105,6 @@ NEW_SINCE = ("authorization",)  # columns of a plan that it did not have
 
 
 def make_older_state(stage: Stage, plans: Mapping[Plan, ConsentStatus]) -> None:
-    """Make the state of `stage`, in which this was decided about these plans."""
     state = stage.config.state
     KeyedDigests(state.with_name("egress.key"), state)  # makes its key
     with closing(SqliteDatabase(state, SCHEMA, VERSION)) as database, database.transaction() as change:

@@ -22,7 +22,7 @@ from eigenveil_client.site.roster.peers import PEERS
 from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state.egress import DECLINE
 from eigenveil_client.site.state.store import SiteStore
-from tests.client.site.command_line import site, written
+from tests.client.site.command_line import check_row, site, written
 from tests.client.site.peers.people import knowing, theirs
 from tests.client.site.stated import work
 from tests.client.site.support import FEDERATION, Coordinator, Stage, a_plan, a_stage, until
@@ -33,7 +33,6 @@ GONE = ("were confirmed here", "nothing is answered", "from the backup")
 
 
 def answer(stage: Stage, store: SiteStore, *, signed: bool, plan: object = PLAN, round: int = 0) -> object:
-    """What a process of the site says to a question."""
     by = signed_by_analyst(plan, expires=store.now() + 3600) if signed else None  # type: ignore[arg-type]
     return stage.worker(store).work(work(rehearse(plan)[round], stage.authorized(plan, by)))  # type: ignore[arg-type]
 
@@ -187,9 +186,7 @@ def test_a_confirmation_is_remembered_at_once_and_check_says_when_it_is_gone(sta
     confirm = ("confirm", "ada", "--fingerprint", digits, "--by", "Kim")
     assert site(config, "analysts", *confirm, "--json").code == 0
     (stage.config.identity / ANALYSTS.file).unlink()
-    (row,) = [
-        one for one in site(config, "check", "--json").json["checks"] if one["check"] == "confirmed cards"
-    ]
+    row = check_row(config, "confirmed cards")
     assert (row["level"], GONE[0] in row["text"]) == ("fail", True)
 
 

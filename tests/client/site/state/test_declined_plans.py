@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -33,7 +32,6 @@ def plan(number: int, **words: str) -> Plan:
 
 
 def came(stage: Stage, one: Plan) -> pb.NextWorkResponse:
-    """The coordinator sends a plan, and wants the site's word on it."""
     return pb.NextWorkResponse(plan=stage.signed(one), consent=bytes.fromhex(one.digest))
 
 
@@ -54,7 +52,6 @@ def disk(stage: Stage) -> bytes:
 
 @pytest.fixture
 def closed(tmp_path: Path) -> Stage:
-    """A site that allows no analyst."""
     return a_stage(tmp_path, analysts=())
 
 
@@ -167,7 +164,6 @@ PLAN = a_plan(submission="one")
 
 
 def came_ids(stage: Stage, store: SiteStore, plan: Plan, signed: SignedAuthorization | None) -> object:
-    """The coordinator sends a plan and wants the site's word on it."""
     sent = stage.authorized(plan, signed)
     return stage.worker(store).work(pb.NextWorkResponse(plan=sent, consent=bytes.fromhex(plan.digest)))
 
@@ -217,14 +213,13 @@ def test_what_was_answered_keeps_its_id_whatever_ends(stage: Stage, store: SiteS
     assert ids(store) == 1
 
 
-def test_a_plan_that_is_forgotten_frees_no_id_that_another_was_answered_under(stage: Stage) -> None:
+def test_deleted_plan_frees_no_id_of_an_answered_one(stage: Stage, store: SiteStore) -> None:
     """A state from before ids ran once may hold two plans of one."""
     second, third = (a_plan(a_study(epsilon=epsilon), submission="one") for epsilon in (0.5, 0.25))
-    with closing(stage.store()) as store:
-        assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], stage.signed(PLAN))), Contribution)
-        seen = replace(store.studies.find(PLAN.digest), plan=second.digest, plan_json=second.to_json())
-        with store.database.transaction() as change:
-            change.insert("studies", asdict(seen) | {"standing": ConsentStatus.PENDING.value})
-        store.end(second.digest)
-        assert store.studies.get(second.digest) is None
-        assert isinstance(came_ids(stage, store, third, None), Refusal)
+    assert isinstance(stage.worker(store).work(work(rehearse(PLAN)[0], stage.signed(PLAN))), Contribution)
+    seen = replace(store.studies.find(PLAN.digest), plan=second.digest, plan_json=second.to_json())
+    with store.database.transaction() as change:
+        change.insert("studies", asdict(seen) | {"standing": ConsentStatus.PENDING.value})
+    store.end(second.digest)
+    assert store.studies.get(second.digest) is None
+    assert isinstance(came_ids(stage, store, third, None), Refusal)

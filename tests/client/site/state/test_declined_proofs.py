@@ -25,18 +25,9 @@ from eigenveil_client.site.roster.roster import Roster
 from eigenveil_client.site.state import declined_plans, declined_proofs
 from eigenveil_client.site.state.store import SiteStore
 from tests.client.site.command_line import site, written
+from tests.client.site.scripted import FEDERATION
 from tests.client.site.stated import work
-from tests.client.site.support import (
-    FEDERATION,
-    Killed,
-    Log,
-    Patch,
-    Stage,
-    a_plan,
-    a_stage,
-    a_study,
-    at_failpoint,
-)
+from tests.client.site.support import Killed, Log, Patch, Stage, a_plan, a_stage, a_study, at_failpoint
 from tests.support import analyst_card, analyst_key, refused, signed_by_analyst
 
 NOW = 1_800_000_000
@@ -51,23 +42,6 @@ def by_another_key(plan: Plan) -> SignedAuthorization:
     return by(plan, key=analyst_key("eve"))
 
 
-def void(plan: Plan) -> SignedAuthorization:
-    return replace(by(plan), signature=bytes(64))
-
-
-def of_another_plan(_: Plan) -> SignedAuthorization:
-    return by(a_plan(submission="the one that she signed"))
-
-
-def garbage(plan: Plan) -> SignedAuthorization:
-    return replace(by(plan), said=b"{ }", signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + b"{ }"))
-
-
-def of_another_form(plan: Plan) -> SignedAuthorization:
-    said = canonical(parse_json(by(plan).said) | {"form": 2})
-    return replace(by(plan), said=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
-
-
 def declined(stage: Stage, store: SiteStore, one: Plan, signing: Signing = unsigned) -> None:
     reply = stage.worker(store).work(work(rehearse(one)[0], stage.authorized(one, signing(one))))
     assert isinstance(reply, Refusal)
@@ -80,21 +54,23 @@ def stage(tmp_path: Path) -> Stage:
     return stage
 
 
-@pytest.mark.parametrize(
-    ("signing", "reason"),
-    [
-        (unsigned, Code.UNSIGNED),
-        (by_another_key, Code.UNCONFIRMED),
-        (void, Code.IDENTITY),
-        (of_another_plan, Code.AUTHORIZATION),
-        (garbage, Code.PROTOCOL),
-        (of_another_form, Code.VERSION),
-    ],
-)
-def test_plan_in_a_pinned_name_without_its_key_is_stored(
-    stage: Stage, signing: Signing, reason: Code
-) -> None:
-    one = a_plan(submission="lie")
+def signed_by_ada(plan: Plan, said: bytes) -> SignedAuthorization:
+    return replace(by(plan), said=said, signature=analyst_key("ada").sign(AUTHORIZATION_SIGNED + said))
+
+
+LIES: dict[Code, Signing] = {
+    Code.UNSIGNED: unsigned,
+    Code.UNCONFIRMED: by_another_key,
+    Code.IDENTITY: lambda plan: replace(by(plan), signature=bytes(64)),
+    Code.AUTHORIZATION: lambda _: by(a_plan(submission="the one that she signed")),
+    Code.PROTOCOL: lambda plan: signed_by_ada(plan, b"{ }"),
+    Code.VERSION: lambda plan: signed_by_ada(plan, canonical(parse_json(by(plan).said) | {"form": 2})),
+}
+
+
+@pytest.mark.parametrize("reason", LIES)
+def test_plan_in_a_pinned_name_without_its_key_is_stored(stage: Stage, reason: Code) -> None:
+    one, signing = a_plan(submission="lie"), LIES[reason]
     with closing(stage.store()) as store:
         declined(stage, store, one, signing)
         declined(stage, store, one, signing)
@@ -111,22 +87,20 @@ def test_plan_in_a_pinned_name_without_its_key_is_stored(
     assert (row["authorization"] is None) is (signed is None)
 
 
-def test_what_proves_nothing_against_the_coordinator_leaves_a_digest_alone(stage: Stage) -> None:
-    with closing(stage.store()) as store:
-        declined(stage, store, a_plan(submission="new", analyst="bob"), by)
-        dear = a_plan(a_study(epsilon=5.5), submission="dear")
-        declined(stage, store, dear, by)
-        assert store.proofs.all() == []
+def test_decline_without_proof_leaves_a_digest_alone(stage: Stage, store: SiteStore) -> None:
+    declined(stage, store, a_plan(submission="new", analyst="bob"), by)
+    dear = a_plan(a_study(epsilon=5.5), submission="dear")
+    declined(stage, store, dear, by)
+    assert store.proofs.all() == []
 
 
-def test_a_signature_that_is_longer_than_any_hides_no_plan_and_is_not_stored(stage: Stage) -> None:
+def test_oversized_signature_hides_no_plan_and_is_not_stored(stage: Stage, store: SiteStore) -> None:
     one = a_plan(submission="lie")
     sent = stage.authorized(one, by(one))
     sent.authorization.card_said = bytes(MOST_SENT)
-    with closing(stage.store()) as store:
-        assert isinstance(stage.worker(store).work(work(rehearse(one)[0], sent)), Refusal)
-        (proof,) = store.proofs.all()
-        assert (proof.plan, proof.reason, proof.authorization) == (one.digest, Code.PROTOCOL, b"")
+    assert isinstance(stage.worker(store).work(work(rehearse(one)[0], sent)), Refusal)
+    (proof,) = store.proofs.all()
+    assert (proof.plan, proof.reason, proof.authorization) == (one.digest, Code.PROTOCOL, b"")
 
 
 def put_aside(stage: Stage, days: float, *, confirmed: bool = True) -> None:
@@ -148,9 +122,9 @@ def told_of_an_old_key(stage: Stage) -> tuple[int, bool]:
 
 
 def test_a_study_that_a_key_signed_before_its_rotation_accuses_nobody(tmp_path: Path) -> None:
-    stage = a_stage(tmp_path)
-    put_aside(stage, days=30.9)
-    assert told_of_an_old_key(stage) == (0, False)
+    site_without_pins = a_stage(tmp_path)
+    put_aside(site_without_pins, days=30.9)
+    assert told_of_an_old_key(site_without_pins) == (0, False)
 
 
 @pytest.mark.parametrize(("days", "confirmed"), [(31, True), (1, False)])
@@ -158,9 +132,9 @@ def test_late_signature_of_a_removed_key_is_a_proof(
     tmp_path: Path, days: float, confirmed: bool, caplog: Log
 ) -> None:
     """What was signed before it has ended since; and of a card that nobody confirmed nothing was expected."""
-    stage = a_stage(tmp_path)
-    put_aside(stage, days, confirmed=confirmed)
-    assert told_of_an_old_key(stage) == (1, True)
+    site_without_pins = a_stage(tmp_path)
+    put_aside(site_without_pins, days, confirmed=confirmed)
+    assert told_of_an_old_key(site_without_pins) == (1, True)
     assert {"analyst-key-changed", "unsigned-study"} <= {
         one.getMessage().split()[0] for one in caplog.records
     }
@@ -190,20 +164,19 @@ def test_unsigned_study_is_alarmed_once_after_a_confirmed_key(stage: Stage, capl
     assert "analyst=ada" in line.getMessage()
 
 
-def test_the_first_proofs_stay_and_take_bounded_room(stage: Stage, monkeypatch: Patch) -> None:
+def test_first_proofs_stay_in_bounded_room(stage: Stage, monkeypatch: Patch, store: SiteStore) -> None:
     plans = [a_plan(submission=str(number)) for number in range(5)]
     monkeypatch.setattr(declined_proofs, "MOST_OF_NAME", 9)
     monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 2)
-    with closing(stage.store()) as store:
-        for one in plans[:4]:
-            declined(stage, store, one)
-        first = {one.digest for one in plans[:2]}
-        assert {one.plan for one in store.proofs.all()} == first
-        monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 9)
-        size = sum(one.size for one in store.proofs.all())
-        monkeypatch.setattr(declined_proofs, "MOST_PROOF_BYTES", size + 1)
-        declined(stage, store, plans[4])
-        assert {one.plan for one in store.proofs.all()} == first
+    for one in plans[:4]:
+        declined(stage, store, one)
+    first = {one.digest for one in plans[:2]}
+    assert {one.plan for one in store.proofs.all()} == first
+    monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 9)
+    size = sum(one.size for one in store.proofs.all())
+    monkeypatch.setattr(declined_proofs, "MOST_PROOF_BYTES", size + 1)
+    declined(stage, store, plans[4])
+    assert {one.plan for one in store.proofs.all()} == first
 
 
 def test_a_proof_that_was_changed_here_is_none(stage: Stage, store: SiteStore) -> None:
@@ -219,7 +192,7 @@ def names(store: SiteStore) -> list[str]:
     return sorted(one.analyst for one in store.proofs.all())
 
 
-def test_names_have_separate_room_and_invented_ones_give_way(stage: Stage, monkeypatch: Patch) -> None:
+def test_invented_names_give_way_to_confirmed_ones(stage: Stage, monkeypatch: Patch) -> None:
     stage.know_analyst("bob")
     monkeypatch.setattr(declined_proofs, "MOST_PROOFS", 4)
     with closing(stage.store()) as store:
@@ -247,12 +220,11 @@ def test_a_proof_goes_by_a_person_s_command_and_makes_room(stage: Stage) -> None
         assert {one.plan for one in store.proofs.all()} == {plans[1].digest, plans[2].digest}
 
 
-def test_a_proof_that_was_forgotten_as_a_decline_is_declined_again(stage: Stage, monkeypatch: Patch) -> None:
+def test_proof_outlives_its_forgotten_decline(stage: Stage, monkeypatch: Patch, store: SiteStore) -> None:
     monkeypatch.setattr(declined_plans, "MOST_DIGESTS", 1)
-    with closing(stage.store()) as store:
-        for submission in ("a", "b", "a"):
-            declined(stage, store, a_plan(submission=submission))
-        assert len(store.proofs.all()) == 2
+    for submission in ("a", "b", "a"):
+        declined(stage, store, a_plan(submission=submission))
+    assert len(store.proofs.all()) == 2
 
 
 def test_another_key_is_stored_as_proof_where_a_person_decides(tmp_path: Path) -> None:

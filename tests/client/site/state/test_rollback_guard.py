@@ -115,7 +115,6 @@ def test_lost_or_older_ledger_is_charged_and_never_restarted(
 
 @pytest.mark.parametrize("delta", [1e-6, 0.0])
 def test_a_loss_of_where_any_noise_was_admitted_is_of_any(tmp_path: Path, delta: float) -> None:
-    """Also if the rule says Gaussian noise alone by then."""
     stage = a_stage(tmp_path, noise=NoiseRule.ANY)
     agree(stage, a_plan(a_study(delta=delta)))
     remove(stage)
@@ -160,7 +159,6 @@ def test_a_study_that_ended_is_noted(stage: Stage) -> None:
 
 
 def test_what_another_process_agreed_to_is_noted_before_it_is_answered(tmp_path: Path) -> None:
-    """`approve` was killed after its row was durable."""
     stage = a_stage(tmp_path, approval=Approval.ASK)
     with store_access.open_site_store(stage.config) as store:
         worker = stage.worker(store)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -14,6 +15,7 @@ from unittest import mock
 import pytest
 
 from eigenveil.accounting.budget import PrivacyBudget
+from eigenveil.accounting.checkpoint import CHECKPOINT_SIGNED, Checkpoint, checkpoint_of, verify_checkpoint
 from eigenveil.accounting.zcdp import Cost
 from eigenveil.aggregation import Contribution
 from eigenveil.dictionary.site_rules import DeclineReason
@@ -25,21 +27,19 @@ from eigenveil_client.site.policy_sections import Year, YearlyLimit
 from eigenveil_client.site.state import store as store_module
 from eigenveil_client.site.state import store_access, traffic
 from eigenveil_client.site.state.received_plans import PersonDecision
-from eigenveil_client.site.state.rollback import NotedPosition, RollbackGuard
+from eigenveil_client.site.state.rollback import CheckpointStore, NotedPosition, RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_common.doctor import Level
 from eigenveil_common.storage.database import Transactions
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from tests.client.site.command_line import site, written
-from tests.client.site.state.test_checkpoints import ROWS, advance, signed
-from tests.client.site.support import Coordinator, Log, Patch, Stage, a_plan, until, work
+from tests.client.site.support import FEDERATION, Context, Coordinator, Log, Patch, Stage, a_plan, until, work
 from tests.support import refused
 
 PLAN = a_plan()
 
 
 def answered(stage: Stage, store: SiteStore, rounds: int) -> list[tuple[int, int]]:
-    """Answer so many rounds, each with a later checkpoint; how many transactions and notes each took."""
     worker, took = stage.worker(store), []
     for round, query in enumerate(rehearse(PLAN)[:rounds]):
         message = work(query) if round else work(query, stage.signed(PLAN))
@@ -108,18 +108,17 @@ def test_two_threads_that_keep_checkpoints_leave_the_later_one(stage: Stage, sto
     assert store.checkpoints.size() == 7
 
 
-def test_what_a_year_has_is_read_while_nothing_is_appended_to_the_ledger(stage: Stage) -> None:
+def test_yearly_use_is_read_under_the_ledger_s_lock(stage: Stage, store: SiteStore) -> None:
     yearly = YearlyLimit(year=Year.ROLLING, budget=PrivacyBudget(mixed=Cost(micro_rho=10**9)))
-    with closing(stage.store()) as store:
 
-        class Watched(dict[str, Cost]):
-            def values(self) -> Any:
-                assert store.ledger._lock.locked(), "another thread may change it meanwhile"
-                return super().values()
+    class Watched(dict[str, Cost]):
+        def values(self) -> Any:
+            assert store.ledger._lock.locked(), "another thread may change it meanwhile"
+            return super().values()
 
-        store.ledger.ledger.reserved = Watched(store.ledger.ledger.reserved)
-        assert store.this_year(yearly) == 0
-        assert store.left_this_year(PLAN, yearly) == 10**9
+    store.ledger.ledger.reserved = Watched(store.ledger.ledger.reserved)
+    assert store.this_year(yearly) == 0
+    assert store.left_this_year(PLAN, yearly) == 10**9
 
 
 @pytest.mark.parametrize("name", ["state.db", "state.db-wal", "state.db-shm"])
@@ -199,23 +198,6 @@ def counted(store: SiteStore) -> Callable[[], bool]:
     return lambda: {one["kind"] for one in store.traffic.counts()} >= {"Hello", "NextWork"}
 
 
-async def test_counts_reach_the_disk_while_a_question_waits_and_off_the_event_loop(stage: Stage) -> None:
-    threads: list[int] = []
-    write = traffic.Traffic._write
-
-    def noted(self: traffic.Traffic, rows: list[tuple[str, str, int, int]]) -> None:
-        threads.append(threading.get_ident())
-        write(self, rows)
-
-    with (
-        mock.patch.object(traffic, "FLUSH_SECONDS", 0.05),
-        mock.patch.object(traffic.Traffic, "_write", noted),
-    ):
-        async with stage.serving(Coordinator()), stage.daemon() as store:
-            await until(counted(store))
-            assert threading.get_ident() not in threads
-
-
 async def test_a_failed_write_of_the_counts_ends_the_daemon(stage: Stage, caplog: Log) -> None:
     """Found here: it passed for the coordinator's failure, and the daemon went on."""
     coordinator = Coordinator(work=[pb.NextWorkResponse() for _ in range(3)])
@@ -234,3 +216,121 @@ async def test_a_failed_write_of_the_counts_ends_the_daemon(stage: Stage, caplog
             statement(store, "DROP TRIGGER full")
             store.close()
     assert not any("disconnected" in record.message for record in caplog.records)
+
+
+ROWS = [f"{number:04x}" * 16 for number in range(1, 60)]
+OTHER = [f"{number:04x}" * 16 for number in range(101, 160)]
+
+
+def signed(stage: Stage, rows: list[str], federation: str = FEDERATION) -> pb.SignedCheckpoint:
+    said = checkpoint_of(federation, rows, [Cost(micro_rho=len(rows))], gaussian=True).to_json()
+    return pb.SignedCheckpoint(
+        checkpoint_json=said, signature=stage.authority.release_key.sign(CHECKPOINT_SIGNED + said)
+    )
+
+
+def advance(stage: Stage, checkpoints: CheckpointStore, rows: list[str], *, parted: bool = False) -> None:
+    checkpoints.advance(signed(stage, rows), stage.authority.release_public, FEDERATION, parted=parted)
+
+
+def test_heads_move_forward_and_outlive_the_process(stage: Stage) -> None:
+    store = stage.store()
+    assert store.checkpoints.latest() is None
+    assert store.checkpoints.digest() == b""
+    for size in (1, 5, 5, 50):
+        advance(stage, store.checkpoints, ROWS[:size])
+    assert store.checkpoints.latest() == signed(stage, ROWS[:50])
+    assert (store.checkpoints.size(), store.checkpoints.digest()) == (0, bytes.fromhex(ROWS[49]))
+    store.checkpoints.flush()
+    store.close()
+    store = stage.store()
+    store.checkpoints.check()
+    assert store.checkpoints.latest() == signed(stage, ROWS[:50])
+    assert (store.checkpoints.size(), store.checkpoints.digest()) == (50, bytes.fromhex(ROWS[49]))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    "shown", [ROWS[:49], OTHER[:50], [*ROWS[:49], *OTHER[:9]]], ids=["smaller", "beside", "contradicting"]
+)
+def test_inconsistent_checkpoint_stops_the_site_until_accepted(stage: Stage, shown: list[str]) -> None:
+    store = stage.store()
+    advance(stage, store.checkpoints, ROWS[:50])
+    with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
+        advance(stage, store.checkpoints, shown)
+    store.close()
+    store = stage.store()
+    with refused(Code.CONFLICT, "accept-checkpoint"):
+        store.checkpoints.check()
+    assert store.checkpoints.latest() == signed(stage, ROWS[:50]), "it is still shown what it holds"
+    store.close()
+    told = site(written(stage), "accept-checkpoint", "--json")
+    assert (told.code, told.json) == (0, {"rows_before": 50, "rows": len(shown)})
+    store = stage.store()
+    store.checkpoints.check()
+    assert store.checkpoints.latest() == signed(stage, shown)
+    store.close()
+    assert site(written(stage), "accept-checkpoint").code == 8
+
+
+def test_a_coordinator_that_lost_rows_says_so_even_where_its_trail_would_not_show_it(stage: Stage) -> None:
+    store = stage.store()
+    held, forked = ROWS[:50], [*ROWS[:45], *OTHER[:45]]
+    assert not checkpoint(stage, forked).contradicts(checkpoint(stage, held))
+    advance(stage, store.checkpoints, held)
+    with refused(Code.CONFLICT, "does not follow the one of 50 rows"):
+        advance(stage, store.checkpoints, forked, parted=True)
+    with refused(Code.CONFLICT, "accept-checkpoint"):
+        store.checkpoints.check()
+    store.close()
+
+
+def checkpoint(stage: Stage, rows: list[str]) -> Checkpoint:
+    one = signed(stage, rows)
+    return verify_checkpoint(one.checkpoint_json, one.signature, stage.authority.release_public)
+
+
+def test_what_the_federation_did_not_sign_changes_nothing(stage: Stage, store: SiteStore) -> None:
+    public = stage.authority.release_public
+    forged = pb.SignedCheckpoint(checkpoint_json=signed(stage, ROWS).checkpoint_json, signature=bytes(64))
+    with refused(Code.IDENTITY, "not signed"):
+        store.checkpoints.advance(forged, public, FEDERATION)
+    with refused(Code.PROTOCOL, "federation elsewhere"):
+        store.checkpoints.advance(signed(stage, ROWS, "elsewhere"), public, FEDERATION)
+    store.checkpoints.check()
+    assert store.checkpoints.latest() is None
+
+
+@dataclass
+class Greeted(Coordinator):
+    greetings: list[pb.HelloRequest] = field(default_factory=list)
+
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloResponse:
+        self.greetings.append(request)
+        return await super().Hello(request, context)
+
+
+async def test_the_daemon_shows_its_head_and_ends_at_one_that_goes_back(stage: Stage) -> None:
+    plan = stage.signed(a_plan())
+    first, back = work(None, plan), work(None)
+    first.checkpoint.CopyFrom(signed(stage, ROWS[:9]))
+    back.checkpoint.CopyFrom(signed(stage, ROWS[:8]))
+
+    coordinator = Greeted(work=[first])
+    async with stage.serving(coordinator):
+        async with stage.daemon() as store:
+            await until(lambda: store.checkpoints.size() == 9)
+            await until(lambda: len(coordinator.asked) == 2)
+        assert coordinator.asked[1].checkpoint_digest == bytes.fromhex(ROWS[8])
+        coordinator.work.append(back)
+        store = stage.store()
+        daemon = stage.make_daemon(store)
+        with pytest.raises(RequestError, match="restored from an old copy"):
+            await daemon.run()
+        assert coordinator.greetings[-1].checkpoint == signed(stage, ROWS[:9])
+        asked = len(coordinator.asked)
+        with pytest.raises(RequestError), suppress(TimeoutError):
+            await asyncio.wait_for(daemon.run(), 60)
+        assert len(coordinator.asked) == asked
+        assert not coordinator.contributions
+        store.close()

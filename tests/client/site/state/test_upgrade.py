@@ -31,14 +31,14 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from eigenveil_client.site.state.store import MIGRATIONS, SCHEMA, VERSION
-from eigenveil_common.storage.sqlite import Database
+from eigenveil_common.storage.sqlite import SqliteDatabase
 name, path = sys.argv[1:]
-done = getattr(Database, name)
+done = getattr(SqliteDatabase, name)
 def killed(*words):
     done(*words)
     os.kill(os.getpid(), signal.SIGKILL)
-setattr(Database, name, killed)
-Database(Path(path), SCHEMA, VERSION, migrations=MIGRATIONS)
+setattr(SqliteDatabase, name, killed)
+SqliteDatabase(Path(path), SCHEMA, VERSION, migrations=MIGRATIONS)
 """
 
 

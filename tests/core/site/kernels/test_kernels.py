@@ -1,4 +1,4 @@
-"""[P1] What is compiled says in the same integers what numpy says, of any rows, to any question."""
+"""[P1] Compiled kernels return the integers of the numpy kernels for any rows and queries."""
 
 from __future__ import annotations
 
@@ -46,7 +46,6 @@ LAYOUTS = ["plain", "read-only", "reversed", "by column", "unaligned"]
 
 
 def laid(layout: str, rows: GridRows) -> GridRows:
-    """The same rows, otherwise in memory."""
     if layout == "unaligned":
         raw = np.frombuffer(b"x" + rows.tobytes(), dtype=np.uint8)[1:]
         rows = raw.view(rows.dtype).reshape(rows.shape)

@@ -40,14 +40,12 @@ class Rig:
     config_file: Path
 
     def browser(self, language: str = "en") -> Browser:
-        """A browser that was let in."""
         app, gate = application(self.config_file, PORT, language)
         browser = Browser(app=app)
         assert browser.get(gate.link(OWNER)).status == 200
         return browser
 
     def receive(self, plan: Plan) -> None:
-        """A plan comes and waits."""
         with open_site_store(self.stage.config) as store:
             signed = self.stage.signed(plan)
             store.store_pending(
@@ -64,7 +62,6 @@ class Rig:
         return found
 
     def answer(self) -> None:
-        """The first round is answered, as the daemon does it."""
         asked = rehearse(self.plan)[0]
         with open_site_store(self.stage.config) as store:
             with closing(make_engine(self.stage.config).load(self.plan)) as held:
@@ -73,7 +70,6 @@ class Rig:
 
 
 def write_patients(path: Path, rows: int = 60) -> None:
-    """Grown-ups that a fixed formula makes."""
     seen = [(math.sin(3 * row), math.sin(7 * row)) for row in range(rows)]
     cells = [(50 + 30 * a, 75 + 20 * b, 170 + 15 * a, 0.9 + 0.3 * b) for a, b in seen]
     lines = [",".join(COLUMNS), *(",".join(f"{one:.1f}" for one in row) for row in cells)]

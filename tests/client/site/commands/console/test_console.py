@@ -18,21 +18,14 @@ from eigenveil.queries import NAMES
 from eigenveil.reporting.explain import budget_inference_odds, largest_inference_odds
 from eigenveil.study.algorithm import Algorithm
 from eigenveil.study.study import Federation, Trust
+from eigenveil_client.site import inference_risk
 from eigenveil_client.site.commands import consent
 from eigenveil_client.site.commands.console import labels, program
 from eigenveil_client.site.commands.console.consent_summary import consent_summary
 from eigenveil_client.site.commands.console.program import languages
 from eigenveil_client.site.config import load
 from eigenveil_client.site.daemon.decisions import Refusal
-from eigenveil_client.site.inference_risk import (
-    ADVERSARY_KNOWLEDGE,
-    CENTRAL_CAVEAT,
-    PUBLIC_NUMBER,
-    ROWS_CAVEAT,
-    Sentence,
-    inference_risk_of,
-    percent_rounded_up,
-)
+from eigenveil_client.site.roster.analysts import SIGNATURE_LABEL, SIGNATURE_TEXT, SignatureStatus
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store_access import open_site_store
@@ -45,11 +38,6 @@ from tests.common.web.asgi import Browser
 HOSTILE = "<script>alert(1)</script>"
 ESCAPED = "&lt;script&gt;alert(1)&lt;/script&gt;"
 NAME = "Dr. Berta Klug"
-
-
-@pytest.fixture
-def rig(tmp_path: Path) -> Rig:
-    return rigged(tmp_path)
 
 
 def about(rig: Rig, act: str = "") -> str:
@@ -72,6 +60,9 @@ def test_every_page_is_shown_before_and_after_an_answer(rig: Rig, language: str)
     browser = rig.browser(language)
     for path in every_page(rig):
         assert browser.get(path).status == 200, path
+    with open_site_store(rig.stage.config) as store:
+        assert (store.egress.rows(), store.ledger.ledger.size) == ([], 0), "looking is not deciding"
+    assert rig.seen().standing is ConsentStatus.PENDING
     assert decide(browser, rig, "approve") == 303
     rig.answer()
     for path in (*every_page(rig), "/sent/0"):
@@ -199,7 +190,6 @@ def test_every_rule_is_said_with_its_values_whether_kept_or_broken(rig: Rig) -> 
 
 
 def told_of(rig: Rig, **changes: object) -> str:
-    """The page of a study that differs so."""
     plan = a_plan(replace(rig.plan.study, **changes), submission="changed")  # type: ignore[arg-type]
     rig.receive(plan)
     return html.unescape(rig.browser().get(f"/studies/{plan.digest}").text)
@@ -231,7 +221,12 @@ def test_right_guesses_of_a_hundred_are_the_guarantee_rounded_up(rig: Rig, noise
     ever = budget_inference_odds(rho, own, gaussian=noise == "gaussian")
     for right, most in ((said.odds.right, largest_inference_odds(rig.plan)), (said.right_ever, ever)):
         assert right - 1 < 100 * most <= right
-    assert [percent_rounded_up(Fraction(n, 1000)) for n in (500, 501, 509, 510)] == [50, 51, 51, 51]
+    assert [inference_risk.percent_rounded_up(Fraction(n, 1000)) for n in (500, 501, 509, 510)] == [
+        50,
+        51,
+        51,
+        51,
+    ]
 
 
 @pytest.mark.parametrize("approved", [False, True])
@@ -311,6 +306,7 @@ def test_there_is_a_word_for_whatever_can_be_shown(rig: Rig) -> None:
     assert set(labels.ANSWER_LABELS) == {*NAMES.values(), DECLINE, READY}
     assert set(labels.RULE_LABELS) == rules | OF_MASKED
     assert set(labels.STATUS_LABELS) == set(ConsentStatus)
+    assert set(SIGNATURE_TEXT) == set(SIGNATURE_LABEL) == set(labels.SIGNATURE_LABELS) == set(SignatureStatus)
     assert set(labels.REASON_LABELS) == set(DeclineReason)
 
 
@@ -371,7 +367,7 @@ def changed(name: str) -> Plan:
     return a_plan(replace(study_plan().study, **STUDIES[name]), submission="odds")
 
 
-def told(sentence: Sentence, language: str) -> str:
+def told(sentence: inference_risk.Sentence, language: str) -> str:
     said = languages().translator(language)(sentence.text, **sentence.values)
     return said if sentence.number is None else f'<strong class="big">{sentence.number}</strong> {said}'
 
@@ -380,7 +376,7 @@ def told(sentence: Sentence, language: str) -> str:
 def test_every_page_with_a_decision_has_every_sentence_in_every_language(tmp_path: Path, name: str) -> None:
     rig, plan = rigged(tmp_path), changed(name)
     rig.receive(plan)
-    sentences = inference_risk_of(plan).sentences
+    sentences = inference_risk.inference_risk_of(plan).sentences
     for language in ("en", "de"):
         browser = rig.browser(language)
         for page in ("", "/sheet", *(() if name in REFUSED else ("/approve",))):
@@ -393,12 +389,14 @@ def test_every_page_with_a_decision_has_every_sentence_in_every_language(tmp_pat
 def test_the_sentences_name_what_the_number_rests_on() -> None:
     for name in STUDIES:
         plan = changed(name)
-        odds, texts = inference_risk_of(plan), [one.text for one in inference_risk_of(plan).sentences]
+        odds = inference_risk.inference_risk_of(plan)
+        texts = [one.text for one in odds.sentences]
         assert odds.right - 1 < 100 * largest_inference_odds(plan) <= odds.right
-        assert ADVERSARY_KNOWLEDGE in texts
-        assert (PUBLIC_NUMBER in texts) == (name == "replace-one") == (not odds.membership)
-        assert (ROWS_CAVEAT in texts) == (name != "grouped rows") == (not odds.persons)
-        assert (CENTRAL_CAVEAT in texts) == (name != "masked") == (odds.colluders is None)
+        assert inference_risk.ADVERSARY_KNOWLEDGE in texts
+        assert (inference_risk.MEMBERSHIP_QUESTION in texts) == odds.membership
+        assert (inference_risk.PUBLIC_NUMBER in texts) == (name == "replace-one") == (not odds.membership)
+        assert (inference_risk.ROWS_CAVEAT in texts) == (name != "grouped rows") == (not odds.persons)
+        assert (inference_risk.CENTRAL_CAVEAT in texts) == (name != "masked") == (odds.colluders is None)
         assert odds.sites == plan.study.max_sites_per_person
         values = [value for one in odds.sentences for value in one.values.values()]
         assert odds.sites in values

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from eigenveil.errors import Code, EigenveilError, InternalError, PeerError, RequestError
-from eigenveil_common.rpc import CHUNK_BYTES, MESSAGE_BYTES
 from eigenveil_server.studies import uploads
 from eigenveil_server.studies.uploads import (
     AWAY_SECONDS,
@@ -118,20 +117,18 @@ def test_whoever_asks_twice_holds_no_second_turn(monkeypatch: pytest.MonkeyPatch
     first = taken(hall, "a", 4)
     monkeypatch.setattr(uploads, "SLOT_WAIT_SECONDS", 60.0)
 
-    async def scenario() -> None:
-        async def asking() -> None:
-            wanted = Upload(
-                study="s", round=0, site="b", query_digest=b"", contribution_digest=b"", total_bytes=4 * CHUNK
-            )
-            await hall.uploads.wait_for_slot(wanted, due_bytes=4 * CHUNK)
-            hall.uploads.open(wanted)
+    async def asking() -> None:
+        wanted = hall.upload("b", 4)
+        await hall.uploads.wait_for_slot(wanted, due_bytes=4 * CHUNK)
+        hall.uploads.open(wanted)
 
-        twice = [asyncio.create_task(asking()) for _ in range(2)]
+    async def twice() -> None:
+        both = [asyncio.create_task(asking()) for _ in range(2)]
         await asyncio.sleep(0)
         done(hall, first)
-        await asyncio.gather(*twice)
+        await asyncio.gather(*both)
 
-    asyncio.run(scenario())
+    asyncio.run(twice())
     assert list(hall.open()) == ["b"]
     assert not len(hall.turns)
 
@@ -235,11 +232,8 @@ def test_one_that_is_being_decided_on_is_not_taken_for_stalled() -> None:
     async def deciding() -> None:
         async with whole.deciding:
             hall.now += 100 * GRACE_SECONDS
-            wanted = Upload(
-                study="s", round=0, site="b", query_digest=b"", contribution_digest=b"", total_bytes=4 * CHUNK
-            )
             with pytest.raises(RequestError):
-                await hall.uploads.wait_for_slot(wanted, due_bytes=4 * CHUNK)
+                await hall.uploads.wait_for_slot(hall.upload("b", 4), due_bytes=4 * CHUNK)
 
     asyncio.run(deciding())
     assert list(hall.open()) == ["a"]
@@ -277,8 +271,3 @@ def test_a_chunk_that_is_none_changes_nothing(index: int, size: int) -> None:
         upload.put(index, bytes(size))
     with pytest.raises(EigenveilError, match="3 chunks are missing"):
         upload.check_complete()
-
-
-def test_a_chunk_fits_a_message_and_numbers_are_not_cut() -> None:
-    assert CHUNK_BYTES % 8 == 0
-    assert CHUNK_BYTES + 1024 < MESSAGE_BYTES

@@ -16,9 +16,10 @@ import grpc
 import pytest
 
 from eigenveil.identity import Role
+from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
 from eigenveil_server import daemon
 from eigenveil_server.front import connection, gateway, pending_connections, quota
-from eigenveil_server.front.http2 import Http2Frame, FrameFilter, goaway
+from eigenveil_server.front.http2 import FrameFilter, Http2Frame, goaway
 from eigenveil_server.front.quota import TokenBucket
 from tests.server.rig import Credentials, Rig, made, serving
 from tests.support import a_hello
@@ -212,13 +213,7 @@ async def test_a_caller_that_the_door_does_not_know_is_refused(rig: Rig) -> None
     assert folder.stat().st_mode & 0o077 == 0
     async with grpc.aio.insecure_channel(f"unix:{folder}/grpc") as channel:
         with pytest.raises(grpc.aio.AioRpcError, match="did not come through the gateway"):
-            await pb_hello(channel)
-
-
-async def pb_hello(channel: grpc.aio.Channel) -> object:
-    from eigenveil_proto.v1.eigenveil_pb2_grpc import CoordinatorStub
-
-    return await CoordinatorStub(channel).Hello(REQUEST)
+            await CoordinatorStub(channel).Hello(REQUEST)
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 100])

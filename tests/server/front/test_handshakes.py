@@ -8,8 +8,9 @@ import gc
 import socket
 import time
 from asyncio import sslproto
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -33,6 +34,10 @@ class Crowd:
         monkeypatch.setattr(time, "monotonic", self.loop.time)
         self.begun, self.ended = list[str](), list[str]()
         self.turns = handshake_limiter.HandshakeLimiter[str](self.ended.append)
+
+    def play(self, scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self.loop.run_until_complete(scenario())
+        self.loop.close()
 
     def come(self, *names: str) -> list[asyncio.Task[None]]:
         return [asyncio.create_task(self._come(name)) for name in names]
@@ -68,8 +73,7 @@ def test_of_one_address_the_newest_and_the_oldest_begin_by_turns_and_nobody_wait
         crowd.turns.forget()
         assert not crowd.turns._addresses
 
-    crowd.loop.run_until_complete(scenario())
-    crowd.loop.close()
+    crowd.play(scenario)
 
 
 class Comers:
@@ -121,8 +125,7 @@ def test_no_crowd_of_addresses_keeps_another_from_its_turn(
         assert all(latest.count(letter) == 2 for letter in LETTERS), "by turns"
         await comers.leave()
 
-    crowd.loop.run_until_complete(scenario())
-    crowd.loop.close()
+    crowd.play(scenario)
 
 
 def test_whoever_is_known_waits_for_nobody_whose_handshakes_fail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,8 +148,7 @@ def test_whoever_is_known_waits_for_nobody_whose_handshakes_fail(monkeypatch: py
         assert await comers.until_begun("w122") <= 3, "a good one makes up for those that failed"
         await comers.leave()
 
-    crowd.loop.run_until_complete(scenario())
-    crowd.loop.close()
+    crowd.play(scenario)
 
 
 def test_the_address_with_the_fewest_in_progress_is_next(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,8 +164,7 @@ def test_the_address_with_the_fewest_in_progress_is_next(monkeypatch: pytest.Mon
         await asyncio.sleep(0.01)
         assert crowd.begun[3:] == ["b2", "a3"]
 
-    crowd.loop.run_until_complete(scenario())
-    crowd.loop.close()
+    crowd.play(scenario)
 
 
 def test_slow_handshakes_make_room_first_those_of_the_address_with_the_most(
@@ -189,8 +190,7 @@ def test_slow_handshakes_make_room_first_those_of_the_address_with_the_most(
         assert sorted(crowd.begun) == ["a1", "a2", "a3", "a4", "a5", "b1", "c1"]
         assert len(crowd.ended) == 3, "nobody makes room for nobody"
 
-    crowd.loop.run_until_complete(scenario())
-    crowd.loop.close()
+    crowd.play(scenario)
 
 
 @pytest.mark.parametrize(

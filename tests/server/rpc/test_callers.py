@@ -1,12 +1,19 @@
-"""When a site called last is known to whoever runs the coordinator, and to nobody by accident."""
+"""Last call times, which the operator alone can read; and the watchdog, whose end ends the process."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import NoReturn, cast
+from unittest import mock
 
 import pytest
 
-from eigenveil_server.rpc.callers import EVERY_MS, Presence, last_call_times
+from eigenveil.errors import Code, InternalError
+from eigenveil_server.pki.authority_files import Authorities
+from eigenveil_server.pki.keys import ServerCertificate
+from eigenveil_server.rpc import callers
+from eigenveil_server.rpc.callers import EVERY_MS, Presence, Watchdog, last_call_times
 
 
 def test_who_was_heard_is_remembered_beyond_the_process_and_readable_by_its_owner_only(
@@ -43,3 +50,27 @@ def test_a_file_that_is_not_whole_is_as_none_and_one_that_cannot_be_written_stop
     path.write_bytes(held)
     assert last_call_times(path) == {}
     Presence(tmp_path / "gone" / "presence.json", lambda: 10 * EVERY_MS).note_call("anna")
+
+
+@pytest.mark.parametrize("problem", [InternalError(Code.STORAGE, "disk"), OSError("inodes"), TypeError("x")])
+async def test_whatever_stops_the_guard_ends_the_process(
+    problem: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended = asyncio.Event()
+
+    def fatal(problem: InternalError) -> NoReturn:
+        ended.set()
+        raise problem
+
+    async def swept() -> None:
+        pass
+
+    monkeypatch.setattr(callers, "EVERY_SECONDS", 0.01)
+    leaf = mock.Mock(renew=mock.Mock(side_effect=problem))
+    authorities = mock.Mock(refresh=mock.Mock(return_value=False))
+    looking = Watchdog(cast("Authorities", authorities), cast("ServerCertificate", leaf), swept, fatal)
+    looking.start()
+    async with asyncio.timeout(10):
+        await ended.wait()
+    with pytest.raises(InternalError):
+        await looking.stop()

@@ -21,7 +21,7 @@ from eigenveil_proto.v1 import eigenveil_pb2 as pb
 from eigenveil_server.rounds.driver import check_same_query, round_statement
 from eigenveil_server.storage.sealed import add_release
 from eigenveil_server.studies import contributions
-from tests.server.masked.sites import masked_toml, serving_sites, site_of
+from tests.server.masked.sites import attempts_of, charges_of, masked_toml, serving_sites, site_of
 from tests.server.rig import Client, Rig, Sites, answering, made, serving, study_toml
 from tests.server.studies.test_one_sync import books
 
@@ -77,30 +77,28 @@ async def test_what_the_algorithm_is_fed_is_charged_and_stored_and_it_has_asked_
 
 
 async def test_a_release_is_out_however_long_the_algorithm_takes_over_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rig: Rig, ada: Client, sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sites hear that their answers are in, and watchers of the release, and of no question after it."""
     for limit in ("GATHER_SECONDS", "RELEASE_WAIT_SECONDS"):
         monkeypatch.setattr(contributions, limit, 60.0)  # answers are stored with the release
-    async with serving(made(tmp_path / "c")) as rig:
-        sites, ada = await rig.sites(), await rig.client(Role.ANALYST, "ada")
-        step = Held("round-followed")
-        digest = await ada.submit(study_toml())
-        asked = {name: await site.query() for name, site in sites.items()}
-        await asyncio.gather(*(site.contribute(asked[name], frozen([60])) for name, site in sites.items()))
-        await step.here()
-        assert books(rig, digest) == ([0], [0], [0])
-        last = rig.daemon.runtime.repository.studies.events(digest, 0)[-1]
-        assert (last.round, last.round_state) == (0, "released")
-        assert last.spent_micro_rho == asked["anna"].micro_rho
-        step.go()
-        assert (await sites["anna"].query()).round == 1
+    step = Held("round-followed")
+    digest = await ada.submit(study_toml())
+    asked = {name: await site.query() for name, site in sites.items()}
+    await asyncio.gather(*(site.contribute(asked[name], frozen([60])) for name, site in sites.items()))
+    await step.here()
+    assert books(rig, digest) == ([0], [0], [0])
+    last = rig.repository.studies.events(digest, 0)[-1]
+    assert (last.round, last.round_state) == (0, "released")
+    assert last.spent_micro_rho == asked["anna"].micro_rho
+    step.go()
+    assert (await sites["anna"].query()).round == 1
 
 
 async def test_a_stored_release_is_as_long_whatever_was_drawn(rig: Rig, ada: Client, sites: Sites) -> None:
     """So what its transaction takes, of a disk or of memory, depends on the question alone."""
     digest = await ada.submit(study_toml())
-    asked, store = await sites["anna"].query(), rig.daemon.runtime.repository.store
+    asked, store = await sites["anna"].query(), rig.repository.store
     lengths = set()
     for drawn in (0, -1, 2**62, -(2**63) + 1):
         release = Release.of(asked, frozen([drawn]), 3.5, ("anna", "bert"))
@@ -119,8 +117,28 @@ class Undone(Exception):
 
 async def test_a_round_is_never_opened_in_other_words(rig: Rig, ada: Client, sites: Sites) -> None:
     await ada.submit(study_toml())
-    asked, studies = await sites["anna"].query(), rig.daemon.runtime.repository.studies
+    asked, studies = await sites["anna"].query(), rig.repository.studies
     check_same_query(studies, asked)
     check_same_query(studies, replace(asked, round=1))  # which is not open
     with pytest.raises(InternalError, match="opened with another query before"):
         check_same_query(studies, replace(asked, micro_rho=asked.micro_rho + 1))
+
+
+async def test_no_attempt_at_the_next_round_is_charged_once_a_study_is_cancelled(
+    rig: Rig, ada: Client, sites: Sites
+) -> None:
+    """[P33] Nor one that nobody heard of is paid."""
+    step = Held("round-followed")
+    async with serving_sites({name: site_of(rig, client) for name, client in sites.items()}):
+        digest = await ada.submit(masked_toml())
+        await step.here()  # its first release is stored and fed; no further question is open
+        cancel = pb.CancelStudyRequest(plan_digest=bytes.fromhex(digest))
+        cancelled = asyncio.ensure_future(ada.stub.CancelStudy(cancel))
+        while not rig.daemon.engine._runs[digest]._cancelled:
+            await asyncio.sleep(0.01)
+        step.go()
+        await cancelled
+        last = (await ada.events(digest))[-1]
+    assert last.state == pb.STUDY_STATE_CANCELLED
+    assert {round for round, *_ in charges_of(rig, digest)} == {0}
+    assert {round for round, _ in attempts_of(rig, digest)} == {0}

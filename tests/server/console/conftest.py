@@ -1,0 +1,17 @@
+"""A coordinator with a console."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.server.console.visits import Visits, visited
+
+
+@pytest.fixture
+async def visits(tmp_path: Path) -> AsyncIterator[Visits]:
+    """Its pages, and a published dictionary."""
+    async with visited(tmp_path / "c") as served:
+        yield served
