@@ -55,7 +55,8 @@ def stated(algorithm: Algorithm) -> dict[str, str]:
     """The row of the table of traits."""
     table = TABLE[TABLE.index("## Traits") :]
     head, row = (
-        re.search(rf"^\| {name} \| (.*) \|$", table, re.MULTILINE) for name in ("name", f"`{algorithm.value}`")
+        re.search(rf"^\| {name} \| (.*) \|$", table, re.MULTILINE)
+        for name in ("name", f"`{algorithm.value}`")
     )
     assert head is not None
     assert row is not None

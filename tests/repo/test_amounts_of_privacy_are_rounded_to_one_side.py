@@ -17,8 +17,8 @@ from tests.repo.tree import ROOT, files, shown
 PRODUCT = ("core", "common", "server", "client")
 HOME = ROOT / "core/eigenveil/accounting/formatting.py"
 NAMES = frozenset({
-    "epsilon", "epsilons", "delta", "eps", "mu", "rho", "spent", "price", "cost", "left", "committed", "reserved",
-    "atto",
+    "epsilon", "epsilons", "delta", "eps", "mu", "rho", "spent", "price", "cost", "left", "committed",
+    "reserved", "atto",
 })  # fmt: skip
 IN_TEMPLATES = NAMES | {"wanted", "used", "free"}
 # Numbers of other things that have such a name.
