@@ -45,7 +45,7 @@ async def test_a_copy_made_while_the_daemon_serves_is_refused_and_the_daemon_goe
                 assert second.contact.connections == 0
                 assert original.contact.connections == 1
                 assert not original.contact.disconnects
-        assert any("serving as" in line for line in lines.seen if line.startswith("disconnected"))
+        assert any("code=not-ready" in line for line in lines.seen if line.startswith("disconnected"))
 
 
 async def test_whoever_falls_behind_is_refused_until_a_new_token_lets_it_in(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from eigenveil_client.site.roster.analysts import SIGNATURE_LABEL, SIGNATURE_TEX
 from eigenveil_client.site.state.egress import DECLINE, READY
 from eigenveil_client.site.state.received_plans import ConsentStatus
 from eigenveil_client.site.state.store_access import open_site_store
-from tests.client.site.command_line import site
 from tests.client.site.commands.console.rig import Rig, rigged, study_plan
 from tests.client.site.stated import work
 from tests.client.site.support import SITE, Patch, a_plan
@@ -370,20 +369,6 @@ def changed(name: str) -> Plan:
 def told(sentence: inference_risk.Sentence, language: str) -> str:
     said = languages().translator(language)(sentence.text, **sentence.values)
     return said if sentence.number is None else f'<strong class="big">{sentence.number}</strong> {said}'
-
-
-@pytest.mark.parametrize("name", STUDIES)
-def test_every_page_with_a_decision_has_every_sentence_in_every_language(tmp_path: Path, name: str) -> None:
-    rig, plan = rigged(tmp_path), changed(name)
-    rig.receive(plan)
-    sentences = inference_risk.inference_risk_of(plan).sentences
-    for language in ("en", "de"):
-        browser = rig.browser(language)
-        for page in ("", "/sheet", *(() if name in REFUSED else ("/approve",))):
-            shown = html.unescape(browser.get(f"/studies/{plan.digest}{page}").text)
-            assert [one.text for one in sentences if told(one, language) not in shown] == []
-    said = " ".join(site(rig.config_file, "explain", plan.digest[:12]).out.split())
-    assert all(" ".join(one.english.split()) in said for one in sentences)
 
 
 def test_the_sentences_name_what_the_number_rests_on() -> None:
