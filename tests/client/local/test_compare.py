@@ -164,6 +164,11 @@ def test_refusals(extra: list[str], code: int, message: str, study: Path, data: 
     assert (got, message in value["message"]) == (code, True), value
 
 
+def test_compare_without_records_and_without_a_federation_is_refused(study: Path, capfd: Capture) -> None:
+    code, value = told(capfd, study)
+    assert (code, "give --data FILE, or --federation" in value["message"]) == (2, True)
+
+
 def test_each_study_has_a_name_of_its_own() -> None:
     long = a_study(name="n" * 63)
     names = {one_study(long, algorithm).name for algorithm in ALGORITHMS}
