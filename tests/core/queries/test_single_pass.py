@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -28,48 +27,16 @@ from eigenveil.queries import (
     GradientSpec,
 )
 from eigenveil.queries.gradients import pass_key
-from eigenveil.queries.limits import GRADIENT_LIMIT
 from eigenveil.queries.papers.single_pass import VOTE_LIMIT
 from eigenveil.site.batches import assign_batches
 from eigenveil.site.site import Site
 from eigenveil.study.grid import GridRows, S
-from tests.core.records import Case, hostile_rows
-from tests.support import DIGEST, random_rows, refused
-from tests.support import a_field as two_fields
+from tests.core.queries.cases import boxed_cases, coordinate_cases, one_direction
+from tests.core.records import hostile_rows
+from tests.support import DIGEST, a_field, random_rows, refused
 
 PAIRS = 10_000
 PARTS = 5
-
-
-def a_field(d: int, seed: int = 1, shift: int = 20) -> GradientSpec:
-    rng = np.random.default_rng(seed)
-    return GradientSpec(
-        centre=rng.integers(-S // 4, S // 4, d),
-        directions=rng.integers(-(2**19), 2**19, (d, 1)),
-        offset=np.zeros((d, 1), dtype=np.int64),
-        shift=shift,
-    )
-
-
-def coordinate_cases() -> list[Case]:
-    cases = []
-    for seed, (d, width) in enumerate(product((1, 3, 8), (1, 2**10, 2**25))):
-        field = a_field(d, seed, shift=10)
-        rows = hostile_rows(1200, field.centre, S, seed)
-        cases.append(Case(query=CoordinateHistograms(spec=field, width=width, half=8), rows=rows))
-    return cases
-
-
-def boxed_cases() -> list[Case]:
-    """Boxes that cut off nearly all, some with a coordinate shut, one at the limit."""
-    cases = []
-    for seed, (d, half) in enumerate(product((1, 3, 8), (1, 2**8, GRADIENT_LIMIT))):
-        field = a_field(d, seed, shift=0 if half == GRADIENT_LIMIT else 12)
-        halves = np.full(d, half)
-        halves[1::3] = 0
-        query = CoordinateClippedSum(spec=field, middles=np.arange(d) - 3, halves=halves)
-        cases.append(Case(query=query, rows=hostile_rows(1200, field.centre, S, seed)))
-    return cases
 
 
 KINDS = {"coordinates": coordinate_cases, "boxed": boxed_cases}
@@ -77,7 +44,7 @@ KINDS = {"coordinates": coordinate_cases, "boxed": boxed_cases}
 
 def a_vote(d: int = 2, subsets: int = 3, seed: int = 1) -> EigenvalueVotes:
     return EigenvalueVotes(
-        spec=a_field(d, seed, shift=24), edges=frozen([4**j for j in range(1, 20)]), subsets=subsets
+        spec=one_direction(d, seed, shift=24), edges=frozen([4**j for j in range(1, 20)]), subsets=subsets
     )
 
 
@@ -129,7 +96,7 @@ def parts_of(query: GradientQuery) -> list[GradientQuery]:
 
 
 def questions() -> dict[str, GradientQuery]:
-    field = a_field(2)
+    field = one_direction(2)
     return {
         "gradient": Gradient(spec=field, radius=2**26),
         "gradient-norms": GradientNorms(spec=field, edges=frozen([2**j for j in range(20, 44, 2)])),
@@ -207,7 +174,7 @@ def a_box(field: GradientSpec, halves: list[int]) -> GradientQuery:
 
 # Beside what is beyond every limit: test_conformance.
 REFUSED: dict[str, Callable[[GradientSpec], GradientQuery]] = {
-    "two directions": lambda f: EigenvalueVotes(spec=two_fields(2, 2), edges=frozen([4]), subsets=1),
+    "two directions": lambda f: EigenvalueVotes(spec=a_field(2, 2), edges=frozen([4]), subsets=1),
     "no subset": lambda f: EigenvalueVotes(spec=f, edges=frozen([4]), subsets=0),
     "no width": lambda f: CoordinateHistograms(spec=f, width=0, half=1),
     "a box of points": lambda f: a_box(f, [0, 0]),
@@ -219,4 +186,4 @@ REFUSED: dict[str, Callable[[GradientSpec], GradientQuery]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_no_question_may_say_is_refused(name: str) -> None:
     with refused(Code.OVERFLOW):
-        REFUSED[name](a_field(2))
+        REFUSED[name](one_direction(2))
