@@ -1,10 +1,8 @@
-"""Locks between processes. The system releases them when a process ends in any way.
+"""Locks between processes, a parallel map, isolated subprocesses and the time grid for sending noise.
 
-Parallel `map` in threads on all processors; core itself starts no threads.
-
-Isolated subprocesses of a daemon or a command, without its secrets.
-
-Time grid for sending drawn noise, so that its sampling time is not visible [P6].
+The system releases locks when a process ends in any way. The map runs in threads on all processors; core
+itself starts no threads. Subprocesses of a daemon or a command are without its secrets. Drawn noise is sent
+on the grid, so that its sampling time is not visible [P6].
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Named points at which a test can end this process, like a power cut or the kernel.
-
-A failpoint does nothing unless this process armed it by calling `arm`. No command, configuration or
-environment variable can arm one; a repository test checks this.
-
-Files that survive a crash, and secret files that only their owner can read.
-"""
+"""Files that survive a crash, secret files that only their owner can read, and failpoints for tests."""
 
 from __future__ import annotations
 
@@ -23,7 +17,12 @@ _actions: dict[str, Callable[[], None]] = {}
 
 
 def failpoint(name: str) -> None:
-    """Run the action that `name` was armed with; none in production."""
+    """Run the action that `name` was armed with; none in production.
+
+    A test can end this process there, like a power cut or the kernel. A failpoint does nothing unless this
+    process armed it by calling `arm`. No command, configuration or environment variable can arm one; a
+    repository test checks this.
+    """
     action = _actions.get(name)
     if action is not None:
         action()

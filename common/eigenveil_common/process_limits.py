@@ -1,11 +1,10 @@
-"""Process settings of a daemon: core dumps, open files, and the memory allocator.
+"""Process settings of a daemon (core dumps, open files, memory allocator), and limits for hostile bytes.
 
-Limits that a process sets on itself before it reads bytes that may be damaged or hostile.
-
-On every system: limits of memory and processor time. On Linux also: first in line for the out-of-memory
-killer, no core dump, no other program, no subprocess, no signal to another process, no inspection of one, no
-change of its limits or priority, no network, and no writes outside of given folders. A limit that the kernel
-or the architecture does not support is skipped; any other failure to set one is an error.
+A process limits itself before it reads bytes that may be damaged or hostile. On every system: limits of
+memory and processor time. On Linux also: first in line for the out-of-memory killer, no core dump, no other
+program, no subprocess, no signal to another process, no inspection of one, no change of its limits or
+priority, no network, and no writes outside of given folders. A limit that the kernel or the architecture does
+not support is skipped; any other failure to set one is an error.
 """
 
 from __future__ import annotations

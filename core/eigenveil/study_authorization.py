@@ -1,12 +1,9 @@
-"""Authorization of one plan by its analyst's signature [R31].
+"""Authorization of one plan by its analyst's signature, and the analyst of a release [R31].
 
 A plan is signed by the release key only, so a coordinator could plan any study in any analyst's name. An
-authorization has the plan's digest, which binds sites, trust, neighbouring relation, budget, attempts and all
-other fields. It has the unique submission and an expiry. It is signed on the analyst's machine.
-
-Check on the analyst's machine that a plan matches the analyst's study, before it is signed [R31].
-
-The analyst of a release: verified by the analyst's signature, or only named by the coordinator.
+authorization is signed on the analyst's machine, after a check that the plan matches the analyst's study. It
+has the plan's digest, which binds sites, trust, neighbouring relation, budget, attempts and all other fields,
+the unique submission and an expiry.
 """
 
 from __future__ import annotations
@@ -279,6 +276,8 @@ SIMULATED = "no analyst: this is a simulation, which is not signed"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseAnalyst:
     """Analyst of a release, and the key that signed its plan.
+
+    The analyst is verified by the analyst's signature, or only named by the coordinator.
 
     `card` (digest) and `fingerprint` are of the analyst's key card. Both are empty if there is no signature,
     or if its form is newer, which is not `checked`. `words` is a clause with this information.

@@ -1,10 +1,8 @@
-"""Prometheus metrics for operators: budget, studies, rounds, refusals, certificates.
+"""Prometheus metrics for operators: budget, studies, rounds, refusals, certificates, event loop delay.
 
 No metric reveals records or their number. Only the duration of a round depends on them, in coarse buckets.
-
-Metrics listener: plain HTTP, one answer for each connection, few at a time, with a timeout.
-
-Delay of the event loop: long work on it delays every caller.
+The listener is plain HTTP: one answer for each connection, few at a time, with a timeout. Long work on the
+event loop delays every caller, so its delay is measured.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Process-wide basics: the wall clock, the end after a fatal error, and the worker threads.
+"""Basics of one process: the wall clock, the immediate end after a fatal error, and the worker threads.
 
-Immediate end of the process after a fatal error.
-
-Thread pools of one process: arithmetic, work of minutes, and noise, each separate.
+Arithmetic, work of minutes, and noise each have a thread pool of their own.
 """
 
 from __future__ import annotations

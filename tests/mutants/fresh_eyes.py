@@ -25,12 +25,12 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        ("            self._release_bytes(frame.stream)\n"
        "            self._observer.closed(self, 1)\n"
        "        if cancelled_"),
-       "            self._release_bytes(frame.stream)\n        if taken", TAKEN_BACK),
+       "            self._release_bytes(frame.stream)\n        if cancelled_", TAKEN_BACK),
     of("TM18", f"{FRONT}/connection.py",
        ("            self._release_bytes(frame.stream)\n"
        "            self._observer.closed(self, 1)\n"
        "        if cancelled_"),
-       "            self._observer.closed(self, 1)\n        if taken", TAKEN_BACK),
+       "            self._observer.closed(self, 1)\n        if cancelled_", TAKEN_BACK),
     of("TM18", f"{FRONT}/gateway.py", ("self._quota.may_open(\n"
                                    "            connection.connection_info.gateway_client\n"
                                    "        )"),

@@ -171,7 +171,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P27", "server/eigenveil_server/rounds/driver.py",
        "        wait_for_tick()\n        self.book(round_query, write)\n",
        "        wait_for_tick()\n        with self.repository.store.writer.transaction() as change:\n"
-       "            write(change, self.repository.ledger.tip)\n"
+       "            write(change, self.repository.ledger.ledger_position)\n"
        "        self.charge(round_query)\n",
        ONE_SYNC),
     of("P27", "server/eigenveil_server/rounds/driver.py",
@@ -180,7 +180,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
        f"{FED}[central]"),
     of("P27", "server/eigenveil_server/rounds/driver.py",
        "        self.repository.ledger.charge_round(round_query, also)\n",
-       "        self.repository.ledger.beside(also)\n", f"{FED}[central]"),
+       "        self.repository.ledger.write_alongside(also)\n", f"{FED}[central]"),
     of("P27", "server/eigenveil_server/rounds/driver.py",
        "            study_writes.open_round(change, round_query, self.query.SerializeToString(), self.at)\n",
        "            pass\n", ONE_SYNC),

@@ -47,7 +47,7 @@ OF_RECORDS: tuple[Mutant, ...] = (
        f"{BITES}::test_a_file_is_not_called_unreadable_for_want_of_memory"),
     of("TM39", "client/eigenveil_client/records/isolated/frames.py",
        "if block.size and not -layout.largest <= int(block.min())",
-       "if not block.size and not -form.largest <= int(block.min())",
+       "if not block.size and not -layout.largest <= int(block.min())",
        f"{WORDS}::test_what_is_no_frame_is_refused_before_anything_is_allocated"),
     of("TM39", "client/eigenveil_client/records/isolated/frames.py", " or size > MAX_JSON_BYTES", "",
        f"{WORDS}::test_what_is_no_frame_is_refused_before_anything_is_allocated"),

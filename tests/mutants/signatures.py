@@ -69,7 +69,7 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
        "Compare {key_card.fingerprint}", HEARD),
     of("R30", f"{SITE}/roster/analysts.py", '"analyst": plan.analyst,',
        ("\"analyst\": plan.analyst, \"fingerprint\": signed and "
-       "signed.key_card.check().fingerprint,"), HEARD),
+       "signed.card.check().fingerprint,"), HEARD),
     of("R30", f"{SITE}/roster/roster.py", "if pin.status is PinStatus.CONFIRMED else None", "", HEARD),
     # ---- cards that are gone
     of("R31", AGREEMENTS, ("            self._store.confirmed.note_and_require(self._member.folder)\n"), "",

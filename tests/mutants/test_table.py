@@ -99,7 +99,7 @@ def test_a_fault_reaches_its_own_copy_alone_and_nothing_compiled_without_it(tmp_
 @pytest.mark.timeout(600)
 def test_a_fault_that_no_test_sees_is_counted_as_such(capsys: pytest.CaptureFixture[str]) -> None:
     """And rows whose text or test is not there are reported, while the rest runs."""
-    comment, stale = ("# Its tables are", "# The tables are"), ("no such text", "")
+    comment, stale = ("# The import computes", "# An import computes"), ("no such text", "")
     test = "tests/core/noise/test_source.py::test_no_change_that_records_make_costs_more_than_the_price"
     faults = tuple(of("P2", "noise/source.py", *change, test) for change in (comment, stale))
     gone = of("P2", "noise/source.py", *comment, min(STALE))

@@ -111,6 +111,14 @@ async def test_a_probe_without_a_certificate_reaches_health_and_nothing_else(tmp
             assert caught.value.code() in UNTAKEN
 
 
+async def test_the_listener_with_certificates_does_not_serve_health(tmp_path: Path) -> None:
+    async with serving(made(tmp_path / "c")) as rig:
+        client = await rig.client(Role.SITE, "anna")
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await health_pb2_grpc.HealthStub(client.channel).Check(health_pb2.HealthCheckRequest(), timeout=1)
+        assert caught.value.code() in UNTAKEN
+
+
 async def test_watchers_of_health_hear_of_the_end(tmp_path: Path) -> None:
     port, _ = free_ports()
     config = made(tmp_path / "c", health=f"127.0.0.1:{port}")

@@ -1,6 +1,4 @@
-"""Files of an identity. Each is replaced as a whole, so that a crash leaves a usable file.
-
-One folder, readable by its owner only:
+"""Files of an identity, in one folder readable by its owner only, and the authorities that it trusts.
 
     key.pem          private key (EC P-256), made here, and the certificate that the coordinator issued
     pending.pem      key that is being certified, stored until its certificate is in key.pem, so that a
@@ -13,10 +11,9 @@ One folder, readable by its owner only:
     peers.json       of a site: key cards of other sites that its people have confirmed
     analysts.json    of a site: key cards of analysts that its people have confirmed
 
-List of authorities that this identity trusts, stored in its folder.
-
-A new list is accepted only if the list before it has signed it; the version never decreases [R19]. A new join
-file replaces the list. Only signatures decide, not the sender. A change is logged with the fingerprints.
+Each file is replaced as a whole, so that a crash leaves a usable one. A new list of authorities is accepted
+only if the list before it has signed it; the version never decreases [R19]. A new join file replaces the
+list. Only signatures decide, not the sender. A change is logged with the fingerprints.
 """
 
 from __future__ import annotations

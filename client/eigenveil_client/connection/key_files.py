@@ -1,8 +1,7 @@
-"""Private keys of a party, in a file of its identity's folder, made once and on this machine.
+"""Private keys of a party in its identity's folder, and export of an identity for a browser.
 
-They are independent of certificates and outlive them, because other people have compared their fingerprints.
-
-Export of an identity for a browser: key, certificate and authorities in one password-protected file.
+Keys are made once and on this machine. They are independent of certificates and outlive them, because other
+people have compared their fingerprints.
 """
 
 from __future__ import annotations
@@ -123,6 +122,8 @@ COPY_WARNING = (
 
 def export_pkcs12(profile: Path, out: Path, authorities: Path | None, password: str) -> None:
     """Write a PKCS #12 file (RFC 7292) for Chromium, Firefox and Safari, and the authorities as PEM.
+
+    Key, certificate and authorities are in the one password-protected file.
 
     A browser must trust the authorities before it accepts the coordinator's certificate.
 

@@ -1,10 +1,8 @@
-"""Start of a connection: greeting, renewal of the certificate, and updates of the trusted authorities.
+"""Start of a connection: greeting, renewal of the certificate, and updates of authorities and dictionary.
 
 Everything uses the live connection, whose other end has been verified. The certificate in force stays so
-until its successor is on disk. The coordinator accepts it until the successor was used.
-
-The federation's dictionary, stored in the identity's folder, signed by the release key; its version never
-decreases [R22].
+until its successor is on disk. The coordinator accepts it until the successor was used. The dictionary is in
+the identity's folder, signed by the release key; its version never decreases [R22].
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Detection of a server that answers in the coordinator's place, mostly the network's own TLS inspection.
-
-Such a device ends TLS itself and presents a certificate that it signed. A client that trusts only the
-federation's CA refuses it. This module reads that certificate once more, without trusting it and without
-sending data, so that the message can name the issuer.
-
-TLS channel to the coordinator of this federation only.
+"""TLS channel to the coordinator of this federation only, and detection of a server in its place.
 
 grpcio checks that a certificate comes from the CA and names the host. It can neither check the URI with the
 peer's identity nor refuse TLS 1.2, and it does not give the peer's certificate to the client. Therefore one
@@ -54,6 +48,11 @@ async def handshake(address: str, context: ssl.SSLContext, proxy: Proxy | None) 
 
 async def handshake_error(address: str, ca_pem: bytes, proxy: Proxy | None, failure: OSError) -> PeerError:
     """Return the error for a handshake at `address` that ended with `failure`; it names the issuer.
+
+    A server in the coordinator's place is mostly the network's own TLS inspection. Such a device ends TLS
+    itself and presents a certificate that it signed. A client that trusts only the federation's CA refuses
+    it. That certificate is read once more, without trusting it and without sending data, so that the message
+    can name the issuer.
 
     A broken connection is `unreachable`, unless a second handshake shows a certificate of another issuer.
     """

@@ -1,9 +1,8 @@
-"""Operating-system processes of the demonstration: start, wait, stop.
+"""Operating-system processes of the demonstration: start, wait, stop; and a program that runs many commands.
 
-Program that runs commands of one of our programs in one process, one after another, from standard input.
-
-Starting Python and loading modules takes longer than most commands. A command reads, writes and prints the
-same as in a process of its own.
+`main` runs commands of one of our programs in one process, one after another, from standard input: starting
+Python and loading modules takes longer than most commands. A command reads, writes and prints the same as in
+a process of its own.
 """
 
 from __future__ import annotations

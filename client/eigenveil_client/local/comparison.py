@@ -1,8 +1,7 @@
-"""Comparison on a file or in the federation, and its output.
+"""Comparison of algorithms on a file or in the federation, its progress and its output.
 
-Progress of a comparison on standard error: a bar on a terminal, otherwise one line for each algorithm.
-
-Comparison in the federation: one study for each algorithm, approved together, each watched to its end.
+In the federation each algorithm is one study; all are approved together, and each is watched to its end.
+Progress on standard error is a bar on a terminal, otherwise one line for each algorithm.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Short texts of sines, sizes, times and trust models, for tables.
+"""Tables and pictures of a comparison and of a release: rows, CSV file, short texts, figures.
 
-Rows of a comparison, and their table and CSV file.
-
-One figure with all pictures of a release.
-
-Picture of a comparison: one line for each algorithm, the least error on top.
+Short texts are of sines, sizes, times and trust models. The picture of a comparison has one line for each
+algorithm, the least error on top. All pictures of a release are in one figure.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""The table `[engine]` of site.toml: storage of the records of running studies.
+"""Configuration of a site in site.toml: paths of records and state, policy, engine, and plausible ranges.
 
-site.toml: paths of a site's records and state, and the policy.
+The table `[engine]` states the storage of the records of running studies. Plausible ranges of columns are
+from the dictionary in site.toml or the packaged one. A study has no influence on them. Otherwise an analyst
+could learn from a series of declined studies how many values exceed a bound.
 
-Plausible ranges of a site's columns, from the dictionary in site.toml or the packaged one.
-
-A study has no influence on them. Otherwise an analyst could learn from a series of declined studies how many
-values exceed a bound.
-
-Statement of a site to its federation: from site.toml and the trusted parties, without any data of records
+The site's statement to its federation is from site.toml and the trusted parties, without any data of records
 [R23].
 """
 

@@ -1,8 +1,7 @@
-"""Limits of the quality of a column, below which a site answers no study about it.
+"""Sections of a site's policy: quality of columns, trust models, and the budget limit for one year.
 
-Trust models that a site accepts: exact sums at the coordinator, or masked answers only [R29].
-
-Budget limit for one year, by the times in the site's ledger.
+A site answers no study about a column below the limits of quality. It accepts exact sums at the coordinator,
+or masked answers only [R29]. A year is measured by the times in the site's ledger.
 """
 
 from __future__ import annotations

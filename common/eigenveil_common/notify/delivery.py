@@ -1,12 +1,8 @@
-"""Notice that a study waits or has ended: its short digest and its analyst.
+"""Notices that a study waits or has ended, their delivery by mail or webhook, and probes of the servers.
 
-It holds nothing of a record and no text of an analyst, such as a study's name or purpose, because readers of
-a mail do not expect foreign text.
-
-Delivery of a mail or webhook call by the standard library, and probes of their servers.
-
-Certificates are verified, a mail server without the configured TLS mode is refused, and redirects of a
-webhook are not followed. Server replies are not passed on, because they may quote a password.
+Delivery is by the standard library. Certificates are verified, a mail server without the configured TLS mode
+is refused, and redirects of a webhook are not followed. Server replies are not passed on, because they may
+quote a password.
 """
 
 from __future__ import annotations
@@ -46,6 +42,9 @@ class NoticeKind(StrEnum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notice:
     """Notice about a study. `at` is Unix time; `site` is empty at the coordinator.
+
+    It has the study's short digest and its analyst, nothing of a record and no text of an analyst, such as a
+    study's name or purpose, because readers of a mail do not expect foreign text.
 
     Raises:
         ValueError: a name or a digest is invalid; a peer may have sent it.

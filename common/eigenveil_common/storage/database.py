@@ -1,12 +1,8 @@
-"""Interface of the databases: transactions, rows by column name, and one error for all failures.
+"""Interface of the databases: transactions, rows by column name, schema versions and a pool of readers.
 
-Statements use `?` for parameters and the SQL that SQLite and PostgreSQL share.
-
-Transactions on one connection, shared by both databases.
-
-Schema versions: new tables are created at the newest version, old ones are migrated step by step.
-
-Pool of read-only connections for parallel threads.
+Statements use `?` for parameters and the SQL that SQLite and PostgreSQL share. All failures are one error.
+New tables are created at the newest schema version, old ones are migrated step by step. Read-only connections
+serve parallel threads.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""ASGI application of a program's pages: access, forms and error pages.
+"""ASGI application of a program's pages: access, forms, error pages, and access by a printed link.
 
 Deny by default: an endpoint is called after its gate has identified the session, and one that changes state
 only if the form carries the session's secret.
-
-Access by a link that a command printed: it opens one session, once; then the cookie identifies it.
 """
 
 from __future__ import annotations
@@ -213,7 +211,7 @@ PATH = "/enter/{link}"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LinkGate:
-    """Gate of pages that are accessible by such a link only."""
+    """Gate of pages that only a printed link opens: one session, once; then the cookie identifies it."""
 
     gateway: PageGateway
 

@@ -1,10 +1,7 @@
-"""Translations: gettext catalogues, and the formats of numbers and times in each language.
+"""Pages from templates, with translations, formats of numbers and times, and small SVG charts.
 
-The code holds the English texts; each other language is one file, LANGUAGE/LC_MESSAGES/eigenveil.po.
-
-Pages rendered from templates: values are escaped, and an undefined name is an error.
-
-Small SVG charts, coloured by classes of the style sheet.
+Values are escaped, and an undefined name is an error. The code holds the English texts; each other language
+is one gettext catalogue, LANGUAGE/LC_MESSAGES/eigenveil.po. Style sheet classes colour the charts.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Server-sent events: updated parts of an open page, rendered at the server.
+"""Server of an ASGI application by uvicorn, and server-sent events that update parts of an open page.
 
-A stream renders a part only when the reader has taken the one before. It ends with the session, and does not
-keep the session alive.
-
-uvicorn server of an ASGI application, without access logs, because a path may hold a secret link.
+A stream renders a part at the server, only when the reader has taken the one before. It ends with the session
+and does not keep it alive. There are no access logs, because a path may hold a secret link.
 """
 
 from __future__ import annotations

@@ -1,28 +1,16 @@
-"""Privacy budget of all studies of a ledger, and its conversion to epsilons [P4].
+"""Privacy budget of all studies of a ledger, and the epsilons and attack success that follow from it [P4].
 
-Squares of mu and rhos add up in the same integers. The guarantee of the sum depends on the noise: exact in
-mu if only Gaussian noise can ever be charged, zCDP otherwise. The rule is fixed before the first charge. If
-an analyst could choose by earlier results between Gaussian noise up to one limit and other noise up to
-another, neither limit would hold.
+Squares of mu and rhos add up in the same integers. The guarantee of the sum depends on the noise: exact in mu
+if only Gaussian noise can ever be charged, zCDP otherwise. The rule is fixed before the first charge. If an
+analyst could choose by earlier results between Gaussian noise up to one limit and other noise up to another,
+neither limit would hold.
 
-Success probability of an inference attack on one patient, under a privacy guarantee.
-
-The attacker knows all records but one, considers two values of that record equally likely, sees all releases
-and guesses. If the releases have distributions P and Q, the best guess is right with probability
-(1 + TV(P, Q)) / 2, with TV the total variation: the hockey-stick divergence at epsilon 0. Another prior p
-gains less. The risk R of the best guess is concave in p and 0 at its ends, so R(p) >= 2 min(p, 1-p) R(1/2),
-and the gain, min(p, 1-p) - R(p), is at most that at 1/2. Mixtures of values are no farther apart than the
-farthest two values in them.
-
-- mu-Gaussian DP: the trade-off is that of N(0, 1) against N(mu, 1), of which TV = 2 Phi(mu/2) - 1. So the
-  probability is Phi(mu/2), which is exact (Dong, Roth & Su 2022, "Gaussian differential privacy",
-  Corollary 2.13 at epsilon 0).
-- rho-zCDP: KL(P, Q) <= rho (its order 1), hence TV <= sqrt(rho/2) (Pinsker) and TV <= sqrt(1 - e^-rho)
-  (Bretagnolle & Huber 1979); a mechanism's own delta adds at most itself to TV.
-- (epsilon, delta)-DP: P(S) - Q(S) <= (e^epsilon - 1) Q(S) + delta for S and for its complement with P and Q
-  exchanged, hence TV <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) (Kairouz, Oh & Viswanath 2015).
-
-All are rounded up by ball arithmetic, which encloses the true value, never by floats.
+The attacker on one patient knows all other records, considers two values of that record equally likely and
+sees all releases. With distributions P and Q of the releases, the best guess is right with probability (1 +
+TV(P, Q)) / 2, with TV the total variation: the hockey-stick divergence at epsilon 0. Another prior p gains
+less: the risk R is concave in p and 0 at its ends, so R(p) >= 2 min(p, 1-p) R(1/2), and the gain, min(p, 1-p)
+- R(p), is at most that at 1/2. Mixtures of values are no farther apart than the farthest two values in them.
+Results are rounded up by ball arithmetic, which encloses the true value, never by floats.
 """
 
 from __future__ import annotations
@@ -171,7 +159,11 @@ PRECISION = 128
 
 
 def attack_success_gaussian(mu_squared: Fraction) -> Fraction:
-    """Return the success probability under mu-Gaussian DP."""
+    """Return the success probability under mu-Gaussian DP.
+
+    Phi(mu/2), which is exact: the trade-off is that of N(0, 1) against N(mu, 1), of which TV = 2 Phi(mu/2) -
+    1 (Dong, Roth & Su 2022, "Gaussian differential privacy", Corollary 2.13 at epsilon 0).
+    """
     from flint import arb, ctx, fmpq
 
     with ctx.workprec(PRECISION):
@@ -180,7 +172,11 @@ def attack_success_gaussian(mu_squared: Fraction) -> Fraction:
 
 
 def attack_success_zcdp(rho: Fraction, own_delta: Fraction = Fraction(0)) -> Fraction:
-    """Return the success probability under rho-zCDP, with `own_delta` of mechanisms with their own delta."""
+    """Return the success probability under rho-zCDP, with `own_delta` of mechanisms with their own delta.
+
+    KL(P, Q) <= rho (its order 1), hence TV <= sqrt(rho/2) (Pinsker) and TV <= sqrt(1 - e^-rho) (Bretagnolle &
+    Huber 1979); a mechanism's own delta adds at most itself to TV.
+    """
     from flint import arb, ctx, fmpq
 
     with ctx.workprec(PRECISION):
@@ -191,7 +187,11 @@ def attack_success_zcdp(rho: Fraction, own_delta: Fraction = Fraction(0)) -> Fra
 
 
 def attack_success(epsilon: float, delta: float) -> Fraction:
-    """Return the success probability under (epsilon, delta)-DP; `delta` may be 0."""
+    """Return the success probability under (epsilon, delta)-DP; `delta` may be 0.
+
+    P(S) - Q(S) <= (e^epsilon - 1) Q(S) + delta for S and for its complement with P and Q exchanged, hence TV
+    <= (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) (Kairouz, Oh & Viswanath 2015).
+    """
     from flint import arb, ctx
 
     check_epsilon(epsilon)

@@ -1,10 +1,8 @@
-"""Cost in integer micro-rho, and its conversion to (epsilon, delta) by zero-concentrated DP.
+"""Zero-concentrated DP: cost in integer micro-rho, (epsilon, delta) conversion, neighbouring relations.
 
 Valid for any noise; for Gaussian noise only, `gaussian` gives a smaller epsilon for the same integers. Every
-order gives a valid conversion, so an imperfect minimum is on the safe side [P5].
-Source: Bun & Steinke 2016 (composition); Canonne, Kamath & Steinke 2020, Proposition 12 (conversion).
-
-Neighbouring relations of data sets, and their factor in a sensitivity.
+order gives a valid conversion, so an imperfect minimum is on the safe side [P5]. Source: Bun & Steinke 2016
+(composition); Canonne, Kamath & Steinke 2020, Proposition 12 (conversion).
 """
 
 from __future__ import annotations

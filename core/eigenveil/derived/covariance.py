@@ -1,11 +1,7 @@
-"""Numbers with standard errors and intervals from the privacy noise.
-
-Released covariance of some columns, and the standard errors of functions of it.
+"""Released covariance of some columns in chosen units, with standard errors from the privacy noise.
 
 To first order a function f changes by the sum of W_ij E_ij, where W is its derivative and E the noise. The sd
 of every entry of E is known, so the standard error is deterministic algebra.
-
-Covariance in chosen units, and its derivative by the released covariance.
 """
 
 from __future__ import annotations

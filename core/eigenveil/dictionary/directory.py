@@ -1,8 +1,7 @@
-"""Statement of a site to its federation, from its site.toml; nothing in it is computed from records.
+"""Public directory of a federation: sites, dictionary, sites' statements, and checks of a study against it.
 
-Checks of a study against the public directory of a federation: sites, dictionary and sites' statements.
-
-The analyst's command runs them before it sends a study, and the coordinator before it plans one.
+A statement is from its site's site.toml; nothing in it is computed from records. The analyst's command runs
+the checks before it sends a study, and the coordinator before it plans one.
 """
 
 from __future__ import annotations

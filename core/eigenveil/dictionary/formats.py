@@ -1,11 +1,8 @@
-"""Conversion of dictionaries from and to TOML and plain values; unknown keys and open values are errors.
+"""Forms of a dictionary: TOML, plain values, JSON Schema (docs/dictionary.schema.json), signed bytes [R22].
 
-JSON Schema of a dictionary, made from its dataclasses: docs/dictionary.schema.json.
-
-It has keys, types and lengths. `eigenveil dictionary check` also checks the order of bounds, unique names and
-check digits.
-
-Signed dictionary of a federation, published by its operator in increasing versions [R22].
+Unknown keys and open values are errors. A federation's operator publishes signed dictionaries in increasing
+versions. The schema is made from the dataclasses and has keys, types and lengths. `eigenveil dictionary
+check` also checks the order of bounds, unique names and check digits.
 """
 
 from __future__ import annotations

@@ -1,13 +1,6 @@
-"""Draft of a dictionary made by an import; a person fills in the values that its source does not have.
+"""Imports of an OMOP vocabulary or a REDCap data dictionary, as drafts that a person completes.
 
-Import of the concept list of an OMOP vocabulary (Athena's CONCEPT.csv) into a draft dictionary.
-
-A concept has a name and a code, but no unit or bounds. They come from the column of `known` with the same
-LOINC code, if any, or a person fills them in.
-
-Import of a REDCap project's data dictionary (CSV) into a draft dictionary.
-
-The bounds of a field are its validation range, which the form's designer stated before any record existed.
+A person fills in the values that the source does not have.
 """
 
 from __future__ import annotations
@@ -129,6 +122,9 @@ MEASURED = ("", "Measurement")  # values of the optional column domain_id
 def from_omop(lines: Iterable[str], name: str, known: Dictionary) -> DictionaryDraft:
     """Return the draft dictionary of the valid LOINC measurements in a tab-separated concept list.
 
+    The list is Athena's CONCEPT.csv. A concept has a name and a code, but no unit or bounds. They come from
+    the column of `known` with the same LOINC code, if any, or a person fills them in.
+
     Raises:
         RequestError: code `bad-study`, not such a list, or without a measurement.
     """
@@ -166,6 +162,9 @@ SLIDER = (0.0, 100.0)  # REDCap's default range
 
 def from_redcap(lines: Iterable[str], name: str) -> DictionaryDraft:
     """Return the draft dictionary of the numbers and choices in a REDCap data dictionary.
+
+    The file is a project's data dictionary (CSV). The bounds of a field are its validation range, which the
+    form's designer stated before any record existed.
 
     Texts, dates, files and identifiers are left out.
 

@@ -1,13 +1,8 @@
-"""Rules of a site that it states to its federation: analysts, algorithms, noise, budget and trust [R23].
+"""Stated rules of a site for its federation [R23], the verdict of each on a plan, and reasons to decline.
 
-The site decides by them, and the coordinator predicts the decision with the same code. No rule depends on
-records or their number.
-
-Verdict of one rule of a site on one plan, as text for its people.
-
-Reasons why a person at a site declines a study: a fixed list, so that no reason names a patient.
-
-Only a person's decline has such a reason. A refusal because of records is always `failure` to the outside.
+Rules are about analysts, algorithms, noise, budget and trust. The site decides by them, and the coordinator
+predicts the decision with the same code. No rule depends on records or their number. A verdict is text for
+the site's people.
 """
 
 from __future__ import annotations
@@ -215,7 +210,11 @@ LONGEST_SIGNER_NAME = 100
 
 
 class DeclineReason(StrEnum):
-    """Reason for which a person declines a study."""
+    """Reason for which a person declines a study.
+
+    A fixed list, so that no reason names a patient. Only a person's decline has such a reason. A refusal
+    because of records is always `failure` to the outside.
+    """
 
     PURPOSE = "purpose"
     COLUMNS = "columns"

@@ -1,11 +1,9 @@
-"""Resolution of study files that name columns of a dictionary: units and bounds are filled in.
+"""Study files that name columns of a dictionary: resolution to units and bounds, and the text of a new one.
 
     dictionary = "clinical"
     columns = ["age", {name = "bmi", lower = 10, upper = 80}]
 
 Sites and coordinator never use a dictionary for this: a submitted study has every unit and bound itself.
-
-Text of a new study file for chosen columns of a dictionary, with comments.
 """
 
 from __future__ import annotations

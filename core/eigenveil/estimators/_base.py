@@ -1,18 +1,7 @@
-"""Probabilistic PCA of released numbers: covariance, precision and log-likelihood.
+"""Shared steps of the estimators, from parameters and records to a simulated study and its released model.
 
-A record is normal about the mean, with each component's variance along it and one variance for all other
-directions (Tipping & Bishop 1999). The model follows from a release [P7]; the scores depend on the records
-that are scored.
-
-Public bounds of the columns, in each accepted form.
-
-Warnings about the callers of `fit`: a search repeats it, or an earlier pipeline step read records.
-
-They depend on the call stack, never on the records: a warning that depended on records would disclose them.
-
-Number of components: a count, or a share of the released variance.
-
-Shared steps of the estimators: from parameters and records to a simulated study of one site.
+The steps: public bounds in each accepted form, warnings, the study of one site, the number of components (a
+count, or a share of the released variance) and a probabilistic PCA.
 """
 
 from __future__ import annotations
@@ -47,6 +36,10 @@ from eigenveil.study.study import Column, Federation, Study
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ProbabilisticPCA:
     """Probabilistic PCA model.
+
+    It has covariance, precision and log-likelihood. A record is normal about the mean, with each component's
+    variance along it and one variance for all other directions (Tipping & Bishop 1999). The model follows
+    from a release [P7]; the scores depend on the records that are scored.
 
     `other_variance` is the variance along every other direction, and `noise` the sd of the privacy noise
     on a variance.
@@ -179,7 +172,11 @@ FITTED_STEPS = (
 
 
 def call_warnings(estimator: Any) -> list[str]:
-    """Return warnings about the callers of the running `fit` of `estimator`."""
+    """Return warnings about the callers of the running `fit` of `estimator`.
+
+    A search repeats `fit`, or an earlier pipeline step read records. The warnings depend on the call stack,
+    never on the records: a warning that depended on records would disclose them.
+    """
     frames = list(_callers())
     searched = any(frame.f_globals.get("__name__", "").startswith(SEARCHES) for frame in frames)
     sentences = [REPEATED_FIT.format(epsilon=shown(estimator.epsilon))] if searched else []

@@ -1,16 +1,6 @@
-"""Common form of key cards: canonical JSON of a name and public keys, signed by the card's own key.
+"""Common form of key cards: canonical JSON signed by the card's own key, its fingerprint, and its files.
 
 The signature proves that the card is unchanged, not who owns it. For that, people compare fingerprints.
-
-Fingerprint of a key card: forty digits that two people compare by telephone.
-
-It is the digest of the key card modulo 10^40. A forged card with the fingerprint of an honest site takes
-about 2^132 attempts (log2 10^40 = 132.9). Two own cards with one fingerprint take about 2^66 attempts and
-gain nothing: their maker could also share the secrets of one card.
-
-Files of key cards that people send to each other: `*.peer` or `*.analyst`, JSON of signed key cards.
-
-Nothing in a file is secret, and a file does not prove that a key card is its owner's.
 """
 
 from __future__ import annotations
@@ -129,7 +119,13 @@ WHOLE = re.compile(rf"[0-9]{{{GROUPS * DIGITS}}}")
 
 
 def fingerprint(digest: str) -> str:
-    """Return the fingerprint of a hexadecimal digest: eight groups of five decimal digits."""
+    """Return the fingerprint of a hexadecimal digest: eight groups of five decimal digits.
+
+    Two people compare these forty digits by telephone: the digest of the key card modulo 10^40. A forged card
+    with the fingerprint of an honest site takes about 2^132 attempts (log2 10^40 = 132.9). Two own cards with
+    one fingerprint take about 2^66 attempts and gain nothing: their maker could also share the secrets of one
+    card.
+    """
     return _grouped(f"{int(digest, 16) % 10 ** (GROUPS * DIGITS):0{GROUPS * DIGITS}d}")
 
 
@@ -156,7 +152,11 @@ AnySigned = TypeVar("AnySigned", bound=SignedKeyCard[KeyCard])
 
 
 def cards_to_file(cards: Iterable[SignedKeyCard[KeyCard]]) -> bytes:
-    """Return the content of a file of these key cards."""
+    """Return the content of a file of these key cards.
+
+    People send each other such files: `*.peer` or `*.analyst`, JSON of signed key cards. Nothing in a file is
+    secret, and a file does not prove that a key card is its owner's.
+    """
     return json.dumps({"cards": [card_to_dict(one) for one in cards]}, indent=2).encode() + b"\n"
 
 

@@ -1,13 +1,9 @@
-"""Key card of an analyst: the public key that signs studies, with its own signature [R30].
+"""Key cards of an analyst [R30] and of a site [R28]: public keys and name, each with its own signature.
 
-The coordinator certifies analysts, so it could certify an invented one. The people of a site therefore
-compare the fingerprint of the key card with its analyst, as they do with other sites.
-
-Key card of a site: its public keys and name, with its own signature [R28].
-
-The coordinator certifies sites, so it could certify invented ones. Masks therefore use keys that sites make
-themselves, and whose fingerprints people compare. The signature by the card's own key proves that the card
-is unchanged, not who owns it.
+The coordinator certifies analysts and sites, so it could certify invented ones. The people of a site
+therefore compare the fingerprints of key cards with their analysts and with other sites. Masks use keys that
+sites make themselves. The signature by the card's own key proves that the card is unchanged, not who owns it;
+the key of an analyst's card also signs studies.
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""Uniformly random orthogonal matrices, with a proven distance from the exact Haar distribution.
+"""Exact or proven samplers of three distributions: Haar matrices, Bingham directions, discrete Cauchy noise.
 
-Bingham distribution: directions u on the sphere, density proportional to exp(sum_i e_i u_i^2).
-
-Rejection from an angular central Gaussian envelope (Kent, Ganeiber & Mardia 2013): with a_i = max e - e_i,
-x = sum a_i u_i^2 and 1 + 2 x / b = u' Omega u, the envelope's density is proportional to
-(1 + 2 x / b)^(-m/2), so a proposal is accepted with probability exp(-x) (1 + 2 x / b)^(+m/2) / M. The power
-is *plus* m/2: minus gives another distribution, and from m = 12 on no proposal is accepted.
-
-Exact discrete Cauchy noise: integers z with probability proportional to 1 / (s^2 + z^2).
+Random orthogonal matrices have a proven distance from the exact Haar distribution. Discrete Cauchy noise is
+exact: integers z with probability proportional to 1 / (s^2 + z^2).
 """
 
 from __future__ import annotations
@@ -66,6 +60,12 @@ PROPOSALS = 32  # drawn at once
 
 def bingham(exponents: FloatArray, noise: NoiseSource) -> FloatArray:
     """Return one random direction. Shape: exponents (m,) -> (m,), a unit vector.
+
+    Density on the sphere proportional to exp(sum_i e_i u_i^2). Rejection from an angular central Gaussian
+    envelope (Kent, Ganeiber & Mardia 2013): with a_i = max e - e_i, x = sum a_i u_i^2 and
+    1 + 2 x / b = u' Omega u, the envelope's density is proportional to (1 + 2 x / b)^(-m/2), so a proposal is
+    accepted with probability exp(-x) (1 + 2 x / b)^(+m/2) / M. The power is *plus* m/2: minus gives another
+    distribution, and from m = 12 on no proposal is accepted.
 
     Terminates with probability 1, after few proposals (measured: at most 15 on average at m = 200).
     """

@@ -1,15 +1,8 @@
-"""Quantile functions of the two noise distributions, in ball arithmetic that encloses the true value.
+"""Quantile functions of the two noise distributions, in ball arithmetic and in float64 with proven bounds.
 
 A magnitude is floor(scale * q(v) + shift) with v uniform in (0, 1/2), a one-sided tail probability [P26].
 Each q decreases from infinity to q(1/2) = 0, and so does the magnitude of each of its derivatives. Shifts lie
-in [0, 1/2].
-
-Quantile functions in float64: a polynomial on each piece of (0, 1/2), with a proven error bound.
-
-A tail probability v is read as the float64 nearest to its first 63 bits. Each of the 20 highest octaves of
-that float has 32 pieces of equal width. On each, the quantile is its Taylor polynomial at the centre, by
-Horner's rule in x, the distance from the centre in units of the octave. All operations are additions and
-multiplications of IEEE 754 binary64, so all machines give the same result. The bound is derived in [P26].
+in [0, 1/2]. Ball arithmetic encloses the true value.
 """
 
 from __future__ import annotations
@@ -88,6 +81,12 @@ SHARP = 2.0**-48  # at the median, the error bound is below this if the requeste
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuantileTable:
     """Polynomials and error bounds, one column per piece.
+
+    A tail probability v is read as the float64 nearest to its first 63 bits. Each of the 20 highest octaves
+    of that float, below 1/2, has 32 pieces of equal width. On each, the quantile is its Taylor
+    polynomial at the centre, by Horner's rule in x, the distance from the centre in units of the octave. All
+    operations are additions and multiplications of IEEE 754 binary64, so all machines give the same result.
+    The bound is derived in [P26].
 
     The first and last column are for values outside all pieces: no polynomial, and an infinite bound.
 

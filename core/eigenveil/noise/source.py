@@ -1,12 +1,7 @@
-"""Noise source: the only module that draws noise, and the only one that imports the sampler.
+"""Noise source and a site's noise share: the only module that draws noise, and that imports the sampler.
 
 Noise is exact integers (rounded Gaussian, discrete Laplace) from the operating system's CSPRNG. Its standard
 deviation is computed from the query's sensitivity and cost.
-
-Noise share of a site under secure aggregation, large enough that the honest sites' shares suffice.
-
-At most t sites of an attempt S collude with the coordinator, and know their own shares. So each share has the
-variance sigma^2 / (|S| - t), and any sum that can be unmasked has at least the variance sigma^2 [P31] [P32].
 """
 
 from __future__ import annotations
@@ -148,6 +143,10 @@ def noise_spec(
 
 def share_spec(round_query: RoundQuery, study: Study, sites: int) -> NoiseSpec:
     """Return the noise share of each of `sites` sites for a query.
+
+    Under secure aggregation at most t sites of an attempt S collude with the coordinator, and know their own
+    shares. So each share has the variance sigma^2 / (|S| - t), and any sum that can be unmasked has at least
+    the variance sigma^2 [P31] [P32]: the honest sites' shares suffice.
 
     Privacy: [P32] any sites - study.colluders shares add up to the noise of the query, or more.
     Cost: round_query.answer_cost, for all shares together.

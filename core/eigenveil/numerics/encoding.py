@@ -1,8 +1,6 @@
-"""Integer vectors, their bytes, canonical JSON and digests. Sites send only such vectors.
+"""Encoding of numbers: integer vectors as bytes, canonical JSON, digests, exact sums and named columns.
 
-Exact sums of float64 products of integers, for any number of records.
-
-Selection of table columns by name.
+Sites send only such vectors. Sums of float64 products of integers are exact for any number of records.
 """
 
 from __future__ import annotations

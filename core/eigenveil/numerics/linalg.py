@@ -1,10 +1,7 @@
-"""Limit BLAS to one thread, so that a replay gives the same bits and row blocks can use the threads.
+"""Dense linear algebra on one BLAS thread, normal quantiles and public pseudo-random normal numbers.
 
-Dense linear algebra on one BLAS thread, so that a replay gives the same bits.
-
-Quantiles of the normal distribution, from the standard library.
-
-Public pseudo-random normal numbers that follow from a label, for estimates and examples.
+One thread gives the same bits in a replay, and leaves the threads to row blocks. Quantiles are from the
+standard library; the public numbers follow from a label, for estimates and examples.
 """
 
 from __future__ import annotations

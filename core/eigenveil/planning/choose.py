@@ -1,12 +1,8 @@
-"""Dry run: the queries of a plan, found by running its algorithm on assumed releases.
+"""Plan of a study: the algorithm for `auto`, warnings about noise, and a dry run, from public numbers only.
 
-No data is involved: the assumed releases follow from public numbers of the plan. The number of rounds and
-every cost are exact unless the algorithm adapts them to releases. If the first releases choose the first
-stage, each one is rehearsed.
-
-Choice of the algorithm for `auto`, and warnings about noise, from public numbers only.
-
-Plan of a study, with the algorithm of `auto` resolved.
+The dry run finds the queries of a plan by running its algorithm on assumed releases, without data. The number
+of rounds and every cost are exact unless the algorithm adapts them to releases. If the first releases choose
+the first stage, each one is rehearsed.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Predicted cost and error of each algorithm for a study, before any query.
+"""Predicted cost and error of each algorithm for a study, at one or several epsilons, before any query.
 
 Rounds and bytes follow from the plan. Errors follow from error models fitted to simulations, on an assumed
 spectrum. Times follow from constants measured on one machine. Both are estimates.
-
-Predictions for one study at several epsilons.
 """
 
 from __future__ import annotations

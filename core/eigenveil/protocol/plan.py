@@ -1,8 +1,7 @@
-"""Plan: a study with its algorithm and budget, in canonical JSON. Its digest is in every message.
+"""Plan of a study, with algorithm and budget in canonical JSON, and the federation's signature of it [R4].
 
-The plan determines all that is computed: the same digest means the same queries, costs and releases.
-
-Verification of the federation's signature of a plan [R4].
+It determines all that is computed: the same digest, which is in every message, means the same queries, costs
+and releases.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Queries with their cost: as an algorithm yields them, and as they are sent to sites in one round.
+"""Queries with their cost, as an algorithm yields them and as they are sent in a round, and their comparison.
 
-Comparison of two computations of one query, which may differ in the last bit of linear algebra.
-
-Queries are computed in float64 from the plan and the releases, then rounded to integers. Two builds of
-BLAS, or two processors, may round a number on a boundary to either side. Nothing else may differ.
+Queries are computed in float64 from the plan and the releases, then rounded to integers. Two builds of BLAS,
+or two processors, may round a number on a boundary to either side. Nothing else may differ.
 """
 
 from __future__ import annotations

@@ -1,12 +1,4 @@
-"""Checks of the next query against the budget of its study, in integers and before it is sent [P4].
-
-Limits of the noise scale, checked when a query is planned: larger noise could exceed 64-bit integers.
-
-Sums stay below 2^62 and the sampler ends at 2^63. At a scale of 2^56 Laplace noise exceeds 2^62 with
-probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far less [P2]. Masked sums are modulo 2^64. The
-scale of all their noise shares together also ends at 2^56, so a sum exceeds 63 bits with a probability below
-2^-1000 [P32].
-"""
+"""Limits of the next query, in integers and before it is sent: the study's budget [P4], the noise scale."""
 
 from __future__ import annotations
 
@@ -40,6 +32,11 @@ MIN_SHARE_SCALE = 4.0
 
 def check_noise_scale(round_query: RoundQuery, study: Study) -> None:
     """Check that the noise of a query, sensitivity over cost, stays within 64-bit integers.
+
+    Larger noise could exceed 64-bit integers. Sums stay below 2^62 and the sampler ends at 2^63. At a scale
+    of 2^56 Laplace noise exceeds 2^62 with probability e^-64 and reaches 2^63 with e^-128, Gaussian noise far
+    less [P2]. Masked sums are modulo 2^64. The scale of all their noise shares together also ends at 2^56, so
+    a sum exceeds 63 bits with a probability below 2^-1000 [P32]. The check is made when a query is planned.
 
     Raises:
         RequestError: code `plan-overflow`.

@@ -1,11 +1,8 @@
-"""Release of a round: the noised, charged answer, the only result that is public.
+"""Round of a study: its states and their transitions, its signed statements [R21], and its public release.
 
-Signed statements of the coordinator about a round: first its query, then its release [R21].
-
-A site computes the next query from the plan and the stated releases. To get another query answered, a
-coordinator must sign a release that was not drawn, which contradicts the document that it publishes.
-
-States of a round and the table of its transitions. Run as a module, it prints the state diagram.
+The coordinator signs first the query, then the release. A site computes the next query from the plan and the
+stated releases. To get another query answered, a coordinator must sign a release that was not drawn, which
+contradicts the document that it publishes. Run as a module, it prints the state diagram.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Plain descriptions of the numbers in an answer, from public parameters: the same for every site.
+"""Contract of a query kind: its protocol, descriptions of its answer, and plausibility checks of answers.
 
-Protocol of a query kind; the type checker refuses a kind that lacks a member.
-
-Plausibility checks of a site's answer, used by every query's `is_plausible`.
-
-`records` is a range for the site's number of records; it has one element if the number is known. Float
-comparisons have a tolerance above their own error, in the site's favour: an honest answer always passes.
-Sums are far below the 2**62 that `check_no_overflow` allows once every entry is `within_limit`.
+Descriptions are from public parameters, the same for every site. The type checker refuses a kind that lacks a
+member. In checks (`is_plausible`), `records` is a range for the site's number of records, with one element if
+it is known. Float comparisons have a tolerance above their own error, in the site's favour: an honest answer
+always passes. Sums are far below the 2**62 that `check_no_overflow` allows once every entry is
+`within_limit`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Disjoint batches of the records: one pass over the data allows many queries at the cost of one.
-
-The batch of a record depends only on that record, its number among equal records and a public key. So one
-more record adds to one batch only (parallel composition, [P9]).
-
-Queries about gradients: a histogram of norms, the clipped sum, and single records in a secret order.
-"""
+"""Queries about gradients of disjoint batches: a histogram of norms, the clipped sum, and single records."""
 
 from __future__ import annotations
 
@@ -51,6 +45,10 @@ MOST_BATCHES = 2**20
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Batch:
     """Batch `index` of `batches`. The pass began and was charged in round `first`; round first + i queries i.
+
+    One pass over the data allows many queries at the cost of one. The batch of a record depends only on that
+    record, its number among equal records and a public key. So one more record adds to one batch only
+    (parallel composition, [P9]).
 
     Shape: key (4,), from `pass_key`; each pass deals the records anew.
     """

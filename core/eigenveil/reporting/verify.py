@@ -1,9 +1,7 @@
-"""Log file of a study's signed rounds, and its comparison with the published document [R21].
+"""Verification of a published release.json by its signature, a release key and a log of signed rounds [R21].
 
 An analyst fetches the log from the coordinator; a site writes it from the rounds that it received. A
 statement that the release key signed and that differs from the document is a contradiction, and proves it.
-
-Verification of a published release.json against its signature, a release key and a round log.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""Attempt at a masked round: its sites with their key cards and its number, signed by the coordinator.
+"""Pairwise masks of an attempt at a round: one site adds what another subtracts, so they cancel [P31].
 
-Every mask is derived from its digest: masks cancel only between sites that received the same attempt [P31].
-
-Pairwise masks: one site adds and another subtracts the same mask, so that it cancels in their sum [P31].
-
-A mask is the keystream of ChaCha20, read as little-endian integers modulo 2^64. HKDF derives its key from
-the pair's X25519 secret and the attempt. Without this secret, a mask is indistinguishable from fair bits.
+The coordinator signs an attempt: its sites with their key cards, and its number. Every mask is derived from
+its digest, so masks cancel only between sites that received the same attempt. A mask is the keystream of
+ChaCha20, read as little-endian integers modulo 2^64. HKDF derives its key from the pair's X25519 secret and
+the attempt. Without this secret, a mask is indistinguishable from fair bits.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Assignment of records to disjoint batches by their values, never by their positions [P9].
-
-Private side of the single-pass queries: integer gradients, and the votes of records and subsets.
+"""Batches of records by their values, never by their positions [P9], and the single-pass queries on them.
 
 A gradient is exact: |z . w| < 2**46 as a float64 product of integers, |z_j (z . w)| < 2**59 in int64. A
 subset's vote depends on the set of its records alone, so one record more changes one vote [P22].

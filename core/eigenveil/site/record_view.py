@@ -1,12 +1,7 @@
-"""Interface of a parallel map.
+"""Records on the study's grid: imputed or dropped, clamped, scaled and rounded, then read chunk by chunk.
 
-Conversion of records to the study's grid: impute or drop, clamp, scale and round each record.
-
-The site ensures that each record belongs to one person [P30].
-
-View of stored records on the grid, converted to float64 chunk by chunk within the processor's cache.
-
-Chunks share one buffer: each overwrites the one before, so a chunk must be used before the next is taken.
+The site ensures that each record belongs to one person [P30]. Chunks are float64 within the processor's cache
+and share one buffer: each overwrites the one before, so a chunk must be used before the next is taken.
 """
 
 from __future__ import annotations

@@ -1,21 +1,8 @@
-"""Private side of exact subspaces: subsamples of records and their spans as canonical integer matrices.
+"""Private side of the subspace queries: spans, directions and candidates of subsamples, and the dispatch.
 
 Spans are taken over the integers modulo p = 2^61 - 1, where elimination is exact and cheap. The reduced row
-echelon form of a span does not depend on the order or repetition of its records. Entries of rows are below
-2^14 in magnitude, so they are distinct modulo p.
-
-Private side of subspace-approx: projections of public points onto a subsample's leading directions.
-
-Floating point, but of one subsample alone: its rows are sorted by their bytes and decomposed on one thread.
-So rounding there does not depend on the records of other subsamples [P15].
-
-Private side of subspace-reference: all spans of k records and the number of records in each.
-
-Source: [SUB], Algorithm 1: u(s) = |X in s| - sup over subspaces t of s of dimension k - 1 of |X in t|. A
-subspace t that is spanned by records reaches the supremum, so the score is exact. Spans are built one
-dimension at a time, each with its records.
-
-Private side of the subspace queries: dispatch of each query to its computation.
+echelon form of a span, a canonical integer matrix, does not depend on the order or repetition of its records.
+Entries of rows are below 2^14 in magnitude, so they are distinct modulo p.
 """
 
 from __future__ import annotations
@@ -167,6 +154,10 @@ def projector_cell(vectors: FloatArray, k: int, query: Cells, points: FloatArray
 def cell_votes(rows: GridRows, query: Cells, dimensions: Sequence[int]) -> IntArray:
     """Return the fingerprint of each subsample's cell in each of the dimensions; zeros where it has none.
 
+    For subspace-approx: projections of public points onto a subsample's leading directions. Floating point,
+    but of one subsample alone: its rows are sorted by their bytes and decomposed on one thread. So rounding
+    there does not depend on the records of other subsamples [P15].
+
     Shape: (4 subsamples dimensions,).
     """
     points = geometry.points(query)
@@ -242,6 +233,10 @@ def _extended_spans(z: IntArray, candidate: SpanCandidate) -> list[SpanCandidate
 
 def top_two_scores(rows: GridRows, pool: Pool) -> IntArray:
     """Return the best score, the second best (or 0) and the best span's fingerprint; zeros without a span.
+
+    For subspace-reference, over all spans of k records. Source: [SUB], Algorithm 1: u(s) = |X in s| - sup
+    over subspaces t of s of dimension k - 1 of |X in t|. A subspace t that is spanned by records reaches the
+    supremum, so the score is exact. Spans are built one dimension at a time, each with its records.
 
     A subspace that is not a span of records scores 0, so another subspace always has score 0. Ties are broken
     by fingerprint; without a gap nothing is released.

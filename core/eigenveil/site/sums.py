@@ -1,10 +1,7 @@
-"""Exact sums over chunks of records: norms, sums and Gram matrices of rows.
+"""Exact answers of a site over its records: norms, sums, Gram matrices, gradients and cross covariances.
 
-Answers to the queries about every column: one record at a time, in integers [P29].
-
-Answers to the gradient queries: counts by norm and the clipped sum, over chunks of rows.
-
-Answers to the cross-covariance queries: counts by norm and the clipped sum, over chunks of rows.
+Queries about every column take one record at a time, in integers [P29]. Gradient and cross-covariance queries
+count by norm and add clipped terms over chunks of rows.
 """
 
 from __future__ import annotations

@@ -1,15 +1,6 @@
-"""Checks of the parts of a study: types, texts, and bounds that the grid can represent.
+"""Checks and conversions of the parts of a study: TOML size, types, texts, and bounds that the grid holds.
 
-Conversion of plain values, as in TOML and JSON, to typed values and back.
-
-Size limits of a TOML text, checked before `tomllib` reads it.
-
-`tomllib` stores an entry for each prefix of a dotted key, so a key of 50,000 parts takes gigabytes. It reads
-arrays and inline tables by recursion. The scan reads each character once and stores the open brackets only,
-at most `DEEPEST` of them.
-
-The scan splits a text as `tomllib` does, up to its first error, and does not stop at errors itself. So all
-that `tomllib` would build before an error is counted.
+Plain values, as in TOML and JSON, become typed values and back.
 """
 
 from __future__ import annotations
@@ -55,6 +46,12 @@ _TOKEN = re.compile(
 
 def check_toml_size(text: str) -> None:
     """Check that a text stays within the limits, so that reading it takes time and memory linear in its size.
+
+    `tomllib` stores an entry for each prefix of a dotted key, so a key of 50,000 parts takes gigabytes, and
+    reads arrays and inline tables by recursion. So the scan comes before it, reads each character once and
+    stores the open brackets only, at most `DEEPEST` of them. It splits a text as `tomllib` does, up to its
+    first error, and does not stop at errors itself: all that `tomllib` would build before an error is
+    counted.
 
     Raises:
         ValueError: too many characters, keys or levels, or a word that is too long.

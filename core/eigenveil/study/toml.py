@@ -1,9 +1,4 @@
-"""Conversion of studies from and to TOML and plain mappings; unknown or missing keys are errors.
-
-Tables of a study's columns; many columns that differ in their names only share one table with `names`.
-
-So 20,000 genetic variants take 20,000 names and one description, in a file and in a plan.
-"""
+"""Conversion of studies from and to TOML and plain mappings; unknown or missing keys are errors."""
 
 from __future__ import annotations
 
@@ -32,6 +27,9 @@ MANY = 16  # least number of consecutive equal columns that share a table
 
 def column_tables(columns: Iterable[Column]) -> list[dict[str, Any]]:
     """Return the tables of columns in their order; `columns_from` is the inverse.
+
+    Many columns that differ in their names only share one table with `names`. So 20,000 genetic variants take
+    20,000 names and one description, in a file and in a plan.
 
     Every key is present, and a study has one form only, because its digest is computed from it.
     """

@@ -1,8 +1,6 @@
-"""Options that several commands share.
+"""Operator's commands for backups and for the data dictionary, and options that several commands share.
 
-Commands for backups and for the data dictionary, and options that several commands share.
-
-Commands `eigenveil-coordinator dictionary`: versions of the data dictionary [R22].
+`eigenveil-coordinator dictionary` shows and publishes versions of the data dictionary [R22].
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Access to the console: identification of visitors, and one table of paths and roles.
 
-A path that is not in the table is denied to all.
-
-Identification of visitors by a certificate of the federation, or by a trusted proxy, never by both.
-
-Admission is checked again before each request.
+A visitor is identified by a certificate of the federation or by a trusted proxy, never by both. Admission is
+checked again before each request. A path that is not in the table is denied to all.
 """
 
 from __future__ import annotations

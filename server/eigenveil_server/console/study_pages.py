@@ -1,8 +1,7 @@
 """Pages about studies: list, live progress, release, report and cancellation.
 
-Live pages: each watched study is read once, however many viewers it has.
-
-A viewer gets the latest fragment when it is ready, and skips those in between: a slow viewer needs no buffer.
+Each watched study is read once, however many viewers it has. A viewer gets the latest fragment when it is
+ready, and skips those in between: a slow viewer needs no buffer.
 """
 
 from __future__ import annotations

@@ -1,19 +1,7 @@
-"""Open streams of one HTTP/2 connection, and those that wait for their client (RFC 9113, 5 and 6.9).
+"""HTTP/2 connection of a client: its frames, and its open streams that wait for the client (RFC 9113).
 
-A stream is open from its first HEADERS frame until a frame with END_STREAM has been sent to the client, or an
-RST_STREAM frame either way. An open stream waits for the client in two cases:
-
-- The request is not complete: no frame of the client had END_STREAM.
-- The reply has begun, and the client grants no flow-control window for the rest of it. gRPC sends at once all
-  that a window allows. So a small window means that bytes are left, and a large one that none are: a watch
-  without events does not wait for its client.
-
-Such a stream must move `LEAST_BYTES` in every `STUCK_SECONDS`; a window of one byte now and then is not
-progress. TCP's back pressure does not show this: a client without a window may still read all that is sent.
-
-Frames of an HTTP/2 connection (RFC 9113, 4.1).
-
-Only payloads of SETTINGS and WINDOW_UPDATE are read: they state how much a client is ready to receive.
+Only payloads of SETTINGS and WINDOW_UPDATE frames are read (section 4.1): they state how much a client is
+ready to receive. `Http2Streams` states the cases in which a stream waits for its client.
 """
 
 from __future__ import annotations
@@ -130,7 +118,20 @@ class Http2Stream:
 
 
 class Http2Streams:
-    """Open streams of one connection."""
+    """Open streams of one connection.
+
+    A stream is open from its first HEADERS frame until a frame with END_STREAM has been sent to the client,
+    or an RST_STREAM frame either way (RFC 9113, 5 and 6.9). An open stream waits for the client in two cases:
+
+    - The request is not complete: no frame of the client had END_STREAM.
+    - The reply has begun, and the client grants no flow-control window for the rest of it. gRPC sends at once
+      all that a window allows. So a small window means that bytes are left, and a large one that none are: a
+      watch without events does not wait for its client.
+
+    Such a stream must move `LEAST_BYTES` in every `STUCK_SECONDS`; a window of one byte now and then is not
+    progress. TCP's back pressure does not show this: a client without a window may still read all that is
+    sent.
+    """
 
     def __init__(self) -> None:
         self._open: dict[int, Http2Stream] = {}

@@ -1,16 +1,8 @@
-"""Quota of the bytes of unanswered requests, for each client of a gateway and for all together.
+"""Quotas of messages that gRPC buffers: requests without an answer, and replies that are not read yet.
 
 gRPC buffers a message of up to 4 MiB for every stream before a call is admitted. 100 streams on each of 16
-connections would take 6 GiB for one certificate. A client reserves bytes in steps of one message, so that
-it can finish a message that it has begun, and waits if none are free. Then a client that has reserved more
-than one message, or has been sending one for long, is cut off. A complete request stays reserved until its
-answer, since gRPC still buffers its bytes. It waits for the coordinator, so its client is not slow.
-
-Replies that their callers have not read yet: limits of their number and bytes.
-
-A handler returns long before its reply is sent: gRPC buffers the reply until the caller grants flow-control
-window for all of it. The task of the call ends then, or when the caller cancels the call or the gateway
-closes the connection.
+connections would take 6 GiB for one certificate. So bytes of requests are limited for each client of a
+gateway and for all together, and replies by their number and bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +37,13 @@ class _ClientBytes:
 
 
 class RequestQuota:
-    """Quota of one gateway. `cut` closes all connections of a client, which releases their bytes at once."""
+    """Quota of one gateway. `cut` closes all connections of a client, which releases their bytes at once.
+
+    A client reserves bytes in steps of one message, so that it can finish a message that it has begun, and
+    waits if none are free. Then a client that has reserved more than one message, or has been sending one for
+    long, is cut off. A complete request stays reserved until its answer, since gRPC still buffers its bytes.
+    It waits for the coordinator, so its client is not slow.
+    """
 
     def __init__(
         self, cut: Callable[[GatewayClient], None], clock: Callable[[], float] = time.monotonic
@@ -150,7 +148,12 @@ class _CallerReplies:
 
 class UnreadReplies:
     """Unread replies of one listener. Use it on the event loop, in the task of a call: all that a call
-    reserves is released when the task ends."""
+    reserves is released when the task ends.
+
+    A handler returns long before its reply is sent: gRPC buffers the reply until the caller grants
+    flow-control window for all of it. The task of the call ends then, or when the caller cancels the call or
+    the gateway closes the connection.
+    """
 
     def __init__(self) -> None:
         self._of: dict[str, _CallerReplies] = {}

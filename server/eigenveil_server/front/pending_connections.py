@@ -1,17 +1,9 @@
-"""Pending connections: sockets whose TLS handshake has not begun. Each costs a descriptor and about 2 KiB.
+"""Pending connections by address: sockets whose TLS handshake has not begun.
 
-No TLS object is made before the first record, with the ClientHello, has come completely. Until then its bytes
-wait in the kernel, which wakes this process only for all of them (SO_RCVLOWAT). Of the record only the header
-is read: its type and length. A connection without a record is closed after a timeout. Beyond the limit, the
-oldest connection of the busiest address is closed.
-
-Under attack thousands come and go every second, and honest callers wait for the work that each costs. So
-they share one epoll object without a callback for each, and one timer closes those that time out.
-
-Connections by address, with the oldest connection of the busiest address found in constant time.
-
-A new connection beyond a limit closes an open one. A linear search for it would cost most under attack, when
-connections come fastest.
+Each costs a descriptor and about 2 KiB. No TLS object is made before the first record, with the ClientHello,
+has come completely. Until then its bytes wait in the kernel, which wakes this process only for all of them
+(SO_RCVLOWAT). Of the record only the header is read: its type and length. A connection without a record is
+closed after a timeout. Beyond the limit, the oldest connection of the busiest address is closed.
 """
 
 from __future__ import annotations
@@ -33,7 +25,11 @@ Connection = TypeVar("Connection")
 
 
 class ConnectionsByAddress(Generic[Connection]):
-    """Set of connections by address. All methods take constant time."""
+    """Set of connections by address. All methods take constant time.
+
+    A new connection beyond a limit closes the oldest one of the busiest address. A linear search for it would
+    cost most under attack, when connections come fastest.
+    """
 
     def __init__(self) -> None:
         self._by_address: dict[str, dict[Connection, None]] = {}  # the oldest first
@@ -114,7 +110,11 @@ class PendingConnection:
 
 class PendingConnections:
     """Pending connections of one listener, at most `most`. `greet` takes over a socket whose first record has
-    come, and calls `left` at its end. `on_dropped` is called for each that is closed beyond the limit."""
+    come, and calls `left` at its end. `on_dropped` is called for each that is closed beyond the limit.
+
+    Under attack thousands come and go every second, and honest callers wait for the work that each costs. So
+    they share one epoll object without a callback for each, and one timer closes those that time out.
+    """
 
     def __init__(
         self,

@@ -1,8 +1,6 @@
-"""Quotas of connections and open streams: in all, reserved for sites, and of one client.
+"""Quotas of a gateway's clients: connections, open streams, and rate limits as token buckets.
 
-Clients of a gateway, their rate limits and their open connections.
-
-Rate limits as token buckets.
+Connections and streams have limits in all, reserved for sites, and of one client.
 """
 
 from __future__ import annotations

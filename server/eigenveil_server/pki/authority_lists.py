@@ -2,8 +2,6 @@
 
 The keys on this machine sign the next list. With enough signatures it is in force. Otherwise it waits in
 authorities.draft for signatures from elsewhere.
-
-Status of a rotation: trusted authorities, signers, and callers that have not followed yet [R19].
 """
 
 from __future__ import annotations
@@ -246,7 +244,10 @@ LIVE_WITH_LISTS = (
 class RotationStatus:
     """Status of a rotation of authorities. Callers in `without_current_list` have not received the list in
     force. Those in `with_old_certificate` have a live certificate of another authority than the issuer.
-    `draft` waits for signatures."""
+    `draft` waits for signatures.
+
+    Trusted authorities, signers, and callers that have not followed yet are listed [R19].
+    """
 
     authorities: tuple[dict[str, Any], ...]
     without_current_list: tuple[str, ...]

@@ -1,14 +1,8 @@
-"""Planning in isolated processes: one lane for small studies, one for wide ones.
+"""Planning of studies in isolated processes, and a cache of recently explained plans.
 
-An analyst plans one study at a time, so a second task does not delay another analyst's first. A study that
-exceeds the small lane goes on in the wide lane. So do all further tasks of the same analyst for a while, also
-when their callers are gone.
-
-Cache of recently explained plans, so that a study that is then signed and submitted is not planned twice.
-
-All cached plans are of the latest directory; older ones are dropped. Directories are compared by equality,
-not by digest: the statements of sites are the same objects from call to call. Equality then takes
-microseconds, where a digest of 50 sites with 2,000 columns each takes most of a second.
+One lane is for small studies, one for wide ones. An analyst plans one study at a time, so a second task does
+not delay another analyst's first. A study that exceeds the small lane goes on in the wide lane. So do all
+further tasks of the same analyst for a while, also when their callers are gone.
 """
 
 from __future__ import annotations
@@ -243,7 +237,13 @@ MAX_CACHED_BYTES = 8 * 2**20  # of all plans together; a study of 4,096 columns 
 
 
 class PlanCache:
-    """The latest plans, each under all of its inputs."""
+    """The latest plans, each under all of its inputs.
+
+    A study that is explained, then signed and submitted, is not planned twice. All cached plans are of the
+    latest directory; older ones are dropped. Directories are compared by equality, not by digest: the
+    statements of sites are the same objects from call to call. Equality then takes microseconds, where a
+    digest of 50 sites with 2,000 columns each takes most of a second.
+    """
 
     def __init__(self) -> None:
         self._plans: OrderedDict[str, Mapping[str, Any]] = OrderedDict()

@@ -1,9 +1,8 @@
-"""Dispatch of a query: stored first, then assigned to every site.
+"""Drivers of a study's rounds: dispatch of a query, round journal, and the steps to the next query.
 
-Round journal: the barrier's durable record of a round, with charge and release in one transaction
-[P27].
-
-Round drivers: the steps of a study that differ between exact and masked rounds.
+A query is stored first, then assigned to every site. The journal is the barrier's durable record of a round,
+with charge and release in one transaction [P27]. Drivers have the steps that
+differ between exact and masked rounds.
 """
 
 from __future__ import annotations

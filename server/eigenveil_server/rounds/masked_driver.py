@@ -3,11 +3,6 @@
 The order never changes: no site is awaited, or the deadline is over -> the stage is closed -> the next set is
 chosen -> one transaction: the attempt is stored, its cost charged, the answers to the last one noted -> its
 members are notified. So whatever a member may send is charged before, and no attempt number has two sets.
-
-Cost of an attempt at a masked round: its query's cost, but a pass once an attempt number [P33].
-
-Dispatch of masked queries: for the set of the round before, without a set, or after a crash with the
-stored attempt [R29].
 """
 
 from __future__ import annotations
@@ -52,6 +47,8 @@ def cost_of_attempt(round_query: RoundQuery, number: int, repository: Repository
     """Return the cost of attempt `number`. A pass is charged as often as its most attempted earlier batch
     was.
 
+    An attempt costs as much as its query, but a pass once an attempt number [P33].
+
     Privacy: [P33] whatever members send of an attempt counts as released.
     """
     batch, study = batch_of(round_query.query), round_query.plan_digest
@@ -74,6 +71,9 @@ def prepare_masked_dispatch(
 ) -> RoundDispatch | None:
     """Return the dispatch of the session's pending query; None if there is none. The first attempt is for the
     sites in `eligible`, by their key cards, if they suffice. A stored attempt is resumed.
+
+    The dispatch is for the set of the round before, without a set, or after a crash with the stored attempt
+    [R29].
 
     Raises:
         InternalError: another query was opened as this round before, or the stored attempt was changed.

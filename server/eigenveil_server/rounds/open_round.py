@@ -1,9 +1,7 @@
-"""One open round in memory: answers, declines, awaited sites, and the sum of the answers.
+"""One open round in memory: answers, declines, awaited sites, sum of the answers, and prepared noise.
 
 Everything happens on the event loop, so each method is one step. Only adding an answer may take longer; the
 close waits for it.
-
-Noise drawn while the sites compute: it depends on no data, so its duration reveals nothing [P6].
 """
 
 from __future__ import annotations
@@ -258,7 +256,10 @@ class OpenRound:
 
 
 class PreparedNoise:
-    """Noise source that returns the prepared vector, once, for exactly its specification."""
+    """Noise source that returns the prepared vector, once, for exactly its specification.
+
+    The vector is drawn while the sites compute. It depends on no data, so its duration reveals nothing [P6].
+    """
 
     def __init__(self, source: NoiseSource, threads: Executor) -> None:
         self._source = source

@@ -1,14 +1,11 @@
-"""Session of a running study; what follows from a wide release is computed in a subprocess.
+"""Session of a running study, which continues in a subprocess once a release is wide.
 
 Decomposing a matrix of 5,000 columns takes many times its memory and a minute, while the coordinator serves
 all other studies.
 
-Messages between coordinator and subprocess, over pipes: a JSON header, and raw bytes.
-
-Subprocess of a study's session: it receives releases and returns the study's next query, or its result.
-
 `python -m eigenveil_server.rounds.study_session` first reads a plan, then releases that are charged and
-stored [P27]; each gets an answer. It has no access to keys, ledger or database.
+stored [P27]; each gets an answer: the study's next query, or its result. It has no access to keys, ledger or
+database. Messages go over pipes: a JSON header, and raw bytes.
 """
 
 from __future__ import annotations

@@ -1,15 +1,5 @@
 """Callers and their calls: admission, calls in progress, time of the last call, and the watchdog.
 
-A call is in progress until its task ends, when its caller has read the reply (see `front.message_quota`).
-
-Admissions: the callers that may call now, read again for each call. Waiting calls share one read.
-
-Time of each site's last call, in a file that `status` reads for the coordinator's operator.
-
-The file may be lost: it is neither in the database nor in a backup, and no decision depends on it.
-
-Watchdog of a serving coordinator: denied callers, trusted authorities and its certificate, twice a second.
-
 The operator's commands run in other processes. Their changes take effect here without a restart, also on open
 connections.
 """
@@ -56,7 +46,10 @@ class CallInProgress:
 
 
 class Calls:
-    """All admitted calls that have not ended. Use it on the event loop."""
+    """All admitted calls that have not ended. Use it on the event loop.
+
+    A call is in progress until its task ends, when its caller has read the reply (see `front.message_quota`).
+    """
 
     def __init__(self) -> None:
         self._calls: dict[int, CallInProgress] = {}
@@ -163,7 +156,10 @@ def _check_call(call: CallInProgress) -> PeerError | None:
 
 
 class Admissions:
-    """Status of all callers; `latest` is as of the last `refresh`. Use it on the event loop."""
+    """Status of all callers; `latest` is as of the last `refresh`. Use it on the event loop.
+
+    The callers that may call now are read again for each call. Waiting calls share one read.
+    """
 
     def __init__(self, store: Store, registry: Registry) -> None:
         self._store = store
@@ -205,7 +201,11 @@ EVERY_MS = 5000  # at most one write in this time, for all sites
 
 
 class Presence:
-    """Times of the last calls, written by one serving coordinator."""
+    """Times of the last calls, written by one serving coordinator.
+
+    The times are of each site's last call, in a file that `status` reads for the coordinator's operator. The
+    file may be lost: it is neither in the database nor in a backup, and no decision depends on it.
+    """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self._path = path
@@ -248,7 +248,10 @@ EVERY_SECONDS = 0.5
 
 @dataclass(eq=False)
 class Watchdog:
-    """Periodic checks from `start` to `stop`. A storage error ends the process through `fatal`."""
+    """Periodic checks from `start` to `stop`. A storage error ends the process through `fatal`.
+
+    Denied callers, trusted authorities and the coordinator's certificate are checked twice a second.
+    """
 
     _authorities: Authorities
     _leaf: ServerCertificate

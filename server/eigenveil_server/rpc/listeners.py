@@ -1,16 +1,7 @@
 """gRPC servers that serve registered methods only, and the services of enrolment and health.
 
-grpcio 1.84 and 1.85 stop a whole `grpc.aio` server, sometimes by a segmentation fault, when a peer sends a
-method name that is not UTF-8: the server loop decodes the name of every unregistered method. Any client of
-the enrolment listener could do that. So calls of unregistered methods are never accepted: gRPC's core queues
-a bounded number of them and drops them.
-
-Health service (grpc.health.v1) on its own plain-text listener.
-
-A load balancer or an orchestrator has no certificate of the federation, which the main listener requires. So
-probes have their own port, off unless configured, whose server offers no other service.
-
-Enrolment service, on a listener without client certificates [R2].
+The main listener requires a certificate of the federation. Enrolment has a listener without client
+certificates [R2], and health (grpc.health.v1) a plain-text one.
 """
 
 from __future__ import annotations
@@ -45,7 +36,13 @@ UNTAKEN = ("grpc.server_max_unrequested_time_in_server", 10)
 
 
 class _RegisteredMethodsServer(cygrpc.AioServer):  # type: ignore[misc]  # Cython tells no types
-    """gRPC server that accepts calls of registered methods only."""
+    """gRPC server that accepts calls of registered methods only.
+
+    grpcio 1.84 and 1.85 stop a whole `grpc.aio` server, sometimes by a segmentation fault, when a peer sends
+    a method name that is not UTF-8: the server loop decodes the name of every unregistered method. Any client
+    of the enrolment listener could do that. So calls of unregistered methods are never accepted: gRPC's core
+    queues a bounded number of them and drops them.
+    """
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
         if method is None:  # an unregistered method: this future never completes
@@ -92,7 +89,11 @@ OPTIONS: tuple[tuple[str, int], ...] = (
 
 
 class Health:
-    """Report SERVING from `start` to `stop`."""
+    """Report SERVING from `start` to `stop`.
+
+    A load balancer or an orchestrator has no certificate of the federation. So probes have their own port,
+    off unless configured, whose server offers no other service.
+    """
 
     def __init__(self, address: str) -> None:
         self._servicer = aio.HealthServicer()

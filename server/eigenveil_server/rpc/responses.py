@@ -1,12 +1,7 @@
-"""Responses about studies: the list of studies in parts, and a site's next work [R5] [R26] [R27].
+"""Responses about studies: the list in parts, its rows and errors, and a site's next work [R5] [R26] [R27].
 
-One part of the list is read at a time for each caller, under a rate limit. Calls for the same part that come
-meanwhile share the next answer, which is read after they came. So sixty calls at once cost as much as two,
-and sixty clients in a loop as much as two reads a second.
-
-Rows and errors about studies in replies to analysts.
-
-Next work of a site: the answer to its long poll, also inside other calls [R5] [R27].
+Rows and errors are in replies to analysts. Next work is the answer to a site's long poll, also inside other
+calls [R5] [R27].
 """
 
 from __future__ import annotations
@@ -103,7 +98,12 @@ BURST, RATE = 40.0, 2.0  # reads of one caller; the burst covers 8,000 studies
 
 
 class StudyList:
-    """List of studies, read off the event loop. The consent of a running study is in memory only."""
+    """List of studies, read off the event loop. The consent of a running study is in memory only.
+
+    One part of the list is read at a time for each caller, under a rate limit. Calls for the same part that
+    come meanwhile share the next answer, which is read after they came. So sixty calls at once cost as much
+    as two, and sixty clients in a loop as much as two reads a second.
+    """
 
     def __init__(self, runtime: Runtime, engine: StudyEngine, budget_delta: float) -> None:
         self._runtime = runtime

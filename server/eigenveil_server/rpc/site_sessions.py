@@ -95,8 +95,8 @@ class SiteSessions:
         log.log_error("generation-behind", site=site.name, peer=peer)
         raise PeerError(
             Code.IDENTITY,
-            f"another daemon runs as {site.uri} with a copy of this identity, or this one was restored from "
-            "an old copy; stop all but one and ask the coordinator's operator for a new join file",
+            f"another daemon has run as {site.uri} with a copy of this identity, or this one was restored "
+            "from an old copy; stop all but one and ask the coordinator's operator for a new join file",
         )
 
     async def _check_single_daemon(self, site: Identity, peer: str, end_poll: Hurry) -> None:

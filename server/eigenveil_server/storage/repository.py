@@ -1,11 +1,9 @@
-"""Repository of everything durable: studies, ledger, and changes that share a sync.
+"""Repository of everything durable: studies, ledger, changes that share a sync, and integrity checks.
 
-Group commit: changes that arrive while a transaction is being synced share the next one.
-
-Integrity checks of the database: pages and indexes, then every record with its own digest.
-
-The ledger's chain is replayed separately, wherever it is opened. Records of studies are checked also when
-they are read. So a coordinator starts once the unfinished studies are checked; many others may have ended.
+Changes that arrive while a transaction is being synced share the next one (group commit). Checks of the
+database are of pages and indexes, then of every record with its own digest; the ledger's chain is replayed
+separately, wherever it is opened. Records of studies are checked also when they are read. So a coordinator
+starts once the unfinished studies are checked; many others may have ended.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
-"""Integrity of stored records, checked against their own digest or signature: a disk may change bits
-silently.
+"""Sealed releases as stored, and checks of stored records against their own digest or signature.
 
-Sealed releases as stored: a long one continues in rows of its own.
-
-A database copies each value under the interpreter's lock, while no call is served: 100 MB in 70 ms.
+A disk may change bits silently. A long release continues in rows of its own: a database copies each value
+under the interpreter's lock, while no call is served (100 MB in 70 ms).
 """
 
 from __future__ import annotations

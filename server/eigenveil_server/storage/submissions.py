@@ -1,9 +1,8 @@
-"""Submissions of each analyst: one row of fixed size for each study, in the study's transaction.
+"""Submissions of each analyst: one row of fixed size for each study, the daily quota, and lists of studies.
 
-The daily quota is counted from these rows, so that no restart resets it and no two concurrent submissions
-exceed it. Lists of studies read these rows and no plan.
-
-Lists of studies, read from indexes, without plans, signatures or releases.
+A row is stored in the study's transaction. The daily quota is counted from these rows, so that no restart
+resets it and no two concurrent submissions exceed it. Lists of studies are read from these rows and from
+indexes, without plans, signatures or releases.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Runtime shared by the studies of one process.
+"""Runtime shared by the studies of one process, with events that wake waiting calls and the polls of sites.
 
-Events that wake waiting calls.
-
-Poll of a site: its state, sent with every request for work [R5] [R24].
+A poll is the state of a site, sent with every request for work [R5] [R24].
 """
 
 from __future__ import annotations

@@ -1,13 +1,7 @@
-"""Uploads of answers over 1 MiB, chunk by chunk, in memory only [R8].
+"""Uploads of answers over 1 MiB, chunk by chunk, in memory only [R8], and the queue for them.
 
 Chunks are written into one array, which is checked and added in place. A limited number of bytes may be on
 the way at a time, and sites wait for a slot in turn [0031].
-
-Queue of uploads: slots for bytes, in the order of the requests, and none for slow sites.
-
-While others wait, a site loses its slot if it sends less than a minimum rate, which halves each time. So slow
-connections succeed in the end. A site that means to block a slot delays the others once, for a time that does
-not depend on how its chunks are distributed.
 """
 
 from __future__ import annotations
@@ -42,7 +36,13 @@ IsOpen = Callable[[str, int, int], bool]
 
 @dataclass(slots=True, kw_only=True)
 class UploadQueue:
-    """Waiting uploads, first come, first served. Each has the time of its last call."""
+    """Waiting uploads, first come, first served. Each has the time of its last call.
+
+    Slots are for bytes, in the order of the requests. While others wait, a site loses its slot if it sends
+    less than a minimum rate, which halves each time. So slow connections succeed in the end. A site that
+    means to block a slot delays the others once, for a time that does not depend on how its chunks are
+    distributed.
+    """
 
     slot_bytes: int = SLOT_BYTES
     clock: Callable[[], float] = time.monotonic

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from eigenveil.dictionary.formats import (
     DICTIONARY_SIGNED,
     TO_FILL,
     SignedDictionary,
+    dictionary_digest,
     dictionary_from_dict,
     dictionary_schema,
     dictionary_to_dict,
@@ -178,3 +180,14 @@ def test_a_dictionary_beyond_a_message_is_neither_signed_nor_read() -> None:
 def test_this_file_reads_what_is_installed() -> None:
     installed = Path(ROOT / "common" / "eigenveil_common" / "examples" / "dictionary.toml")
     assert installed.read_text() == SHIPPED
+
+
+@given(dictionaries())
+def test_a_digest_covers_all_that_a_dictionary_says(one: Dictionary) -> None:
+    first, *rest = one.columns
+    others = [
+        replace(one, version=one.version % 2**31 + 1),
+        replace(one, columns=(replace(first, meaning=f"{first.meaning}."), *rest)),
+        replace(one, columns=(replace(first, source=f"{first.source}."), *rest)),
+    ]
+    assert len({dictionary_digest(made) for made in (one, *others)}) == len(others) + 1

@@ -14,14 +14,16 @@ import pytest
 from scipy import stats
 
 from eigenveil.accounting.amplification import amplified_epsilon, local_micro_rho, max_local_epsilon
-from eigenveil.accounting.zcdp import ATTO, Neighbours
+from eigenveil.accounting.zcdp import ATTO, MICRO, Neighbours
 from eigenveil.errors import Code
 from eigenveil.mechanisms.papers import single_pass
 from eigenveil.numerics.encoding import FloatArray, frozen
+from eigenveil.planning.choose import rehearse
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import Batch, Gradient, ShuffledRecord
 from eigenveil.queries.gradients import pass_key
 from eigenveil.session import Session
+from eigenveil.simulation import simulate
 from eigenveil.site.batches import shuffle_slots
 from eigenveil.site.site import Site
 from eigenveil.study.algorithm import Algorithm
@@ -174,3 +176,15 @@ def test_what_cannot_run_in_a_secret_order_is_refused_before_anything_is_asked()
             Session(a_plan(a_shuffled_study(**changes)))
     with refused(Code.BAD_STUDY, "one site"):
         a_plan(a_shuffled_study(federation=Federation(sites=("a", "b"))))
+
+
+def test_a_study_in_a_secret_order_is_charged_once() -> None:
+    rng = np.random.default_rng(1)
+    rows = 50 + rng.choice([-1, 1], 900)[:, None] * np.array([45.0, 0.0, 0.0]) + rng.normal(size=(900, 3))
+    result = simulate(a_shuffled_study(), {"a": rows}, seed=2)
+    asked = rehearse(result.plan)
+    assert sum(isinstance(query.query, ShuffledRecord) for query in asked) == 900
+    charged = [release for release in result.releases if release.micro_rho]
+    assert len(charged) == len(result.releases) - 899
+    assert sum(math.sqrt(2 * r.micro_rho / MICRO) for r in charged) <= 1.0
+    assert sum(r.atto_delta for r in charged) <= result.plan.atto_delta

@@ -1,6 +1,4 @@
-"""Blocks of persons: a source after the site's rules.
-
-Gatherers that reduce the rows of each person to one number.
+"""Blocks of persons: a source after the site's rules, which reduce the rows of each person to one number.
 
 The number is a function of that person's rows alone, and does not depend on their order, except for the first
 row in the file. Sums are exact: a float is an integer of 53 bits times a power of two, split into digits of

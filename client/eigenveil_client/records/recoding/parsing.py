@@ -1,8 +1,6 @@
-"""Cells parsed as numbers or dates by a rule: each value is a function of its cell alone.
+"""Parsers of a study's columns: cells as numbers or dates, from the columns of the records and by a rule.
 
-Dates are microseconds since 1970, in UTC where a zone is stated.
-
-Parsers of a study's columns: the columns of the records that each uses, and its rule.
+Each value is a function of its cell alone. Dates are microseconds since 1970, in UTC where a zone is stated.
 """
 
 from __future__ import annotations

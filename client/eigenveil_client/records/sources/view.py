@@ -1,9 +1,8 @@
-"""Views: the result of a SELECT, stored while a study's records are loaded.
+"""Sources of records from their configuration: files by their ending, and views, the result of a SELECT.
 
-The SELECT runs once, so the result is one state of a database. Its rows are sorted by their values, column by
-column, and stored in an unnamed file, which ends with the process. Its digest does not depend on batches.
-
-Sources from their configuration; a file's ending determines its format.
+A view is stored while a study's records are loaded. The SELECT runs once, so the result is one state of a
+database. Its rows are sorted by their values, column by column, and stored in an unnamed file, which ends
+with the process. Its digest does not depend on batches.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""Configuration of a site's records in site.toml: files, or a SELECT over files or a database.
+"""Sources of records, their digests, and their configuration in site.toml: files, or a SELECT.
 
-Sources of records: batches of named columns, found by name and by the unit in brackets; and their digests.
-
+A SELECT is over files or a database. Batches are of named columns, found by name and by the unit in brackets.
 UTF-8 is not checked here, as one record's bytes must not affect a whole file.
 """
 

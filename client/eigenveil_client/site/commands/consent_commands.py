@@ -201,7 +201,7 @@ def accept_loss(config: SiteConfig, as_json: bool) -> None:
     if has_keys(config.identity):  # two answers to one attempt would have two noise shares
         text += (
             " But first, if the records have changed since, move peer.key away and make a new key card, "
-            "which other sites must confirm: the masked answers of the old one are lost."
+            "which other sites must confirm: this site no longer knows its masked answers under the old one."
         )
     print_result({"micro_rho": charged.micro_rho, "atto_delta": str(charged.atto_delta)}, as_json, text)
 

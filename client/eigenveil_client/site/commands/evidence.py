@@ -1,12 +1,8 @@
 """Evidence of a site: both ledgers, signed statements, answers computed again, and installed software.
 
-Recomputation of an answer's numbers, of which a site stores no copy.
-
-Answers are exact, so the same records give the same bytes; the keyed digest in the egress ledger verifies it.
-
-Views of both ledgers and of an answer's numbers.
-
-Software bill of materials as a CycloneDX 1.6 document.
+A site stores no copy of an answer's numbers. Answers are exact, so the same records give the same bytes; the
+keyed digest in the egress ledger verifies a recomputation. The software bill of materials is a CycloneDX 1.6
+document.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Import, confirmation and listing of key cards, for both kinds of owners.
+"""Commands for key cards of both kinds of owners, other sites (`peers`) and analysts (`analysts`).
 
-Commands for other sites' key cards: peers export, import, confirm, list, remove.
-
-Commands for analysts' key cards: analysts import, confirm, list, remove.
+Both groups import, confirm, list and remove cards; `peers` also exports this site's own card.
 """
 
 from __future__ import annotations

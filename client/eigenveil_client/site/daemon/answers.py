@@ -1,14 +1,7 @@
-"""Answers to queries, computed from the records.
+"""Answers of a site to queries, computed from the records: exact, or masked for each attempt [R29].
 
 An error of the records is raised only after the computation of an answer, so that the time of a refusal
 reveals no more than the refusal.
-
-Masked round at a site [R29]: first a ready message, then one masked answer for each attempt.
-
-The coordinator states the set of sites of an attempt. It is not trusted: a person here must have confirmed
-the key card of each site. Each attempt of a round has one set only [P31], and each attempt is charged [P33].
-An exact answer leaves this module as `Ready`, without numbers, or as `MaskedAnswer`, stored before it is
-sent. A single masked answer is noise.
 """
 
 from __future__ import annotations
@@ -139,7 +132,14 @@ class MaskedAnswer:
 
 class MaskedReplies:
     """Replies to the queries of masked studies. `answers` computes exact answers; `outgoing` stores the
-    replies."""
+    replies.
+
+    A masked round [R29] has first a ready message, then one masked answer for each attempt. The coordinator
+    states the set of sites of an attempt. It is not trusted: a person here must have confirmed the key card
+    of each site. Each attempt of a round has one set only [P31], and each attempt is charged [P33]. An exact
+    answer leaves as `Ready`, without numbers, or as `MaskedAnswer`, stored before it is sent. A single masked
+    answer is noise.
+    """
 
     def __init__(
         self, member: StoredIdentity, store: SiteStore, outgoing: Outgoing, answers: RecordAnswers

@@ -1,10 +1,8 @@
-"""Refusals of a site: a reason code that depends on no record.
+"""Decisions about plans at a site, by its rules or by a person, and refusals with a reason code.
 
-A refusal by policy, budget or protocol follows from plans and settings, and a person chooses the reason of a
-decline. All other causes have one common code: too few records, an unreadable file, a defect caused by a
-record.
-
-Decisions about plans: the studies that this site answers now, by its rules or by a person.
+The reason code depends on no record. A refusal by policy, budget or protocol follows from plans and settings,
+and a person chooses the reason of a decline. All other causes have one common code: too few records, an
+unreadable file, a defect caused by a record.
 """
 
 from __future__ import annotations

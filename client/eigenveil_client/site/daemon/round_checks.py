@@ -1,11 +1,9 @@
-"""Replica of a study's session at a site: the site computes each query itself, and answers no other [P25].
+"""Checks of a round at a site: its query, by a replica of the study's session [P25], and its set of sites.
 
-The next query is a function of the plan and of the releases so far. The coordinator signs the releases. The
-site feeds them to its own session and compares the received query with the session's. So a coordinator cannot
-choose a query: neither its centre, radius, edges or cost, nor the number of queries. It can only state a
-release that was never drawn, under its signature.
-
-Secrets for the masks of an attempt, whose sites people here have confirmed [R28].
+A site computes each query itself, and answers no other. The next query is a function of the plan and of the
+releases so far. The coordinator signs the releases. The site feeds them to its own session and compares the
+received query with the session's. So a coordinator cannot choose a query: neither its centre, radius, edges
+or cost, nor the number of queries. It can only state a release that was never drawn, under its signature.
 """
 
 from __future__ import annotations
@@ -196,7 +194,10 @@ class PeerChanged(RequestError):
 
 
 class PeerSecrets:
-    """Check of the attempts at one site, by the key cards that its people have confirmed."""
+    """Check of the attempts at one site, by the key cards that its people have confirmed.
+
+    Secrets for the masks of an attempt are shared only with sites that people here have confirmed [R28].
+    """
 
     def __init__(self, member: StoredIdentity) -> None:
         self._name = member.identity.name

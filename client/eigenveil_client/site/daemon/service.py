@@ -1,8 +1,6 @@
-"""Daemon of a site: connects to the coordinator, requests work and answers it, with retries.
+"""Daemon of a site and its process: connects to the coordinator, requests work and answers it, with retries.
 
-It opens no listening socket.
-
-Process of a site's daemon: start from the configuration, end by a signal.
+It opens no listening socket. It starts from the configuration and ends by a signal.
 """
 
 from __future__ import annotations

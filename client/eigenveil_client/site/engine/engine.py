@@ -1,8 +1,6 @@
-"""Interface of the engines that store the records of running studies: in memory, on disk, or on a cluster.
+"""Engines that store the records of running studies, and the choice of a site's engine by its site.toml.
 
-Records stored by the daemon itself: in memory, or in a file beside the site's state.
-
-Choice of a site's engine by its site.toml.
+Records are in memory, in a file beside the site's state (both stored by the daemon itself), or on a cluster.
 """
 
 from __future__ import annotations

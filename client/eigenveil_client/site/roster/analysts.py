@@ -1,15 +1,9 @@
-"""Analysts' key cards, and the rule that a study is signed by a confirmed key of its analyst [R31].
+"""Analysts' key cards, their views, and the rule that a study is signed by a confirmed key [R31].
 
 1. An invalid signature is refused.
 2. Once any analyst's key was confirmed here, also if it was changed or removed since, two kinds of studies
    are refused: those without a signature, and those signed by a key that is not confirmed for that analyst.
 3. Before that, only the coordinator vouches for the analyst's name, and every view of the name states so.
-
-Analysts as owners of key cards.
-
-Analyst of a study and status of the signature, shown wherever the analyst's name is shown.
-
-Views of analysts' key cards for the site's commands.
 """
 
 from __future__ import annotations
@@ -171,9 +165,12 @@ def _unconfirmed_text(key_card: AnalystKeyCard) -> str:
 class SignatureStatus(Enum):
     """Status of the analyst's signature under a study.
 
+    The status is shown wherever the analyst's name is shown.
+
     `none`: the study is not signed. `invalid`: the signature is invalid or has expired. `not-compared`: no
     key of this analyst is confirmed here. `changed`: the coordinator showed another key than the confirmed
-    one. `put-aside`: the key was confirmed here and removed later. `confirmed`: the key is confirmed here."""
+    one. `put-aside`: the key was confirmed here and removed later. `confirmed`: the key is confirmed here.
+    """
 
     NONE = "none"
     INVALID = "invalid"

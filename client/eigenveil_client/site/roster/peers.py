@@ -1,14 +1,6 @@
-"""Other sites' key cards, and the rules on invited sites [R28] and on who may see this site's numbers
-[R29].
+"""Key cards of this site and of other sites: private keys, rules for studies, and views for commands.
 
-Other sites as owners of key cards.
-
-Views of this site's key card and of other sites' key cards for the site's commands.
-
-Private keys with which this site masks its numbers before the coordinator receives them.
-
-They are stored beside the site's identity and stay the same when a certificate is renewed, because other
-sites have confirmed them.
+The rules are on invited sites [R28] and on who may see this site's numbers [R29].
 """
 
 from __future__ import annotations
@@ -45,7 +37,12 @@ KEYS_LOST_ADVICE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SiteKeys:
-    """Private keys of this site, and the key card for other sites."""
+    """Private keys of this site, and the key card for other sites.
+
+    With these keys the site masks its numbers before the coordinator receives them. They are stored beside
+    the site's identity and stay the same when a certificate is renewed, because other sites have confirmed
+    them.
+    """
 
     agreement: X25519PrivateKey
     signing: Ed25519PrivateKey

@@ -1,8 +1,6 @@
-"""Key cards pinned at this site, with their confirmation, and the content of a roster's file.
+"""Key cards pinned at this site, with their confirmation, kinds of owners, and rules for import.
 
-Kinds of key card owners: other sites and analysts, which differ in names and texts only.
-
-Rules for importing a key card.
+The kinds of owners, other sites and analysts, differ in names and texts only. A roster's file has the pins.
 """
 
 from __future__ import annotations

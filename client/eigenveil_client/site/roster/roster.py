@@ -1,12 +1,10 @@
-"""Roster of key card owners, one file of each kind beside this site's identity [R28] [R30].
+"""Roster of key card owners, one file of each kind beside this site's identity, and its views [R28] [R30].
 
 Commands write the file, also while the daemon runs; the daemon reads it at each use. Only a person replaces a
 confirmed card. Replaced and removed cards stay in the file as evidence.
 
-Views of pinned key cards for the site's commands: plain values and texts.
-
-The fingerprint of an unconfirmed card is not shown: its owner reads it out by telephone, and it must not be
-copied from the screen.
+Views are plain values and texts for the site's commands. The fingerprint of an unconfirmed card is not shown:
+its owner reads it out by telephone, and it must not be copied from the screen.
 """
 
 from __future__ import annotations

@@ -1,15 +1,6 @@
-"""Attempts at masked rounds that this site answered, and the bytes sent for the latest of them [R29].
+"""Coordinator's signed statements about each round, as this site received them, and the attempts it answered.
 
-Each attempt of a round has one set of sites and one answer, for ever. The charged bytes are stored and sent
-again unchanged: new bytes, or a second set, would reveal the same numbers twice under different noise. The
-bytes are deleted when a later attempt is answered or the study ends. Signed statements stay.
-
-Coordinator's signed statements about each round, as this site received them [R21].
-
-From the releases that it followed, a site computes the next query itself. Queries and releases are evidence:
-the release key signed them, so a document with other ones contradicts its own signature. Of refused rounds
-only the statements are stored, and a limited number for each round: a coordinator may sign any number of
-them.
+Signed statements and attempts stay as evidence [R21] [R29]. The bytes sent are stored for the latest attempt.
 """
 
 from __future__ import annotations
@@ -77,7 +68,13 @@ class VerifiedAttempt:
 
 
 class Attempts:
-    """Answered and refused attempts in `database` (whose schema includes `ATTEMPTS_SCHEMA`)."""
+    """Answered and refused attempts in `database` (whose schema includes `ATTEMPTS_SCHEMA`).
+
+    Each attempt of a masked round has one set of sites and one answer, for ever [R29]. The charged bytes are
+    stored and sent again unchanged: new bytes, or a second set, would reveal the same numbers twice under
+    different noise. The bytes are deleted when a later attempt is answered or the study ends. Signed
+    statements stay.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -198,7 +195,13 @@ class VerifiedStatement:
 
 
 class Transcript:
-    """Statements in `database` (whose schema includes `STATEMENTS_SCHEMA`)."""
+    """Statements in `database` (whose schema includes `STATEMENTS_SCHEMA`).
+
+    From the releases that it followed, a site computes the next query itself. Queries and releases are
+    evidence: the release key signed them, so a document with other ones contradicts its own signature. Of
+    refused rounds only the statements are stored, and a limited number for each round: a coordinator may sign
+    any number of them.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -1,11 +1,9 @@
-"""Messages about to leave a site, recorded before they are sent, and the rounds answered so far.
+"""Messages about to leave a site, recorded before they are sent, the rounds answered, and the next cost.
 
 The charge, the query and the egress row of a message are one transaction, durable before the message is sent.
 After a crash the same query gets the same answer at no further charge, and no other query is answered for
-that round. That transaction is the one sync of a round [P27].
-
-Answered rounds, and the cost of the next answer. A central round is answered and charged once; a masked
-round is answered and charged once for each attempt.
+that round. That transaction is the one sync of a round [P27]. A central round is answered and charged once; a
+masked round is answered and charged once for each attempt.
 """
 
 from __future__ import annotations

@@ -1,15 +1,7 @@
-"""Rollback detection: the coordinator's latest signed checkpoint, and the last known position of this site's
-own ledger [R20].
+"""Rollback detection by the coordinator's latest checkpoint and this site's noted ledger position [R20].
 
-A coordinator restored to an older state must not continue as if nothing had been spent since. So a site
-stores the last checkpoint, shows it in every greeting, and accepts only later ones. A checkpoint counts when
-it is accepted, and becomes durable with the next answer, refusal or note.
-
-Last known position of this site's ledger, noted beside its identity and outside of the ledger's file.
-
-A ledger that is lost or restored from an old copy must not start with a spent budget. The noted position is
-never ahead of the ledger. No answer leaves before the row that reserved its study's cost is noted; the
-answer's own row is noted within a second.
+A coordinator restored to an older state must not continue as if nothing had been spent since. A site's ledger
+that is lost or restored from an old copy must not start with a spent budget.
 """
 
 from __future__ import annotations
@@ -45,7 +37,11 @@ VerifiedCheckpoint = tuple[pb.SignedCheckpoint, Checkpoint]
 
 
 class CheckpointStore:
-    """Coordinator's checkpoint stored in `database` (whose schema includes `SCHEMA`)."""
+    """Coordinator's checkpoint stored in `database` (whose schema includes `SCHEMA`).
+
+    A site stores the last signed checkpoint, shows it in every greeting, and accepts only later ones. A
+    checkpoint counts when it is accepted, and becomes durable with the next answer, refusal or note.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -221,7 +217,12 @@ class NotedPosition:
 
 
 class RollbackGuard:
-    """File of the noted position in the identity's folder. Several processes of a site may write it."""
+    """File of the noted position in the identity's folder. Several processes of a site may write it.
+
+    The last known position of this site's ledger is noted beside its identity and outside of the ledger's
+    file. The noted position is never ahead of the ledger. No answer leaves before the row that reserved its
+    study's cost is noted; the answer's own row is noted within a second.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / NAME

@@ -1,20 +1,6 @@
-"""em-cov: eigenvectors by the exponential mechanism, one by one, and noised eigenvalues.
+"""Published covariance and power methods, as references: em-cov, analyze-gauss and noisy-power.
 
-Source: Amin, Dick, Kulesza, Medina, Vassilvitskii 2019 (Differentially private covariance estimation), with
-the full exponent that privacy allows instead of half or a quarter [P13]. Only `components` directions are
-sampled; the remaining variance is spread evenly over the other directions.
-
-analyze-gauss: the noised covariance matrix as published; a reference.
-
-Source: Dwork, Talwar, Thakurta, Zhang 2014, and `GaussCov` of Dong, Liang, Yi 2022: independent noise of
-one size on the whole upper triangle, sqrt 2 too large off the diagonal [P3]. `gauss-cov` is never worse.
-Count, mean and radius are as in `gauss-cov`, so only the noise differs.
-
-noisy-power: power iteration with noise on every product; a reference.
-
-Source: Hardt & Price 2014. The product of a row of norm C with orthonormal directions W can have norm C^2,
-and the noise is scaled to this worst case: rows are clipped, and the gradients' own range is not used.
-Rounds are fixed, share the budget evenly, and only the last one counts. `dp-pca` improves all three.
+Count, mean and radius are as in `gauss-cov`. The source of each method is in the docstring of its function.
 """
 
 from __future__ import annotations
@@ -57,6 +43,11 @@ from eigenveil.study.radius import quantile
 
 def em_cov(plan: Plan) -> Steps:
     """Run em-cov: count, mean, radius, then half of the rest for the spectrum and half for the directions.
+
+    Eigenvectors by the exponential mechanism, one by one, and noised eigenvalues. Source: Amin, Dick,
+    Kulesza, Medina, Vassilvitskii 2019 (Differentially private covariance estimation), with the full exponent
+    that privacy allows instead of half or a quarter [P13]. Only `components` directions are sampled; the
+    remaining variance is spread evenly over the other directions.
 
     Neighbours: as in the study.
     Privacy: [P7], [P10], [P13], [P14]; both need a coordinator trusted with exact sums.
@@ -113,6 +104,10 @@ def _error(
 def analyze_gauss(plan: Plan) -> Steps:
     """Run analyze-gauss: count, mean, radius, one Gram matrix with flat noise; raw eigenvalues.
 
+    Source: Dwork, Talwar, Thakurta, Zhang 2014, and `GaussCov` of Dong, Liang, Yi 2022: independent noise of
+    one size on the whole upper triangle, sqrt 2 too large off the diagonal [P3]. Only the noise differs from
+    `gauss-cov`, which is never worse.
+
     Neighbours: as in the study.
     Privacy: [P7]; each query is charged and answered behind the barrier.
     Cost: the whole budget, d (d + 1) / 2 integers from every site, 7 rounds (6 without clipping).
@@ -128,6 +123,11 @@ ENERGY_SHARE = 0.01
 
 def noisy_power(plan: Plan) -> Steps:
     """Run noisy-power: count, mean, radius, ROUNDS products, total variance.
+
+    Power iteration with noise on every product. Source: Hardt & Price 2014. The product of a row of norm C
+    with orthonormal directions W can have norm C^2, and the noise is scaled to this worst case: rows are
+    clipped, and the gradients' own range is not used. Rounds are fixed, share the budget evenly, and only the
+    last one counts. `dp-pca` improves all three.
 
     Neighbours: as in the study.
     Privacy: [P7]; each query is charged and answered behind the barrier.

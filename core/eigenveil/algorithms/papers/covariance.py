@@ -1,16 +1,12 @@
-"""separate-cov: eigenvalues from one noised spectrum, eigenvectors from one noised matrix.
+"""Covariance algorithms of Dong, Liang, Yi 2022: separate-cov, adaptive-cov and the baseline zero.
 
-Source: Dong, Liang, Yi 2022 (SeparateCov). It minimises the Frobenius error, of order d^(1/4) instead of d;
-its directions are those of `gauss-cov` at half the budget.
-
-adaptive-cov: a private radius, a clipping threshold, then the better of gauss-cov and separate-cov.
-
-Source: Dong, Liang, Yi 2022 (PrivRadius and AdaptiveCov). Both searches use the sparse vector technique on
-a public logarithmic grid with a public floor; only an index on that grid is released.
-
-zero: the covariance matrix 0 at no cost; a baseline.
-
-Source: Dong, Liang, Yi 2022. For few records or many columns it has the least error.
+- `separate-cov` (SeparateCov): eigenvalues from one noised spectrum, eigenvectors from one noised matrix. It
+  minimises the Frobenius error, of order d^(1/4) instead of d; its directions are those of `gauss-cov` at
+  half the budget.
+- `adaptive-cov` (PrivRadius and AdaptiveCov): a private radius, a clipping threshold, then the better of
+  gauss-cov and separate-cov. Both searches use the sparse vector technique on a public logarithmic grid with
+  a public floor; only an index on that grid is released.
+- `zero`: the covariance matrix 0 at no cost. For few records or many columns it has the least error.
 """
 
 from __future__ import annotations

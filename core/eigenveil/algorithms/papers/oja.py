@@ -1,12 +1,8 @@
-"""Common steps of the algorithms by batches: round counter, passes, and components one by one.
-
-Step sizes for Oja's rule, and the choice among several schedules.
+"""Oja's rule of [DPPCA] in common steps: round counter, passes, step sizes, and the rule without privacy.
 
 [DPPCA] uses steps h / (gap (offset + t)) and searches (h, offset) by the angle to the true component. Neither
-the gap nor that angle is known here. So a schedule is relative to the released strength of a direction,
-w . g, and candidates are scored by a private Rayleigh quotient: the variance along their directions.
-
-Oja's rule without privacy: Algorithm 1 of [DPPCA], for comparisons. It never makes a release.
+the gap nor that angle is known here. So a schedule is relative to the released strength of a direction, w .
+g, and candidates are scored by a private Rayleigh quotient: the variance along their directions.
 """
 
 from __future__ import annotations
@@ -160,6 +156,8 @@ def oja(
     rows: FloatArray, k: int, *, rank: Extraction = Extraction.BLOCK, rates: StepSchedule | None = None
 ) -> FloatArray:
     """Return the result of one pass over the records in order: w <- w + eta_t x (x . w), normalised.
+
+    Algorithm 1 of [DPPCA], without privacy, for comparisons. It never makes a release.
 
     Rank k by block (QR after each step) or by deflation (a pass for each component, orthogonal to the
     earlier ones). The default `rates` are those of the paper for the data's own spectrum.

@@ -1,18 +1,4 @@
-"""private-oja: Oja's rule on noised gradients of disjoint batches of the records.
-
-Source: Algorithm 2 of [DPPCA], as minibatches (its equation 7). Batches are disjoint, so every step may
-have the whole cost of the pass [P9]. Gradients x (x . w) are clipped to a radius from some of the batches;
-the bound ||x||^2 of the paper is sqrt(tr / lambda1) times larger than typical gradients. Unlike that of
-dp-pca, its error does not vanish with the spread of the gradients.
-
-private-oja-shuffled: Oja's rule on one noised gradient at a time, in a secret order.
-
-Source: Algorithm 2 of [DPPCA] as published. Each record is one local randomiser, and the secret order
-amplifies their privacy [P24]. It is a reference: the noise of a step is several times a gradient's norm, and
-there is a round for each record. The coordinator would receive the gradients of single records, so no
-coordinator and no site accepts it. As the steps must average that noise from the beginning, their offset is
-the paper's, with the released variance in place of the spectrum.
-"""
+"""Algorithm 2 of [DPPCA], Oja's rule with noise: private-oja by batches, private-oja-shuffled by records."""
 
 from __future__ import annotations
 
@@ -67,6 +53,11 @@ SEARCHED = 15_000.0  # signal from which a search for the step sizes is worth it
 
 def private_oja(plan: Plan) -> Steps:
     """Run private-oja: count, mean, one pass (or one a component), explained variances.
+
+    Minibatches (equation 7 of [DPPCA]) that are disjoint, so every step may have the whole cost of the pass
+    [P9]. Gradients x (x . w) are clipped to a radius from some of the batches; the bound ||x||^2 of the paper
+    is sqrt(tr / lambda1) times larger than typical gradients. Unlike that of dp-pca, its error does not
+    vanish with the spread of the gradients.
 
     Neighbours: as in the study.
     Privacy: [P7], [P9]; each query is charged and answered behind the barrier.
@@ -191,6 +182,12 @@ GAIN = 2.0
 
 def private_oja_shuffled(plan: Plan) -> Steps:
     """Run private-oja-shuffled: count, mean, variance, and a round for each position of the order.
+
+    Algorithm 2 of [DPPCA] as published: one noised gradient at a time, in a secret order. Each record is one
+    local randomiser, and the secret order amplifies their privacy [P24]. It is a reference: the noise of a
+    step is several times a gradient's norm. The coordinator would receive the gradients of single records, so
+    no coordinator and no site accepts it. As the steps must average that noise from the beginning, their
+    offset is the paper's, with the released variance in place of the spectrum.
 
     Neighbours: replace-one.
     Privacy: [P7], [P24]; each query is charged and answered behind the barrier.

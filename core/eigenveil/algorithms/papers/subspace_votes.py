@@ -1,13 +1,4 @@
-"""Common steps of the algorithms of [SUB]: budget shares, the count, votes and the preimage.
-
-Recovery of the real subspace of integer records from their span modulo p; None if it is ambiguous.
-
-The records of a subsample are integer vectors, at most S in magnitude. On k pivot columns and r others they
-are short vectors of the lattice of all integer vectors in the span modulo p. That lattice has dimension k + r
-and volume p^r. If the last r vectors of a reduced basis (LLL) have Gram-Schmidt norms above `norm_bound`, all
-vectors of that norm lie in the span of the first k. So the records lie in the span of these k over the real
-numbers: a proof, not a heuristic. Rational reconstruction with small numerators would already fail at k = 3.
-"""
+"""Common steps of the algorithms of [SUB]: budget shares, count, votes, preimage and its real subspace."""
 
 from __future__ import annotations
 
@@ -153,6 +144,13 @@ SAFETY_FACTOR = 2.0  # for float norms of a reduced basis, far above their error
 
 def real_basis(form: IntArray) -> FloatArray | None:
     """Return an orthonormal basis of the real subspace of records in [-S, S] with span `form` modulo p.
+
+    The records of a subsample are integer vectors, at most S in magnitude. On k pivot columns and r others
+    they are short vectors of the lattice of all integer vectors in the span modulo p. That lattice has
+    dimension k + r and volume p^r. If the last r vectors of a reduced basis (LLL) have Gram-Schmidt norms
+    above `norm_bound`, all vectors of that norm lie in the span of the first k. So the records lie in the
+    span of these k over the real numbers: a proof, not a heuristic. Rational reconstruction with small
+    numerators would already fail at k = 3.
 
     None if the form does not determine it.
 

@@ -1,24 +1,6 @@
-"""subspace-exact and subspace-exact-rank: the exact subspace of all records, from few of them.
+"""Algorithms of [SUB] for a subspace in or near which all records lie: exact, reference and approximate.
 
-Source: [SUB], made practical: the records of a site are dealt into subsamples, and each votes for the span
-of its records over the integers modulo 2^61 - 1. If all records lie in one subspace of dimension k, each
-subsample of enough records votes for it, for any d; one with a record outside does not vote.
-
-Whole numbers only: rounding to the grid, 1 / 8192 of a column's bounds, would give each subsample a different
-subspace. The records must lie in the subspace on the grid (eigenveil.whole).
-
-subspace-reference: Algorithm 1 of [SUB], corrected, for small k and one site.
-
-The printed algorithm adds noise to every span of records and releases the best: without a gap, the span of a
-few random records. Here the best is released only if its lead over the second best is certainly large. And
-every span is examined, not a sample, so no data set can raise a failure probability.
-
-subspace-approx and subspace-approx-rank: a subspace near the records, by votes of subsamples.
-
-Source: Algorithm 2 of [SUB], with fingerprints of cells instead of a histogram over all cells, and the test
-of a majority on the noised count. Subsamples must agree on their leading directions to within a cell, so
-lambda_{k+1} / lambda_k must be about 1e-5 or less (see `fingerprints.eigenvalue_ratio_limit`). The width of a
-cell follows from the public error that it causes: a sine of about ERROR.
+The records of a site are dealt into subsamples, which vote; `subspace-reference` examines every span instead.
 """
 
 from __future__ import annotations
@@ -66,6 +48,12 @@ MANY = 1024  # largest number of subsamples by many records
 
 def subspace_exact(plan: Plan) -> Steps:
     """Run subspace-exact: count, votes of subsamples for their span of the stated dimension, the preimage.
+
+    [SUB], made practical: each subsample votes for the span of its records over the integers modulo 2^61 - 1.
+    If all records lie in one subspace of dimension k, each subsample of enough records votes for it, for any
+    d; one with a record outside does not vote. Whole numbers only: rounding to the grid, 1 / 8192 of a
+    column's bounds, would give each subsample a different subspace. The records must lie in the subspace on
+    the grid (eigenveil.whole).
 
     Neighbours: as in the study.
     Privacy: [P7], [P15], [P18]; votes are counted at the coordinator, which must be trusted.
@@ -192,6 +180,11 @@ def rounding_warnings(plan: Plan) -> tuple[str, ...]:
 def subspace_reference(plan: Plan) -> Steps:
     """Run subspace-reference: count, the lead of the best span of k records, its preimage.
 
+    Algorithm 1 of [SUB], corrected, for small k. The printed algorithm adds noise to every span of records
+    and releases the best: without a gap, the span of a few random records. Here the best is released only if
+    its lead over the second best is certainly large. And every span is examined, not a sample, so no data set
+    can raise a failure probability.
+
     Neighbours: as in the study.
     Privacy: [P7], [P16], [P18]; it needs all records together: one site only.
     Cost: the whole epsilon and delta, 8 (1 + k d) bytes, 3 rounds; up to 2^15 spans at the site: all of at
@@ -239,6 +232,11 @@ POINTS = 2  # the paper's C1: public points per dimension
 
 def subspace_approx(plan: Plan) -> Steps:
     """Run subspace-approx: count, votes of subsamples for their cells, the preimage of the winner.
+
+    Algorithm 2 of [SUB], with fingerprints of cells instead of a histogram over all cells, and the test of a
+    majority on the noised count. Subsamples must agree on their leading directions to within a cell, so
+    lambda_{k+1} / lambda_k must be about 1e-5 or less (see `fingerprints.eigenvalue_ratio_limit`). The width
+    of a cell follows from the public error that it causes: a sine of about ERROR.
 
     Neighbours: as in the study.
     Privacy: [P7], [P15], [P18]; votes are counted at the coordinator, which must be trusted.

@@ -1,9 +1,8 @@
-"""Common steps of the covariance family: a clip radius, a noised Gram matrix and its noise scale.
+"""gauss-cov, the noised covariance of clipped rows and its eigenvectors, and its steps for other algorithms.
 
-gauss-cov: the noised covariance matrix of clipped rows, and its leading eigenvectors.
-
-Source: Analyze Gauss (Dwork, Talwar, Thakurta, Zhang 2014) and Dong, Liang, Yi 2022, with symmetric
-noise [P3] and a private clip radius; at delta = 0 with Laplace noise.
+The steps: a clip radius, a noised Gram matrix and its noise scale. Source: Analyze Gauss (Dwork, Talwar,
+Thakurta, Zhang 2014) and Dong, Liang, Yi 2022, with symmetric noise [P3] and a private clip radius; with
+Laplace noise at delta = 0.
 """
 
 from __future__ import annotations

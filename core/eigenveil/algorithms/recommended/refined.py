@@ -1,12 +1,8 @@
-"""refined-cov: a noised covariance matrix, then refinement of its leading directions by cross covariance.
+"""refined-cov and refined-pca: a first stage, whose directions cross covariances then refine.
 
-Source: gauss-cov for the first stage; the second is new (docs/algorithms/refined-cov.md), measured on
-synthetic and clinical tables.
-
-refined-pca: a short noisy power iteration, then refinement of its directions by cross covariance.
-
-No d-by-d matrix is ever queried. Source: dp-pca for the first stage; the second is new
-(docs/algorithms/refined-pca.md), measured on synthetic and clinical tables.
+The first stage is gauss-cov (a noised covariance matrix) or dp-pca (a short noisy power iteration, so no
+d-by-d matrix is ever queried). The second is new (docs/algorithms/refined-cov.md,
+docs/algorithms/refined-pca.md), measured on synthetic and clinical tables.
 """
 
 from __future__ import annotations

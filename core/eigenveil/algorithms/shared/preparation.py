@@ -1,11 +1,9 @@
-"""Public bounds of every query of an honest study, whatever the releases [P25].
+"""Preparation of most algorithms: the number of records, the mean and the norms, within public bounds [P25].
 
 Releases are noised, so an algorithm may compute any query; and a coordinator may state false releases to aim
-the next query at one person. These bounds hold in any case: a sum covers every record, because even the
-farthest record counts after clipping; a centre lies within the public bounds; a histogram has the bins of the
-grid.
-
-Preparation of most algorithms: the number of records, the mean, and the norms about it.
+the next query at one person. The bounds of every query hold whatever the releases: a sum covers every record,
+because even the farthest record counts after clipping; a centre lies within the public bounds; a histogram
+has the bins of the grid.
 """
 
 from __future__ import annotations

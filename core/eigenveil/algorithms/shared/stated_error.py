@@ -1,11 +1,8 @@
-"""Stated error of an algorithm: rotation by noise, the centre's error and clipping.
+"""Stated and predicted errors of a covariance, from releases and public numbers: noise, centre, clipping.
 
-To first order direction i tilts towards each j outside at random. The sine of the largest principal angle
-is then the norm of the k-by-(d - k) matrix of tilt angles. All of it follows from releases [P7].
-
-Predicted Frobenius error of a private covariance matrix, from public numbers.
-
-Errors are for sums over records of rows clipped to a radius r (analysis units): divide by n for a covariance.
+To first order direction i tilts towards each j outside at random. The sine of the largest principal angle is
+then the norm of the k-by-(d - k) matrix of tilt angles. All of it follows from releases [P7]. Frobenius
+errors are for sums over records of rows clipped to a radius r (analysis units): divide by n for a covariance.
 """
 
 from __future__ import annotations

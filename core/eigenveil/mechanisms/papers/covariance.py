@@ -1,9 +1,4 @@
-"""Noised eigenvalues of a Gram matrix [P10].
-
-Directions of a Gram matrix by the exponential mechanism, one by one (Amin et al. 2019).
-
-First radius with few records beyond it, by the sparse vector technique (AboveThreshold).
-"""
+"""Mechanisms on a Gram matrix and its rows: noised eigenvalues [P10], directions, a private radius."""
 
 from __future__ import annotations
 
@@ -92,6 +87,8 @@ def release_eigenvectors(
 ) -> MechanismResult:
     """Release `count` directions, the i-th from exp(t u' C u) among those orthogonal to the earlier ones.
 
+    The exponential mechanism, one by one (Amin et al. 2019).
+
     Neighbours: as in the study.
     Sensitivity: `score_range`, D; epsilon_i = t D.
     Privacy: [P13]; [P14] for the effect of floats.
@@ -146,6 +143,8 @@ def release_radius(
     round_query: RoundQuery, query: RadiusSearch, total: IntArray, study: Study, noise: NoiseSource
 ) -> MechanismResult:
     """Release the first j with counts[j] + noise_j <= limits[j] + noise, or the number of edges.
+
+    The first radius with few records beyond it, by the sparse vector technique (AboveThreshold).
 
     Neighbours: as in the study.
     Sensitivity: see `statistic`.

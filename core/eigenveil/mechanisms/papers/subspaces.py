@@ -1,10 +1,8 @@
-"""Selection of the fingerprint with most votes: a stability histogram that releases only the winner.
+"""Mechanisms that release the fingerprint of a subspace, and the preimage that it determines without noise.
 
-Truncated Laplace noise on the distance to a data set with another best candidate.
-
-Selection of a dimension and its cell from many candidates at three times the cost of one.
-
-Preimage of a released fingerprint: without noise, because the fingerprint determines it.
+- `release_most_voted`: a stability histogram that releases only the winner.
+- `release_leading_span`: truncated Laplace noise on the distance to a data set with another best candidate.
+- `release_rank`: a dimension and its cell from many candidates, at three times the cost of one.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
-"""Assumed spectrum of the records, and the distribution of their norms.
+"""Assumed spectrum of the records, the distribution of their norms, and preparations without noise on them.
 
-The source is public: a default, eigenvalues stated by the analyst, or public records.
-
-Noiseless preparations of an algorithm on assumed records: a count, a radius.
-
-So the error models use the rules of the algorithms themselves and change with them.
+The source is public: a default, eigenvalues stated by the analyst, or public records. The noiseless
+preparations (a count, a radius) use the rules of the algorithms themselves and change with them.
 """
 
 from __future__ import annotations

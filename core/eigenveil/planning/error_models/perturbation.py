@@ -1,10 +1,9 @@
-"""Rotation of a subspace by random tilts of its directions towards the directions outside.
+"""Rotation of a subspace by random tilts of its directions towards the outside, on assumed records.
 
 To first order the sine of the largest principal angle is the norm of the k-by-(d - k) matrix of tilt angles.
 Its entries are about normal with separate variances. The distribution of the norm comes from a few matrices
-of public random numbers: the largest tilts one by one, all others by their sum.
-
-Assumed records for the error models: gaps and squared coordinates of the directions that may rotate.
+of public random numbers: the largest tilts one by one, all others by their sum. Assumed records have the gaps
+and squared coordinates of the directions that may rotate.
 """
 
 from __future__ import annotations

@@ -1,21 +1,9 @@
-"""Error from estimated column scales, which rotates the components of the correlations.
-
-Error model of the covariance family, from a plan's public numbers and an assumed spectrum.
+"""Error models of the recommended and power algorithms, from a plan's numbers and an assumed spectrum.
 
 The prediction is the sine of the largest principal angle to the records' own components. It has two causes,
 both to first order: noise, and clipping bias, as clipped records weigh less in the noised sum. The clip
-radius follows from the study's rule on the assumed records.
-
-Error model of the iterative family: dp-pca and noisy-power.
-
-A round multiplies the tilt of direction i towards j by a factor rho < 1 and adds fresh noise. The rest of the
-public starting directions fades by rho a round. dp-pca averages its tail, and its tilt with it.
-
-Error model of refined-cov and refined-pca: the first stage, then the rest of its error after refinement.
-
-The last stage runs without noise on assumed records with right directions. Its stated sd of an entry of the
-cross covariance is the predicted error of a noised entry. A poor first stage is not corrected in full; the
-rest was fitted.
+radius follows from the study's rule on the assumed records. Estimated column scales add the rotation of the
+components of the correlations.
 """
 
 from __future__ import annotations
@@ -151,6 +139,10 @@ SEVERAL_DIRECTIONS = 1.08
 
 class GradientModel:
     """Gradients of the assumed records along the first m directions, and their clipping.
+
+    For dp-pca and noisy-power. A round multiplies the tilt of direction i towards j by a factor rho < 1 and
+    adds fresh noise. The rest of the public starting directions fades by rho a round. dp-pca averages its
+    tail, and its tilt with it.
 
     A gradient is x a^T - C with a_i = x_i / sqrt(lambda_i), and C has sqrt(lambda_i) v_i in column i (0
     without pull). If not `scaled`, a_i = x_i.
@@ -327,7 +319,12 @@ def refined_pca(plan: Plan, assumed_spectrum: AssumedSpectrum) -> PredictedError
 
 
 def with_remaining_error(found: PredictedError, left: float) -> PredictedError:
-    """Return the error with the rest of the first stage's error added."""
+    """Return the error with the rest of the first stage's error added.
+
+    For refined-cov and refined-pca. The last stage runs without noise on assumed records with right
+    directions. Its stated sd of an entry of the cross covariance is the predicted error of a noised entry. A
+    poor first stage is not corrected in full; the rest was fitted.
+    """
     low, median, high, raw = (
         math.hypot(part, left) for part in (found.low, found.median, found.high, found.raw)
     )

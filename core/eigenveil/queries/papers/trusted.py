@@ -1,11 +1,6 @@
 """Queries that need an exact sum at a trusted coordinator; secure aggregation cannot serve them.
 
 Sites send the answer of `Gram` or `RowNorms`. eigenveil.mechanisms releases a statistic of the exact sum.
-
-Sensitivity of the leading subspace of a Gram matrix, from its eigengap [P19].
-
-Source: Gonen & Gilad-Bachrach 2018, with the distance taken after the best right rotation, k columns of d
-entries each, and neighbours by adding or removing a record.
 """
 
 from __future__ import annotations
@@ -229,6 +224,10 @@ class RadiusSearch:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EigenspaceSensitivity:
     """Sensitivity bounds for the shape of a query.
+
+    Sensitivity of the leading subspace of a Gram matrix, from its eigengap [P19]. Source: Gonen &
+    Gilad-Bachrach 2018, with the distance taken after the best right rotation, k columns of d entries each,
+    and neighbours by adding or removing a record.
 
     `step` is the sensitivity of the gap, `cap` the largest possible distance, `float_slack` the effect of
     floats and the grid on any distance.

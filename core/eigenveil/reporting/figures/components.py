@@ -1,8 +1,6 @@
-"""Scree plot: explained variances with the uncertainty from the privacy noise.
+"""Plots of components: scree with the privacy noise's uncertainty, loadings, and error against epsilon.
 
-Loadings of the columns on each component.
-
-Predicted error against epsilon.
+Scree bars are explained variances; loadings are of the columns on each component; the error is predicted.
 """
 
 from __future__ import annotations

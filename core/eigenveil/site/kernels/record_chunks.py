@@ -1,8 +1,7 @@
-"""Optional C kernels, present where the wheel was built with a compiler (hatch_build.py).
+"""Chunks of records, processed by numpy or by optional C kernels.
 
-Chunks of records processed by numpy: converted to float64 once and multiplied by BLAS.
-
-Chunks of records processed in C: read as stored and widened in registers.
+numpy converts to float64 once and multiplies by BLAS; C reads as stored and widens in registers. The kernels
+are present where the wheel was built with a compiler (hatch_build.py).
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from eigenveil_client.site.engine.engine import LoadedRecords
 from eigenveil_client.site.policy import Approval
 from eigenveil_client.site.policy_sections import Year
 from eigenveil_client.site.state import store_access
-from eigenveil_client.site.state.received_plans import PersonDecision
+from eigenveil_client.site.state.received_plans import TRANSITIONS, ConsentStatus, PersonDecision
 from eigenveil_client.site.state.rollback import RollbackGuard
 from eigenveil_client.site.state.store import SiteStore
 from eigenveil_proto.v1 import eigenveil_pb2 as pb
@@ -309,3 +309,9 @@ def test_no_column_hides_among_many_that_are_alike(tmp_path: Path) -> None:
         stage.worker(store).work(work(rehearse(plan)[0], stage.signed(plan)))
     said = site(written(stage, 'approval = "ask"\n'), "explain", plan.digest[:12]).out
     assert [name for name in names if name not in said] == []
+
+
+def test_no_status_leads_back_from_an_end() -> None:
+    ends = {ConsentStatus.DECLINED, ConsentStatus.WITHDRAWN, ConsentStatus.ENDED}
+    assert all(TRANSITIONS[end] <= ends for end in ends)
+    assert set(TRANSITIONS) == set(ConsentStatus)

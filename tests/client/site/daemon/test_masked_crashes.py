@@ -111,3 +111,12 @@ async def test_a_crash_around_ready_costs_nothing_and_it_is_said_again(peers: Pe
         async with peers.stage.daemon() as store:
             await until(lambda: len(coordinator.contributions) == 1)
             assert left(store)[0] == FIRST.micro_rho
+
+
+async def test_a_repeated_attempt_is_answered_ever_more_slowly(peers: Peers, pauses: list[int]) -> None:
+    coordinator = Coordinator(work=[*script(peers)[:2], *(script(peers)[1] for _ in range(3))])
+    async with peers.stage.serving(coordinator), peers.stage.daemon() as store:
+        await until(lambda: len(coordinator.contributions) == 4)
+        assert left(store)[0] == FIRST.micro_rho
+    assert pauses == [2, 3]
+    assert len({one.values for one in coordinator.contributions}) == 1

@@ -1,15 +1,8 @@
-"""Console pages: studies and decisions, messages sent, columns, budget, connection.
+"""Console pages of a site: studies, decisions, messages sent, columns, budget, certificate, connection.
 
-Context of the console's pages.
-
-Decision pages: the consequence, a field for the name, and one button.
-
-Decisions use the functions of the commands. The plan's whole digest is in the path, so a decision is about
-the plan that was shown.
-
-Pages of the messages that left this site, and of their recomputed numbers.
-
-Pages of the site: columns, budget, certificate and connection.
+A decision page has the consequence, a field for the name, and one button. Decisions use the functions of the
+commands. The plan's whole digest is in the path, so a decision is about the plan that was shown. The numbers
+of the messages that left this site are computed again for their pages.
 """
 
 from __future__ import annotations
