@@ -29,6 +29,14 @@ def as_datetime(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
+def current_task() -> asyncio.Task[object]:
+    """Return the task of a call, in which this runs."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a call runs in a task")
+    return task
+
+
 Fatal = Callable[[InternalError], NoReturn]
 
 

@@ -23,24 +23,22 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        f"{STREAMS}::test_a_reply_has_its_own_time_however_long_its_request_took"),
     of("TM18", f"{FRONT}/connection.py",
        ("            self._release_bytes(frame.stream)\n"
-       "            self._observer.closed(self, 1)\n"
+       "            observer.quota.closed(client, 1)\n"
        "        if cancelled_"),
        "            self._release_bytes(frame.stream)\n        if cancelled_", TAKEN_BACK),
     of("TM18", f"{FRONT}/connection.py",
        ("            self._release_bytes(frame.stream)\n"
-       "            self._observer.closed(self, 1)\n"
+       "            observer.quota.closed(client, 1)\n"
        "        if cancelled_"),
-       "            self._observer.closed(self, 1)\n        if cancelled_", TAKEN_BACK),
-    of("TM18", f"{FRONT}/gateway.py", ("self._quota.may_open(\n"
-                                   "            connection.connection_info.gateway_client\n"
-                                   "        )"),
-       "connection.streams < self._options.limits.streams_per_client",
+       "            observer.quota.closed(client, 1)\n        if cancelled_", TAKEN_BACK),
+    of("TM18", f"{FRONT}/connection.py", "observer.quota.may_open(client)",
+       "self.streams < observer.quota._limits.streams_per_client",
        f"{STREAMS}::test_streams_are_counted_for_a_certificate_and_not_for_each_of_its_connections"),
     of("TM18", f"{FRONT}/quota.py", "self._others > self._limits.streams_of_non_sites",
        "self._others >= self._limits.streams_of_non_sites",
        f"{STREAMS}::test_of_all_who_are_no_sites_the_one_with_the_most_streams_makes_room"),
-    of("TM18", f"{FRONT}/quota.py", "(-one.streams, one.connection_info.began)",
-       "(one.streams, one.connection_info.began)",
+    of("TM18", f"{FRONT}/quota.py", "(-one.streams, one.info.began)",
+       "(one.streams, one.info.began)",
        f"{STREAMS}::test_of_a_guests_connections_the_one_with_the_most_streams_makes_room"
        "_and_of_several_the_oldest"),
     of("TM18", f"{FRONT}/message_quota.py", ("            caller_replies = self._use(caller)\n"
