@@ -136,7 +136,7 @@ OF_FRESH_EYES: tuple[Mutant, ...] = (
        "tests/client/site/state/test_declined_plans.py"
        "::test_a_plan_for_which_anything_left_stays_whole_when_its_study_ends"),
     of("TM39", "client/eigenveil_client/records/sources/columnar.py",
-       "                    if rows != file.metadata.num_rows:\n", "                    if False:\n",
+       "                if rows != file.metadata.num_rows:\n", "                if False:\n",
        "tests/client/records/sources/test_columnar.py"
        "::test_a_file_that_gives_other_rows_than_it_states_is_refused"),
     of("R10", f"{SERVER}/rounds/open_round.py",
