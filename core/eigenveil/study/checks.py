@@ -166,6 +166,11 @@ def to_plain(value: Any) -> Any:
     return [to_plain(one) for one in value] if isinstance(value, tuple) else value
 
 
+def plain_fields(value: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass as plain values."""
+    return {one.name: to_plain(getattr(value, one.name)) for one in fields(value)}
+
+
 @cache
 def field_types(kind: Any) -> dict[str, Any]:
     found = get_type_hints(kind)
@@ -227,7 +232,8 @@ def _converted(hint: Any, key: str, value: Any, refuse: Refuse, readers: Readers
     if issubclass(kind, Enum):
         return _member(kind, key, value, refuse)
     if kind in (int, float):
-        if isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool):
+        fits = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        if fits:
             return int(value) if kind is int else as_float(key, value, refuse)
     elif kind is tuple:
         element = get_args(hint)[0]
