@@ -137,6 +137,15 @@ def eigenpairs(matrix: FloatArray) -> tuple[FloatArray, FloatArray]:
     return values[::-1].copy(), fix_signs(vectors[:, ::-1])
 
 
+def rotated_eigenpairs(basis: FloatArray, product: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return eigenvalues (k,), falling, and eigenvectors of the symmetric part of basis^T product (Ritz).
+
+    Shape: basis, product (d, k) -> (k,), (k, k).
+    """
+    small = basis.T @ product
+    return eigenpairs((small + small.T) / 2)
+
+
 def leading_eigenpairs(matrix: FloatArray, k: int) -> tuple[FloatArray, FloatArray]:
     """Return all eigenvalues (d,), falling, and the first k eigenvectors as columns (d, k), by `fix_signs`.
 
