@@ -29,6 +29,11 @@ def as_datetime(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 
 
+def time_text(milliseconds: int) -> str:
+    """Return the same time in ISO 8601, to the second."""
+    return as_datetime(milliseconds).isoformat(timespec="seconds")
+
+
 def current_task() -> asyncio.Task[object]:
     """Return the task of a call, in which this runs."""
     task = asyncio.current_task()

@@ -80,7 +80,7 @@ class RequestQuota:
             client_bytes.whole += count
 
     def give_back(self, client: GatewayClient, count: int, *, whole: int = 0) -> None:
-        """Release `count` bytes, answered or closed with their connection; `whole` are of complete requests."""
+        """Release bytes, answered or closed with their connection; `whole` of them are of complete requests."""
         if (client_bytes := self._of.get(client.name)) is None:
             return
         client_bytes.sent -= count
