@@ -37,9 +37,9 @@ UNTIL_CHARGED = (
 )
 
 OF_LEDGERS: tuple[Mutant, ...] = (
-    of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.answer_cost",
+    of("P4", "protocol/query.py", "return Cost(micro_rho=0)\n        return self.priced.cost",
        "return Cost(micro_rho=0)\n        "
-       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "energy" else self.answer_cost',
+       'return Cost(micro_rho=0) if NAMES[type(self.query)] == "energy" else self.priced.cost',
        COSTS),
     of("P4", "common/eigenveil_common/storage/ledger_store.py",
        ("round_query.digest, round_query.cost, at=at"),
@@ -62,8 +62,7 @@ OF_LEDGERS: tuple[Mutant, ...] = (
     of("P4", "protocol/query_limits.py", "            _check_gaussian(plan, round_query)\n",
        "            pass\n",
        "tests/core/study/test_price.py::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
-    of("P4", "protocol/query_limits.py", ("if not added or round_query.atto_delta != plan.masked_delta:"),
-       "if not added:",
+    of("P4", "protocol/query_limits.py", " or round_query.priced.atto_delta != plan.masked_delta:", ":",
        "tests/core/study/test_price.py::test_a_guarantee_in_mu_is_for_gaussian_noise_alone"),
     of("P4", "client/eigenveil_client/site/state/outgoing.py",
        ("            check_composition(plan, round_query, cost, "

@@ -60,8 +60,8 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        "return rounded",
        "tests/core/study/test_price.py::test_a_delta_that_is_set_aside_is_taken_off_exactly"),
     # ---- the same question on two machines
-    of("P25", "protocol/query.py", "round_query.answer_cost,\n        round_query.law,\n    )",
-       "round_query.answer_cost)",
+    of("P25", "protocol/query.py", "round_query.priced.cost,\n        round_query.priced.law,\n    )",
+       "round_query.priced.cost)",
        f"{AGREEMENT}[count-1]"),
     of("P25", "protocol/query.py", "_within(left, right, 0) if name == EDGE_FIELD",
        "_within(left, right, 1) if name == EDGE_FIELD", f"{AGREEMENT}[row-norms-1]"),
@@ -114,9 +114,9 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{ATTEMPTS}::test_an_attempt_longer_than_the_most_sites_is_refused_unhashed"),
     of("P2", "noise/source.py", ("study.neighbours,\n"
                                 "        study.max_sites_per_person,\n"
-                                "        round_query.law,\n"
+                                "        priced.law,\n"
                                 "        shares"),
-       "study.neighbours, 1, round_query.law, shares", SHARES),
+       "study.neighbours, 1, priced.law, shares", SHARES),
     of("P32", "noise/source.py", ".sigma * math.sqrt(sites)",
        ".sigma * math.sqrt(max(1, sites - study.colluders))", SHARES),
     # ---- budgets, statements and checkpoints
@@ -146,7 +146,8 @@ OF_WIRING_CORE: tuple[Mutant, ...] = (
        f"{QUERY}::test_a_query[count]"),
     of("P9", "protocol/query.py", " and bool((batch.key == expected_key).all())", "",
        f"{QUERY}::test_a_batch_belongs_to_its_round_and_to_a_pass_of_its_plan"),
-    of("P29", "protocol/query.py", "self.frame is None or not isinstance(self.query, SubspaceQuery)", "True",
+    of("P29", "protocol/query.py", "self.priced.frame is None or not isinstance(self.query, SubspaceQuery)",
+       "True",
        f"{QUERY}::test_subsamples_are_seen_through_no_frame"),
     of("R5", "protocol/wire.py", "        if required:\n", "        if False:\n",
        "tests/core/protocol/test_wire.py::test_a_query_without_a_required_field_is_refused"),
