@@ -57,10 +57,10 @@ OF_SIGNATURES: tuple[Mutant, ...] = (
     of("R31", FOLLOWS, " and _whole(plan)", "", UNFOLLOWED),
     of("R31", FOLLOWS, "if during else candidates(study)", "if True else candidates(study)",
        f"{AUTHORIZATION}::test_a_plan_matches_the_study_it_was_made_of"),
-    of("R30", "key_cards/key_card.py", ("form.need(card.said == card_json, \"it is not in canonical form\")"),
+    of("R30", "key_cards.py", "card.need(card.said == signed.said, \"it is not in canonical form\")",
        "pass",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
-    of("R30", "key_cards/owners.py", "len(self.signing) == KEY_BYTES", "True",
+    of("R30", "key_cards.py", "len(key) == KEY_BYTES", "True",
        f"{CARDS}::test_a_card_that_was_changed_is_refused"),
     # ---- digits are heard
     of("R30", RULE, "(eigenveil-site analysts confirm {key_card.analyst})",

@@ -13,8 +13,8 @@ from pathlib import Path
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.identity import Identity, Role
-from eigenveil.key_cards.owners import AnalystKeyCard, SignedAnalystKeyCard, sign_analyst_card
+from eigenveil.identity import Role
+from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
 from eigenveil.protocol.plan import Plan
 from eigenveil.study_authorization import SignedAuthorization, authorize
 from eigenveil_client.analyst.options import VARIABLE
@@ -117,7 +117,7 @@ class SigningKey:
     @property
     def signed(self) -> SignedAnalystKeyCard:
         """The signed key card for the sites; the same bytes each time."""
-        return sign_analyst_card(self.key_card, self.signing.sign)
+        return SignedAnalystKeyCard.of(self.key_card, self.signing.sign)
 
     def authorize(self, plan: Plan, expires: int) -> SignedAuthorization:
         """Return the analyst's signed authorization of this plan, until the Unix time `expires`.

@@ -12,7 +12,7 @@ from eigenveil_common.command import FILE, print_result
 from eigenveil_common.files import check_output, write_durably
 
 if TYPE_CHECKING:
-    from eigenveil.key_cards.owners import AnalystKeyCard
+    from eigenveil.key_cards import AnalystKeyCard
 
 
 @click.command()
@@ -138,7 +138,7 @@ def export_card(out: Path | None, profile: Path | None, as_json: bool) -> None:
 
     The first call creates the key; later calls write the same key card.
     """
-    from eigenveil.key_cards.key_card import cards_to_file
+    from eigenveil.key_cards import cards_to_file
     from eigenveil_client.analyst.profile import SigningKey, default_profile
 
     signing_key = SigningKey.make(profile or default_profile())

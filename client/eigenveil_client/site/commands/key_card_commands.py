@@ -12,7 +12,7 @@ from eigenveil_common.command import FILE, console, is_interactive, print_result
 from eigenveil_common.files import check_output, read, write_durably
 
 if TYPE_CHECKING:
-    from eigenveil.key_cards.key_card import SignedKeyCard
+    from eigenveil.key_cards import SignedKeyCard
     from eigenveil_client.site.config import SiteConfig
     from eigenveil_client.site.roster.pins import RosterKind
 
@@ -41,7 +41,7 @@ def export_peer_card(config: SiteConfig, out: Path | None, as_json: bool) -> Non
 
     The first call makes the keys, which never leave this machine; later calls write the same card.
     """
-    from eigenveil.key_cards.key_card import cards_to_file
+    from eigenveil.key_cards import cards_to_file
     from eigenveil_client.site.roster.peers import SiteKeys, card_row, export_text, site_identity
 
     out = out or Path(f"{site_identity(config.identity).name}.peer")
@@ -158,7 +158,7 @@ def _note_cards(config: SiteConfig) -> None:
 
 def _read_cards(kind: RosterKind[Any], path: Path) -> tuple[SignedKeyCard[Any], ...]:
     from eigenveil.errors import PeerError
-    from eigenveil.key_cards.key_card import cards_from_file
+    from eigenveil.key_cards import cards_from_file
 
     try:
         return cards_from_file(read(path), kind.read)
@@ -169,7 +169,7 @@ def _read_cards(kind: RosterKind[Any], path: Path) -> tuple[SignedKeyCard[Any], 
 def _parse_fingerprint(text: str) -> str:
     """Return the typed digits; prompt again if their number is wrong."""
     from eigenveil.errors import RequestError
-    from eigenveil.key_cards.key_card import typed_fingerprint
+    from eigenveil.key_cards import typed_fingerprint
 
     try:
         return typed_fingerprint(text)

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
 from eigenveil.errors import Code, PeerError, RequestError, round_label
-from eigenveil.key_cards.owners import SiteKeyCard
+from eigenveil.key_cards import SiteKeyCard
 from eigenveil.protocol.plan import Plan
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.protocol.rounds import Release, RoundStatement, SignedRound

@@ -15,7 +15,7 @@ from typing import Any
 
 from eigenveil.dictionary.site_rules import Verdict
 from eigenveil.errors import Code, EigenveilError, RequestError
-from eigenveil.key_cards.owners import AnalystKeyCard, SignedAnalystKeyCard
+from eigenveil.key_cards import AnalystKeyCard, SignedAnalystKeyCard
 from eigenveil.protocol.plan import Plan
 from eigenveil.study_authorization import MAX_AUTHORIZATION_SECONDS, SignedAuthorization, check_authorization
 from eigenveil_client.site.roster.pins import PinStatus, RosterContent, RosterKind

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from eigenveil.dictionary.site_rules import SEES, ForbiddenByRule, Verdict
 from eigenveil.errors import Code, RequestError
 from eigenveil.identity import Identity, Role
-from eigenveil.key_cards.owners import SignedSiteKeyCard, SiteKeyCard, sign_site_card
+from eigenveil.key_cards import SignedSiteKeyCard, SiteKeyCard
 from eigenveil.protocol.plan import Plan
 from eigenveil.study.study import Trust
 from eigenveil_client.connection.identity import folder_identity
@@ -85,7 +85,7 @@ class SiteKeys:
     @property
     def signed(self) -> SignedSiteKeyCard:
         """Signed key card for other sites; the same bytes each time."""
-        return sign_site_card(self.card, self.signing.sign)
+        return SignedSiteKeyCard.of(self.card, self.signing.sign)
 
     def secret_with(self, card: SiteKeyCard) -> bytes:
         """Return the raw X25519 secret shared with another site: 32 bytes, constant, the same at both ends.

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic
 
 from eigenveil.errors import Code, RequestError
-from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard, card_from_dict, card_to_dict
+from eigenveil.key_cards import AnyCard, SignedKeyCard, card_from_dict, card_to_dict
 
 
 class PinStatus(Enum):

@@ -17,7 +17,7 @@ from typing import Any, Generic
 
 from eigenveil.dictionary.site_rules import LONGEST_SIGNER_NAME, checked_text
 from eigenveil.errors import Code, PeerError, RequestError
-from eigenveil.key_cards.key_card import AnyCard, SignedKeyCard, typed_fingerprint
+from eigenveil.key_cards import AnyCard, SignedKeyCard, typed_fingerprint
 from eigenveil.numerics.encoding import parse_json
 from eigenveil_client.site.roster.pins import (
     Confirmation,
