@@ -56,6 +56,11 @@ class NoiseSpec:
 
     blocks: tuple[Block, ...]
 
+    @classmethod
+    def of(cls, count: int, scale: float, law: NoiseDistribution = NoiseDistribution.GAUSSIAN) -> NoiseSpec:
+        """Return the noise of one block."""
+        return cls(blocks=(Block(count=count, scale=scale, law=law),))
+
     @property
     def length(self) -> int:
         """Number of integers in the answer."""
@@ -138,7 +143,7 @@ def noise_spec(
         diagonal = Block(count=d, scale=root_of(square))
         above = Block(count=query.length - d, scale=root_of(square / 2))
         return NoiseSpec(blocks=(diagonal, above))
-    return NoiseSpec(blocks=(Block(count=query.length, scale=root_of(square), law=noise_distribution),))
+    return NoiseSpec.of(query.length, root_of(square), noise_distribution)
 
 
 def share_spec(priced: PricedQuery, study: Study, sites: int) -> NoiseSpec:
