@@ -57,6 +57,11 @@ class SiteStatement:
         )
 
     @property
+    def approval(self) -> str:
+        """Decision about a study, by a person or by rules, as in site.toml."""
+        return "ask" if self.asks else "auto"
+
+    @property
     def rules(self) -> dict[str, float]:
         """Thresholds by their keys in site.toml."""
         return {name: getattr(self, name) for name in RULES}
@@ -65,7 +70,7 @@ class SiteStatement:
         """Return plain values for output or a document."""
         return {
             "offers": to_plain(self.offers),
-            "approval": "ask" if self.asks else "auto",
+            "approval": self.approval,
             "rules": self.rules,
             "allows": None if self.allows is None else self.allows.to_dict(),
         }
