@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 from eigenveil.aggregation import Contribution, RunningTotal, aggregate, validate
 from eigenveil.errors import Code
-from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.numerics import linalg
+from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries import (
     NAMES,
     Batch,
@@ -30,8 +30,8 @@ from eigenveil.queries import (
     ShuffledRecord,
     SpanVotes,
 )
-from eigenveil.queries.contract import is_gram
 from eigenveil.queries.gradients import pass_key
+from eigenveil.queries.limits import is_gram
 from eigenveil.queries.papers.fingerprints import Subsamples
 from eigenveil.site.site import Site
 from eigenveil.study.grid import S

@@ -13,19 +13,14 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.queries.contract import (
-    ClippedVectors,
-    QueryDescription,
-    QueryKind,
-    describe_numbers,
-    largest_count,
-)
+from eigenveil.queries.contract import ClippedVectors, QueryDescription, QueryKind, describe_numbers
 from eigenveil.queries.limits import (
     WEIGHT,
     ceil_sqrt,
     check_floor,
     check_whole,
     freeze,
+    largest_count,
     require,
     within_limit,
 )

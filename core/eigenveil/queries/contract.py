@@ -1,10 +1,7 @@
-"""Contract of a query kind: its protocol, descriptions of its answer, and plausibility checks of answers.
+"""Contract of a query kind, descriptions of its answer, and what several kinds have in common.
 
 Descriptions are from public parameters, the same for every site. The type checker refuses a kind that lacks a
-member. In checks (`is_plausible`), `records` is a range for the site's number of records, with one element if
-it is known. Float comparisons have a tolerance above their own error, in the site's favour: an honest answer
-always passes. Sums are far below the 2**62 that `check_no_overflow` allows once every entry is
-`within_limit`.
+member.
 """
 
 from __future__ import annotations
@@ -18,14 +15,21 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
-from eigenveil.numerics.linalg import UNIT, is_semidefinite, upper_triangle_rows
 from eigenveil.queries.limits import (
-    ClippedQuery,
+    BINS,
     ceil_sqrt,
-    check_bins,
-    check_row_floor,
+    check_centre,
+    check_floor,
+    check_whole,
+    freeze,
+    is_gram,
+    is_within_norm,
+    largest_count,
+    least_row_radius,
+    on_norm_grid,
+    require,
+    row_norm_limit,
     triangle,
-    within_limit,
 )
 from eigenveil.study.grid import S, offsets, steps, unit
 from eigenveil.study.study import Scaling, Study
@@ -69,21 +73,6 @@ def describe_histogram(edges: IntArray, edge_meaning: str) -> QueryDescription:
     return QueryDescription(
         labels=[f"records below {edges[0]}", *inner, f"records from {edges[-1]}"],
         unit=f"one record; the edges of the bins are {edge_meaning}",
-    )
-
-
-def column_products(query: ClippedQuery, study: Study) -> QueryDescription:
-    """Return the description of column products: the diagonal, then the strict upper triangle by rows."""
-    names = [column.name for column in study.columns]
-    each = [(float(step), column.unit) for step, column in zip(steps(study), study.columns, strict=True)]
-    pairs = [*((one, one) for one in each), *combinations(each, 2)]
-    return QueryDescription(
-        labels=[*(f"{name} squared" for name in names), *(f"{a} x {b}" for a, b in combinations(names, 2))],
-        unit="one grid step of each of the two columns, multiplied: products of distances from the centre, "
-        "after clipping",
-        factors=tuple(a * b for (a, _), (b, _) in pairs),
-        names=tuple(f"{a} x {b}" for (_, a), (_, b) in pairs),
-        radius=query.radius,
     )
 
 
@@ -163,49 +152,6 @@ class QueryProtocol(Protocol):
         """Return the label of each number of an answer and the unit of a value of 1."""
 
 
-def largest_count(records: range) -> int:
-    return records[-1]
-
-
-def counts_within(counts: IntArray, total: int) -> bool:
-    """Return True if these are counts with a sum of at most `total`."""
-    return bool((counts >= 0).all()) and sum(map(int, counts)) <= total
-
-
-def is_within_norm(values: IntArray, length: int) -> bool:
-    """Return True if the norm of a vector is at most `length`.
-
-    Floats: the relative error of m squares of rounded integers and their sum is below (m + 4) 2**-52.
-    """
-    if not within_limit(values, length):
-        return False
-    rounded = values.astype(np.float64).reshape(-1)
-    return float(rounded @ rounded) <= float(length) ** 2 * (1 + (rounded.size + 8) * 4 * UNIT)
-
-
-def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
-    """Return True if vectors of norm at most `radius`, one a record, can have these sums of products.
-
-    Shape: triangle (d (d + 1) / 2,), the diagonal, then the strict upper triangle row by row.
-    """
-    diagonal = triangle[:d]
-    limit = largest_count(records) * radius**2
-    if (
-        not bool((diagonal >= 0).all())
-        or sum(map(int, diagonal)) > limit
-        or not within_limit(triangle, limit)
-    ):
-        return False
-    if not diagonal.any():
-        return not triangle.any()
-    squares = diagonal.astype(np.float64)
-    for i, row in enumerate(upper_triangle_rows(d)):
-        products = np.square(triangle[row], dtype=np.float64)
-        if not bool((products <= squares[i] * squares[i + 1 :] * (1 + 16 * UNIT)).all()):
-            return False
-    return is_semidefinite(triangle, d)
-
-
 def decreasing_values(largest: int, length: int) -> IntArray:
     """Return assumed numbers, the i-th about `largest` / i. Shape: (length,)."""
     return frozen((largest // (1 + np.arange(length))).astype(np.int64))
@@ -239,7 +185,13 @@ class NormBins(EdgeHistogram):
     """Additive histogram of norms, on the public grid."""
 
     __slots__ = ()
-    check_honest = check_bins
+
+    def check_honest(self) -> None:
+        """Refuse other bins than those of the public grid, at some top."""
+        require(
+            self.edges.size == BINS - 1 and on_norm_grid(self.edges),
+            "the bins of a histogram of norms must be those of the public grid",
+        )
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: a record is one count in one bin; a replacement moves it to another."""
@@ -278,17 +230,29 @@ class ClippedVectors(SizedQuery):
         return is_within_norm(values, largest_count(records) * self.bound)
 
 
-class GramAnswer:
-    """Sum of z z^T over rows z about the centre, clipped to ||z|| <= R (entries truncated towards zero).
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ClippedRows:
+    """Rows z about a public centre, clipped to ||z|| <= R. Shape: centre (d,)."""
 
-    Shape: centre (d,); answer (d (d + 1) / 2,): the diagonal, then the strict upper triangle row by row.
-    """
-
-    __slots__ = ()
     centre: IntArray
     radius: int
-    check_honest = check_row_floor
-    describe = column_products
+
+    def __post_init__(self) -> None:
+        freeze(self, "centre")
+        check_centre(self.centre)
+        check_whole("clip radius", self.radius, 1, row_norm_limit(self.centre.size))
+
+    def check_honest(self) -> None:
+        """Refuse a radius at which the farthest row, once clipped, would no longer count in a sum."""
+        check_floor(self.radius, least_row_radius(self.centre.size))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GramAnswer(ClippedRows):
+    """Sum of z z^T over clipped rows (entries truncated towards zero).
+
+    Shape: answer (d (d + 1) / 2,): the diagonal, then the strict upper triangle row by row.
+    """
 
     @property
     def length(self) -> int:
@@ -300,3 +264,20 @@ class GramAnswer:
 
     def is_plausible(self, values: IntArray, records: range) -> bool:
         return is_gram(values, self.centre.size, self.radius, records)
+
+    def describe(self, study: Study) -> QueryDescription:
+        """Return the description of column products: the diagonal, then the strict upper triangle by rows."""
+        names = [column.name for column in study.columns]
+        each = [(float(step), column.unit) for step, column in zip(steps(study), study.columns, strict=True)]
+        pairs = [*((one, one) for one in each), *combinations(each, 2)]
+        return QueryDescription(
+            labels=[
+                *(f"{name} squared" for name in names),
+                *(f"{a} x {b}" for a, b in combinations(names, 2)),
+            ],
+            unit="one grid step of each of the two columns, multiplied: products of distances from the "
+            "centre, after clipping",
+            factors=tuple(a * b for (a, _), (b, _) in pairs),
+            names=tuple(f"{a} x {b}" for (_, a), (_, b) in pairs),
+            radius=self.radius,
+        )

@@ -14,11 +14,8 @@ from eigenveil.queries.contract import (
     QueryDescription,
     QueryKind,
     assumed_sum,
-    counts_within,
     describe_histogram,
     describe_numbers,
-    is_within_norm,
-    largest_count,
 )
 from eigenveil.queries.limits import (
     DIRECTION_LIMIT,
@@ -30,7 +27,10 @@ from eigenveil.queries.limits import (
     check_edges,
     check_floor,
     check_whole,
+    counts_within,
     freeze,
+    is_within_norm,
+    largest_count,
     require,
     row_norm_limit,
     within_limit,
@@ -151,13 +151,13 @@ class GradientNorms(NormBins):
         return describe_histogram(self.edges, "norms of gradients, scaled to integers")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ClippedGradient:
     """Gradients clipped to R, each as z b^T - u offset with integers b, u.
 
     Shape: answer (d k,), the d-by-k matrix row by row.
     """
 
-    __slots__ = ()
     spec: GradientSpec
     radius: int
 
@@ -180,8 +180,6 @@ class Gradient(ClippedGradient, ClippedVectors):
     meaning: ClassVar[str] = (
         "the sum of the records' gradients at the current directions, each clipped to a public radius"
     )
-    spec: GradientSpec
-    radius: int
     batch: Batch | None = None
 
     def describe(self, study: Study) -> QueryDescription:
@@ -203,8 +201,6 @@ class ShuffledRecord(ClippedGradient):
         "the gradient of one record at the current directions, clipped to a public radius; the coordinator "
         "sees it without noise, but cannot tell the record"
     )
-    spec: GradientSpec
-    radius: int
     batch: Batch
 
     assumed_release = assumed_sum

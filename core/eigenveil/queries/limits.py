@@ -1,4 +1,4 @@
-"""Limits and checks common to all queries, and the public floors of every honest study [P25].
+"""Limits, floors and plausibility checks common to all queries; the public floors of every honest study [P25].
 
 Symbols (see core/PRIVACY.md): d columns, k directions, z = integer row minus the public centre,
 R = clip radius, S = 2**ROW_BITS (a row entry lies in [-S, S]).
@@ -7,12 +7,12 @@ R = clip radius, S = 2**ROW_BITS (a row entry lies in [-S, S]).
 from __future__ import annotations
 
 import math
-from typing import Protocol
 
 import numpy as np
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import IntArray, frozen
+from eigenveil.numerics.linalg import UNIT, is_semidefinite, upper_triangle_rows
 from eigenveil.study.grid import S
 
 WEIGHT_BITS = 10
@@ -31,29 +31,6 @@ PER_OCTAVE = 4
 OCTAVE = 2.0 ** (1 / PER_OCTAVE)  # from one edge to the next
 EDGE_TOLERANCE = 0.25 * BINS  # largest effect of rounding and of separating equal edges
 ROUNDING = 2.0**-40  # for edges so large that float64 no longer resolves 1
-
-
-class ClippedQuery(Protocol):
-    """A query about rows relative to a public centre, clipped to a radius."""
-
-    @property
-    def centre(self) -> IntArray: ...
-    @property
-    def radius(self) -> int: ...
-
-
-class BinnedQuery(Protocol):
-    """A query for a histogram."""
-
-    @property
-    def edges(self) -> IntArray: ...
-
-
-class RowBins(BinnedQuery, Protocol):
-    """A query for a histogram of row norms."""
-
-    @property
-    def centre(self) -> IntArray: ...
 
 
 def require(condition: bool, message: str) -> None:
@@ -92,27 +69,12 @@ def check_whole(name: str, value: int, least: int, most: int) -> None:
     require(fits, f"{name} {value} must be a whole number (type int) between {least} and {most}")
 
 
-def check_clipped(query: ClippedQuery) -> None:
-    """Freeze and check a public centre, and check a clip radius: from 1 to the largest possible row norm."""
-    freeze(query, "centre")
-    check_centre(query.centre)
-    check_whole("clip radius", query.radius, 1, row_norm_limit(query.centre.size))
-
-
 def check_edges(edges: IntArray) -> None:
     """Check bin edges: positive, rising, at most 1024."""
     require(edges.ndim == 1 and 1 <= edges.size <= 1024, "a histogram must have 1 to 1024 edges")
     inside = bool(((edges > 0) & (edges < EDGE_LIMIT)).all())
     rising = inside and bool((np.diff(edges) > 0).all())
     require(rising, "histogram edges must be positive, increasing and below 2**62")
-
-
-def check_row_bins(query: RowBins) -> None:
-    """Freeze and check the public centre and the edges of a histogram of row norms."""
-    freeze(query, "centre", "edges")
-    check_centre(query.centre)
-    check_edges(query.edges)
-    require(int(query.edges[-1]) < 2**31, "row norm edges must stay below 2**31")
 
 
 def ceil_sqrt(square: int) -> int:
@@ -130,23 +92,9 @@ def least_row_radius(d: int) -> int:
     return -(-row_norm_limit(d) // WEIGHT)
 
 
-def check_row_floor(query: ClippedQuery) -> None:
-    """Check that even the farthest row, once clipped, still counts in a sum."""
-    check_floor(query.radius, least_row_radius(query.centre.size))
-
-
 def check_floor(radius: int, least: int) -> None:
     """Check a clip radius against the public floor."""
     require(radius >= least, f"a clip radius of {radius} is below the public floor of {least}")
-
-
-def check_bins(query: BinnedQuery) -> None:
-    """Check that a histogram of norms has the bins of the public grid, at some top."""
-    whole = query.edges.size == BINS - 1
-    require(
-        whole and on_norm_grid(query.edges),
-        "the bins of a histogram of norms must be those of the public grid",
-    )
 
 
 def on_norm_grid(edges: IntArray) -> bool:
@@ -157,3 +105,51 @@ def on_norm_grid(edges: IntArray) -> bool:
     spacing = np.diff(edges).astype(np.float64)
     wanted = edges[:-1].astype(np.float64) * (OCTAVE - 1)
     return bool((np.abs(spacing - wanted) <= EDGE_TOLERANCE + wanted * ROUNDING).all())
+
+
+# Plausibility of a site's answer. `records` is a range for its number of records, with one element if it is
+# known. Float comparisons have a tolerance above their own error, in the site's favour: an honest answer always
+# passes. Sums are far below the 2**62 that `check_no_overflow` allows once every entry is `within_limit`.
+
+
+def largest_count(records: range) -> int:
+    return records[-1]
+
+
+def counts_within(counts: IntArray, total: int) -> bool:
+    """Return True if these are counts with a sum of at most `total`."""
+    return bool((counts >= 0).all()) and sum(map(int, counts)) <= total
+
+
+def is_within_norm(values: IntArray, length: int) -> bool:
+    """Return True if the norm of a vector is at most `length`.
+
+    Floats: the relative error of m squares of rounded integers and their sum is below (m + 4) 2**-52.
+    """
+    if not within_limit(values, length):
+        return False
+    rounded = values.astype(np.float64).reshape(-1)
+    return float(rounded @ rounded) <= float(length) ** 2 * (1 + (rounded.size + 8) * 4 * UNIT)
+
+
+def is_gram(triangle: IntArray, d: int, radius: int, records: range) -> bool:
+    """Return True if vectors of norm at most `radius`, one a record, can have these sums of products.
+
+    Shape: triangle (d (d + 1) / 2,), the diagonal, then the strict upper triangle row by row.
+    """
+    diagonal = triangle[:d]
+    limit = largest_count(records) * radius**2
+    if (
+        not bool((diagonal >= 0).all())
+        or sum(map(int, diagonal)) > limit
+        or not within_limit(triangle, limit)
+    ):
+        return False
+    if not diagonal.any():
+        return not triangle.any()
+    squares = diagonal.astype(np.float64)
+    for i, row in enumerate(upper_triangle_rows(d)):
+        products = np.square(triangle[row], dtype=np.float64)
+        if not bool((products <= squares[i] * squares[i + 1 :] * (1 + 16 * UNIT)).all()):
+            return False
+    return is_semidefinite(triangle, d)

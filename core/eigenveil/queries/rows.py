@@ -10,20 +10,27 @@ import numpy as np
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
 from eigenveil.queries.contract import (
+    ClippedRows,
     ClippedVectors,
+    EdgeHistogram,
     GramAnswer,
     NormBins,
     QueryDescription,
     QueryKind,
     decreasing_values,
     describe_histogram,
-    largest_count,
 )
-from eigenveil.queries.limits import WEIGHT, ceil_sqrt, check_clipped, check_row_bins, check_row_floor
+from eigenveil.queries.limits import (
+    WEIGHT,
+    ceil_sqrt,
+    check_centre,
+    check_edges,
+    freeze,
+    largest_count,
+    require,
+)
 from eigenveil.study.grid import steps
 from eigenveil.study.study import Study
-
-EDGES_OF_ROWS = "distances from the centre, in grid steps"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -60,24 +67,34 @@ class Count:
         return QueryDescription(labels=["usable records"], unit="one record")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RowNorms(NormBins):
+class RowBins(EdgeHistogram):
     """Histogram of ||z||. Shape: centre (d,)."""
+
+    __slots__ = ()
+    centre: IntArray
+
+    def __post_init__(self) -> None:
+        freeze(self, "centre", "edges")
+        check_centre(self.centre)
+        check_edges(self.edges)
+        require(int(self.edges[-1]) < 2**31, "row norm edges must stay below 2**31")
+
+    def describe(self, study: Study) -> QueryDescription:
+        return describe_histogram(self.edges, "distances from the centre, in grid steps")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RowNorms(RowBins, NormBins):
+    """`RowBins` plus noise."""
 
     kind: ClassVar[QueryKind] = "row_norms"
     meaning: ClassVar[str] = "a histogram of the records' distances from the public centre"
     centre: IntArray
     edges: IntArray
 
-    def __post_init__(self) -> None:
-        check_row_bins(self)
-
-    def describe(self, study: Study) -> QueryDescription:
-        return describe_histogram(self.edges, EDGES_OF_ROWS)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class ClippedSum(ClippedVectors):
+class ClippedSum(ClippedRows, ClippedVectors):
     """Sum of t z, t = floor(WEIGHT min(1, R / ||z||)): rows clipped to norm R.
 
     Shape: centre (d,); answer (d,), in units of 1 / WEIGHT of the row grid.
@@ -86,13 +103,6 @@ class ClippedSum(ClippedVectors):
     kind: ClassVar[QueryKind] = "clipped_sum"
     meaning: ClassVar[str] = "the sum of the records, each clipped to a public radius"
     weight: ClassVar[int] = WEIGHT
-    centre: IntArray
-    radius: int
-
-    check_honest = check_row_floor
-
-    def __post_init__(self) -> None:
-        check_clipped(self)
 
     @property
     def length(self) -> int:
@@ -109,7 +119,7 @@ class ClippedSum(ClippedVectors):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SquaredNormSum:
+class SquaredNormSum(ClippedRows):
     """Sum of min(||z||^2, R^2).
 
     Shape: centre (d,); answer (1,).
@@ -119,14 +129,7 @@ class SquaredNormSum:
     meaning: ClassVar[str] = (
         "the sum of squared distances from the public centre, each limited to a public radius"
     )
-    centre: IntArray
-    radius: int
     length: int = field(default=1, init=False)
-
-    check_honest = check_row_floor
-
-    def __post_init__(self) -> None:
-        check_clipped(self)
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity in L1: one number in [0, R^2]."""
@@ -166,12 +169,7 @@ class Gram(GramAnswer):
     meaning: ClassVar[str] = (
         "the sum of products of column pairs over the records, each clipped to a public radius"
     )
-    centre: IntArray
-    radius: int
     flat: bool = False
-
-    def __post_init__(self) -> None:
-        check_clipped(self)
 
     def l1(self, neighbours: Neighbours) -> int:
         """Sensitivity of the upper triangle in L1: (sum of all |entries| + trace) / 2.

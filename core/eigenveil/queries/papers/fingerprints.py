@@ -34,10 +34,10 @@ def check_public(query: object) -> None:
     """Accept: all parameters but the centre are public, so an honest study may ask any such query."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class DealtRecords:
     """Records dealt by a key, and spans of dimension `rank` about a centre. Shape: centre (d,), key (4,)."""
 
-    __slots__ = ()
     centre: IntArray
     rank: int
     key: IntArray
@@ -58,10 +58,7 @@ class DealtRecords:
 class Subsamples(DealtRecords):
     """Subsamples: each site deals its records into `count` of them."""
 
-    centre: IntArray
-    rank: int
     count: int
-    key: IntArray
 
     def __post_init__(self) -> None:
         DealtRecords.__post_init__(self)
@@ -77,10 +74,7 @@ class Cells(DealtRecords):
     coordinates. Points and the grid's offset follow from the key.
     """
 
-    centre: IntArray
-    rank: int
     count: int
-    key: IntArray
     points: int
     width: int
 
@@ -104,11 +98,8 @@ class Pool(DealtRecords):
     more; then one more record may displace another.
     """
 
-    centre: IntArray
-    rank: int
     most: int
     cut: bool
-    key: IntArray
 
     def __post_init__(self) -> None:
         DealtRecords.__post_init__(self)

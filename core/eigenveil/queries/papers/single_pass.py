@@ -17,12 +17,19 @@ from eigenveil.queries.contract import (
     QueryDescription,
     QueryKind,
     assumed_sum,
-    counts_within,
     describe_numbers,
-    largest_count,
 )
 from eigenveil.queries.gradients import Batch, GradientSpec
-from eigenveil.queries.limits import GRADIENT_LIMIT, check_edges, check_whole, freeze, require, within_limit
+from eigenveil.queries.limits import (
+    GRADIENT_LIMIT,
+    check_edges,
+    check_whole,
+    counts_within,
+    freeze,
+    largest_count,
+    require,
+    within_limit,
+)
 from eigenveil.study.study import Study
 
 VOTE_LIMIT = 2**20  # entries of a voting gradient: products of 2**10 differences stay exact in float64
@@ -32,17 +39,22 @@ MIDDLE_LIMIT = 2**60
 WIDTH_LIMIT = 2**52  # canonical JSON has no integers beyond 2**53
 
 
-def check_one_direction(spec: GradientSpec) -> None:
-    """Check that a query has one direction and no offset."""
-    require(spec.k == 1 and not spec.offset.any(), "single-pass queries have one direction and no offset")
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OneDirection:
+    """Gradients along one direction, without an offset; every record of the batch counts fully."""
 
+    spec: GradientSpec
 
-def check_every_record(query: object) -> None:
-    """Accept: every record of the batch counts fully, wherever it lies."""
+    def __post_init__(self) -> None:
+        alone = self.spec.k == 1 and not self.spec.offset.any()
+        require(alone, "single-pass queries have one direction and no offset")
+
+    def check_honest(self) -> None:
+        """Accept: every record of the batch counts fully, wherever it lies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class EigenvalueVotes(EdgeHistogram):
+class EigenvalueVotes(OneDirection, EdgeHistogram):
     """Histogram of the spread of the gradients: one vote from each of `subsets` subsets at each site.
 
     A keyed hash deals records into subsets and orders them in pairs. A subset votes for the bin of the top
@@ -52,18 +64,16 @@ class EigenvalueVotes(EdgeHistogram):
 
     kind: ClassVar[QueryKind] = "votes"
     meaning: ClassVar[str] = "a histogram of the largest eigenvalues of gradients in small groups of records"
-    spec: GradientSpec
     edges: IntArray
     subsets: int
     batch: Batch | None = None
 
-    check_honest = check_every_record
     describe = describe_numbers
 
     def __post_init__(self) -> None:
         freeze(self, "edges")
         check_edges(self.edges)
-        check_one_direction(self.spec)
+        OneDirection.__post_init__(self)
         check_whole("number of subsets", self.subsets, 1, MOST_SUBSETS)
 
     def l1(self, neighbours: Neighbours) -> int:
@@ -83,7 +93,7 @@ class EigenvalueVotes(EdgeHistogram):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoordinateHistograms:
+class CoordinateHistograms(OneDirection):
     """Histogram of each coordinate of the gradients: bin floor(g_j / width) + half, the end bins open.
 
     Shape: answer (2 half d,), coordinate by coordinate.
@@ -92,16 +102,14 @@ class CoordinateHistograms:
     kind: ClassVar[QueryKind] = "coordinates"
     meaning: ClassVar[str] = "a histogram for each column of the records' gradients at the current direction"
     bound: ClassVar[int] = 1
-    spec: GradientSpec
     width: int
     half: int
     batch: Batch | None = None
 
-    check_honest = check_every_record
     describe = describe_numbers
 
     def __post_init__(self) -> None:
-        check_one_direction(self.spec)
+        OneDirection.__post_init__(self)
         check_whole("bin width", self.width, 1, WIDTH_LIMIT)
         check_whole("number of bins on either side", self.half, 1, MOST_BINS // 2)
 
@@ -138,7 +146,7 @@ class CoordinateHistograms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class CoordinateClippedSum:
+class CoordinateClippedSum(OneDirection):
     """Sum of g - middles, with coordinate j limited to +-halves[j].
 
     Shape: middles (d,), halves (d,) from 0 on; answer (d,).
@@ -148,17 +156,15 @@ class CoordinateClippedSum:
     meaning: ClassVar[str] = (
         "the sum of the records' gradients at the current direction, each limited to a public box"
     )
-    spec: GradientSpec
     middles: IntArray
     halves: IntArray
     batch: Batch | None = None
 
-    check_honest = check_every_record
     assumed_release = assumed_sum
 
     def __post_init__(self) -> None:
         freeze(self, "middles", "halves")
-        check_one_direction(self.spec)
+        OneDirection.__post_init__(self)
         d = self.spec.centre.size
         require(self.middles.shape == self.halves.shape == (d,), "a box needs a middle and a half per column")
         require(

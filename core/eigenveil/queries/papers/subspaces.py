@@ -14,8 +14,8 @@ import numpy as np
 
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import IntArray, frozen
-from eigenveil.queries.contract import QueryKind, describe_numbers, largest_count
-from eigenveil.queries.limits import check_whole, require
+from eigenveil.queries.contract import QueryKind, describe_numbers
+from eigenveil.queries.limits import check_whole, largest_count, require
 from eigenveil.queries.papers.fingerprints import (
     FINGERPRINT_WORDS,
     MOST_SUBSAMPLES,

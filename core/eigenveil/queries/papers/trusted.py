@@ -14,25 +14,9 @@ import numpy as np
 from eigenveil.accounting.zcdp import Neighbours
 from eigenveil.numerics.encoding import FloatArray, IntArray, frozen
 from eigenveil.numerics.linalg import SLACK, eigenpairs, symmetric
-from eigenveil.queries.contract import (
-    EdgeHistogram,
-    GramAnswer,
-    QueryDescription,
-    QueryKind,
-    decreasing_values,
-    describe_histogram,
-)
-from eigenveil.queries.limits import (
-    MOST_RECORDS,
-    check_clipped,
-    check_row_bins,
-    check_whole,
-    freeze,
-    on_norm_grid,
-    require,
-)
-from eigenveil.queries.rows import EDGES_OF_ROWS
-from eigenveil.study.study import Study
+from eigenveil.queries.contract import GramAnswer, QueryKind, decreasing_values
+from eigenveil.queries.limits import MOST_RECORDS, check_whole, freeze, on_norm_grid, require
+from eigenveil.queries.rows import RowBins
 
 VECTOR_BITS = 24
 VECTOR: int = 2**VECTOR_BITS  # a unit vector is released in steps of 1 / VECTOR
@@ -42,14 +26,14 @@ ENTRY_STEPS: int = 2**ENTRY_BITS  # a subspace is released in steps of 1 / ENTRY
 GAP_STEPS = 64  # a released bound of the gap is in steps of 1 / GAP_STEPS
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TrustedGram(GramAnswer):
     """`GramAnswer` of at most `records` records, a limit that bounds the float error of the eigenpairs."""
 
-    __slots__ = ()
     records: int
 
     def __post_init__(self) -> None:
-        check_clipped(self)
+        GramAnswer.__post_init__(self)
         check_whole("records", self.records, 1, MOST_RECORDS)
 
 
@@ -59,9 +43,6 @@ class Spectrum(TrustedGram):
 
     kind: ClassVar[QueryKind] = "spectrum"
     meaning: ClassVar[str] = "the sum of products of column pairs; only its noised eigenvalues are released"
-    centre: IntArray
-    radius: int
-    records: int
 
     @property
     def released_length(self) -> int:
@@ -82,9 +63,6 @@ class Eigenvectors(TrustedGram):
     meaning: ClassVar[str] = (
         "the sum of products of column pairs; only random directions near its eigenvectors are released"
     )
-    centre: IntArray
-    radius: int
-    records: int
     count: int
 
     def __post_init__(self) -> None:
@@ -113,9 +91,6 @@ class Subspace(TrustedGram):
 
     kind: ClassVar[QueryKind] = "subspace"
     meaning: ClassVar[str] = "the sum of products of column pairs; only noised directions are released"
-    centre: IntArray
-    radius: int
-    records: int
     count: int
     mechanism: str
 
@@ -137,7 +112,7 @@ class Subspace(TrustedGram):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RadiusSearch(EdgeHistogram):
+class RadiusSearch(RowBins):
     """First edge with few enough records beyond: #{||z|| >= edges[j]} <= limits[j], both noised.
 
     Edges are tested from the smallest on.
@@ -155,7 +130,7 @@ class RadiusSearch(EdgeHistogram):
     limits: IntArray
 
     def __post_init__(self) -> None:
-        check_row_bins(self)
+        RowBins.__post_init__(self)
         freeze(self, "limits")
         require(self.limits.shape == self.edges.shape, "each edge needs a limit")
         inside = bool(((self.limits >= 0) & (self.limits <= MOST_RECORDS)).all())
@@ -166,9 +141,6 @@ class RadiusSearch(EdgeHistogram):
 
     def assumed_release(self, records: int) -> IntArray:
         return frozen([self.edges.size // 2])
-
-    def describe(self, study: Study) -> QueryDescription:
-        return describe_histogram(self.edges, EDGES_OF_ROWS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
