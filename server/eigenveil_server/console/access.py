@@ -32,8 +32,7 @@ from eigenveil_server.rpc.interceptor import Authenticator
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visitor:
     """Visitor of the console. `check` raises PeerError once the visitor is no longer admitted.
-    `unused_certificate` is
-    the fingerprint of a renewed certificate that is used for the first time."""
+    `unused_certificate` is the fingerprint of a renewed certificate that is used for the first time."""
 
     identity: Identity
     check: Callable[[], object]
@@ -81,11 +80,12 @@ class ProxyVisitors:
         """Raises: PeerError, code `identity`."""
         address = request.client.host if request.client is not None else ""
         if address not in self._console.trusted_proxies:
-            raise _refused(f"{address} is not in trusted_proxies")
-        names = request.headers.getlist(self._console.trusted_header)
+            raise PeerError(Code.IDENTITY, f"{address} is not in trusted_proxies")
+        header = self._console.trusted_header
+        names = request.headers.getlist(header)
         who = dict(self._console.people).get(names[0]) if len(names) == 1 else None
         if who is None:
-            raise _refused(f"the proxy's {self._console.trusted_header} names no one in [console.people]")
+            raise PeerError(Code.IDENTITY, f"the proxy's {header} names no one in [console.people]")
         role, _, name = who.partition("/")
         identity = Identity(federation=self._federation, role=Role(role), name=name)
 
@@ -97,10 +97,6 @@ class ProxyVisitors:
 
 
 Visitors = CertificateVisitors | ProxyVisitors
-
-
-def _refused(message: str) -> PeerError:
-    return PeerError(Code.IDENTITY, message)
 
 
 # Requests of one visitor: a page with its files takes three, typing into a form two a second.
@@ -133,14 +129,14 @@ class AccessGate:
     """Gate of the console: identifies each visitor, checks role and rate limit, and opens sessions."""
 
     def __init__(
-        self, visitors: Visitors, admissions: Admissions, door: PageGateway, metrics: Metrics, fatal: Fatal
+        self, visitors: Visitors, admissions: Admissions, gateway: PageGateway, metrics: Metrics, fatal: Fatal
     ) -> None:
         self._visitors = visitors
         self._admissions = admissions
-        self._door = door
+        self._gateway = gateway
         self._metrics = metrics
         self._fatal = fatal
-        self._allowances: defaultdict[str, TokenBucket] = defaultdict(_allowance)
+        self._allowances = defaultdict[str, TokenBucket](lambda: TokenBucket(burst=BURST, rate=RATE))
 
     async def admit(self, request: Request) -> BrowserSession:
         """Set `request.state.visitor` and return the visitor's session, a new one if a request only reads.
@@ -152,21 +148,22 @@ class AccessGate:
         await self._admissions.refresh()
         visitor = self._visitor(request)
         if visitor.identity.role not in BOTH:
-            self._metrics.page_refused("role")
-            raise HTTPException(403)
+            raise self._refused(403, "role")
         if not self._allowance(visitor).spend(1):
-            self._metrics.page_refused("quota")
-            raise HTTPException(429)
+            raise self._refused(429, "quota")
         if visitor.unused_certificate:
             await self._admissions.mark_used(visitor.identity, visitor.unused_certificate)
         request.state.visitor = visitor
-        session = self._door.session_of(request)
+        session = self._gateway.session_of(request)
         if session is not None and session.owner == visitor.identity.uri:
             return session
         if request.method not in SAFE:
-            self._metrics.page_refused("session")
-            raise HTTPException(401)
-        return self._door.sessions.open(visitor.identity.uri)
+            raise self._refused(401, "session")
+        return self._gateway.sessions.open(visitor.identity.uri)
+
+    def _refused(self, status: int, why: str) -> HTTPException:
+        self._metrics.page_refused(why)
+        return HTTPException(status)
 
     def _visitor(self, request: Request) -> Visitor:
         try:
@@ -179,8 +176,8 @@ class AccessGate:
 
     def _allowance(self, visitor: Visitor) -> TokenBucket:
         if len(self._allowances) > MOST_VISITORS:
-            spent = {name: one for name, one in self._allowances.items() if not one.full}
-            self._allowances = defaultdict(_allowance, spent)
+            for name in [name for name, one in self._allowances.items() if one.full]:
+                del self._allowances[name]
         return self._allowances[visitor.identity.uri]
 
     def protect(self, route: Route) -> Route:
@@ -189,8 +186,7 @@ class AccessGate:
 
         async def answer(request: Request) -> Response:
             if request.state.visitor.identity.role not in admitted:
-                self._metrics.page_refused("role")
-                raise HTTPException(403)
+                raise self._refused(403, "role")
             try:
                 response: Response = await endpoint(request)
             except InternalError as problem:
@@ -200,7 +196,3 @@ class AccessGate:
             return response
 
         return Route(route.path, answer, methods=sorted(route.methods or SAFE))
-
-
-def _allowance() -> TokenBucket:
-    return TokenBucket(burst=BURST, rate=RATE)

@@ -14,7 +14,7 @@ from eigenveil_server.config import Config, ConsoleConfig, split_listen
 from eigenveil_server.console.access import AccessGate, CertificateVisitors, ProxyVisitors, Visitors
 from eigenveil_server.console.federation_pages import FederationPages, SubmissionPages
 from eigenveil_server.console.listener import ConsoleListener
-from eigenveil_server.console.page_context import ConsoleData, DaemonServices, PageContext, RolePages
+from eigenveil_server.console.page_context import ConsoleData, DaemonServices, PageContext
 from eigenveil_server.console.studies import FORMATTERS
 from eigenveil_server.console.study_pages import StudyPages
 from eigenveil_server.metrics import Metrics
@@ -52,28 +52,29 @@ class ConsoleServer:
         Raises:
             RequestError: the address is taken. InternalError: code `storage`.
         """
-        config = self._serving.config
+        serving, config = self._serving, self._serving.config
         port = await self._listener.open(*split_listen(self._console.listen))
-        data = ConsoleData.of(config, self._serving.runtime.repository)
-        self._context = PageContext(serving=self._serving, data=data)
-        await self._listener.serve(self._application(host_names(config, self._console, port)))
+        data, hosts = (
+            ConsoleData.of(config, serving.runtime.repository),
+            host_names(config, self._console, port),
+        )
+        self._context = PageContext(serving, data, hosts, FORMATTERS)
+        await self._listener.serve(self._application())
         return port
 
-    def _application(self, hosts: frozenset[str]) -> ASGIApp:
-        serving, metrics = self._serving, self._serving.runtime.metrics
+    def _application(self) -> ASGIApp:
+        serving, metrics, context = self._serving, self._serving.runtime.metrics, self._context
         metrics.watchers = self._watches.total
-        role_pages = RolePages(serving.config.federation, FORMATTERS)
-        door = role_pages.door(hosts)
-        access_gate = AccessGate(
-            self._visitors(), serving.admissions, door, metrics, serving.runtime.repository.fatal
-        )
+        fatal = serving.runtime.repository.fatal
+        gate = AccessGate(self._visitors(), serving.admissions, context.gateway, metrics, fatal)
         pages = (
-            FederationPages(self._context, role_pages),
-            StudyPages(self._context, role_pages, self._calls, self._watches),
-            SubmissionPages(self._context, role_pages),
+            FederationPages(context),
+            StudyPages(context, self._calls, self._watches),
+            SubmissionPages(context),
         )
-        routes = [access_gate.protect(route) for one in pages for route in one.routes()]
-        return StatusCounter(app=application(routes, gateway=door, gate=access_gate), metrics=metrics)
+        routes = [gate.protect(route) for one in pages for route in one.routes()]
+        app = application(routes, gateway=context.gateway, gate=gate)
+        return StatusCounter(app=app, metrics=metrics)
 
     def _visitors(self) -> Visitors:
         admissions, repository = self._serving.admissions, self._serving.runtime.repository

@@ -25,7 +25,7 @@ from eigenveil.study.study import Study
 from eigenveil.study.toml import study_to_toml
 from eigenveil_common import log
 from eigenveil_server.console import federation, studies
-from eigenveil_server.console.page_context import PageContext, RolePages
+from eigenveil_server.console.page_context import PageContext
 from eigenveil_server.console.submission import (
     TEMPLATE_VALUES,
     column_choices,
@@ -45,9 +45,8 @@ LAST = 2**62
 
 
 class FederationPages:
-    def __init__(self, context: PageContext, role_pages: RolePages) -> None:
+    def __init__(self, context: PageContext) -> None:
         self._context = context
-        self._role_pages = role_pages
 
     def routes(self) -> list[Route]:
         return [
@@ -65,7 +64,7 @@ class FederationPages:
         read, online = self._context.read, serving.online() if operates else None
         sites = await read(federation.sites, serving.directory, data.registry, online)
         now = serving.runtime.repository.clock()
-        return await self._role_pages.render(
+        return await self._context.render(
             request,
             "overview.html",
             sites=sites,
@@ -76,13 +75,13 @@ class FederationPages:
 
     async def budget(self, request: Request) -> Response:
         found = await self._context.read(federation.budget, self._context.data)
-        return await self._role_pages.render(request, "budget.html", budget=found)
+        return await self._context.render(request, "budget.html", budget=found)
 
     async def people(self, request: Request) -> Response:
         """Page with all enrolled participants."""
         found = await self._context.read(self._context.data.registry.enrolled)
         now = self._context.serving.runtime.repository.clock()
-        return await self._role_pages.render(request, "people.html", people=found, now=now)
+        return await self._context.render(request, "people.html", people=found, now=now)
 
     async def deny(self, request: Request) -> Response:
         """Page to confirm a denial with a reason. POST denies the participant, as the command `deny` does."""
@@ -92,7 +91,7 @@ class FederationPages:
         if by == f"{role.value}/{name}":
             raise RequestError(Code.CONFLICT, "you cannot deny yourself; ask another operator")
         if request.method != "POST":
-            return await self._role_pages.render(request, "deny.html", person=found)
+            return await self._context.render(request, "deny.html", person=found)
         form = await request.form()
         why = federation.checked_reason(str(form.get("why", "")))
         await asyncio.to_thread(self._context.serving.registry.deny, role, name, f"by {by}: {why}")
@@ -102,7 +101,7 @@ class FederationPages:
     async def refusals(self, request: Request) -> Response:
         """Page with refusals by sites and by the coordinator."""
         read, data = self._context.read, self._context.data
-        return await self._role_pages.render(
+        return await self._context.render(
             request,
             "refusals.html",
             ended_studies=await read(federation.ended_studies, data),
@@ -117,7 +116,7 @@ class FederationPages:
             raise HTTPException(400)
         found = await self._context.read(federation.entries, self._context.data, int(before))
         older = found[-1]["id"] if len(found) == federation.PAGE else 0
-        return await self._role_pages.render(request, "audit.html", entries=found, older=older)
+        return await self._context.render(request, "audit.html", entries=found, older=older)
 
 
 NO_DICTIONARY = (
@@ -127,9 +126,8 @@ NO_DICTIONARY = (
 
 
 class SubmissionPages:
-    def __init__(self, context: PageContext, role_pages: RolePages) -> None:
+    def __init__(self, context: PageContext) -> None:
         self._context = context
-        self._role_pages = role_pages
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._latest: Counter[str] = Counter()
 
@@ -167,7 +165,7 @@ class SubmissionPages:
             values |= await self._predict(request, await request.form())
         except RequestError as wrong:
             values["problem"] = str(wrong)
-        return HTMLResponse(self._role_pages.piece("prediction.html", **values))
+        return HTMLResponse(self._context.piece("prediction.html", **values))
 
     async def _predict(self, request: Request, form: FormData) -> dict[str, Any]:
         """Return the prediction of a study. Of requests during another prediction only the last counts.
@@ -221,7 +219,7 @@ class SubmissionPages:
         directory = await self._current()
         dictionary = await self._context.read(self._context.serving.directory.published)
         values: dict[str, Any] = {"foreseen": None, "problem": "", "same": None, "study": None} | more
-        return await self._role_pages.render(
+        return await self._context.render(
             request,
             "submit.html",
             status,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse
 
 from eigenveil.accounting.formatting import percent_up, shown_up
 from eigenveil.accounting.zcdp import Cost
@@ -18,7 +19,7 @@ from eigenveil_common.storage.database import Database
 from eigenveil_common.storage.ledger_store import LedgerStore
 from eigenveil_common.web.application import PageGateway
 from eigenveil_common.web.pages import Languages, Pages, gauge
-from eigenveil_common.web.sessions import BrowserSession, Origins, Sessions
+from eigenveil_common.web.sessions import Origins, Sessions
 from eigenveil_server.config import Config
 from eigenveil_server.front.gateway import Gateway
 from eigenveil_server.pki.registry import Registry
@@ -53,12 +54,8 @@ class DaemonServices:
 
     def online(self) -> dict[str, int]:
         """Return the sites whose daemon is connected, with the start time of the connection."""
-        current_connections = self.sessions.current_connections()
-        return {
-            site: since
-            for site, (peer, since) in current_connections.items()
-            if self.front.is_connected(peer)
-        }
+        found = self.sessions.current_connections().items()
+        return {site: since for site, (peer, since) in found if self.front.is_connected(peer)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,26 +100,6 @@ class ConsoleData:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageContext:
-    """Services and data of a page, and `read` to read them off the event loop."""
-
-    serving: DaemonServices
-    data: ConsoleData
-    _threads: ThreadPoolExecutor = field(
-        default_factory=lambda: ThreadPoolExecutor(THREADS, thread_name_prefix="console")
-    )
-
-    async def read(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of `work`, run on a thread of the console."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, lambda: work(*args, **kwargs))
-
-    def close(self) -> None:
-        self._threads.shutdown()
-        self.data.store.close()
-
-
 TEMPLATES = Path(__file__).parent / "templates"
 BOTH = (("/", "Overview"), ("/studies", "Studies"), ("/budget", "Budget"))
 ANALYST = (*BOTH, ("/submit", "New study"))
@@ -130,25 +107,35 @@ OPERATOR = (*BOTH, ("/people", "Participants"), ("/refusals", "Refusals"), ("/au
 COOKIE = "eigenveil-console"
 
 
-class RolePages:
-    """Pages of analysts and of operators, whose navigation differs. `formatters` are names in templates."""
+class PageContext:
+    """Services, data and templates of all pages. `formatters` are names in templates.
 
-    def __init__(self, federation: str, formatters: Mapping[str, Any]) -> None:
-        languages = Languages()
+    Analysts and operators have pages of their own, whose navigation differs. `gateway` serves browsers under
+    the Host names `hosts`.
+    """
+
+    def __init__(
+        self,
+        serving: DaemonServices,
+        data: ConsoleData,
+        hosts: frozenset[str],
+        formatters: Mapping[str, Any],
+    ) -> None:
+        self.serving = serving
+        self.data = data
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="console")
+        program, languages = f"eigenveil · {serving.config.federation}", Languages()
         self._analysts, self._operators = (
-            Pages(TEMPLATES, program=f"eigenveil · {federation}", languages=languages, navigation=where)
+            Pages(TEMPLATES, program=program, languages=languages, navigation=where)
             for where in (ANALYST, OPERATOR)
         )
         self._formatters = {"gauge": gauge, "shown_up": shown_up, "percent_up": percent_up, **formatters}
-        self._sessions = Sessions()
-
-    def door(self, hosts: frozenset[str]) -> PageGateway:
-        """Return the gateway of browsers, for these Host names."""
         origins = Origins(scheme="https", hosts=hosts)
-        self._door = PageGateway(
-            pages=self._analysts, sessions=self._sessions, origins=origins, cookie=COOKIE
-        )
-        return self._door
+        self.gateway = PageGateway(pages=self._analysts, sessions=Sessions(), origins=origins, cookie=COOKIE)
+
+    async def read(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Return the result of `work`, run on a thread of the console."""
+        return await asyncio.get_running_loop().run_in_executor(self._threads, partial(work, *args, **kwargs))
 
     async def render(self, request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
         """Render a page for the visitor, on another thread."""
@@ -161,9 +148,6 @@ class RolePages:
         """Render a fragment of a page, the same for all its viewers."""
         return self._analysts.piece(template, **{**self._formatters, **values})
 
-    def is_open(self, session: BrowserSession) -> bool:
-        """Return True if the session of a live page is still open."""
-        return self._sessions.is_open(session)
-
-    def refusal_page(self, request: Request, status: int) -> Response:
-        return self._door.refusal_page(request, status)
+    def close(self) -> None:
+        self._threads.shutdown()
+        self.data.store.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -28,12 +27,24 @@ from eigenveil_server.storage.submissions import ListedStudy
 
 PAGE = 100
 DIGEST_LETTERS = frozenset("0123456789abcdef")
+GOOD, BAD, CARE = "good", "bad", "care"
+# Texts and tones of the states of a study, and of a site in it.
 STATES = {
-    StudyState.AWAITING: "waits for approval",
-    StudyState.RUNNING: "running",
-    StudyState.RELEASED: "released",
-    StudyState.FAILED: "failed",
-    StudyState.CANCELLED: "cancelled",
+    StudyState.AWAITING: ("waits for approval", CARE),
+    StudyState.RUNNING: ("running", ""),
+    StudyState.RELEASED: ("released", GOOD),
+    StudyState.FAILED: ("failed", BAD),
+    StudyState.CANCELLED: ("cancelled", BAD),
+}
+SITES = {
+    "waiting": ("has not answered yet", ""),
+    "waiting for approval": ("waits for a person at the site", CARE),
+    "ready": ("is ready and has sent no values yet", ""),
+    "answered": ("has answered", GOOD),
+    "absent": ("did not answer", BAD),
+    ConsentState.UNSTATED.value: ("has not replied yet", ""),
+    ConsentState.WAITING.value: ("waits for a person at the site", CARE),
+    ConsentState.AGREED.value: ("has agreed", GOOD),
 }
 ROUNDS = {
     RoundState.PLANNED.value: "about to open",
@@ -43,32 +54,7 @@ ROUNDS = {
     RoundState.RELEASED.value: "released",
     RoundState.FAILED.value: "ended without a release",
 }
-SITES = {
-    "waiting": "has not answered yet",
-    "waiting for approval": "waits for a person at the site",
-    "ready": "is ready and has sent no values yet",
-    "answered": "has answered",
-    "absent": "did not answer",
-    ConsentState.UNSTATED.value: "has not replied yet",
-    ConsentState.WAITING.value: "waits for a person at the site",
-    ConsentState.AGREED.value: "has agreed",
-}
-GOOD, BAD, CARE = "good", "bad", "care"
-SITE_TONES = {
-    "answered": GOOD,
-    "absent": BAD,
-    "waiting for approval": CARE,
-    ConsentState.WAITING.value: CARE,
-    ConsentState.AGREED.value: GOOD,
-}
-TONES = {
-    StudyState.AWAITING: CARE,
-    StudyState.RUNNING: "",
-    StudyState.RELEASED: GOOD,
-    StudyState.FAILED: BAD,
-    StudyState.CANCELLED: BAD,
-}
-
+NO_ANSWER = ("waiting", ConsentState.UNSTATED.value)  # how the status of a site begins
 ROUND_ROWS = (
     "SELECT round, kind, state, absent, (SELECT COUNT(*) FROM attempts a WHERE (a.study, a.round) = "
     "(rounds.study, rounds.round)) AS attempts FROM rounds WHERE study = ? ORDER BY round"
@@ -106,8 +92,8 @@ class Progress:
     line: StudyLine
     sequence: int
     now: str
-    waits_for: tuple[str, ...]
-    sites: tuple[SiteLine, ...]
+    waits_for: list[str]
+    sites: list[SiteLine]
     rounds: list[Row]
 
 
@@ -187,12 +173,13 @@ def progress(data: ConsoleData, digest: str, *, own: bool) -> Progress:
     events = data.studies.events(digest, last - 1)
     event = events[-1] if events else stored.begun
     stated = event.sites or _consent_statuses(data, stored)
+    waiting = [one.site for one in stated if one.status.startswith(NO_ANSWER)]
     return Progress(
         line=line(data, data.lists.get(digest), own=own),
         sequence=last,
         now=now(stored, event),
-        waits_for=() if stored.state.ended else sites_waited_for(stated),
-        sites=tuple(site_line(one, own=own) for one in stated),
+        waits_for=[] if stored.state.ended else waiting,
+        sites=[site_line(one, own=own) for one in stated],
         rounds=data.reader.rows(ROUND_ROWS, (digest,)),
     )
 
@@ -220,15 +207,11 @@ def consent_text(event: pb.StudyEvent) -> str:
     """Return the consent status of a study before its first round as a text [R24]."""
     if not event.consent:
         return "It is offered to its sites. No round opens before each of them has decided."
-    if event.consent_ends_unix_ms:
-        return (
-            f"No round opens before every site has decided, or before {_moment(event.consent_ends_unix_ms)}."
-        )
-    if event.starts_unix_ms:
-        return (
-            "Every site has decided. No round opens before "
-            f"{_moment(event.starts_unix_ms)}: until then a site can withdraw its consent."
-        )
+    if ends := event.consent_ends_unix_ms:
+        return f"No round opens before every site has decided, or before {_moment(ends)}."
+    if starts := event.starts_unix_ms:
+        opens = f"No round opens before {_moment(starts)}: until then a site can withdraw its consent."
+        return f"Every site has decided. {opens}"
     return "Every site has decided. The first round is about to open."
 
 
@@ -243,27 +226,16 @@ def _consent_statuses(data: ConsoleData, stored: StoredStudy) -> list[pb.SiteSta
     return [pb.SiteStatus(site=site, status=one.status, text=one.text) for site, one in found]
 
 
-def sites_waited_for(stated: Iterable[pb.SiteStatus]) -> tuple[str, ...]:
-    """Return the sites whose reply is still missing."""
-    no_answer = ("waiting", ConsentState.UNSTATED.value)
-    return tuple(one.site for one in stated if one.status.startswith(no_answer))
-
-
 def site_line(status: pb.SiteStatus, *, own: bool) -> SiteLine:
     """Return the row of a site, for the open or the last round."""
     head, _, reason = (part.strip() for part in status.status.partition(":"))
-    if head == "declined":
-        text = status.text if own else ""
-        return SiteLine(site=status.site, words=declined_text(reason), tone=BAD, text=text)
-    tone = SITE_TONES.get(head, "")
-    return SiteLine(site=status.site, words=SITES.get(head, status.status), tone=tone)
-
-
-def declined_text(reason: str) -> str:
-    """Return the reason of a decline as a text: a person's as a sentence, any other as it is, or none."""
-    if reason in set(DeclineReason):
-        return f"declined: {DeclineReason(reason).sentence}"
-    return f"declined: {reason}" if reason else "declined"
+    if head != "declined":
+        words, tone = SITES.get(head, (status.status, ""))
+        return SiteLine(site=status.site, words=words, tone=tone)
+    if reason in set(DeclineReason):  # a person's
+        reason = DeclineReason(reason).sentence
+    words = f"declined: {reason}" if reason else "declined"
+    return SiteLine(site=status.site, words=words, tone=BAD, text=status.text if own else "")
 
 
 def round_text(state: str) -> str:
@@ -283,6 +255,5 @@ FORMATTERS = {
     "round_text": round_text,
     "signature_statement": signature_statement,
     "states": STATES,
-    "tones": TONES,
     "trust_text": trust_text,
 }

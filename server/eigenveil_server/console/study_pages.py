@@ -23,7 +23,7 @@ from eigenveil.errors import EigenveilError, PeerError, RequestError
 from eigenveil_common import log
 from eigenveil_common.web.serving import event_stream
 from eigenveil_server.console import studies
-from eigenveil_server.console.page_context import PageContext, RolePages
+from eigenveil_server.console.page_context import PageContext
 from eigenveil_server.rpc.callers import Calls, Watches
 from eigenveil_server.rpc.responses import no_release_error
 from eigenveil_server.studies.runtime import ChangeEvent
@@ -164,9 +164,8 @@ def largest_weights(direction: Sequence[float], names: Sequence[str]) -> list[tu
 class StudyPages:
     """Pages about studies. `calls` and `watches` count live pages; lost admission ends all of a visitor."""
 
-    def __init__(self, context: PageContext, role_pages: RolePages, calls: Calls, watches: Watches) -> None:
+    def __init__(self, context: PageContext, calls: Calls, watches: Watches) -> None:
         self._context = context
-        self._role_pages = role_pages
         self._calls = calls
         self._watches = watches
         self._broker = LivePageBroker(context.serving.runtime.change_events.news, self._piece)
@@ -188,7 +187,7 @@ class StudyPages:
         before = request.query_params.get("before", "")
         found = await self._context.read(studies.lines, self._context.data, request.state.visitor, before)
         older = found[-1].study.digest if len(found) == studies.PAGE else ""
-        return await self._role_pages.render(request, "studies.html", lines=found, older=older, before=before)
+        return await self._context.render(request, "studies.html", lines=found, older=older, before=before)
 
     async def one(self, request: Request) -> Response:
         """Page of one study."""
@@ -197,7 +196,7 @@ class StudyPages:
         values |= {"document": None, "largest_weights": largest_weights, "live_page": True}
         if values["progress"].line.released:
             values["document"] = await self._context.read(self._document, digest)
-        return await self._role_pages.render(request, "study.html", **values)
+        return await self._context.render(request, "study.html", **values)
 
     async def overview_live(self, request: Request) -> Response:
         return await self._live(request, OVERVIEW_KEY)
@@ -216,8 +215,10 @@ class StudyPages:
         who = visitor.identity.uri
         peer = str(request.client)
         enter = (self._watches.one(who), self._calls.one(who, peer, visitor.check))
-        stream = event_stream(self._broker.pieces(key), lambda: self._role_pages.is_open(session))
-        return WatchedStream(stream, enter, self._role_pages.refusal_page(request, 429))
+        stream = event_stream(
+            self._broker.pieces(key), lambda: self._context.gateway.sessions.is_open(session)
+        )
+        return WatchedStream(stream, enter, self._context.gateway.refusal_page(request, 429))
 
     async def _piece(self, key: str, seen: int) -> PageFragment | None:
         return await self._context.read(self._made, key, seen)
@@ -228,13 +229,13 @@ class StudyPages:
             rows = data.reader.rows("SELECT COUNT(*) AS many FROM events")
             if rows[0]["many"] == seen:
                 return None
-            html = self._role_pages.piece("under-way.html", lines=studies.under_way(data))
+            html = self._context.piece("under-way.html", lines=studies.under_way(data))
             return PageFragment(sequence=rows[0]["many"], html=html, last=False)
         digest = key.removesuffix(OWN_KEY_END)
         if studies.sequence(data, digest) == seen:
             return None
         found = studies.progress(data, digest, own=key.endswith(OWN_KEY_END))
-        html = self._role_pages.piece("progress.html", progress=found)
+        html = self._context.piece("progress.html", progress=found)
         return PageFragment(sequence=found.sequence, html=html, last=found.line.study.state.ended)
 
     async def report(self, request: Request) -> Response:

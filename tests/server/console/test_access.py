@@ -35,7 +35,7 @@ def every_route() -> list[Route]:
     made_up = object.__new__(StudyPages)  # its routes need none of what its pages do
     return [
         route
-        for one in (FederationPages(none, none), made_up, SubmissionPages(none, none))
+        for one in (FederationPages(none), made_up, SubmissionPages(none))
         for route in one.routes()
     ]
 
