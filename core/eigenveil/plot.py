@@ -85,7 +85,7 @@ def biplot(of: Any, *, ax: Axes | None = None) -> Axes:
     """
     subject = _subject(of)
     arrows = _biplot.arrows_of(subject)
-    return _drawn(ax, lambda axes: _biplot.biplot(axes, arrows, subject.columns, None))
+    return _drawn(ax, lambda axes: _biplot.biplot(axes, arrows, subject.result.columns, None))
 
 
 def heatmap(of: Any, *, kind: str = "correlation", ax: Axes | None = None) -> Axes:
@@ -103,7 +103,7 @@ def heatmap(of: Any, *, kind: str = "correlation", ax: Axes | None = None) -> Ax
     """
     subject = _subject(of)
     shown = _heatmap.pair_matrix(subject, kind)
-    return _drawn(ax, lambda axes: _heatmap.heatmap(axes, shown, subject.columns), height=5.0)
+    return _drawn(ax, lambda axes: _heatmap.heatmap(axes, shown, subject.result.columns), height=5.0)
 
 
 def error_vs_epsilon(

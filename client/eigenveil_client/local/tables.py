@@ -182,10 +182,10 @@ def draw_overview(path: Path, document: Mapping[str, Any]) -> None:
     ]
     if subject.k >= 2:
         arrows = arrows_of(subject)
-        panels.append(lambda axes: biplot(axes, arrows, subject.columns, None))
-    if subject.result["noise"] is not None and len(subject.columns) >= 2:
+        panels.append(lambda axes: biplot(axes, arrows, subject.result.columns, None))
+    if subject.result.noise is not None and len(subject.result.columns) >= 2:
         correlations = pair_matrix(subject, "correlation")
-        panels.append(lambda axes: heatmap(axes, correlations, subject.columns))
+        panels.append(lambda axes: heatmap(axes, correlations, subject.result.columns))
     rows = -(-len(panels) // 2)
     row_height = max(4.0, 0.9 + 0.205 * len(strongest_columns(subject)))
 

@@ -21,7 +21,7 @@ from eigenveil.planning.choose import noise_warnings, possible_rehearsals
 from eigenveil.protocol.plan import Plan, plan_from_json
 from eigenveil.protocol.query import RoundQuery
 from eigenveil.queries import NAMES, batch_of
-from eigenveil.reporting.trust import calls_per_site, colluding, message_text, trust_text
+from eigenveil.reporting.trust import EXACT, MASKED, calls_per_site, colluding, trust_text
 from eigenveil.study.algorithm import Algorithm, CustomAlgorithm
 from eigenveil.study.composition import Composition, remaining_delta
 from eigenveil.study.radius import PublicNorm
@@ -88,7 +88,7 @@ def explain(plan: Plan, query_sequences: Sequence[Sequence[RoundQuery]] | None =
         "clip": _clip(study),
         "deadline_seconds": study.federation.deadline_seconds,
         "rounds": [_round(round_query) for round_query in max(query_sequences, key=len)],
-        "message": message_text(plan),
+        "message": MASKED if plan.masked else EXACT,
         "trips": calls_per_site(plan, max(map(len, query_sequences))),
         "bytes_per_site": max(map(_answer_bytes, query_sequences)),
         "depends": _dependence_note(query_sequences),
@@ -191,7 +191,7 @@ def guarantee(plan: Plan) -> dict[str, Any]:
         "neighbours": study.neighbours.value,
         "max_sites_per_person": study.max_sites_per_person,
         "composition": plan.composition.value,
-        "mu": _mu(plan),
+        "mu": gaussian.micro_mu(cost.micro_rho) / MICRO if plan.gaussian else None,  # rounded up
         "rho": cost.micro_rho / MICRO,
         "micro_rho": cost.micro_rho,
         "atto_delta": str(cost.atto_delta),
@@ -254,11 +254,6 @@ def _epsilon_delta(plan: Plan, changes: int) -> tuple[float, float]:
 def _twice(delta: float, epsilon: float) -> float:
     """Return delta over a chain of two neighbours."""
     return min(1.0, delta * (1 + math.exp(min(epsilon, 700.0))))
-
-
-def _mu(plan: Plan) -> float | None:
-    """Return mu, rounded up to 1e-6; None unless all noise is Gaussian."""
-    return gaussian.micro_mu(plan.cost.micro_rho) / MICRO if plan.gaussian else None
 
 
 def _technical_text(plan: Plan) -> str:

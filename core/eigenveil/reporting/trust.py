@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from eigenveil.numerics.encoding import canonical
@@ -23,15 +22,6 @@ TRUSTED = "a mechanism works on the exact sums: this algorithm needs a coordinat
 # What a message with a site's answer reveals.
 MASKED = "masked; alone it is noise to everybody"
 EXACT = "exact totals, for the coordinator"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Visibility:
-    """Values that a `party` can see in a central and in a masked study, besides what is published."""
-
-    party: str
-    central: str
-    masked: str
 
 
 def trust_text(plan: Plan) -> str:
@@ -74,11 +64,6 @@ def colluding(study: Study) -> str:
     return "any one other site" if study.colluders == 1 else f"any {study.colluders} other sites"
 
 
-def message_text(plan: Plan) -> str:
-    """Return what a site's answer reveals to those who see it."""
-    return MASKED if plan.masked else EXACT
-
-
 def calls_per_site(plan: Plan, rounds: int) -> int:
     """Return a site's number of calls with an answer if no attempt fails.
 
@@ -87,39 +72,36 @@ def calls_per_site(plan: Plan, rounds: int) -> int:
     return rounds + 1 if plan.masked and rounds else rounds
 
 
-def visibility_table(study: Study) -> tuple[Visibility, ...]:
-    """Return what each party can see of a study, besides the published noised sums and their sites."""
-    more = study.colluders + 1
+def visibility_table(study: Study) -> tuple[tuple[str, str, str], ...]:
+    """Return what each party can see of a central and of a masked study, besides what is published."""
+    above = "as above, and what these sites know"
+    network = "who sends when, and how much"
+    ready = "and an analyst which sites are ready and have answered"
     return (
-        Visibility(
-            party="a site, of its own data",
-            central="its records, its exact totals",
-            masked="its records, its exact totals, its share of the noise",
+        (
+            "a site, of its own data",
+            "its records, its exact totals",
+            "its records, its exact totals, its share of the noise",
         ),
-        Visibility(
-            party="the coordinator and its operator",
-            central="each site's exact totals, when they arrived, their size",
-            masked="noise from each site; when it arrived, its size, which sites drop out",
+        (
+            "the coordinator and its operator",
+            "each site's exact totals, when they arrived, their size",
+            "noise from each site; when it arrived, its size, which sites drop out",
         ),
-        Visibility(
-            party=f"the coordinator with up to {study.colluders} of the sites",
-            central="as above, and what these sites know",
-            masked="what these sites know; of the others a sum with all the noise that is promised",
+        (
+            f"the coordinator with up to {study.colluders} of the sites",
+            above,
+            "what these sites know; of the others a sum with all the noise that is promised",
         ),
-        Visibility(
-            party=f"the coordinator with {more} of the sites or more",
-            central="as above, and what these sites know",
-            masked="a sum over the others with less noise than is promised: the more collude, the less",
+        (
+            f"the coordinator with {study.colluders + 1} of the sites or more",
+            above,
+            "a sum over the others with less noise than is promised: the more collude, the less",
         ),
-        Visibility(
-            party="another site, an analyst",
-            central="what is published; an analyst also sees, while it runs, which sites have answered",
-            masked="what is published; while it runs, a site sees which sites are in each attempt, and an "
-            "analyst which sites are ready and have answered",
+        (
+            "another site, an analyst",
+            "what is published; an analyst also sees, while it runs, which sites have answered",
+            f"what is published; while it runs, a site sees which sites are in each attempt, {ready}",
         ),
-        Visibility(
-            party="an observer of the network",
-            central="who sends when, and how much",
-            masked="who sends when, and how much",
-        ),
+        ("an observer of the network", network, network),
     )

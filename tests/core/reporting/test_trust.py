@@ -118,8 +118,8 @@ def test_a_document_lists_attempts_of_each_round_and_visibility() -> None:
     assert page.count("50.0 %") == 2 + len(SITES), (
         "of both attempts, in words, in a picture, and of each site"
     )
-    for sight in visibility_table(plan.study):
-        assert sight.party in page
+    for party, _, _ in visibility_table(plan.study):
+        assert party in page
     assert "nobody saw a site's totals" in release_summary_text(document)
     assert "attempts" not in a_document(a_plan(), (1000, 0), present=("north",))["rounds"][0]
 

@@ -37,25 +37,22 @@ from eigenveil.reporting.figures.loadings import (
 FEW = 3  # most items named
 
 
-def scree_caption(figure_data: ReleaseFigureData) -> str:
+def scree_caption(data: ReleaseFigureData) -> str:
     """Return the share of the variance of each component."""
-    shares = figure_data.shares
+    shares = data.result.explained_variance_ratio
     each = _and([f"{100 * share:.1f} %" for share in shares[:FEW].tolist()])
     first = f"Variance along each component: the first carries {each} of the whole"
-    if figure_data.k > 1:
-        more = "" if figure_data.k <= FEW else ", and so on"
-        first = (
-            f"Variance along each component: the first {min(figure_data.k, FEW)} carry {each} of the "
-            f"whole{more}"
-        )
-    noise_components = [str(i) for i, noise in enumerate(figure_data.from_noise, 1) if noise]
+    if data.k > 1:
+        more = "" if data.k <= FEW else ", and so on"
+        first = f"Variance along each component: the first {min(data.k, FEW)} carry {each} of the whole{more}"
+    noise_components = [str(i) for i, noise in enumerate(data.from_noise, 1) if noise]
     noise = f" Component {_and(noise_components)} may be noise alone." if noise_components else ""
-    return f"{first}; together the {figure_data.k} carry {100 * float(shares.sum()):.1f} %.{noise}"
+    return f"{first}; together the {data.k} carry {100 * float(shares.sum()):.1f} %.{noise}"
 
 
-def loadings_caption(figure_data: ReleaseFigureData) -> str:
+def loadings_caption(data: ReleaseFigureData) -> str:
     """Return the largest loadings of each of the first components."""
-    names, components = figure_data.columns, figure_data.components
+    names, components = data.result.columns, data.result.components
     phrases = []
     for i, row in enumerate(components[:FEW], 1):
         top = np.argsort(-np.abs(row), kind="stable")[:FEW]
@@ -116,42 +113,40 @@ class ReportFigure:
 
 def report_figures(document: Mapping[str, Any], projection: Projection | None) -> dict[str, ReportFigure]:
     """Return the figures of a release by name."""
-    figure_data = ReleaseFigureData.of(document)
-    columns = figure_data.columns
-    rows = 0.9 + 0.205 * len(strongest_columns(figure_data))
+    data = ReleaseFigureData.of(document)
+    columns = data.result.columns
+    rows = 0.9 + 0.205 * len(strongest_columns(data))
     found = {
-        "scree": _report_figure(
-            lambda axes: scree(axes, figure_data), (3.3, 2.8), scree_caption(figure_data)
-        ),
+        "scree": _report_figure(lambda axes: scree(axes, data), (3.3, 2.8), scree_caption(data)),
         "loadings": _report_figure(
-            lambda axes: loadings(axes, figure_data), (rows + 0.4, rows + 0.6), loadings_caption(figure_data)
+            lambda axes: loadings(axes, data), (rows + 0.4, rows + 0.6), loadings_caption(data)
         ),
     }
-    if figure_data.k >= 2:
-        arrows = arrows_of(figure_data)
+    if data.k >= 2:
+        arrows = arrows_of(data)
         found["biplot"] = _report_figure(
             lambda axes: biplot(axes, arrows, columns, projection),
             (4.6, 3.2),
             biplot_caption(arrows, columns),
         )
-    if figure_data.result["noise"] is not None and 2 <= len(columns) <= MOST_COLUMNS:
-        both = pair_matrix(figure_data, "correlation")
+    if data.result.noise is not None and 2 <= len(columns) <= MOST_COLUMNS:
+        both = pair_matrix(data, "correlation")
         tall = min(8.2, 1.8 + 0.42 * len(columns))
         found["correlations"] = _report_figure(
             lambda axes: heatmap(axes, both, columns),
             (tall, min(tall, 4.2)),
             heatmap_caption(both, columns),
         )
-    return found | _error(figure_data)
+    return found | _error(data)
 
 
-def _error(figure_data: ReleaseFigureData) -> dict[str, ReportFigure]:
+def _error(data: ReleaseFigureData) -> dict[str, ReportFigure]:
     """Return the error figure; empty if the algorithm has no error model."""
     try:
-        points = predicted_errors(figure_data)
+        points = predicted_errors(data)
     except RequestError:  # no error model: the page leaves the figure out
         return {}
-    study_epsilon = figure_data.study.epsilon
+    study_epsilon = data.study.epsilon
     description = error_caption(points)
     return {
         "error": _report_figure(

@@ -37,57 +37,57 @@ from eigenveil.study.study import MAX_RECORDS
 MOST_BARS = 20
 
 
-def scree(axes: Axes, figure_data: ReleaseFigureData) -> None:
+def scree(axes: Axes, data: ReleaseFigureData) -> None:
     """Draw dark bars for components and pale bars for other directions.
 
     Whiskers are two noise standard deviations. Directions that may be noise are hatched or below the line.
     """
-    chosen, k, small = figure_data.variances, figure_data.k, is_narrow(axes)
-    shown = np.concatenate([chosen, figure_data.other_variances])[: max(12 if small else MOST_BARS, k)]
+    chosen, k, small = data.result.explained_variance, data.k, is_narrow(axes)
+    shown = np.concatenate([chosen, data.other_variances])[: max(12 if small else MOST_BARS, k)]
     at = np.arange(1, len(shown) + 1)
     bars = axes.bar(
         at, shown, width=0.62, color=[BLUE if i < k else PALE for i in range(len(shown))], zorder=2
     )
-    for bar, noise in zip(bars, figure_data.from_noise, strict=False):
+    for bar, noise in zip(bars, data.from_noise, strict=False):
         if noise:
             bar.set(facecolor=PALE, edgecolor=BLUE, hatch=HATCH)
     axes.errorbar(
-        at[:k], chosen, yerr=2 * figure_data.result["noise_scale"],
+        at[:k], chosen, yerr=2 * data.result.noise_scale,
         fmt="none", ecolor=INK, elinewidth=1.1, capsize=3.5, zorder=3,
     )  # fmt: skip
-    if figure_data.noise_edge is not None:
-        axes.axhline(figure_data.noise_edge, color=RED, lw=1.1, ls=(0, (5, 3)), zorder=4)
+    if data.result.noise_edge is not None:
+        axes.axhline(data.result.noise_edge, color=RED, lw=1.1, ls=(0, (5, 3)), zorder=4)
         axes.annotate(
             "may be noise below" if small else "below this line a direction may be noise",
-            (1, figure_data.noise_edge), xycoords=("axes fraction", "data"), xytext=(-2, 4),
+            (1, data.result.noise_edge), xycoords=("axes fraction", "data"), xytext=(-2, 4),
             textcoords="offset points", ha="right", color=RED, fontsize=9,
             bbox={"facecolor": "white", "alpha": 0.75, "lw": 0, "pad": 1},
         )  # fmt: skip
     every = max(1, -(-len(shown) // (8 if small else 30)))
     axes.set(xticks=at[::every], xlim=(0.3, max(len(shown), 4) + 0.7), xlabel="component")
-    axes.set_ylabel(f"variance ({figure_data.units})", fontsize=9 if small else 10)
+    axes.set_ylabel(f"variance ({data.units})", fontsize=9 if small else 10)
     axes.grid(axis="y", color=GRID, lw=0.8)
 
 
 SIDE_BY_SIDE = 4  # most components that are drawn as bars; more are a heatmap
 
 
-def strongest_columns(figure_data: ReleaseFigureData) -> list[int]:
+def strongest_columns(data: ReleaseFigureData) -> list[int]:
     """Return the columns with the strongest loadings that fit the figure, in the study's order."""
-    components = figure_data.components
+    components = data.result.components
     if components.shape[1] <= MOST_COLUMNS:
         return list(range(components.shape[1]))
     strongest = np.argsort(-np.abs(components).max(axis=0), kind="stable")[:MOST_COLUMNS]
     return sorted(strongest.tolist())
 
 
-def loadings(axes: Axes, figure_data: ReleaseFigureData) -> None:
+def loadings(axes: Axes, data: ReleaseFigureData) -> None:
     """Draw bars for a few components and a heatmap for many; components that may be noise are hatched."""
-    order = strongest_columns(figure_data)
-    names = [short_label(figure_data.columns[i], 14 if is_narrow(axes) else 30) for i in order]
-    values = figure_data.components[:, order]
-    marks = ["*" if noise else "" for noise in figure_data.from_noise]
-    if figure_data.k <= (2 if is_narrow(axes) else SIDE_BY_SIDE):
+    order = strongest_columns(data)
+    names = [short_label(data.result.columns[i], 14 if is_narrow(axes) else 30) for i in order]
+    values = data.result.components[:, order]
+    marks = ["*" if noise else "" for noise in data.from_noise]
+    if data.k <= (2 if is_narrow(axes) else SIDE_BY_SIDE):
         _bars(axes, values, marks)
         axes.set_yticks(np.arange(len(names)), names, fontsize=8.5)
         axes.set_ylim(len(names) - 0.4, -0.6)
@@ -138,7 +138,7 @@ LEAST_HEIGHT = 0.02  # height of the error axis if all errors are near 0
 
 
 def predicted_errors(
-    figure_data: ReleaseFigureData, epsilons: Iterable[float] | None = None
+    data: ReleaseFigureData, epsilons: Iterable[float] | None = None
 ) -> tuple[EpsilonPrediction, ...]:
     """Return the predicted errors of the study's algorithm at other epsilons.
 
@@ -148,29 +148,31 @@ def predicted_errors(
         RequestError: the algorithm has no error model.
     """
     try:
-        algorithm = Algorithm(figure_data.algorithm)
+        algorithm = Algorithm(data.algorithm)
     except ValueError as problem:
         raise RequestError(
-            Code.BAD_ARGUMENT, f"no error model of {figure_data.algorithm} is known: it is a custom algorithm"
+            Code.BAD_ARGUMENT, f"no error model of {data.algorithm} is known: it is a custom algorithm"
         ) from problem
-    counted = min(max(round(figure_data.result["records"]), 1), MAX_RECORDS)
-    at = epsilons_around(figure_data.study.epsilon) if epsilons is None else epsilons
+    counted = min(max(round(data.result.records), 1), MAX_RECORDS)
+    at = epsilons_around(data.study.epsilon) if epsilons is None else epsilons
     return sweep(
-        replace(figure_data.study, expected_records=counted),
+        replace(data.study, expected_records=counted),
         [float(one) for one in at],
         algorithm,
-        _spectrum(figure_data),
+        _spectrum(data),
     )
 
 
-def _spectrum(figure_data: ReleaseFigureData) -> list[float] | None:
+def _spectrum(data: ReleaseFigureData) -> list[float] | None:
     """Return descending positive variances for the planner; None if none is positive.
 
     The rest has at least the noise on a variance, because less cannot be known.
     """
-    least = max(figure_data.other_variance, float(figure_data.result["noise_scale"]))
-    rest = [least] if figure_data.k < len(figure_data.columns) else []
-    falling = np.minimum.accumulate([one for one in (*figure_data.variances.tolist(), *rest) if one > 0])
+    least = max(data.other_variance, float(data.result.noise_scale))
+    rest = [least] if data.k < len(data.result.columns) else []
+    falling = np.minimum.accumulate(
+        [one for one in (*data.result.explained_variance.tolist(), *rest) if one > 0]
+    )
     return falling.tolist() or None
 
 

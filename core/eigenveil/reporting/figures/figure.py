@@ -20,7 +20,8 @@ from matplotlib.figure import Figure
 
 from eigenveil.errors import Code, RequestError
 from eigenveil.numerics.encoding import FloatArray
-from eigenveil.numerics.linalg import eigenvalues, noise_edge
+from eigenveil.numerics.linalg import eigenvalues
+from eigenveil.reporting.result import Result
 from eigenveil.study.study import Scaling, Study
 from eigenveil.study.toml import study_from_dict
 
@@ -33,27 +34,20 @@ FEW = 6  # most directions shown with even shares of a variance of which only th
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ReleaseFigureData:
-    """Result of a release as in its document, with its `study` and `algorithm`.
-
-    Shape: components (k, d); variances and shares (k,), along them; covariance (d, d) or None.
+    """Result of a release, with its study and the name of its algorithm.
 
     Raises:
         RequestError: code `bad-argument`: the study released no components.
     """
 
-    result: Mapping[str, Any]
+    result: Result
     study: Study
     algorithm: str
-    components: FloatArray
-    variances: FloatArray
-    shares: FloatArray
-    covariance: FloatArray | None
 
     def __post_init__(self) -> None:
-        if not len(self.components):
-            raise RequestError(
-                Code.BAD_ARGUMENT, f"there is nothing to draw: {self.result['declined'] or 'no components'}"
-            )
+        if not self.k:
+            why = self.result.declined or "no components"
+            raise RequestError(Code.BAD_ARGUMENT, f"there is nothing to draw: {why}")
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Self:
@@ -62,27 +56,13 @@ class ReleaseFigureData:
         Raises:
             RequestError: as the constructor.
         """
-        plan, result = document["plan"], document["result"]
-        covariance = result["covariance"]
-        return cls(
-            result=result,
-            study=study_from_dict(plan["study"]),
-            algorithm=plan["algorithm"],
-            components=np.array(result["components"], dtype=np.float64).reshape(-1, len(result["columns"])),
-            variances=np.array(result["explained_variance"], dtype=np.float64),
-            shares=np.array(result["explained_variance_ratio"], dtype=np.float64),
-            covariance=None if covariance is None else np.array(covariance, dtype=np.float64),
-        )
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
-        return tuple(self.result["columns"])
+        plan, result = document["plan"], Result.from_dict(document["result"])
+        return cls(result=result, study=study_from_dict(plan["study"]), algorithm=plan["algorithm"])
 
     @property
     def k(self) -> int:
         """Number of released components."""
-        return len(self.components)
+        return len(self.result.components)
 
     @property
     def units(self) -> str:
@@ -95,28 +75,21 @@ class ReleaseFigureData:
     @property
     def other_variance(self) -> float:
         """Mean variance of the directions outside the components."""
-        over = float(self.result["total_variance"]) - float(self.variances.sum())
-        return max(0.0, over) / max(len(self.columns) - self.k, 1)
+        over = self.result.total_variance - float(self.result.explained_variance.sum())
+        return max(0.0, over) / max(len(self.result.columns) - self.k, 1)
 
     @property
     def other_variances(self) -> FloatArray:
         """Variances of the directions outside the components: known, or a few even shares of their sum."""
-        if self.covariance is not None:
-            return eigenvalues(self.covariance)[self.k :]
-        return np.full(min(len(self.columns) - self.k, FEW), self.other_variance)
-
-    @property
-    def noise_edge(self) -> float | None:
-        """Variance up to which a direction may be noise alone; None if no matrix was released."""
-        if self.covariance is None and not self.result.get("matrix_apart"):
-            return None
-        return noise_edge(self.result["noise_scale"], len(self.columns))
+        if self.result.covariance is not None:
+            return eigenvalues(self.result.covariance)[self.k :]
+        return np.full(min(len(self.result.columns) - self.k, FEW), self.other_variance)
 
     @property
     def from_noise(self) -> tuple[bool, ...]:
         """True for each component that may be noise alone."""
-        edge = self.noise_edge
-        return tuple(edge is not None and one < edge for one in self.variances.tolist())
+        edge = self.result.noise_edge
+        return tuple(edge is not None and one < edge for one in self.result.explained_variance.tolist())
 
 
 INK, SOFT, GRID, BLUE, PALE, RED = "#1c2733", "#5b6b7b", "#dfe5ec", "#1f5fa8", "#b9cde4", "#a8321f"

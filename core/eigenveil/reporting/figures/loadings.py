@@ -44,13 +44,13 @@ class PairMatrix:
     includes_diagonal: bool
 
 
-def pair_matrix(figure_data: ReleaseFigureData, kind: str) -> PairMatrix:
+def pair_matrix(data: ReleaseFigureData, kind: str) -> PairMatrix:
     """Return the "correlation" or "covariance" of all pairs, and which of them noise alone could explain.
 
     Raises:
         RequestError: another kind, or the release has no covariance whose noise is known.
     """
-    moments = Moments.of(figure_data.result)
+    moments = Moments.of(data.result)
     if kind == "correlation":
         found = moments.correlation().numbers
         return PairMatrix(
@@ -63,7 +63,7 @@ def pair_matrix(figure_data: ReleaseFigureData, kind: str) -> PairMatrix:
     return PairMatrix(
         values=scaled.values,
         is_noise=IntervalEstimate(values=scaled.values, errors=errors).is_noise,
-        name=f"covariance ({figure_data.units})",
+        name=f"covariance ({data.units})",
         includes_diagonal=True,
     )
 
@@ -139,15 +139,17 @@ WIDE_LAYOUT, NARROW_LAYOUT = (
 )
 
 
-def arrows_of(figure_data: ReleaseFigureData) -> FloatArray:
+def arrows_of(data: ReleaseFigureData) -> FloatArray:
     """Return loadings times standard deviations. Shape: (d, 2).
 
     Raises:
         RequestError: code `bad-argument`: only one component was released.
     """
-    if figure_data.k < 2:
+    if data.k < 2:
         raise RequestError(Code.BAD_ARGUMENT, "a biplot needs two components, and one was released")
-    return np.asarray(figure_data.components[:2].T * np.sqrt(np.maximum(figure_data.variances[:2], 0.0)))
+    return np.asarray(
+        data.result.components[:2].T * np.sqrt(np.maximum(data.result.explained_variance[:2], 0.0))
+    )
 
 
 def biplot(axes: Axes, arrows: FloatArray, columns: Sequence[str], projection: Projection | None) -> None:
